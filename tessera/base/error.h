@@ -1,0 +1,59 @@
+// Errors a user can meet, each with the exit code of the process that ends by it.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace tessera {
+
+// Exit codes of the `tessera` program; docs/exit-codes in README.
+enum class ExitCode : int {
+  kDone = 0,
+  kRunFailed = 1,      // failure at run time
+  kUsage = 2,          // wrong usage or configuration
+  kBadInput = 3,       // bad input file: data, model, tokenizer, checkpoint
+  kOutOfMemory = 4,    // predicted or real
+  kCommunication = 5,  // communication failed or timed out
+  kSavedAfterSignal = 75,
+};
+
+// Base of every error that is reported to the user as "error: <where>: <what>. <remedy>".
+//   where   the file and line, key, flag or tensor at fault; may be empty
+//   what    what is wrong, with the offending value
+//   remedy  what the user can do; may be empty
+class Error : public std::runtime_error {
+ public:
+  Error(ExitCode code, std::string where, std::string what, std::string remedy);
+  ExitCode code() const { return code_; }
+
+ private:
+  ExitCode code_;
+};
+
+struct RunError : Error {
+  RunError(std::string where, std::string what, std::string remedy = "")
+      : Error(ExitCode::kRunFailed, std::move(where), std::move(what), std::move(remedy)) {}
+};
+struct UsageError : Error {
+  UsageError(std::string where, std::string what, std::string remedy = "")
+      : Error(ExitCode::kUsage, std::move(where), std::move(what), std::move(remedy)) {}
+};
+struct InputError : Error {
+  InputError(std::string where, std::string what, std::string remedy = "")
+      : Error(ExitCode::kBadInput, std::move(where), std::move(what), std::move(remedy)) {}
+};
+struct OutOfMemoryError : Error {
+  OutOfMemoryError(std::string where, std::string what, std::string remedy = "")
+      : Error(ExitCode::kOutOfMemory, std::move(where), std::move(what), std::move(remedy)) {}
+};
+struct CommunicationError : Error {
+  CommunicationError(std::string where, std::string what, std::string remedy = "")
+      : Error(ExitCode::kCommunication, std::move(where), std::move(what), std::move(remedy)) {}
+};
+
+// A programming error: prints the place and the text and aborts. On in every build.
+[[noreturn]] void assertion_failed(const char* condition, const char* file, int line);
+#define TESSERA_ASSERT(condition) \
+  ((condition) ? static_cast<void>(0) : ::tessera::assertion_failed(#condition, __FILE__, __LINE__))
+
+}  // namespace tessera

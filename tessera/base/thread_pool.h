@@ -1,0 +1,49 @@
+// A fixed team of threads for data-parallel loops.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace tessera {
+
+class ThreadPool {
+ public:
+  // num_threads counts the calling thread; 0 takes what OMP_NUM_THREADS says, else the cores this process may use.
+  explicit ThreadPool(int num_threads = 0);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Calls task(i) once for every i in [0, count), spread over the team in an order that is not defined; returns when
+  // all are done. The caller takes part. An exception of a task is thrown again here after the others have ended.
+  // Not reentrant: a task must not call run() of the same pool. One caller at a time.
+  void run(int64_t count, const std::function<void(int64_t)>& task);
+
+  // Splits [0, count) into at most num_threads() contiguous ranges of at least `grain` items (the last may be shorter)
+  // and calls task(begin, end) for each. The split depends on count, grain and num_threads() alone.
+  void for_ranges(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& task);
+
+ private:
+  void work();
+  void take_tasks();
+
+  std::vector<std::thread> workers_;
+  std::mutex mutex_;
+  std::condition_variable wake_, done_;
+  const std::function<void(int64_t)>* task_ = nullptr;  // set while a loop runs
+  int64_t count_ = 0;
+  std::atomic<int64_t> next_{0};
+  std::atomic<uint64_t> generation_{0};  // a worker spins on this for a moment before it sleeps
+  std::atomic<int> busy_{0};
+  std::exception_ptr failure_;
+  std::atomic<bool> stop_{false};
+};
+
+}  // namespace tessera
