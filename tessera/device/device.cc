@@ -1,0 +1,31 @@
+#include "tessera/device/device.h"
+
+#include <fmt/format.h>
+
+namespace tessera {
+
+Buffer::~Buffer() {
+  if (!data_) return;
+  device_->ledger_.remove(category_, bytes_);
+  device_->give_back(data_, bytes_);
+}
+
+View Buffer::view(Shape shape, DType dtype) const {
+  TESSERA_ASSERT(shape.num_elems() * static_cast<int64_t>(size_of(dtype)) <= bytes_);
+  return {data_, dtype, shape};
+}
+
+Buffer Device::allocate(int64_t bytes, Category category) {
+  TESSERA_ASSERT(bytes >= 0);
+  std::byte* data = take(bytes);
+  if (!data) {
+    throw OutOfMemoryError(
+        name_of(category),
+        fmt::format("{} bytes could not be allocated beside the {} bytes already held", bytes, ledger_.current_total()),
+        "Use a smaller --batch-size or --max-length, --activation-checkpointing block, or a smaller model");
+  }
+  ledger_.add(category, bytes);
+  return Buffer(this, data, bytes, category);
+}
+
+}  // namespace tessera

@@ -1,0 +1,49 @@
+#include "tessera/device/ledger.h"
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+
+const char* name_of(Category category) {
+  constexpr const char* names[kNumCategories] = {"parameters", "gradients", "optimizer", "activations",
+                                                 "kv_cache",   "batch",     "workspace"};
+  return names[static_cast<size_t>(category)];
+}
+
+const char* name_of(Phase phase) {
+  constexpr const char* names[kNumPhases] = {"load", "step", "evaluation", "save", "resume"};
+  return names[static_cast<size_t>(phase)];
+}
+
+void Ledger::add(Category category, int64_t bytes) {
+  current_[index(category)] += bytes;
+  total_ += bytes;
+  raise();
+}
+
+void Ledger::remove(Category category, int64_t bytes) {
+  current_[index(category)] -= bytes;
+  total_ -= bytes;
+  TESSERA_ASSERT(current_[index(category)] >= 0);
+}
+
+void Ledger::enter(Phase phase) {
+  phase_ = phase;
+  raise();
+}
+
+void Ledger::raise() {
+  Peaks& peaks = peaks_[index(phase_)];
+  for (size_t c = 0; c < kNumCategories; ++c) peaks.by_category[c] = std::max(peaks.by_category[c], current_[c]);
+  peaks.total = std::max(peaks.total, total_);
+}
+
+int64_t Ledger::peak_total() const {
+  int64_t peak = 0;
+  for (const Peaks& phase : peaks_) peak = std::max(peak, phase.total);
+  return peak;
+}
+
+}  // namespace tessera

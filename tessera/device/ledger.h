@@ -1,0 +1,55 @@
+// One book of every byte a device holds, by category and phase. Planned and measured runs keep the same book.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace tessera {
+
+enum class Category : uint8_t {
+  parameters,   // what a rank keeps of the parameters
+  gradients,
+  optimizer,    // AdamW's moments
+  activations,  // the stack: activations, their gradients, and the scratch of head and operators
+  kv_cache,     // keys and values of generation
+  batch,        // token ids, targets and the like
+  workspace,    // fixed scratch of the kernels' threads
+};
+inline constexpr int kNumCategories = 7;
+const char* name_of(Category);
+
+// What a run is doing; peaks are kept for each.
+enum class Phase : uint8_t { load, step, evaluation, save, resume };
+inline constexpr int kNumPhases = 5;
+const char* name_of(Phase);
+
+class Ledger {
+ public:
+  void add(Category category, int64_t bytes);
+  void remove(Category category, int64_t bytes);
+  void enter(Phase phase);  // peaks of the phase begin at what is held now
+  Phase phase() const { return phase_; }
+
+  int64_t current(Category category) const { return current_[index(category)]; }
+  int64_t current_total() const { return total_; }
+  // Highest bytes of one category during a phase, and of all together.
+  int64_t peak(Phase phase, Category category) const { return peaks_[index(phase)].by_category[index(category)]; }
+  int64_t peak_total(Phase phase) const { return peaks_[index(phase)].total; }
+  int64_t peak_total() const;
+
+ private:
+  struct Peaks {
+    std::array<int64_t, kNumCategories> by_category{};
+    int64_t total = 0;
+  };
+  template <typename E>
+  static size_t index(E e) { return static_cast<size_t>(e); }
+  void raise();
+
+  std::array<int64_t, kNumCategories> current_{};
+  int64_t total_ = 0;
+  std::array<Peaks, kNumPhases> peaks_{};
+  Phase phase_ = Phase::load;
+};
+
+}  // namespace tessera

@@ -1,0 +1,16 @@
+#include "tessera/device/stack.h"
+
+#include <algorithm>
+
+namespace tessera {
+
+View Stack::push(Shape shape, DType dtype) {
+  const int64_t bytes = shape.num_elems() * static_cast<int64_t>(size_of(dtype));
+  const int64_t begin = height_bytes_;
+  height_bytes_ += (bytes + Device::kAlignment - 1) / Device::kAlignment * Device::kAlignment;
+  TESSERA_ASSERT(height_bytes_ <= buffer_.bytes());
+  peak_bytes_ = std::max(peak_bytes_, height_bytes_);
+  return {buffer_.data() + begin, dtype, shape};
+}
+
+}  // namespace tessera

@@ -1,0 +1,44 @@
+// Memory in last-in-first-out order: pushed in forward, popped in backward. One buffer, sized by running the same step on
+// the counting device first.
+#pragma once
+
+#include "tessera/device/device.h"
+
+namespace tessera {
+
+class Stack {
+ public:
+  // Holds `capacity_bytes` of the device under Category::activations.
+  Stack(Device& device, int64_t capacity_bytes) : buffer_(device.allocate(capacity_bytes, Category::activations)) {}
+
+  // An array with unspecified contents on top. Running over the capacity is a programming error: the plan was wrong.
+  View push(Shape shape, DType dtype);
+
+  // The height now; pop_to(mark) gives back all that was pushed since.
+  int64_t mark() const { return height_bytes_; }
+  void pop_to(int64_t mark) {
+    TESSERA_ASSERT(mark <= height_bytes_);
+    height_bytes_ = mark;
+  }
+  int64_t peak_bytes() const { return peak_bytes_; }
+  int64_t capacity_bytes() const { return buffer_.bytes(); }
+
+ private:
+  Buffer buffer_;
+  int64_t height_bytes_ = 0, peak_bytes_ = 0;
+};
+
+// Pops what was pushed in its scope.
+class StackScope {
+ public:
+  explicit StackScope(Stack& stack) : stack_(stack), mark_(stack.mark()) {}
+  ~StackScope() { stack_.pop_to(mark_); }
+  StackScope(const StackScope&) = delete;
+  StackScope& operator=(const StackScope&) = delete;
+
+ private:
+  Stack& stack_;
+  int64_t mark_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,137 @@
+// The maths of the models on views. One object per device; every call runs in order on its compute stream.
+//
+// Letters: B sequences, N tokens (all sequences of a micro-batch laid end to end, no padding), C channels, I/O channels in
+// and out of a linear layer, H heads, D head dimension, V vocabulary, M rows that carry loss, T longest sequence.
+//
+// Unless it says otherwise, floating-point views of one call share one type (f32, or f64 for gradient checks), results
+// are overwritten, gradients of parameters (d_weight, d_bias) are added to, and no result may overlap an input.
+// An empty View stands for "not wanted" where the comment says "or empty". All kernels are deterministic: the same
+// inputs on the same device with the same number of threads give the same bits.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "tessera/device/device.h"
+
+namespace tessera {
+
+enum class Activation { none, gelu_tanh, relu };
+
+// Inverted dropout: kept elements are divided by (1 − rate). The mask of element (row, column) depends on (seed, site,
+// row_ids[row], column) alone, never on where the row stands in a batch, so that recomputing or re-sharding repeats it.
+struct Dropout {
+  float rate = 0;      // 0: no dropout; the rest is then ignored
+  uint64_t seed = 0;   // differs from step to step
+  uint32_t site = 0;   // differs among the places of the model
+  View row_ids;        // [N] i64
+};
+
+struct LinearEpilogue {
+  Activation activation = Activation::none;
+  Dropout dropout;
+  View residual;  // [N, O] or empty; may be the same view as the result
+};
+
+// Where queries, keys and values of a head lie in a row of qkv [N, 3C].
+enum class QkvLayout {
+  interleaved,  // head · 3D + {0, D, 2D}: BLOOM
+  blocked,      // {0, C, 2C} + head · D: torch.nn.MultiheadAttention
+};
+
+struct AttentionShape {
+  int64_t num_heads = 0, head_dim = 0;
+  QkvLayout layout = QkvLayout::interleaved;
+  View alibi_slopes;  // [H] f32 on the device, or empty for no position bias
+};
+
+struct AdamWStep {
+  double learning_rate = 0, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
+  double bias_correction1 = 1, bias_correction2 = 1;  // 1 − βᵗ
+  double gradient_scale = 1;                          // applied to the gradient as it is read (clipping, loss scale)
+  int64_t num_decayed = 0;                            // the first elements decay, the others do not
+};
+
+class Kernels {
+ public:
+  virtual ~Kernels() = default;
+
+  // ---- whole arrays -------------------------------------------------------------------------------------------------
+  virtual void fill(View x, double value) = 0;
+  virtual void copy(View from, View to) = 0;                 // equal shapes and types
+  virtual void convert(View from, View to) = 0;              // equal shapes, floating-point types
+  // Element i of x draws from counter first_elem + i of (seed, stream), so a shard equals that part of the whole.
+  virtual void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
+  virtual void fill_uniform(View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
+  virtual void add_sum_of_squares(View x, View sum) = 0;     // sum [1] f64 +=, accumulated in f64, fixed order
+
+  // ---- embedding ----------------------------------------------------------------------------------------------------
+  virtual void embedding_forward(View ids /*[N] i32*/, View weight /*[V, C]*/, View y /*[N, C]*/) = 0;
+  virtual void embedding_backward(View ids /*[N] i32*/, View d_y /*[N, C]*/, View d_weight /*[V, C] +=*/) = 0;
+  virtual void gather_rows(View x /*[N, C]*/, View rows /*[M] i32*/, View y /*[M, C]*/) = 0;
+  // y is zero but for y[rows[i]] = x[i]; rows are distinct.
+  virtual void scatter_rows(View x /*[M, C]*/, View rows /*[M] i32*/, View y /*[N, C]*/) = 0;
+
+  // ---- layer norm: y = (x − mean) · rstd · weight + bias over C (torch.nn.functional.layer_norm) ------------------------
+  virtual void layer_norm_forward(View x /*[N, C]*/, View weight /*[C]*/, View bias /*[C]*/, double epsilon,
+                                  View y /*[N, C]; may be x*/, View stats /*[N, 2]: mean, rstd; or empty*/) = 0;
+  // d_x = residual + gradient through the norm.
+  virtual void layer_norm_backward(View d_y /*[N, C]*/, View x /*[N, C]*/, View weight /*[C]*/, View stats /*[N, 2]*/,
+                                   View residual /*[N, C] or empty; may be d_x*/, View d_x /*[N, C]; may be d_y*/,
+                                   View d_weight /*[C] +=*/, View d_bias /*[C] +=*/) = 0;
+
+  // ---- linear: pre = x · weightᵀ + bias; y = residual + dropout(activation(pre)) ----------------------------------------
+  // preactivation keeps pre for the backward pass, or is empty.
+  virtual void linear_forward(View x /*[N, I]*/, View weight /*[O, I]*/, View bias /*[O] or empty*/,
+                              const LinearEpilogue& epilogue, View preactivation /*[N, O] or empty*/,
+                              View y /*[N, O]*/) = 0;
+  // d_x = residual + (d_y · weight) ∘ dropout mask ∘ activation'(preactivation): the epilogue and preactivation [N, I] are
+  // those of the layer that made x; residual is added last.
+  virtual void linear_backward_input(View d_y /*[N, O]*/, View weight /*[O, I]*/, const LinearEpilogue& epilogue,
+                                     View preactivation /*[N, I] or empty*/, View d_x /*[N, I]*/) = 0;
+  virtual void linear_backward_weight(View d_y /*[N, O]*/, View x /*[N, I]*/, View d_weight /*[O, I] +=*/,
+                                      View d_bias /*[O] += or empty*/) = 0;
+  // y = dropout(activation(pre)): recomputes what linear_forward made of pre.
+  virtual void activation_forward(View preactivation /*[N, O]*/, const LinearEpilogue& epilogue, View y /*[N, O]*/) = 0;
+  // d_x = d_y ∘ mask: the gradient through a dropout of a linear layer's output.
+  virtual void dropout_backward(View d_y /*[N, O]*/, const Dropout& dropout, View d_x /*[N, O]; may be d_y*/) = 0;
+
+  // ---- attention, causal, per sequence: o = dropout(softmax(q·kᵀ/√D + slope·k)) · v ------------------------------------
+  // Sequence b has rows starts[b] … starts[b+1]−1. k counts from 0 in each sequence.
+  virtual void attention_forward(View qkv /*[N, 3C]*/, View starts /*[B+1] i32*/, const AttentionShape& shape,
+                                 const Dropout& dropout, View o /*[N, C]*/,
+                                 View log_sum_exp /*[N, H] of the scores; or empty*/) = 0;
+  virtual void attention_backward(View qkv /*[N, 3C]*/, View o /*[N, C]*/, View log_sum_exp /*[N, H]*/,
+                                  View d_o /*[N, C]*/, View starts /*[B+1] i32*/, const AttentionShape& shape,
+                                  const Dropout& dropout, View d_qkv /*[N, 3C]*/) = 0;
+
+  // ---- generation: keys and values of sequence b lie in cache rows cache_starts[b] + position -----------------------
+  virtual void store_keys_values(View qkv /*[N, 3C]*/, View starts /*[B+1] i32*/, const AttentionShape& shape,
+                                 View cache_starts /*[B] i32*/, View keys /*[rows, C]*/, View values /*[rows, C]*/) = 0;
+  // One new token a sequence: stores its key and value at position lengths[b], then attends over lengths[b] + 1.
+  virtual void attention_decode(View qkv /*[B, 3C]*/, const AttentionShape& shape, View cache_starts /*[B] i32*/,
+                                View lengths /*[B] i32*/, View keys /*[rows, C]*/, View values /*[rows, C]*/,
+                                View o /*[B, C]*/) = 0;
+
+  // ---- head ---------------------------------------------------------------------------------------------------------
+  // loss [1] f64 += Σ_i (log Σ exp logits[i] − logits[i, targets[i]]). With d_scale ≠ 0 logits become
+  // (softmax − one-hot) · d_scale, else their contents are unspecified afterwards.
+  virtual void softmax_cross_entropy(View logits /*[M, V]*/, View targets /*[M] i32*/, double d_scale,
+                                     View loss /*[1] f64*/) = 0;
+  virtual void argmax_rows(View logits /*[M, V]*/, View ids /*[M] i32*/) = 0;  // the first of equal maxima
+
+  // ---- optimizer: AdamW (Loshchilov & Hutter 2019, as torch.optim.AdamW) on flat arrays of P elements ----------------
+  virtual void adamw(View parameters /*[P]*/, View gradients /*[P]*/, View m /*[P]*/, View v /*[P]*/,
+                     const AdamWStep& step) = 0;
+
+  // Floating-point operations of matrix products and attention since construction (2 per multiply-add).
+  int64_t flops() const { return flops_; }
+
+ protected:
+  int64_t flops_ = 0;
+};
+
+// Kernels for the device, which must outlive them. The CPU's hold a scratch per thread under Category::workspace.
+std::unique_ptr<Kernels> make_kernels(Device& device);
+
+}  // namespace tessera
