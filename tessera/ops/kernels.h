@@ -124,7 +124,8 @@ class Kernels {
   virtual void adamw(View parameters /*[P]*/, View gradients /*[P]*/, View m /*[P]*/, View v /*[P]*/,
                      const AdamWStep& step) = 0;
 
-  // Floating-point operations of matrix products and attention since construction (2 per multiply-add).
+  // Floating-point operations of the linear layers since construction (ops/flops.h). Attention is not in it: its count
+  // depends on the lengths of the sequences, which the caller knows.
   int64_t flops() const { return flops_; }
 
  protected:

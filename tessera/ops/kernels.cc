@@ -1,0 +1,16 @@
+#include "tessera/ops/kernels.h"
+
+#include "tessera/ops/counting/counting_kernels.h"
+#include "tessera/ops/cpu/cpu_kernels.h"
+
+namespace tessera {
+
+std::unique_ptr<Kernels> make_kernels(Device& device) {
+  switch (device.kind()) {
+    case DeviceKind::cpu: return make_cpu_kernels(device);
+    case DeviceKind::counting: return make_counting_kernels();
+  }
+  return nullptr;
+}
+
+}  // namespace tessera
