@@ -1,0 +1,31 @@
+// BLOOM's block: pre-norm, fused QKV interleaved by head, ALiBi, GELU (transformers, modeling_bloom.py).
+#pragma once
+
+#include "tessera/model/config.h"
+#include "tessera/model/unit.h"
+
+namespace tessera {
+
+// ALiBi slopes of H heads (Press et al. 2022; heads that are no power of two as in modeling_bloom.py).
+std::vector<float> alibi_slopes(int64_t num_heads);
+
+class BloomBlock final : public Block {
+ public:
+  // `alibi` [H] f32 on the device, borrowed for the block's life.
+  BloomBlock(const ModelConfig& config, int64_t layer, View alibi);
+  void forward(Frame& frame, const ParameterViews& p, View x, View y, SavedViews* saved) const override;
+  void backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, View x, const SavedViews& saved,
+                View d_y, View d_x) const override;
+
+ private:
+  Dropout dropout(const Frame& frame, uint32_t site, double rate) const;
+
+  int64_t layer_, hidden_size_, num_heads_;
+  double epsilon_, hidden_dropout_, attention_dropout_;
+  bool residual_from_norm_;
+  AttentionShape attention_;
+  ParameterTable::Handle qkv_weight_, dense_weight_, up_weight_, down_weight_, norm1_weight_, norm1_bias_, qkv_bias_,
+      dense_bias_, norm2_weight_, norm2_bias_, up_bias_, down_bias_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,46 @@
+// What a model is: the fields of a Hugging Face config.json that the forward pass depends on.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/dtype.h"
+
+namespace tessera {
+
+struct ModelConfig {
+  std::string architecture = "bloom";  // "bloom" or "gpt"; model/model.cc has the table
+  int64_t vocab_size = 0;              // V
+  int64_t hidden_size = 0;             // C
+  int64_t num_layers = 0;              // L
+  int64_t num_heads = 0;               // H, divides C
+  int64_t ff_dim = 0;                  // inner channels of the feed-forward layer; 4·C in BLOOM
+  double layer_norm_epsilon = 1e-5;
+  double initializer_range = 0.02;     // standard deviation of random BLOOM weights
+  bool residual_from_norm = false;     // apply_residual_connection_post_layernorm
+  double hidden_dropout = 0, attention_dropout = 0;
+  int32_t unk_token_id = 0, bos_token_id = 1, eos_token_id = 2, pad_token_id = 3;
+  std::string original_json;           // the text this was read from: kept when the model is saved again
+
+  int64_t head_dim() const { return hidden_size / num_heads; }
+};
+
+// Reads a config.json of model_type "bloom" or "gpt". `where` names it in errors. Throws InputError for text that is no
+// JSON, another model type, missing or impossible values (naming the key and the value).
+ModelConfig parse_model_config(std::string_view text, const std::string& where);
+ModelConfig read_model_config(const std::filesystem::path& path);
+
+// Shapes known by name: bloom-560m, bloom-1b1, bloom-1b7, bloom-3b, bloom-7b1, bloom-176b.
+std::vector<std::string> known_model_names();
+bool find_known_model(std::string_view name, ModelConfig& config);
+
+// Throws InputError, naming `where`, when the numbers are impossible or contradict each other.
+void check_model_config(const ModelConfig& config, const std::string& where);
+
+// The config.json to save beside weights of `dtype`.
+std::string model_config_json(const ModelConfig& config, DType dtype);
+
+}  // namespace tessera

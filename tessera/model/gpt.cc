@@ -1,0 +1,99 @@
+// N tokens, C channels, F inner channels, H heads; d0 … d3 are dropouts.
+//   s1 = x + d1(W_out · attention_d0(W_in · x));  n = norm1(s1);  s2 = n + d3(W_down · d2(relu(W_up · n)));  y = norm2(s2)
+#include "tessera/model/gpt.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace tessera {
+
+GptBlock::GptBlock(const ModelConfig& config, int64_t layer)
+    : Block(fmt::format("block.{}", layer)),
+      layer_(layer),
+      hidden_size_(config.hidden_size),
+      num_heads_(config.num_heads),
+      ff_dim_(config.ff_dim),
+      epsilon_(config.layer_norm_epsilon),
+      rate_(config.hidden_dropout),
+      attention_{config.num_heads, config.head_dim(), QkvLayout::blocked, {}} {
+  const int64_t C = hidden_size_, F = ff_dim_;
+  const std::string prefix = fmt::format("transformer.layers.{}.", layer);
+  const double fan_c = 1 / std::sqrt(static_cast<double>(C)), fan_f = 1 / std::sqrt(static_cast<double>(F));
+  const double xavier = std::sqrt(6.0 / static_cast<double>(C + 3 * C));
+  using enum Initializer::Kind;
+  // torch's TransformerEncoder copies its first layer, so the streams do not depend on the layer.
+  const auto add = [&](const char* name, Shape shape, Initializer init, bool decays) {
+    return table_.add(prefix + name, shape, init, decays);
+  };
+  in_weight_ = add("self_attn.in_proj_weight", {3 * C, C}, {uniform, xavier, 16}, true);
+  out_weight_ = add("self_attn.out_proj.weight", {C, C}, {uniform, fan_c, 17}, true);
+  up_weight_ = add("linear1.weight", {F, C}, {uniform, fan_c, 18}, true);
+  down_weight_ = add("linear2.weight", {C, F}, {uniform, fan_f, 19}, true);
+  in_bias_ = add("self_attn.in_proj_bias", {3 * C}, {zero}, false);
+  out_bias_ = add("self_attn.out_proj.bias", {C}, {zero}, false);
+  up_bias_ = add("linear1.bias", {F}, {uniform, fan_c, 20}, false);
+  down_bias_ = add("linear2.bias", {C}, {uniform, fan_f, 21}, false);
+  norm1_weight_ = add("norm1.weight", {C}, {one}, false);
+  norm1_bias_ = add("norm1.bias", {C}, {zero}, false);
+  norm2_weight_ = add("norm2.weight", {C}, {one}, false);
+  norm2_bias_ = add("norm2.bias", {C}, {zero}, false);
+}
+
+Dropout GptBlock::dropout(const Frame& f, uint32_t site) const {
+  if (!f.training || rate_ == 0) return {};
+  return {static_cast<float>(rate_), f.dropout_seed, static_cast<uint32_t>(layer_) * 4 + site, f.batch.row_ids};
+}
+
+void GptBlock::forward(Frame& f, const ParameterViews& p, View x, View y, SavedViews* saved) const {
+  const int64_t N = x.shape[0], C = hidden_size_, floor = f.stack.mark();
+  const View qkv = f.push(N, 3 * C), log_sum_exp = f.push(N, num_heads_), o = f.push(N, C), sum1 = f.push(N, C),
+             stats1 = f.push(N, 2), up = f.push(N, ff_dim_), sum2 = f.push(N, C), stats2 = f.push(N, 2);
+  const int64_t kept = f.stack.mark();
+  const View norm = f.push(N, C), inner = f.push(N, ff_dim_);
+
+  f.ops.linear_forward(x, p[in_weight_], p[in_bias_], {}, {}, qkv);
+  attend(f, layer_, qkv, attention_, dropout(f, 0), o, log_sum_exp);
+  f.ops.linear_forward(o, p[out_weight_], p[out_bias_], {Activation::none, dropout(f, 1), x}, {}, sum1);
+  f.ops.layer_norm_forward(sum1, p[norm1_weight_], p[norm1_bias_], epsilon_, norm, stats1);
+  f.ops.linear_forward(norm, p[up_weight_], p[up_bias_], {Activation::relu, dropout(f, 2), {}}, up, inner);
+  f.ops.linear_forward(inner, p[down_weight_], p[down_bias_], {Activation::none, dropout(f, 3), norm}, {}, sum2);
+  f.ops.layer_norm_forward(sum2, p[norm2_weight_], p[norm2_bias_], epsilon_, y, stats2);
+
+  if (saved) *saved = {qkv, log_sum_exp, o, sum1, stats1, up, sum2, stats2};
+  f.stack.pop_to(saved ? kept : floor);
+}
+
+void GptBlock::backward(Frame& f, const ParameterViews& p, const ParameterViews& g, View x, const SavedViews& saved,
+                        View d_y, View d_x) const {
+  const auto& [qkv, log_sum_exp, o, sum1, stats1, up, sum2, stats2] = saved;
+  const StackScope whole(f.stack);
+  const int64_t N = x.shape[0], C = hidden_size_;
+  const bool drops = f.training && rate_ > 0;
+  const View d_sum = f.push(N, C), norm = f.push(N, C), d_norm = f.push(N, C);
+  const View d_branch = drops ? f.push(N, C) : d_sum;  // d_sum before the dropout of the branch
+
+  f.ops.layer_norm_backward(d_y, sum2, p[norm2_weight_], stats2, {}, d_sum, g[norm2_weight_], g[norm2_bias_]);
+  if (drops) f.ops.dropout_backward(d_sum, dropout(f, 3), d_branch);
+  {
+    const StackScope scope(f.stack);
+    const LinearEpilogue relu{Activation::relu, dropout(f, 2), {}};
+    const View inner = f.push(N, ff_dim_);  // what linear2 multiplied, then the gradient of up
+    f.ops.layer_norm_forward(sum1, p[norm1_weight_], p[norm1_bias_], epsilon_, norm, {});
+    f.ops.activation_forward(up, relu, inner);
+    f.ops.linear_backward_weight(d_branch, inner, g[down_weight_], g[down_bias_]);
+    f.ops.linear_backward_input(d_branch, p[down_weight_], relu, up, inner);
+    f.ops.linear_backward_weight(inner, norm, g[up_weight_], g[up_bias_]);
+    f.ops.linear_backward_input(inner, p[up_weight_], {Activation::none, {}, d_sum}, {}, d_norm);
+  }
+  f.ops.layer_norm_backward(d_norm, sum1, p[norm1_weight_], stats1, {}, d_sum, g[norm1_weight_], g[norm1_bias_]);
+  if (drops) f.ops.dropout_backward(d_sum, dropout(f, 1), d_branch);
+  const View d_o = f.push(N, C), d_qkv = f.push(N, 3 * C);
+  f.ops.linear_backward_weight(d_branch, o, g[out_weight_], g[out_bias_]);
+  f.ops.linear_backward_input(d_branch, p[out_weight_], {}, {}, d_o);
+  f.ops.attention_backward(qkv, o, log_sum_exp, d_o, f.batch.starts, attention_, dropout(f, 0), d_qkv);
+  f.ops.linear_backward_weight(d_qkv, x, g[in_weight_], g[in_bias_]);
+  f.ops.linear_backward_input(d_qkv, p[in_weight_], {Activation::none, {}, d_sum}, {}, d_x);
+}
+
+}  // namespace tessera

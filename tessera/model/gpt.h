@@ -1,0 +1,26 @@
+// The block of the workshop's custom model: torch.nn.TransformerEncoderLayer, post-norm, ReLU, causal, no positions.
+#pragma once
+
+#include "tessera/model/config.h"
+#include "tessera/model/unit.h"
+
+namespace tessera {
+
+class GptBlock final : public Block {
+ public:
+  GptBlock(const ModelConfig& config, int64_t layer);
+  void forward(Frame& frame, const ParameterViews& p, View x, View y, SavedViews* saved) const override;
+  void backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, View x, const SavedViews& saved,
+                View d_y, View d_x) const override;
+
+ private:
+  Dropout dropout(const Frame& frame, uint32_t site) const;
+
+  int64_t layer_, hidden_size_, num_heads_, ff_dim_;
+  double epsilon_, rate_;
+  AttentionShape attention_;
+  ParameterTable::Handle in_weight_, out_weight_, up_weight_, down_weight_, in_bias_, out_bias_, up_bias_, down_bias_,
+      norm1_weight_, norm1_bias_, norm2_weight_, norm2_bias_;
+};
+
+}  // namespace tessera

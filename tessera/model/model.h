@@ -1,0 +1,41 @@
+// A model: the units of an architecture. Adding one is a file in this room and a row in model.cc's table.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tessera/model/config.h"
+#include "tessera/model/root.h"
+
+namespace tessera {
+
+class Model {
+ public:
+  // Holds small constants (ALiBi's slopes) on the device, which must outlive it.
+  Model(ModelConfig config, Device& device);
+
+  const ModelConfig& config() const { return config_; }
+  const Root& root() const { return *root_; }
+  int64_t num_blocks() const { return static_cast<int64_t>(blocks_.size()); }
+  const Block& block(int64_t i) const { return *blocks_[static_cast<size_t>(i)]; }
+
+  // Units in forward order: 0 is the root, 1 + i block i.
+  int64_t num_units() const { return 1 + num_blocks(); }
+  const Unit& unit(int64_t u) const { return u == 0 ? static_cast<const Unit&>(root()) : block(u - 1); }
+  int64_t num_parameters() const;
+
+  // Prefix that files of this architecture put before the table's names, and readers tolerate to be absent.
+  const std::string& file_prefix() const { return file_prefix_; }
+  // Names that files may hold although the model has no such tensor (tied weights).
+  const std::vector<std::string>& tolerated_names() const { return tolerated_names_; }
+
+ private:
+  ModelConfig config_;
+  Buffer constants_;
+  std::unique_ptr<Root> root_;
+  std::vector<std::unique_ptr<Block>> blocks_;
+  std::string file_prefix_;
+  std::vector<std::string> tolerated_names_;
+};
+
+}  // namespace tessera

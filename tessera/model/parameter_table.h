@@ -1,0 +1,56 @@
+// A unit's parameters: one flat buffer, and a table that says which tensor lies where in it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/base/view.h"
+
+namespace tessera {
+
+// How a parameter begins when the model is not read from a file.
+struct Initializer {
+  enum class Kind { zero, one, normal, uniform } kind = Kind::zero;
+  double scale = 0;     // normal: standard deviation around 0; uniform: half the width around 0
+  uint64_t stream = 0;  // parameters of one stream start as copies of each other
+};
+
+struct ParameterSpec {
+  std::string name;  // as in the Hugging Face file, without the optional prefix "transformer."
+  Shape shape;
+  int64_t offset = 0;  // elements from the start of the unit's flat buffer
+  Initializer init;
+  bool decays = false;  // weight decay applies
+};
+
+// Tensors that decay come first, so that a flat buffer (and any shard of it) has one boundary between the two groups.
+// Every tensor starts at a multiple of kAlignment elements; the gaps stay zero.
+class ParameterTable {
+ public:
+  static constexpr int64_t kAlignment = 64;
+  using Handle = size_t;
+
+  Handle add(std::string name, Shape shape, Initializer init, bool decays);
+
+  const std::vector<ParameterSpec>& specs() const { return specs_; }
+  int64_t num_elems() const { return num_elems_; }    // of the flat buffer, gaps included
+  int64_t num_decayed() const { return num_decayed_; }
+  int64_t num_parameters() const;                      // gaps not included
+
+ private:
+  std::vector<ParameterSpec> specs_;
+  int64_t num_elems_ = 0, num_decayed_ = 0;
+};
+
+// A flat buffer seen through its table: the parameters of a unit, or their gradients.
+struct ParameterViews {
+  const ParameterTable* table = nullptr;
+  View flat;  // [num_elems]
+
+  View operator[](ParameterTable::Handle handle) const {
+    const ParameterSpec& spec = table->specs()[handle];
+    return {flat.data + spec.offset * static_cast<int64_t>(size_of(flat.dtype)), flat.dtype, spec.shape};
+  }
+};
+
+}  // namespace tessera

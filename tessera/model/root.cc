@@ -1,0 +1,129 @@
+// N tokens, M rows with loss, m rows of one chunk of them, C channels, V vocabulary.
+#include "tessera/model/root.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tessera {
+
+// One chunk of logits: large enough that a product over the vocabulary is near the machine's speed, small beside a model.
+static constexpr int64_t kHeadChunkBytes = 128 << 20;
+
+Root::Root(const ModelConfig& config, const Names& names, Initializer embedding_init)
+    : Unit("root"),
+      vocab_size_(config.vocab_size),
+      hidden_size_(config.hidden_size),
+      epsilon_(config.layer_norm_epsilon),
+      embedding_norm_(!names.embedding_norm.empty()),
+      final_norm_(!names.final_norm.empty()),
+      head_bias_(!names.head_bias.empty()) {
+  const int64_t C = hidden_size_;
+  const Initializer zero{}, one{Initializer::Kind::one};
+  embedding_ = table_.add(names.embedding, {vocab_size_, C}, embedding_init, true);
+  if (embedding_norm_) {
+    embedding_norm_weight_ = table_.add(names.embedding_norm + ".weight", {C}, one, false);
+    embedding_norm_bias_ = table_.add(names.embedding_norm + ".bias", {C}, zero, false);
+  }
+  if (final_norm_) {
+    final_norm_weight_ = table_.add(names.final_norm + ".weight", {C}, one, false);
+    final_norm_bias_ = table_.add(names.final_norm + ".bias", {C}, zero, false);
+  }
+  if (head_bias_) {  // torch.nn.Linear's initialisation
+    const Initializer init{Initializer::Kind::uniform, 1 / std::sqrt(static_cast<double>(C)), embedding_init.stream + 1};
+    head_bias_handle_ = table_.add(names.head_bias, {vocab_size_}, init, false);
+  }
+}
+
+void Root::embed_forward(Frame& f, const ParameterViews& p, View y, SavedViews* saved) const {
+  if (!embedding_norm_) {
+    f.ops.embedding_forward(f.batch.ids, p[embedding_], y);
+    return;
+  }
+  const View stats = saved ? f.push(f.batch.num_tokens, 2) : View{};  // [N, 2]
+  f.ops.embedding_forward(f.batch.ids, p[embedding_], y);
+  f.ops.layer_norm_forward(y, p[embedding_norm_weight_], p[embedding_norm_bias_], epsilon_, y, stats);
+  if (saved) *saved = {stats};
+}
+
+void Root::embed_backward(Frame& f, const ParameterViews& p, const ParameterViews& g, const SavedViews& saved,
+                          View d_y) const {
+  const StackScope scope(f.stack);
+  View d_e = d_y;  // [N, C]
+  if (embedding_norm_) {
+    const View e = f.push(f.batch.num_tokens, hidden_size_);  // looked up again rather than kept
+    f.ops.embedding_forward(f.batch.ids, p[embedding_], e);
+    d_e = f.push(f.batch.num_tokens, hidden_size_);
+    f.ops.layer_norm_backward(d_y, e, p[embedding_norm_weight_], saved[0], {}, d_e, g[embedding_norm_weight_],
+                              g[embedding_norm_bias_]);
+  }
+  f.ops.embedding_backward(f.batch.ids, d_e, g[embedding_]);
+}
+
+int64_t Root::chunk_rows(const Frame& f, int64_t num_rows) const {
+  const int64_t row_bytes = vocab_size_ * static_cast<int64_t>(size_of(f.dtype));
+  return std::min(num_rows, std::max<int64_t>(16, kHeadChunkBytes / row_bytes));
+}
+
+void Root::head_loss(Frame& f, const ParameterViews& p, View x, View loss) const {
+  const int64_t M = f.batch.num_targets, rows = chunk_rows(f, M);
+  for (int64_t begin = 0; begin < M; begin += rows) {
+    const int64_t m = std::min(rows, M - begin);
+    const StackScope scope(f.stack);
+    const View x_rows = f.push(m, hidden_size_), logits = f.push(m, vocab_size_);
+    f.ops.gather_rows(x, f.batch.target_rows.rows(begin, begin + m), x_rows);
+    head_logits(f, p, x_rows, logits);
+    f.ops.softmax_cross_entropy(logits, f.batch.targets.rows(begin, begin + m), 0, loss);
+  }
+}
+
+void Root::head_loss_backward(Frame& f, const ParameterViews& p, const ParameterViews& g, View x, double scale,
+                              View loss, View d_x) const {
+  const StackScope whole(f.stack);
+  const int64_t M = f.batch.num_targets, rows = chunk_rows(f, M), C = hidden_size_;
+  const View d_rows = f.push(M, C);  // gradient of the rows with loss
+  for (int64_t begin = 0; begin < M; begin += rows) {
+    const int64_t m = std::min(rows, M - begin);
+    const StackScope scope(f.stack);
+    const View x_rows = f.push(m, C), logits = f.push(m, vocab_size_);
+    f.ops.gather_rows(x, f.batch.target_rows.rows(begin, begin + m), x_rows);
+    View z = x_rows, stats;  // [m, C] what the head multiplies
+    if (final_norm_) {
+      z = f.push(m, C);
+      stats = f.push(m, 2);
+      f.ops.layer_norm_forward(x_rows, p[final_norm_weight_], p[final_norm_bias_], epsilon_, z, stats);
+    }
+    f.ops.linear_forward(z, p[embedding_], head_bias_ ? p[head_bias_handle_] : View{}, {}, {}, logits);
+    f.ops.softmax_cross_entropy(logits, f.batch.targets.rows(begin, begin + m), scale, loss);
+    f.ops.linear_backward_weight(logits, z, g[embedding_], head_bias_ ? g[head_bias_handle_] : View{});
+    const View d_z = d_rows.rows(begin, begin + m);
+    f.ops.linear_backward_input(logits, p[embedding_], {}, {}, d_z);
+    if (final_norm_) {
+      f.ops.layer_norm_backward(d_z, x_rows, p[final_norm_weight_], stats, {}, d_z, g[final_norm_weight_],
+                                g[final_norm_bias_]);
+    }
+  }
+  f.ops.scatter_rows(d_rows, f.batch.target_rows, d_x);
+}
+
+void Root::head_argmax(Frame& f, const ParameterViews& p, View x, View ids) const {
+  const int64_t M = x.shape[0], rows = chunk_rows(f, M);
+  for (int64_t begin = 0; begin < M; begin += rows) {
+    const int64_t m = std::min(rows, M - begin);
+    const StackScope scope(f.stack);
+    const View logits = f.push(m, vocab_size_);
+    head_logits(f, p, x.rows(begin, begin + m), logits);
+    f.ops.argmax_rows(logits, ids.rows(begin, begin + m));
+  }
+}
+
+void Root::head_logits(Frame& f, const ParameterViews& p, View x, View logits) const {
+  const StackScope scope(f.stack);
+  View z = x;
+  if (final_norm_) {
+    z = f.push(x.shape[0], hidden_size_);
+    f.ops.layer_norm_forward(x, p[final_norm_weight_], p[final_norm_bias_], epsilon_, z, {});
+  }
+  f.ops.linear_forward(z, p[embedding_], head_bias_ ? p[head_bias_handle_] : View{}, {}, {}, logits);
+}
+
+}  // namespace tessera

@@ -1,0 +1,42 @@
+// The root unit: token embedding (with BLOOM's norm on it), final norm (BLOOM) and the tied head (with gpt's bias).
+#pragma once
+
+#include "tessera/model/config.h"
+#include "tessera/model/unit.h"
+
+namespace tessera {
+
+class Root final : public Unit {
+ public:
+  struct Names {  // of the tensors; empty: the architecture has none
+    std::string embedding, embedding_norm, final_norm, head_bias;
+  };
+  Root(const ModelConfig& config, const Names& names, Initializer embedding_init);
+
+  // y [N, C] from frame.batch.ids. With `saved` the views for backward stay on the stack.
+  void embed_forward(Frame& frame, const ParameterViews& p, View y, SavedViews* saved) const;
+  void embed_backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, const SavedViews& saved,
+                      View d_y) const;
+
+  // loss [1] f64 += the summed cross-entropy of the batch's targets, from x [N, C]. Only rows with loss are touched, in
+  // chunks; [N, V] logits never exist.
+  void head_loss(Frame& frame, const ParameterViews& p, View x, View loss) const;
+  // The same, and d_x [N, C] and gradients g of `scale` times that loss.
+  void head_loss_backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, View x, double scale,
+                          View loss, View d_x) const;
+  // ids [M] i32: the most likely next token after each of the rows x [M, C].
+  void head_argmax(Frame& frame, const ParameterViews& p, View x, View ids) const;
+  // logits [M, V] of the rows x [M, C], for tests and small inputs.
+  void head_logits(Frame& frame, const ParameterViews& p, View x, View logits) const;
+
+ private:
+  int64_t chunk_rows(const Frame& frame, int64_t num_rows) const;
+
+  int64_t vocab_size_, hidden_size_;
+  double epsilon_;
+  bool embedding_norm_, final_norm_, head_bias_;
+  ParameterTable::Handle embedding_ = 0, embedding_norm_weight_ = 0, embedding_norm_bias_ = 0, final_norm_weight_ = 0,
+                         final_norm_bias_ = 0, head_bias_handle_ = 0;
+};
+
+}  // namespace tessera
