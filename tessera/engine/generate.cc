@@ -1,0 +1,114 @@
+// Greedy generation with a cache of keys and values: the prompts are read at once, then one token a sequence and turn.
+// Sequences that have ended leave the batch. B sequences still running, C channels, V vocabulary.
+#include <numeric>
+
+#include "tessera/engine/engine.h"
+
+namespace tessera {
+namespace {
+
+// Rows of the cache: sequence b has prompt + max_new_tokens of them, one after another.
+struct CacheLayout {
+  std::vector<int32_t> starts;
+  int64_t num_rows = 0;
+
+  CacheLayout(std::span<const std::vector<int32_t>> prompts, int64_t max_new_tokens) {
+    for (const auto& prompt : prompts) {
+      starts.push_back(static_cast<int32_t>(num_rows));
+      num_rows += static_cast<int64_t>(prompt.size()) + max_new_tokens;
+    }
+  }
+};
+
+PackedBatch pack_prompts(std::span<const std::vector<int32_t>> prompts) {
+  PackedBatch batch;
+  batch.starts.push_back(0);
+  for (const auto& prompt : prompts) {
+    TESSERA_ASSERT(!prompt.empty());
+    batch.ids.insert(batch.ids.end(), prompt.begin(), prompt.end());
+    batch.starts.push_back(static_cast<int32_t>(batch.ids.size()));
+  }
+  batch.labels.assign(batch.ids.size(), -100);
+  return batch;
+}
+
+}  // namespace
+
+std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<int32_t>> prompts,
+                                                   int64_t max_new_tokens, int32_t eos_id) {
+  std::vector<std::vector<int32_t>> outputs(prompts.size());
+  if (prompts.empty() || max_new_tokens <= 0) return outputs;
+  const int64_t C = model_.config().hidden_size, L = model_.num_blocks();
+  const auto B = static_cast<int64_t>(prompts.size());
+  const CacheLayout layout(prompts, max_new_tokens);
+  const int64_t layer_bytes = layout.num_rows * C * static_cast<int64_t>(size_of(options_.dtype));
+  const Buffer rows = device_.allocate(2 * L * layer_bytes, Category::kv_cache);
+  const Buffer small = device_.allocate(4 * 4 * B, Category::kv_cache);  // starts, lengths, last rows, next ids
+  const View small_view = small.view({4, B}, DType::i32);
+  const auto small_row = [&](int64_t row, int64_t count) { return small_view.rows(row, row + 1).reshaped({B}).rows(0, count); };
+
+  KvCache cache;
+  for (int64_t l = 0; l < 2 * L; ++l) {
+    (l % 2 ? cache.values : cache.keys).push_back({rows.data() + l * layer_bytes, options_.dtype, {layout.num_rows, C}});
+  }
+  std::vector<int32_t> next(prompts.size()), last_rows;
+  const auto choose_next = [&](Frame& f, View x) {
+    const View ids = small_row(3, x.shape[0]);
+    model_.root().head_argmax(f, parameters(0), x, ids);
+    device_.copy_to_host(ids, next.data());
+  };
+
+  {  // Read the prompts; the last row of each predicts its first new token.
+    const StackScope scope(*stack_);
+    const PackedBatch packed = pack_prompts(prompts);
+    const Batch batch = upload(packed, 0);
+    cache.starts = small_row(0, B);
+    device_.copy_from_host(layout.starts.data(), cache.starts);
+    Frame f = frame(batch, false);
+    f.cache = &cache;
+    const View x = run_blocks(f);
+    for (size_t b = 1; b < packed.starts.size(); ++b) last_rows.push_back(packed.starts[b] - 1);
+    const View rows_view = small_row(2, B), x_last = f.push(B, C);
+    device_.copy_from_host(last_rows.data(), rows_view);
+    ops_->gather_rows(x, rows_view, x_last);
+    choose_next(f, x_last);
+  }
+
+  std::vector<size_t> running(prompts.size());  // which prompt each row of the batch continues
+  std::iota(running.begin(), running.end(), size_t{0});
+  cache.decoding = true;
+  for (int64_t turn = 1;; ++turn) {
+    // Keep those that go on: next[i] belongs to running[i].
+    std::vector<size_t> still;
+    PackedBatch packed;
+    std::vector<int32_t> starts, lengths;
+    for (size_t i = 0; i < running.size(); ++i) {
+      if (next[i] == eos_id) continue;
+      const size_t b = running[i];
+      outputs[b].push_back(next[i]);
+      if (turn == max_new_tokens) continue;
+      still.push_back(b);
+      packed.ids.push_back(next[i]);
+      starts.push_back(layout.starts[b]);
+      lengths.push_back(static_cast<int32_t>(prompts[b].size() + outputs[b].size()) - 1);
+    }
+    if (still.empty()) return outputs;
+    running = std::move(still);
+
+    const StackScope scope(*stack_);
+    const auto count = static_cast<int64_t>(running.size());
+    packed.labels.assign(running.size(), -100);
+    packed.starts.resize(running.size() + 1);
+    std::iota(packed.starts.begin(), packed.starts.end(), 0);
+    const Batch batch = upload(packed, 0);
+    cache.starts = small_row(0, count);
+    cache.lengths = small_row(1, count);
+    device_.copy_from_host(starts.data(), cache.starts);
+    device_.copy_from_host(lengths.data(), cache.lengths);
+    Frame f = frame(batch, false);
+    f.cache = &cache;
+    choose_next(f, run_blocks(f));
+  }
+}
+
+}  // namespace tessera
