@@ -1,0 +1,262 @@
+// Letters: i a query's row within its block, j a key's within its block, q0/k0 the blocks' first positions in the
+// sequence; S scores, P probabilities before dropout.
+#include "tessera/ops/cpu/attention.h"
+
+#include <cmath>
+
+#include "tessera/ops/cpu/blas.h"
+#include "tessera/ops/cpu/dispatch.h"
+#include "tessera/ops/cpu/mask.h"
+#include "tessera/ops/cpu/vector_math.h"
+
+namespace tessera::cpu {
+
+namespace {
+
+constexpr int64_t kQueries = 64;  // rows of a block of scores
+constexpr int64_t kKeys = 512;    // columns: a multiple of kQueries, so that no query's block of keys is empty
+static_assert(kKeys % kQueries == 0);
+static_assert((2 * kQueries + 1) * kKeys * static_cast<int64_t>(sizeof(double)) <= kCpuScratchBytesPerThread);
+
+// What all blocks of a head of a sequence share. Pointers are to the sequence's first row.
+template <typename T>
+struct Head {
+  const T *q, *k, *v;
+  int64_t stride;    // of q, k and v: 3C
+  int64_t head_dim;
+  int64_t index;     // of the head
+  T scale, slope;    // 1/√D, ALiBi
+  const Dropout* dropout;         // null for none
+  const int64_t* row_ids;
+
+  Head(const T* qkv_row, const AttentionShape& shape, int64_t head, const Dropout& all_dropout, int64_t first_row)
+      : stride(3 * shape.num_heads * shape.head_dim),
+        head_dim(shape.head_dim),
+        index(head),
+        scale(T(1) / std::sqrt(static_cast<T>(shape.head_dim))),
+        slope(static_cast<T>(alibi_slope(shape, head))),
+        dropout(all_dropout.rate > 0 ? &all_dropout : nullptr),
+        row_ids(dropout ? all_dropout.row_ids.as<int64_t>() + first_row : nullptr) {
+    const HeadOffsets at(shape, head);
+    q = qkv_row + at.q;
+    k = qkv_row + at.k;
+    v = qkv_row + at.v;
+  }
+
+  // s [num_queries, num_keys] (rows of kKeys) = q·kᵀ/√D, without bias and mask.
+  void scores(int64_t q0, int64_t num_queries, int64_t k0, int64_t num_keys, T* s) const {
+    gemm(Transpose::no, Transpose::yes, num_queries, num_keys, head_dim, scale, q + q0 * stride, stride,
+         k + k0 * stride, stride, T(0), s, kKeys);
+  }
+  void add_bias(int64_t k0, int64_t count, T* s) const {
+    if (slope == T(0)) return;
+#pragma omp simd
+    for (int64_t j = 0; j < count; ++j) s[j] += slope * static_cast<T>(static_cast<int32_t>(k0 + j));
+  }
+  // p of keys k0 … becomes dropout(p).
+  void drop(int64_t query, int64_t k0, int64_t count, T* p) const {
+    if (!dropout) return;
+    apply_dropout(*dropout, row_ids[query], attention_dropout_column(index, k0), count, p);
+  }
+};
+
+// Keys of a block that a query may see.
+int64_t visible(int64_t query, int64_t k0, int64_t num_keys) { return std::min(query + 1 - k0, num_keys); }
+
+template <typename T>
+T max_of(const T* x, int64_t count) {
+  T most = x[0];
+#pragma omp simd reduction(max : most)
+  for (int64_t j = 0; j < count; ++j) most = most < x[j] ? x[j] : most;
+  return most;
+}
+
+// x = exp(x − shift); returns the sum.
+template <typename T>
+T exp_in_place(T* x, int64_t count, T shift) {
+  T sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t j = 0; j < count; ++j) {
+    x[j] = exp(x[j] - shift);
+    sum += x[j];
+  }
+  return sum;
+}
+
+template <typename T>
+void scale_row(T* x, int64_t count, T factor) {
+#pragma omp simd
+  for (int64_t d = 0; d < count; ++d) x[d] *= factor;
+}
+
+template <typename T>
+T dot(const T* a, const T* b, int64_t count) {
+  T sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t d = 0; d < count; ++d) sum += a[d] * b[d];
+  return sum;
+}
+
+// One block of queries against all keys before their end, with the running maximum and sum of each query's exponentials.
+// o [·, row stride C] is to the sequence's first row and this head; log_sum_exp likewise with stride H, or null.
+template <typename T>
+void forward_block(const Head<T>& head, int64_t q0, int64_t num_queries, T* s, T* o, int64_t o_stride, T* log_sum_exp,
+                   int64_t num_heads) {
+  T maximum[kQueries], sum[kQueries];
+  for (int64_t k0 = 0; k0 < q0 + num_queries; k0 += kKeys) {
+    const int64_t num_keys = std::min(kKeys, q0 + num_queries - k0);
+    head.scores(q0, num_queries, k0, num_keys, s);
+    for (int64_t i = 0; i < num_queries; ++i) {
+      T* row = s + i * kKeys;
+      const int64_t seen = visible(q0 + i, k0, num_keys);
+      head.add_bias(k0, seen, row);
+      const T row_maximum = max_of(row, seen);
+      const T new_maximum = k0 == 0 ? row_maximum : std::max(maximum[i], row_maximum);
+      const T row_sum = exp_in_place(row, seen, new_maximum);
+      if (k0 == 0) {
+        sum[i] = row_sum;
+      } else {
+        const T correction = exp(maximum[i] - new_maximum);
+        sum[i] = sum[i] * correction + row_sum;
+        scale_row(o + (q0 + i) * o_stride, head.head_dim, correction);
+      }
+      maximum[i] = new_maximum;
+      head.drop(q0 + i, k0, seen, row);
+      std::fill(row + seen, row + num_keys, T(0));
+    }
+    gemm(Transpose::no, Transpose::no, num_queries, head.head_dim, num_keys, T(1), s, kKeys, head.v + k0 * head.stride,
+         head.stride, k0 == 0 ? T(0) : T(1), o + q0 * o_stride, o_stride);
+  }
+  for (int64_t i = 0; i < num_queries; ++i) {
+    scale_row(o + (q0 + i) * o_stride, head.head_dim, T(1) / sum[i]);
+    if (log_sum_exp) log_sum_exp[(q0 + i) * num_heads] = maximum[i] + std::log(sum[i]);
+  }
+}
+
+// The arrays of a head's backward pass, to the sequence's first row.
+template <typename T>
+struct HeadGradients {
+  const T *o, *d_o;      // stride C
+  const T* log_sum_exp;  // stride H
+  T *d_q, *d_k, *d_v;    // stride 3C
+  int64_t channels, num_heads;
+};
+
+// P = exp(S − log_sum_exp); dP = d_o·vᵀ; dS = P∘(dropout(dP) − Σ(d_o∘o))/√D, left in ds; P becomes dropout(P) in p.
+template <typename T>
+void score_gradients(const Head<T>& head, const HeadGradients<T>& at, int64_t q0, int64_t num_queries, int64_t k0,
+                     int64_t num_keys, T* p, T* ds, T* factors) {
+  head.scores(q0, num_queries, k0, num_keys, p);
+  gemm(Transpose::no, Transpose::yes, num_queries, num_keys, head.head_dim, T(1), at.d_o + q0 * at.channels,
+       at.channels, head.v + k0 * head.stride, head.stride, T(0), ds, kKeys);
+  for (int64_t i = 0; i < num_queries; ++i) {
+    const int64_t query = q0 + i, seen = visible(query, k0, num_keys);
+    T *p_row = p + i * kKeys, *ds_row = ds + i * kKeys;
+    head.add_bias(k0, seen, p_row);
+    exp_in_place(p_row, seen, at.log_sum_exp[query * at.num_heads]);
+    const T delta = dot(at.d_o + query * at.channels, at.o + query * at.channels, head.head_dim);
+    if (head.dropout) {
+      std::fill(factors, factors + seen, T(1));
+      head.drop(query, k0, seen, factors);
+#pragma omp simd
+      for (int64_t j = 0; j < seen; ++j) {
+        ds_row[j] = p_row[j] * (factors[j] * ds_row[j] - delta) * head.scale;
+        p_row[j] *= factors[j];
+      }
+    } else {
+#pragma omp simd
+      for (int64_t j = 0; j < seen; ++j) ds_row[j] = p_row[j] * (ds_row[j] - delta) * head.scale;
+    }
+    std::fill(p_row + seen, p_row + num_keys, T(0));
+    std::fill(ds_row + seen, ds_row + num_keys, T(0));
+  }
+}
+
+// d_v += dropout(P)ᵀ·d_o; d_q += dS·k; d_k += dSᵀ·q; the first block to reach an element overwrites it.
+template <typename T>
+void backward_head(const Head<T>& head, const HeadGradients<T>& at, int64_t length, T* scratch) {
+  T *p = scratch, *ds = p + kQueries * kKeys, *factors = ds + kQueries * kKeys;
+  const int64_t d = head.head_dim, stride = head.stride;
+  for (int64_t k0 = 0; k0 < length; k0 += kKeys) {
+    for (int64_t q0 = k0; q0 < length; q0 += kQueries) {
+      const int64_t num_queries = std::min(kQueries, length - q0), num_keys = std::min(kKeys, q0 + num_queries - k0);
+      // Keys that this block of queries is the first to see: their gradients are set, not added to.
+      const int64_t old_keys = std::min(num_keys, q0 - k0), new_keys = num_keys - old_keys;
+      score_gradients(head, at, q0, num_queries, k0, num_keys, p, ds, factors);
+      auto add = [&](const T* left, const T* right, int64_t right_stride, T* result) {
+        if (old_keys > 0) {
+          gemm(Transpose::yes, Transpose::no, old_keys, d, num_queries, T(1), left, kKeys, right, right_stride, T(1),
+               result + k0 * stride, stride);
+        }
+        if (new_keys > 0) {
+          gemm(Transpose::yes, Transpose::no, new_keys, d, num_queries, T(1), left + old_keys, kKeys, right,
+               right_stride, T(0), result + (k0 + old_keys) * stride, stride);
+        }
+      };
+      add(p, at.d_o + q0 * at.channels, at.channels, at.d_v);
+      add(ds, head.q + q0 * stride, stride, at.d_k);
+      gemm(Transpose::no, Transpose::no, num_queries, d, num_keys, T(1), ds, kKeys, head.k + k0 * stride, stride,
+           k0 == 0 ? T(0) : T(1), at.d_q + q0 * stride, stride);
+    }
+  }
+}
+
+void check(View qkv, const AttentionShape& shape, const Dropout& dropout) {
+  TESSERA_ASSERT(qkv.shape[1] == 3 * shape.num_heads * shape.head_dim);
+  TESSERA_ASSERT(!shape.alibi_slopes || shape.alibi_slopes.num_elems() == shape.num_heads);
+  TESSERA_ASSERT(!(dropout.rate > 0) || (dropout.row_ids.num_elems() == qkv.shape[0] &&
+                                         qkv.shape[0] <= kMaxDropoutKeys));
+}
+
+}  // namespace
+
+void attention_forward(Team& team, AttentionTasks& tasks, View qkv, View starts, const AttentionShape& shape,
+                       const Dropout& dropout, View o, View log_sum_exp) {
+  check(qkv, shape, dropout);
+  const int64_t channels = shape.num_heads * shape.head_dim, num_heads = shape.num_heads;
+  TESSERA_ASSERT(o.shape == (Shape{qkv.shape[0], channels}));
+  TESSERA_ASSERT(!log_sum_exp || log_sum_exp.shape == (Shape{qkv.shape[0], num_heads}));
+  tasks.plan(starts, qkv.shape[0], num_heads, kQueries);
+  with_float_type(qkv.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    team.for_each(tasks.count(), [&](int64_t slot, int64_t index) {
+      const auto task = tasks[index];
+      const Head<T> head(qkv.as<T>() + task.begin * 3 * channels, shape, task.head, dropout, task.begin);
+      const int64_t q0 = task.block * kQueries;
+      forward_block(head, q0, std::min(kQueries, task.length - q0), team.scratch<T>(slot),
+                    o.as<T>() + task.begin * channels + task.head * shape.head_dim, channels,
+                    log_sum_exp ? log_sum_exp.as<T>() + task.begin * num_heads + task.head : nullptr, num_heads);
+    });
+  });
+}
+
+// A task owns a head of a sequence, so no two threads write the same gradient.
+void attention_backward(Team& team, AttentionTasks& tasks, View qkv, View o, View log_sum_exp, View d_o, View starts,
+                        const AttentionShape& shape, const Dropout& dropout, View d_qkv) {
+  check(qkv, shape, dropout);
+  const int64_t channels = shape.num_heads * shape.head_dim, num_heads = shape.num_heads;
+  TESSERA_ASSERT(o.shape == (Shape{qkv.shape[0], channels}) && d_o.shape == o.shape && d_qkv.shape == qkv.shape);
+  TESSERA_ASSERT(log_sum_exp.shape == (Shape{qkv.shape[0], num_heads}));
+  tasks.plan(starts, qkv.shape[0], num_heads, 0);
+  with_float_type(qkv.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    team.for_each(tasks.count(), [&](int64_t slot, int64_t index) {
+      const auto task = tasks[index];
+      const Head<T> head(qkv.as<T>() + task.begin * 3 * channels, shape, task.head, dropout, task.begin);
+      const HeadOffsets offsets(shape, task.head);
+      const int64_t at = task.begin * channels + task.head * shape.head_dim;
+      T* d_row = d_qkv.as<T>() + task.begin * 3 * channels;
+      const HeadGradients<T> gradients{o.as<T>() + at,
+                                       d_o.as<T>() + at,
+                                       log_sum_exp.as<T>() + task.begin * num_heads + task.head,
+                                       d_row + offsets.q,
+                                       d_row + offsets.k,
+                                       d_row + offsets.v,
+                                       channels,
+                                       num_heads};
+      backward_head(head, gradients, task.length, team.scratch<T>(slot));
+    });
+  });
+}
+
+}  // namespace tessera::cpu

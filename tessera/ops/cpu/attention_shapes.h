@@ -1,0 +1,49 @@
+// Where the parts of attention's arrays lie, and the order its tasks run in.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "tessera/ops/kernels.h"
+
+namespace tessera::cpu {
+
+// Element offsets of a head's query, key and value in a row of qkv [N, 3C].
+struct HeadOffsets {
+  int64_t q, k, v;
+  HeadOffsets(const AttentionShape& shape, int64_t head) {
+    const int64_t d = shape.head_dim, c = shape.num_heads * d;
+    const bool interleaved = shape.layout == QkvLayout::interleaved;
+    q = interleaved ? head * 3 * d : head * d;
+    k = q + (interleaved ? d : c);
+    v = k + (interleaved ? d : c);
+  }
+};
+
+// The slope of a head, 0 without position bias.
+inline float alibi_slope(const AttentionShape& shape, int64_t head) {
+  return shape.alibi_slopes ? shape.alibi_slopes.as<float>()[head] : 0.0f;
+}
+
+// Splits a batch of sequences into tasks, the longest sequence first, so that threads finish together. Its memory is kept
+// from call to call.
+class AttentionTasks {
+ public:
+  struct Task {
+    int64_t begin, length;  // the sequence's first row and number of rows
+    int64_t head, block;    // the last block of a sequence, which sees most keys, comes first
+  };
+
+  // num_heads tasks for every sequence and block of `block_rows` rows (0: the whole sequence is one block).
+  void plan(View starts /*[B+1] i32*/, int64_t num_rows, int64_t num_heads, int64_t block_rows);
+  int64_t count() const { return first_task_.back(); }
+  Task operator[](int64_t index) const;
+
+ private:
+  std::span<const int32_t> starts_;
+  int64_t num_heads_ = 0;
+  std::vector<int32_t> order_;        // sequences by falling length
+  std::vector<int64_t> first_task_;   // of order_[i]; one more entry holds the number of tasks
+};
+
+}  // namespace tessera::cpu

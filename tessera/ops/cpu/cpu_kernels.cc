@@ -1,0 +1,107 @@
+#include "tessera/ops/cpu/cpu_kernels.h"
+
+#include "tessera/ops/cpu/attention.h"
+#include "tessera/ops/cpu/blas.h"
+#include "tessera/ops/cpu/elementwise.h"
+#include "tessera/ops/cpu/embedding.h"
+#include "tessera/ops/cpu/linear.h"
+#include "tessera/ops/cpu/loss.h"
+#include "tessera/ops/cpu/norm.h"
+#include "tessera/ops/cpu/optimizer.h"
+#include "tessera/ops/cpu/team.h"
+#include "tessera/ops/flops.h"
+
+namespace tessera {
+namespace {
+
+class CpuKernels final : public Kernels {
+ public:
+  explicit CpuKernels(Device& device) : team_(device) { cpu::use_one_blas_thread(); }
+
+  void fill(View x, double value) override { cpu::fill(team_, x, value); }
+  void copy(View from, View to) override { cpu::copy(team_, from, to); }
+  void convert(View from, View to) override { cpu::convert(team_, from, to); }
+  void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) override {
+    cpu::fill_normal(team_, x, mean, std, seed, stream, first_elem);
+  }
+  void fill_uniform(View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) override {
+    cpu::fill_uniform(team_, x, low, high, seed, stream, first_elem);
+  }
+  void add_sum_of_squares(View x, View sum) override { cpu::add_sum_of_squares(team_, x, sum); }
+
+  void embedding_forward(View ids, View weight, View y) override { cpu::embedding_forward(team_, ids, weight, y); }
+  void embedding_backward(View ids, View d_y, View d_weight) override {
+    cpu::embedding_backward(team_, ids, d_y, d_weight);
+  }
+  void gather_rows(View x, View rows, View y) override { cpu::gather_rows(team_, x, rows, y); }
+  void scatter_rows(View x, View rows, View y) override { cpu::scatter_rows(team_, x, rows, y); }
+
+  void layer_norm_forward(View x, View weight, View bias, double epsilon, View y, View stats) override {
+    cpu::layer_norm_forward(team_, x, weight, bias, epsilon, y, stats);
+  }
+  void layer_norm_backward(View d_y, View x, View weight, View stats, View residual, View d_x, View d_weight,
+                           View d_bias) override {
+    cpu::layer_norm_backward(team_, d_y, x, weight, stats, residual, d_x, d_weight, d_bias);
+  }
+
+  void linear_forward(View x, View weight, View bias, const LinearEpilogue& epilogue, View preactivation,
+                      View y) override {
+    cpu::linear_forward(team_, x, weight, bias, epilogue, preactivation, y);
+    count_linear(x, weight);
+  }
+  void linear_backward_input(View d_y, View weight, const LinearEpilogue& epilogue, View preactivation,
+                             View d_x) override {
+    cpu::linear_backward_input(team_, d_y, weight, epilogue, preactivation, d_x);
+    count_linear(d_y, weight);
+  }
+  void linear_backward_weight(View d_y, View x, View d_weight, View d_bias) override {
+    cpu::linear_backward_weight(team_, d_y, x, d_weight, d_bias);
+    count_linear(d_y, d_weight);
+  }
+  void activation_forward(View preactivation, const LinearEpilogue& epilogue, View y) override {
+    cpu::activation_forward(team_, preactivation, epilogue, y);
+  }
+  void dropout_backward(View d_y, const Dropout& dropout, View d_x) override {
+    cpu::dropout_backward(team_, d_y, dropout, d_x);
+  }
+
+  void attention_forward(View qkv, View starts, const AttentionShape& shape, const Dropout& dropout, View o,
+                         View log_sum_exp) override {
+    cpu::attention_forward(team_, attention_tasks_, qkv, starts, shape, dropout, o, log_sum_exp);
+  }
+  void attention_backward(View qkv, View o, View log_sum_exp, View d_o, View starts, const AttentionShape& shape,
+                          const Dropout& dropout, View d_qkv) override {
+    cpu::attention_backward(team_, attention_tasks_, qkv, o, log_sum_exp, d_o, starts, shape, dropout, d_qkv);
+  }
+  void store_keys_values(View qkv, View starts, const AttentionShape& shape, View cache_starts, View keys,
+                         View values) override {
+    cpu::store_keys_values(team_, qkv, starts, shape, cache_starts, keys, values);
+  }
+  void attention_decode(View qkv, const AttentionShape& shape, View cache_starts, View lengths, View keys, View values,
+                        View o) override {
+    cpu::attention_decode(team_, qkv, shape, cache_starts, lengths, keys, values, o);
+  }
+
+  void softmax_cross_entropy(View logits, View targets, double d_scale, View loss) override {
+    cpu::softmax_cross_entropy(team_, logits, targets, d_scale, loss);
+  }
+  void argmax_rows(View logits, View ids) override { cpu::argmax_rows(team_, logits, ids); }
+  void adamw(View parameters, View gradients, View m, View v, const AdamWStep& step) override {
+    cpu::adamw(team_, parameters, gradients, m, v, step);
+  }
+
+ private:
+  // Of x·weightᵀ or either of its gradients: the same number.
+  void count_linear(View rows, View weight) {
+    flops_ += linear_flops(rows.shape[0], weight.shape[1], weight.shape[0]);
+  }
+
+  cpu::Team team_;
+  cpu::AttentionTasks attention_tasks_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernels> make_cpu_kernels(Device& device) { return std::make_unique<CpuKernels>(device); }
+
+}  // namespace tessera

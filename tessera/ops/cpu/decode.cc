@@ -1,0 +1,109 @@
+// Attention of one new token a sequence over the keys and values kept so far: a matrix-vector product a head, bound by
+// the reading of the cache.
+#include <cmath>
+#include <limits>
+
+#include "tessera/ops/cpu/attention.h"
+#include "tessera/ops/cpu/dispatch.h"
+#include "tessera/ops/cpu/vector_math.h"
+
+namespace tessera::cpu {
+
+namespace {
+
+constexpr int64_t kKeys = 512;  // scores that wait together for their softmax
+
+template <typename T>
+void store(const T* qkv_row, const AttentionShape& shape, int64_t head, T* key_row, T* value_row) {
+  const HeadOffsets at(shape, head);
+  const int64_t d = shape.head_dim;
+  std::copy_n(qkv_row + at.k, d, key_row + head * d);
+  std::copy_n(qkv_row + at.v, d, value_row + head * d);
+}
+
+template <typename T>
+T dot(const T* a, const T* b, int64_t count) {
+  T sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t d = 0; d < count; ++d) sum += a[d] * b[d];
+  return sum;
+}
+
+// o [D] = softmax(q·kᵀ/√D + slope·k)·v over `length` cached positions, with a running maximum over blocks of keys.
+// keys and values are to the first position and this head, with row stride C.
+template <typename T>
+void decode_head(const T* q, const T* keys, const T* values, int64_t length, int64_t stride, int64_t head_dim, T slope,
+                 T* scores, T* o) {
+  const T scale = T(1) / std::sqrt(static_cast<T>(head_dim));
+  T maximum = -std::numeric_limits<T>::infinity(), sum = 0;
+  std::fill_n(o, head_dim, T(0));
+  for (int64_t k0 = 0; k0 < length; k0 += kKeys) {
+    const int64_t count = std::min(kKeys, length - k0);
+    T new_maximum = maximum;
+    for (int64_t j = 0; j < count; ++j) {
+      scores[j] = dot(q, keys + (k0 + j) * stride, head_dim) * scale + slope * static_cast<T>(k0 + j);
+      new_maximum = std::max(new_maximum, scores[j]);
+    }
+    const T correction = exp(maximum - new_maximum);  // 0 for the first block
+    sum *= correction;
+    for (int64_t d = 0; d < head_dim; ++d) o[d] *= correction;
+#pragma omp simd
+    for (int64_t j = 0; j < count; ++j) scores[j] = exp(scores[j] - new_maximum);
+    for (int64_t j = 0; j < count; ++j) {
+      const T p = scores[j];
+      const T* value = values + (k0 + j) * stride;
+      sum += p;
+#pragma omp simd
+      for (int64_t d = 0; d < head_dim; ++d) o[d] += p * value[d];
+    }
+    maximum = new_maximum;
+  }
+  for (int64_t d = 0; d < head_dim; ++d) o[d] /= sum;
+}
+
+}  // namespace
+
+void store_keys_values(Team& team, View qkv, View starts, const AttentionShape& shape, View cache_starts, View keys,
+                       View values) {
+  const int64_t channels = shape.num_heads * shape.head_dim;
+  TESSERA_ASSERT(qkv.shape[1] == 3 * channels && keys.shape[1] == channels && values.shape == keys.shape);
+  TESSERA_ASSERT(starts.num_elems() == cache_starts.num_elems() + 1);
+  const int32_t *start = starts.as<int32_t>(), *cache_start = cache_starts.as<int32_t>();
+  with_float_type(qkv.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    team.for_each(cache_starts.num_elems(), [&](int64_t, int64_t b) {
+      TESSERA_ASSERT(cache_start[b] >= 0 && cache_start[b] + start[b + 1] - start[b] <= keys.shape[0]);
+      for (int64_t row = start[b]; row < start[b + 1]; ++row) {
+        const int64_t to = (cache_start[b] + row - start[b]) * channels;
+        for (int64_t head = 0; head < shape.num_heads; ++head) {
+          store(qkv.as<T>() + row * 3 * channels, shape, head, keys.as<T>() + to, values.as<T>() + to);
+        }
+      }
+    });
+  });
+}
+
+void attention_decode(Team& team, View qkv, const AttentionShape& shape, View cache_starts, View lengths, View keys,
+                      View values, View o) {
+  const int64_t d = shape.head_dim, channels = shape.num_heads * d, num_sequences = qkv.shape[0];
+  TESSERA_ASSERT(qkv.shape[1] == 3 * channels && keys.shape[1] == channels && values.shape == keys.shape);
+  TESSERA_ASSERT(o.shape == (Shape{num_sequences, channels}) && lengths.num_elems() == num_sequences);
+  TESSERA_ASSERT(cache_starts.num_elems() == num_sequences);
+  const int32_t *length = lengths.as<int32_t>(), *cache_start = cache_starts.as<int32_t>();
+  with_float_type(qkv.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    team.for_each(num_sequences * shape.num_heads, [&](int64_t slot, int64_t task) {
+      const int64_t b = task / shape.num_heads, head = task % shape.num_heads;
+      const T* qkv_row = qkv.as<T>() + b * 3 * channels;
+      const int64_t first = cache_start[b], position = length[b];
+      TESSERA_ASSERT(first >= 0 && position >= 0 && first + position < keys.shape[0]);
+      store(qkv_row, shape, head, keys.as<T>() + (first + position) * channels,
+            values.as<T>() + (first + position) * channels);
+      decode_head(qkv_row + HeadOffsets(shape, head).q, keys.as<T>() + first * channels + head * d,
+                  values.as<T>() + first * channels + head * d, position + 1, channels, d,
+                  static_cast<T>(alibi_slope(shape, head)), team.scratch<T>(slot), o.as<T>() + b * channels + head * d);
+    });
+  });
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,81 @@
+#include "tessera/ops/cpu/elementwise.h"
+
+#include <cstring>
+
+#include "tessera/ops/cpu/dispatch.h"
+
+namespace tessera::cpu {
+
+namespace {
+
+constexpr int64_t kGrainElems = 16384;  // below this, waking a thread costs more than it saves
+
+// Elements whose squares are summed together, in lanes and then across, whatever the number of threads.
+constexpr int64_t kSumBlockElems = 65536;
+
+template <typename T>
+double sum_of_squares(const T* x, int64_t count) {
+  double sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < count; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  return sum;
+}
+
+}  // namespace
+
+void fill(Team& team, View x, double value) {
+  if (value == 0) {  // all types write zero as zero bits
+    team.for_ranges(x.bytes(), kGrainElems, [&](int64_t, int64_t begin, int64_t end) {
+      std::memset(x.data + begin, 0, static_cast<size_t>(end - begin));
+    });
+    return;
+  }
+  with_float_type(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* data = x.as<T>();
+    team.for_ranges(x.num_elems(), kGrainElems, [&](int64_t, int64_t begin, int64_t end) {
+      std::fill(data + begin, data + end, static_cast<T>(value));
+    });
+  });
+}
+
+void copy(Team& team, View from, View to) {
+  TESSERA_ASSERT(from.shape == to.shape && from.dtype == to.dtype);
+  team.for_ranges(from.bytes(), kGrainElems, [&](int64_t, int64_t begin, int64_t end) {
+    std::memcpy(to.data + begin, from.data + begin, static_cast<size_t>(end - begin));
+  });
+}
+
+void convert(Team& team, View from, View to) {
+  TESSERA_ASSERT(from.shape == to.shape);
+  const int64_t from_size = static_cast<int64_t>(size_of(from.dtype)), to_size = static_cast<int64_t>(size_of(to.dtype));
+  team.for_ranges(from.num_elems(), kGrainElems, [&](int64_t, int64_t begin, int64_t end) {
+    tessera::convert(from.data + begin * from_size, from.dtype, to.data + begin * to_size, to.dtype,
+                     static_cast<size_t>(end - begin));
+  });
+}
+
+void add_sum_of_squares(Team& team, View x, View sum) {
+  with_float_type(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T* data = x.as<T>();
+    const int64_t count = x.num_elems(), num_blocks = (count + kSumBlockElems - 1) / kSumBlockElems;
+    double* partial = team.scratch<double>(0);
+    double total = *sum.as<double>();
+    // In waves of as many blocks as the scratch has room for.
+    const int64_t wave = Team::scratch_elems<double>();
+    for (int64_t first = 0; first < num_blocks; first += wave) {
+      const int64_t wave_blocks = std::min(wave, num_blocks - first);
+      team.for_ranges(wave_blocks, 1, [&](int64_t, int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t from = (first + i) * kSumBlockElems;
+          partial[i] = sum_of_squares(data + from, std::min(kSumBlockElems, count - from));
+        }
+      });
+      for (int64_t i = 0; i < wave_blocks; ++i) total += partial[i];
+    }
+    *sum.as<double>() = total;
+  });
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,116 @@
+// What is done to a product while it is in cache, a piece of a row at a time.
+#pragma once
+
+#include "tessera/ops/cpu/mask.h"
+#include "tessera/ops/cpu/vector_math.h"
+#include "tessera/ops/kernels.h"
+
+namespace tessera::cpu {
+
+template <typename T>
+void activate(Activation activation, int64_t count, T* values) {
+  if (activation == Activation::gelu_tanh) {
+#pragma omp simd
+    for (int64_t j = 0; j < count; ++j) values[j] = gelu(values[j]);
+  } else if (activation == Activation::relu) {
+#pragma omp simd
+    for (int64_t j = 0; j < count; ++j) values[j] = values[j] > T(0) ? values[j] : T(0);
+  }
+}
+
+// values = values ∘ activation'(preactivation)
+template <typename T>
+void multiply_by_derivative(Activation activation, const T* preactivation, int64_t count, T* values) {
+  if (activation == Activation::gelu_tanh) {
+#pragma omp simd
+    for (int64_t j = 0; j < count; ++j) values[j] *= gelu_derivative(preactivation[j]);
+  } else if (activation == Activation::relu) {
+#pragma omp simd
+    for (int64_t j = 0; j < count; ++j) values[j] = preactivation[j] > T(0) ? values[j] : T(0);
+  }
+}
+
+// The steps after a product, forward (bias, kept preactivation, activation, dropout, residual) or backward (dropout,
+// derivative, residual). Pointers are to the first element of [rows, columns] arrays, or null.
+template <typename T>
+class Finish {
+ public:
+  static Finish forward(View bias, const LinearEpilogue& epilogue, View preactivation, View y) {
+    Finish finish(epilogue, preactivation, y);
+    if (bias) finish.bias_ = bias.as<T>();
+    return finish;
+  }
+  static Finish backward(const LinearEpilogue& epilogue, View preactivation, View d_x) {
+    Finish finish(epilogue, preactivation, d_x);
+    finish.backward_ = true;
+    TESSERA_ASSERT(epilogue.activation == Activation::none || preactivation);
+    return finish;
+  }
+
+  // Nothing is left to do but to store the product.
+  bool is_store() const {
+    return !bias_ && !residual_ && !has_dropout() && (epilogue_.activation == Activation::none) &&
+           (backward_ || !preactivation_);
+  }
+  T* result() const { return result_; }
+  int64_t columns() const { return columns_; }
+
+  // `product` holds columns [begin, end) of a row and is used up.
+  void apply(int64_t row, int64_t begin, int64_t end, T* product) const {
+    const int64_t at = row * columns_ + begin, count = end - begin;
+    if (bias_) {
+      const T* bias = bias_ + begin;
+#pragma omp simd
+      for (int64_t j = 0; j < count; ++j) product[j] += bias[j];
+    }
+    if (backward_) {
+      drop(row, begin, count, product);
+      multiply_by_derivative(epilogue_.activation, preactivation_ ? preactivation_ + at : nullptr, count, product);
+    } else {
+      if (preactivation_) std::copy(product, product + count, preactivation_ + at);
+      activate(epilogue_.activation, count, product);
+      drop(row, begin, count, product);
+    }
+    store(at, count, product);
+  }
+
+ private:
+  Finish(const LinearEpilogue& epilogue, View preactivation, View result)
+      : epilogue_(epilogue), result_(result.as<T>()), columns_(result.shape[1]) {
+    if (preactivation) {
+      TESSERA_ASSERT(preactivation.shape == result.shape);
+      preactivation_ = preactivation.as<T>();
+    }
+    if (epilogue.residual) {
+      TESSERA_ASSERT(epilogue.residual.shape == result.shape);
+      residual_ = epilogue.residual.as<T>();
+    }
+    if (has_dropout()) TESSERA_ASSERT(epilogue.dropout.row_ids.num_elems() == result.shape[0]);
+  }
+  bool has_dropout() const { return epilogue_.dropout.rate > 0; }
+  void drop(int64_t row, int64_t column, int64_t count, T* values) const {
+    if (!has_dropout()) return;
+    apply_dropout(epilogue_.dropout, epilogue_.dropout.row_ids.as<int64_t>()[row], static_cast<uint32_t>(column), count,
+                  values);
+  }
+  void store(int64_t at, int64_t count, const T* values) const {
+    T* result = result_ + at;
+    if (residual_) {
+      const T* residual = residual_ + at;
+#pragma omp simd
+      for (int64_t j = 0; j < count; ++j) result[j] = residual[j] + values[j];
+    } else if (result != values) {
+      std::copy(values, values + count, result);
+    }
+  }
+
+  const LinearEpilogue& epilogue_;
+  const T* bias_ = nullptr;
+  const T* residual_ = nullptr;
+  T* preactivation_ = nullptr;
+  T* result_;
+  int64_t columns_;
+  bool backward_ = false;
+};
+
+}  // namespace tessera::cpu

@@ -1,0 +1,17 @@
+// Linear layers and what is fused into them.
+#pragma once
+
+#include "tessera/ops/cpu/team.h"
+#include "tessera/ops/kernels.h"
+
+namespace tessera::cpu {
+
+void linear_forward(Team& team, View x, View weight, View bias, const LinearEpilogue& epilogue, View preactivation,
+                    View y);
+void linear_backward_input(Team& team, View d_y, View weight, const LinearEpilogue& epilogue, View preactivation,
+                           View d_x);
+void linear_backward_weight(Team& team, View d_y, View x, View d_weight, View d_bias);
+void activation_forward(Team& team, View preactivation, const LinearEpilogue& epilogue, View y);
+void dropout_backward(Team& team, View d_y, const Dropout& dropout, View d_x);
+
+}  // namespace tessera::cpu

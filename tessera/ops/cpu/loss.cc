@@ -1,0 +1,127 @@
+#include "tessera/ops/cpu/loss.h"
+
+#include <cmath>
+#include <limits>
+
+#include "tessera/ops/cpu/dispatch.h"
+#include "tessera/ops/cpu/vector_math.h"
+
+namespace tessera::cpu {
+
+namespace {
+
+// Columns treated as one: a chunk stays in L1 between its two passes. Chunks are combined in order, so that results do
+// not depend on which thread took which.
+constexpr int64_t kChunk = 8192;
+
+template <typename T>
+T max_of(const T* x, int64_t count) {
+  T most = -std::numeric_limits<T>::infinity();
+#pragma omp simd reduction(max : most)
+  for (int64_t i = 0; i < count; ++i) most = most < x[i] ? x[i] : most;
+  return most;
+}
+
+struct LogSumExp {
+  double max = -std::numeric_limits<double>::infinity(), sum = 0;  // of exp(x − max)
+  void add(const LogSumExp& other) {
+    const double most = std::max(max, other.max);
+    if (most == -std::numeric_limits<double>::infinity()) return;
+    sum = sum * std::exp(max - most) + other.sum * std::exp(other.max - most);
+    max = most;
+  }
+  double value() const { return max + std::log(sum); }
+};
+
+template <typename T>
+LogSumExp log_sum_exp_of(const T* x, int64_t count) {
+  const T most = max_of(x, count);
+  double sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < count; ++i) sum += static_cast<double>(exp(x[i] - most));
+  return {static_cast<double>(most), sum};
+}
+
+// x = softmax · scale
+template <typename T>
+void softmax_in_place(T* x, int64_t count, T log_sum_exp, T scale) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) x[i] = exp(x[i] - log_sum_exp) * scale;
+}
+
+// One row's loss and gradient; `for_chunks(body)` calls body(i) for every chunk of the row and `partial` has room for
+// one entry a chunk.
+template <typename T, typename ForChunks>
+double row_loss(T* x, int64_t vocabulary, int32_t target, double d_scale, LogSumExp* partial, ForChunks&& for_chunks) {
+  auto length = [&](int64_t chunk) { return std::min(kChunk, vocabulary - chunk * kChunk); };
+  for_chunks([&](int64_t chunk) { partial[chunk] = log_sum_exp_of(x + chunk * kChunk, length(chunk)); });
+  LogSumExp all;
+  for (int64_t chunk = 0; chunk * kChunk < vocabulary; ++chunk) all.add(partial[chunk]);
+  const double log_sum_exp = all.value(), loss = log_sum_exp - static_cast<double>(x[target]);
+  if (d_scale != 0) {
+    for_chunks([&](int64_t chunk) {
+      softmax_in_place(x + chunk * kChunk, length(chunk), static_cast<T>(log_sum_exp), static_cast<T>(d_scale));
+    });
+    x[target] -= static_cast<T>(d_scale);
+  }
+  return loss;
+}
+
+}  // namespace
+
+void softmax_cross_entropy(Team& team, View logits, View targets, double d_scale, View loss) {
+  const int64_t rows = targets.num_elems(), vocabulary = logits.shape[1];
+  const int64_t num_chunks = (vocabulary + kChunk - 1) / kChunk;
+  TESSERA_ASSERT(logits.shape[0] == rows && rows <= Team::scratch_elems<double>() / 2);
+  TESSERA_ASSERT(num_chunks <= Team::scratch_elems<LogSumExp>() / 2);
+  const int32_t* target = targets.as<int32_t>();
+  double* row_losses = team.scratch<double>(0) + Team::scratch_elems<double>() / 2;
+  with_float_type(logits.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    auto row = [&](int64_t i, LogSumExp* partial, auto&& for_chunks) {
+      TESSERA_ASSERT(target[i] >= 0 && target[i] < vocabulary);
+      row_losses[i] = row_loss(logits.as<T>() + i * vocabulary, vocabulary, target[i], d_scale, partial, for_chunks);
+    };
+    if (rows >= team.num_threads()) {  // whole rows: a row stays in L2 between loss and gradient
+      team.for_each(rows, [&](int64_t slot, int64_t i) {
+        row(i, team.scratch<LogSumExp>(slot), [&](auto&& body) {
+          for (int64_t chunk = 0; chunk < num_chunks; ++chunk) body(chunk);
+        });
+      });
+    } else {
+      for (int64_t i = 0; i < rows; ++i) {
+        row(i, team.scratch<LogSumExp>(0), [&](auto&& body) {
+          team.for_each(num_chunks, [&](int64_t, int64_t chunk) { body(chunk); });
+        });
+      }
+    }
+  });
+  double total = 0;
+  for (int64_t i = 0; i < rows; ++i) total += row_losses[i];
+  *loss.as<double>() += total;
+}
+
+void argmax_rows(Team& team, View logits, View ids) {
+  const int64_t rows = ids.num_elems(), vocabulary = logits.shape[1];
+  const int64_t num_chunks = (vocabulary + kChunk - 1) / kChunk;
+  TESSERA_ASSERT(logits.shape[0] == rows);
+  with_float_type(logits.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    TESSERA_ASSERT(rows * num_chunks <= Team::scratch_elems<T>());
+    T* maxima = team.scratch<T>(0);  // [rows, num_chunks]
+    team.for_each(rows * num_chunks, [&](int64_t, int64_t i) {
+      const int64_t begin = i % num_chunks * kChunk;
+      maxima[i] = max_of(logits.as<T>() + i / num_chunks * vocabulary + begin, std::min(kChunk, vocabulary - begin));
+    });
+    for (int64_t row = 0; row < rows; ++row) {
+      const T* row_maxima = maxima + row * num_chunks;
+      const int64_t chunk = std::max_element(row_maxima, row_maxima + num_chunks) - row_maxima;
+      const T* begin = logits.as<T>() + row * vocabulary + chunk * kChunk;
+      const T* end = begin + std::min(kChunk, vocabulary - chunk * kChunk);
+      const T* found = std::find(begin, end, row_maxima[chunk]);
+      ids.as<int32_t>()[row] = static_cast<int32_t>(chunk * kChunk + (found == end ? 0 : found - begin));
+    }
+  });
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,11 @@
+// The head's loss and choice over the vocabulary.
+#pragma once
+
+#include "tessera/ops/cpu/team.h"
+
+namespace tessera::cpu {
+
+void softmax_cross_entropy(Team& team, View logits, View targets, double d_scale, View loss);
+void argmax_rows(Team& team, View logits, View ids);
+
+}  // namespace tessera::cpu

@@ -1,0 +1,102 @@
+#include "tessera/ops/cpu/norm.h"
+
+#include <cmath>
+
+#include "tessera/ops/cpu/dispatch.h"
+
+namespace tessera::cpu {
+
+namespace {
+
+constexpr int64_t kGrainRows = 4;
+
+// mean = Σx / C, variance = Σ(x − mean)² / C in two passes: no cancellation, and the row stays in L1 between them.
+template <typename T>
+void normalize_row(const T* x, const T* weight, const T* bias, int64_t channels, T epsilon, T* y, T* stats) {
+  T sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t c = 0; c < channels; ++c) sum += x[c];
+  const T mean = sum / static_cast<T>(channels);
+  T squares = 0;
+#pragma omp simd reduction(+ : squares)
+  for (int64_t c = 0; c < channels; ++c) squares += (x[c] - mean) * (x[c] - mean);
+  const T rstd = T(1) / std::sqrt(squares / static_cast<T>(channels) + epsilon);
+#pragma omp simd
+  for (int64_t c = 0; c < channels; ++c) y[c] = (x[c] - mean) * rstd * weight[c] + bias[c];
+  if (stats) {
+    stats[0] = mean;
+    stats[1] = rstd;
+  }
+}
+
+// With x̂ = (x − mean)·rstd and g = d_y∘weight:
+//   d_x = residual + rstd·(g − Σg/C − x̂·Σ(g∘x̂)/C);   d_weight += d_y∘x̂;   d_bias += d_y
+template <typename T>
+void backward_row(const T* d_y, const T* x, const T* weight, T mean, T rstd, const T* residual, int64_t channels,
+                  T* d_x, T* d_weight, T* d_bias) {
+  T sum_g = 0, sum_gx = 0;
+#pragma omp simd reduction(+ : sum_g, sum_gx)
+  for (int64_t c = 0; c < channels; ++c) {
+    const T g = d_y[c] * weight[c], normal = (x[c] - mean) * rstd;
+    sum_g += g;
+    sum_gx += g * normal;
+    d_weight[c] += d_y[c] * normal;
+    d_bias[c] += d_y[c];
+  }
+  const T mean_g = sum_g / static_cast<T>(channels), mean_gx = sum_gx / static_cast<T>(channels);
+  auto gradient = [&](int64_t c) { return rstd * (d_y[c] * weight[c] - mean_g - (x[c] - mean) * rstd * mean_gx); };
+  if (residual) {
+#pragma omp simd
+    for (int64_t c = 0; c < channels; ++c) d_x[c] = residual[c] + gradient(c);
+  } else {
+#pragma omp simd
+    for (int64_t c = 0; c < channels; ++c) d_x[c] = gradient(c);
+  }
+}
+
+}  // namespace
+
+void layer_norm_forward(Team& team, View x, View weight, View bias, double epsilon, View y, View stats) {
+  const int64_t rows = x.shape[0], channels = x.shape[1];
+  TESSERA_ASSERT(y.shape == x.shape && weight.num_elems() == channels && bias.num_elems() == channels);
+  TESSERA_ASSERT(!stats || stats.shape == (Shape{rows, 2}));
+  with_float_type(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    team.for_ranges(rows, kGrainRows, [&](int64_t, int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        normalize_row(x.as<T>() + row * channels, weight.as<T>(), bias.as<T>(), channels, static_cast<T>(epsilon),
+                      y.as<T>() + row * channels, stats ? stats.as<T>() + row * 2 : nullptr);
+      }
+    });
+  });
+}
+
+// Each thread sums d_weight and d_bias of its rows in its scratch; the sums are then added in the order of the threads.
+void layer_norm_backward(Team& team, View d_y, View x, View weight, View stats, View residual, View d_x, View d_weight,
+                         View d_bias) {
+  const int64_t rows = x.shape[0], channels = x.shape[1];
+  TESSERA_ASSERT(d_y.shape == x.shape && d_x.shape == x.shape && weight.num_elems() == channels);
+  TESSERA_ASSERT(stats.shape == (Shape{rows, 2}) && (!residual || residual.shape == x.shape));
+  TESSERA_ASSERT(d_weight.num_elems() == channels && d_bias.num_elems() == channels);
+  with_float_type(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    TESSERA_ASSERT(2 * channels <= Team::scratch_elems<T>());
+    for (int64_t slot = 0; slot < team.num_threads(); ++slot) std::fill_n(team.scratch<T>(slot), 2 * channels, T(0));
+    team.for_ranges(rows, kGrainRows, [&](int64_t slot, int64_t begin, int64_t end) {
+      T* sums = team.scratch<T>(slot);
+      for (int64_t row = begin; row < end; ++row) {
+        const int64_t at = row * channels;
+        const T* row_stats = stats.as<T>() + row * 2;
+        backward_row(d_y.as<T>() + at, x.as<T>() + at, weight.as<T>(), row_stats[0], row_stats[1],
+                     residual ? residual.as<T>() + at : nullptr, channels, d_x.as<T>() + at, sums, sums + channels);
+      }
+    });
+    for (int64_t slot = 0; slot < team.num_threads(); ++slot) {
+      const T* sums = team.scratch<T>(slot);
+      for (int64_t c = 0; c < channels; ++c) d_weight.as<T>()[c] += sums[c];
+      for (int64_t c = 0; c < channels; ++c) d_bias.as<T>()[c] += sums[channels + c];
+    }
+  });
+}
+
+}  // namespace tessera::cpu

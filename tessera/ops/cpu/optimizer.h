@@ -1,0 +1,11 @@
+// AdamW on flat arrays.
+#pragma once
+
+#include "tessera/ops/cpu/team.h"
+#include "tessera/ops/kernels.h"
+
+namespace tessera::cpu {
+
+void adamw(Team& team, View parameters, View gradients, View m, View v, const AdamWStep& step);
+
+}  // namespace tessera::cpu

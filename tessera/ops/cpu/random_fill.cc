@@ -1,0 +1,76 @@
+// Counter-based draws into arrays: element i takes word i % 4 of Philox counter i / 4, whatever thread or shard fills it.
+#include <numbers>
+
+#include "tessera/ops/cpu/dispatch.h"
+#include "tessera/ops/cpu/elementwise.h"
+#include "tessera/ops/cpu/mask.h"
+#include "tessera/ops/cpu/vector_math.h"
+
+namespace tessera::cpu {
+
+namespace {
+
+constexpr int64_t kBlockElems = 64;  // of 16 counters
+
+// 64 draws in [0, 1) from words laid as philox16 lays them.
+struct Uniform {
+  void operator()(const uint32_t (&words)[kBlockElems], float (&draws)[kBlockElems]) const {
+#pragma omp simd
+    for (int j = 0; j < 16; ++j) {
+      for (int w = 0; w < 4; ++w) draws[4 * j + w] = uniform_float(words[16 * w + j]);
+    }
+  }
+};
+
+// 64 draws from N(0, 1): words 0 and 1 of a counter give its elements 0 and 1, words 2 and 3 the others (Box & Muller
+// 1958: √(−2 ln u)·(cos 2πv, sin 2πv)). u has 24 bits and is never 0, which bounds the draws by 5.9.
+struct Normal {
+  void operator()(const uint32_t (&words)[kBlockElems], float (&draws)[kBlockElems]) const {
+#pragma omp simd
+    for (int j = 0; j < 16; ++j) {
+      for (int pair = 0; pair < 2; ++pair) {
+        const float u = uniform_float(words[32 * pair + j]) + 0x1p-25f;
+        const float turns = static_cast<float>(static_cast<int32_t>(words[32 * pair + 16 + j])) * 0x1p-32f;
+        const float radius = std::sqrt(-2.0f * log_positive(u));
+        const SinCos angle = sin_cos_turns(turns);
+        draws[4 * j + 2 * pair] = radius * angle.cos;
+        draws[4 * j + 2 * pair + 1] = radius * angle.sin;
+      }
+    }
+  }
+};
+
+// x[i] = offset + scale · draw of element first_elem + i.
+template <typename Draw>
+void fill_random(Team& team, View x, double offset, double scale, uint64_t seed, uint64_t stream, int64_t first_elem) {
+  with_float_type(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* data = x.as<T>();
+    team.for_ranges(x.num_elems(), 64 * kBlockElems, [&](int64_t, int64_t begin, int64_t end) {
+      for (int64_t elem = first_elem + begin, stop = first_elem + end; elem < stop;) {
+        const int64_t block = elem / kBlockElems * kBlockElems, next = std::min(stop, block + kBlockElems);
+        uint32_t words[kBlockElems];
+        float draws[kBlockElems];
+        philox16(seed, static_cast<uint64_t>(block) / 4, 1, stream, 0, words);
+        Draw()(words, draws);
+        // Whole blocks in one way, so that an element does not depend on where its shard begins.
+        T values[kBlockElems];
+        for (int64_t j = 0; j < kBlockElems; ++j) values[j] = static_cast<T>(offset) + static_cast<T>(scale) * draws[j];
+        std::copy(values + (elem - block), values + (next - block), data + (elem - first_elem));
+        elem = next;
+      }
+    });
+  });
+}
+
+}  // namespace
+
+void fill_normal(Team& team, View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) {
+  fill_random<Normal>(team, x, mean, std, seed, stream, first_elem);
+}
+
+void fill_uniform(Team& team, View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) {
+  fill_random<Uniform>(team, x, low, high - low, seed, stream, first_elem);
+}
+
+}  // namespace tessera::cpu

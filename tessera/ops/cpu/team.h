@@ -1,0 +1,70 @@
+// The threads a kernel runs in and the scratch each has.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+
+#include "tessera/device/device.h"
+#include "tessera/ops/cpu/cpu_kernels.h"
+
+namespace tessera::cpu {
+
+class Team {
+ public:
+  explicit Team(Device& device)
+      : pool_(thread_pool_of(device)),
+        scratch_(device.allocate(pool_.num_threads() * kCpuScratchBytesPerThread, Category::workspace)) {}
+
+  int num_threads() const { return pool_.num_threads(); }
+
+  // Calls body(slot) once for every slot in [0, num_threads()). Bodies of different slots run at the same time. Nothing
+  // is allocated: std::function keeps a reference wrapper in place.
+  template <typename Body>
+  void run(Body&& body) {
+    pool_.run(num_threads(), std::ref(body));
+  }
+
+  // Calls body(slot, i) for every i in [0, count), in ascending order of start; who takes which is not defined, so a body
+  // must write what is its own alone. A slot is used by one body at a time.
+  template <typename Body>
+  void for_each(int64_t count, Body&& body) {
+    std::atomic<int64_t> next{0};
+    run([&](int64_t slot) {
+      for (int64_t i; (i = next.fetch_add(1)) < count;) body(slot, i);
+    });
+  }
+
+  // Splits [0, count) into one contiguous range a slot, whose bounds are multiples of `multiple` (but for the end), and
+  // calls body(slot, begin, end) for each that is not empty. Depends on the arguments and num_threads() alone.
+  template <typename Body>
+  void for_ranges(int64_t count, int64_t multiple, Body&& body) {
+    const int64_t units = (count + multiple - 1) / multiple, threads = num_threads();
+    auto range = [&](int64_t slot) {
+      const int64_t begin = units * slot / threads * multiple;
+      const int64_t end = std::min(count, units * (slot + 1) / threads * multiple);
+      if (begin < end) body(slot, begin, end);
+    };
+    if (units <= 1) {
+      if (count > 0) body(0, 0, count);
+    } else {
+      run(range);
+    }
+  }
+
+  // The scratch of a slot as elements of T.
+  template <typename T>
+  T* scratch(int64_t slot) const {
+    return reinterpret_cast<T*>(scratch_.data() + slot * kCpuScratchBytesPerThread);
+  }
+  template <typename T>
+  static constexpr int64_t scratch_elems() {
+    return kCpuScratchBytesPerThread / static_cast<int64_t>(sizeof(T));
+  }
+
+ private:
+  ThreadPool& pool_;
+  Buffer scratch_;
+};
+
+}  // namespace tessera::cpu

@@ -1,0 +1,92 @@
+// Elementary functions without branches or calls, so that loops over them become vector code. The overloads for double
+// call the standard library: gradient checks want accuracy, not speed.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+namespace tessera::cpu {
+
+// Adding and taking away 1.5·2^23 rounds a float of magnitude below 2^22 to the nearest integer, which then also stands
+// in the low bits of the sum.
+inline constexpr float kRoundingShift = 0x1.8p23f;
+
+// eˣ within 2 ulp for x in [−87.33, 88.37]; 0 below, e^88.37 above; NaN stays NaN.
+// Reduction of Cody and Waite: x = n·ln 2 + r, |r| ≤ ln 2 / 2; polynomial of expf in Moshier's Cephes library.
+inline float exp(float x) {
+  constexpr float kLowest = -87.33f, kHighest = 88.37f;
+  const float z = x > kHighest ? kHighest : (x < kLowest ? kLowest : x);
+  const float shifted = z * 0x1.715476p0f + kRoundingShift;
+  const float n = shifted - kRoundingShift;
+  const float r = (z - n * 0.693359375f) + n * 2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+  const float power = std::bit_cast<float>((std::bit_cast<uint32_t>(shifted) + 127u) << 23);
+  return x < kLowest ? 0.0f : p * power;
+}
+inline double exp(double x) { return std::exp(x); }
+
+// ln x within 2 ulp of max(|ln x|, 1e-3) for normal x > 0: x = 2^e · (1 + f), polynomial of logf in Cephes.
+inline float log_positive(float x) {
+  // Moves the mantissa to [√½, √2) so that f is small on both sides of 1.
+  const uint32_t bits = std::bit_cast<uint32_t>(x) - 0x3f3504f3u;
+  const float e = static_cast<float>(static_cast<int32_t>(bits) >> 23);
+  const float f = std::bit_cast<float>((bits & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
+  float p = 7.0376836292e-2f;
+  p = p * f - 1.1514610310e-1f;
+  p = p * f + 1.1676998740e-1f;
+  p = p * f - 1.2420140846e-1f;
+  p = p * f + 1.4249322787e-1f;
+  p = p * f - 1.6668057665e-1f;
+  p = p * f + 2.0000714765e-1f;
+  p = p * f - 2.4999993993e-1f;
+  p = p * f + 3.3333331174e-1f;
+  const float ff = f * f;
+  return (p * f * ff + (e * -2.12194440e-4f - 0.5f * ff)) + f + e * 0.693359375f;
+}
+
+struct SinCos {
+  float sin, cos;
+};
+// Sine and cosine of 2π·turns for turns in [−½, ½], within 1e-6: quarter turns are taken off exactly, then the Taylor
+// polynomials up to (π/4)^8 of the rest (the first term left out is below 3e-8 of the result).
+inline SinCos sin_cos_turns(float turns) {
+  const float shifted = turns * 4.0f + kRoundingShift;
+  const uint32_t quadrant = std::bit_cast<uint32_t>(shifted);
+  const float t = (turns - (shifted - kRoundingShift) * 0.25f) * 6.28318530718f;
+  const float tt = t * t;
+  const float s = t + t * tt * (-1.0f / 6 + tt * (1.0f / 120 + tt * (-1.0f / 5040 + tt * (1.0f / 362880))));
+  const float c = 1.0f + tt * (-0.5f + tt * (1.0f / 24 + tt * (-1.0f / 720 + tt * (1.0f / 40320))));
+  const bool odd = quadrant & 1u;
+  const float sine = odd ? c : s, cosine = odd ? s : c;
+  const uint32_t sine_sign = (quadrant & 2u) << 30, cosine_sign = ((quadrant + 1u) & 2u) << 30;
+  return {std::bit_cast<float>(std::bit_cast<uint32_t>(sine) ^ sine_sign),
+          std::bit_cast<float>(std::bit_cast<uint32_t>(cosine) ^ cosine_sign)};
+}
+
+// The tanh form of GELU, 0.5·x·(1 + tanh(k·x·(1 + 0.044715·x²))), k = √(2/π) as transformers' BLOOM rounds it. With
+// (1 + tanh u) / 2 = 1 / (1 + e^(−2u)) it needs one exponential and loses nothing for large negative x.
+inline constexpr double kGeluScale = 0.79788456, kGeluCubic = 0.044715;
+
+template <typename T>
+inline T gelu_sigmoid(T x) {
+  return T(1) / (T(1) + exp(T(-2 * kGeluScale) * x * (T(1) + T(kGeluCubic) * x * x)));
+}
+template <typename T>
+inline T gelu(T x) {
+  return x * gelu_sigmoid(x);
+}
+// d gelu / dx = s + x·s·(1 − s)·2u', s the sigmoid above, u' = k·(1 + 3·0.044715·x²).
+template <typename T>
+inline T gelu_derivative(T x) {
+  const T s = gelu_sigmoid(x);
+  return s + x * s * (T(1) - s) * T(2 * kGeluScale) * (T(1) + T(3 * kGeluCubic) * x * x);
+}
+
+}  // namespace tessera::cpu
