@@ -1,0 +1,104 @@
+// What the tests of the kernels share: a device with its kernels, random arrays, comparisons and finite differences.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <type_traits>
+#include <vector>
+
+#include "tessera/base/random.h"
+#include "tessera/ops/kernels.h"
+
+namespace tessera::testing {
+
+// Kernels on a CPU device with a given number of threads.
+struct Rig {
+  explicit Rig(int num_threads = 2)
+      : pool(num_threads), device(make_cpu_device(pool)), kernels(make_kernels(*device)) {}
+  Kernels* operator->() { return kernels.get(); }
+
+  ThreadPool pool;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Kernels> kernels;
+};
+
+template <typename T>
+View view(std::vector<T>& values, Shape shape) {
+  EXPECT_EQ(static_cast<int64_t>(values.size()), shape.num_elems());
+  return view_of(values.data(), shape);
+}
+template <typename T>
+View view(std::vector<T>& values) {
+  return view_of(values.data(), {static_cast<int64_t>(values.size())});
+}
+
+// Uniform in [−1, 1].
+template <typename T = double>
+std::vector<T> random_values(int64_t count, uint64_t seed) {
+  RandomStream random(seed, 7);
+  std::vector<T> values(static_cast<size_t>(count));
+  for (T& x : values) x = static_cast<T>(2 * random.next_uniform() - 1);
+  return values;
+}
+
+template <typename T, typename U>
+std::vector<T> converted(const std::vector<U>& values) {
+  return std::vector<T>(values.begin(), values.end());
+}
+
+// |actual − expected| ≤ tolerance for every element; a NaN fails.
+template <typename T>
+void expect_close(const std::vector<T>& actual, const std::vector<double>& expected, double tolerance,
+                  const char* what = "") {
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    const double difference = std::abs(static_cast<double>(actual[i]) - expected[i]);
+    ASSERT_TRUE(difference <= tolerance) << what << " [" << i << "]: " << actual[i] << " instead of " << expected[i]
+                                         << ", tolerance " << tolerance;
+  }
+}
+
+template <typename T>
+constexpr double epsilon() {
+  return std::is_same_v<T, float> ? 0x1p-24 : 0x1p-53;
+}
+
+inline double dot(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+// Checks d_x against central differences of `value` (a scalar function that reads x) at `samples` places of x. With step
+// h = 1e-5 the formula is off by h²·|f'''|/6, near 1e-10·|f'''|, and by the rounding of f over h: f sums about as many
+// terms of magnitude ≤ 1 as x has elements, n, so its partial sums are near √n and their roundings add to about ε·n.
+inline void expect_gradient(std::vector<double>& x, const std::vector<double>& d_x,
+                            const std::function<double()>& value, const char* what, int samples = 40) {
+  constexpr double kStep = 1e-5;
+  const double rounding = epsilon<double>() * static_cast<double>(x.size()) / kStep;
+  ASSERT_EQ(x.size(), d_x.size()) << what;
+  RandomStream random(99, x.size());
+  for (int i = 0; i < samples; ++i) {
+    const size_t at = random.next_below(x.size());
+    const double kept = x[at];
+    x[at] = kept + kStep;
+    const double above = value();
+    x[at] = kept - kStep;
+    const double below = value();
+    x[at] = kept;
+    const double slope = (above - below) / (2 * kStep);
+    ASSERT_NEAR(d_x[at], slope, 1e-8 * (1 + std::abs(slope)) + rounding) << what << " [" << at << "]";
+  }
+}
+
+// 0, 1, 2, … as row ids of a dropout, scattered so that they are not the rows' places.
+inline std::vector<int64_t> row_ids(int64_t count) {
+  std::vector<int64_t> ids(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) ids[static_cast<size_t>(i)] = 1000003 * i + (int64_t{1} << 33);
+  return ids;
+}
+
+}  // namespace tessera::testing
