@@ -18,15 +18,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-EngineOptions engine_options(const Settings& s) {
-  EngineOptions options;
-  options.checkpoint_blocks = s.activation_checkpointing == Settings::ActivationCheckpointing::block;
-  options.adamw = {s.beta1, s.beta2, s.adam_epsilon, s.weight_decay};
-  options.max_grad_norm = s.max_grad_norm;
-  options.seed = static_cast<uint64_t>(s.seed);
-  return options;
-}
-
 BatchOptions batch_options(const Settings& s, size_t num_samples) {
   BatchOptions options;
   options.num_samples = static_cast<int64_t>(num_samples);
@@ -54,6 +45,26 @@ double metric_of(const EvalOutcome& outcome, Settings::Metric metric) {
 }
 
 }  // namespace
+
+EngineOptions engine_options(const Settings& s) {
+  EngineOptions options;
+  options.checkpoint_blocks = s.activation_checkpointing == Settings::ActivationCheckpointing::block;
+  options.adamw = {s.beta1, s.beta2, s.adam_epsilon, s.weight_decay};
+  options.max_grad_norm = s.max_grad_norm;
+  options.seed = static_cast<uint64_t>(s.seed);
+  return options;
+}
+
+WorkBounds training_work(const Settings& settings, const Dataset& train, const Dataset* eval) {
+  WorkBounds work;
+  work.training = bounds_of(train.samples, settings.batch_size);
+  if (eval) work.evaluation = bounds_of(eval->samples, settings.eval_batch_size);
+  if (eval && settings.eval_generation) {
+    work.generation = bounds_of(eval->prompts, settings.eval_batch_size);
+    work.max_new_tokens = settings.max_new_tokens;
+  }
+  return work;
+}
 
 Trainer::Trainer(const Settings& settings, std::string resolved_config, Console& console)
     : settings_(settings),
@@ -85,7 +96,7 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
   schedule_ = {kind, settings_.warmup_steps > 0 ? settings_.warmup_steps : ratio_steps, num_steps_};
   if (eval_) eval_every_ = interval(settings_.eval_strategy, settings_.eval_steps);
   save_every_ = interval(settings_.save_strategy, settings_.save_steps);
-  engine_.prepare(work_bounds());
+  engine_.prepare(training_work(settings_, train_, eval_ ? &*eval_ : nullptr));
 }
 
 Trainer::Interval Trainer::interval(Settings::Interval kind, int64_t steps) const {
@@ -95,17 +106,6 @@ Trainer::Interval Trainer::interval(Settings::Interval kind, int64_t steps) cons
     case Settings::Interval::steps: return {steps};
   }
   return {0};
-}
-
-WorkBounds Trainer::work_bounds() const {
-  WorkBounds work;
-  work.training = bounds_of(train_.samples, settings_.batch_size);
-  if (eval_) work.evaluation = bounds_of(eval_->samples, settings_.eval_batch_size);
-  if (eval_ && settings_.eval_generation) {
-    work.generation = bounds_of(eval_->prompts, settings_.eval_batch_size);
-    work.max_new_tokens = settings_.max_new_tokens;
-  }
-  return work;
 }
 
 int Trainer::run() {

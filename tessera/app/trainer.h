@@ -14,6 +14,10 @@
 
 namespace tessera {
 
+// What the engine is told, and the bounds of what it will be asked for: the same for a run and for its plan.
+EngineOptions engine_options(const Settings& settings);
+WorkBounds training_work(const Settings& settings, const Dataset& train, const Dataset* eval);
+
 class Trainer {
  public:
   // Reads data and model and allocates all memory; nothing is written but the output folder and its lock.
@@ -29,7 +33,6 @@ class Trainer {
     bool due(int64_t step, int64_t last) const { return every > 0 && (step % every == 0 || step == last); }
   };
   Interval interval(Settings::Interval kind, int64_t steps) const;
-  WorkBounds work_bounds() const;
   void resume_or_start();
   bool resume();
   void start_anew();
