@@ -27,14 +27,17 @@ std::string read_text(const std::string& path) {
 
 }  // namespace
 
-MetricsLog MetricsLog::create(const std::string& path) { return MetricsLog(OutputFile(path, O_TRUNC)); }
+MetricsLog MetricsLog::create(const std::string& path) {
+  return MetricsLog(OutputFile(path, O_TRUNC));
+}
 
 MetricsLog MetricsLog::resume(const std::string& path, int64_t size_bytes) {
   const std::string text = read_text(path);
   const auto kept = static_cast<size_t>(size_bytes);
   const char* const remedy = "Put back the file that belongs to the checkpoint, or start anew in another --output-dir";
   if (size_bytes < 0 || kept > text.size()) {
-    throw InputError(path, fmt::format("it has {} bytes where the checkpoint wrote {}", text.size(), size_bytes), remedy);
+    throw InputError(path, fmt::format("it has {} bytes where the checkpoint wrote {}", text.size(), size_bytes),
+                     remedy);
   }
   if (kept > 0 && text[kept - 1] != '\n') {
     throw InputError(path, fmt::format("no record ends at byte {}, where the checkpoint's last one did", kept), remedy);
@@ -68,7 +71,8 @@ std::vector<Record> read_metrics(const std::string& path) {
     const int64_t* version = schema ? schema->get_if<int64_t>() : nullptr;
     if (!version) throw InputError(where, "no whole number under \"schema\"", "Is it a metrics.jsonl of tessera?");
     if (*version > MetricsLog::kSchema) {
-      throw InputError(where, fmt::format("schema {} is newer than {}, the one known here", *version, MetricsLog::kSchema),
+      throw InputError(where,
+                       fmt::format("schema {} is newer than {}, the one known here", *version, MetricsLog::kSchema),
                        "Read it with the tessera that wrote it");
     }
     records.push_back(std::move(record));

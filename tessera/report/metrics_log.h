@@ -1,6 +1,7 @@
 // metrics.jsonl: what a run measured, one JSON object a line, in the order of the steps.
 //
-//   {"schema": 1, "kind": "train", "step": 10, "epoch": 0.5, "loss": 4.895, ..., "timing": {"samples_per_second": 73.2}}
+//   {"schema": 1, "kind": "train", "step": 10, "epoch": 0.5, "loss": 4.895, ..., "timing":
+//   {"samples_per_second": 73.2}}
 //
 // All that depends on the clock or the machine stands under "timing". Drop that key, and two runs that computed the
 // same have the same bytes, whether or not one of them was killed and resumed.
@@ -22,13 +23,14 @@ class MetricsLog {
 
   // An empty file, whatever stood there.
   static MetricsLog create(const std::string& path);
-  // Goes on after the first size_bytes (from a checkpoint) of an existing file and drops what came after: the steps since
-  // the checkpoint are about to be done again. InputError when the file is missing, shorter, or no line ends there.
+  // Goes on after the first size_bytes (from a checkpoint) of an existing file and drops what came after: the steps
+  // since the checkpoint are about to be done again. InputError when the file is missing, shorter, or no line ends
+  // there.
   static MetricsLog resume(const std::string& path, int64_t size_bytes);
 
-  // Writes one record, which has left the process when this returns. kind: "train", "eval", "summary", ...; step: of the
-  // optimizer, counted from 1; values must not use the keys schema, kind, step, epoch, timing. RunError when the disk
-  // fails: the file then ends with the record before.
+  // Writes one record, which has left the process when this returns. kind: "train", "eval", "summary", ...; step: of
+  // the optimizer, counted from 1; values must not use the keys schema, kind, step, epoch, timing. RunError when the
+  // disk fails: the file then ends with the record before.
   void append(std::string_view kind, int64_t step, double epoch, const Record& values, const Record& timing = {});
 
   // The size for a checkpoint to remember, after all records so far are safely on the disk.

@@ -19,13 +19,17 @@ const char* remedy_of(int cause) {
   switch (cause) {
     case ENOSPC:
     case EDQUOT:
-    case EFBIG: return "Make room on the disk, then resume from the last checkpoint";
+    case EFBIG:
+      return "Make room on the disk, then resume from the last checkpoint";
     case EACCES:
     case EPERM:
-    case EROFS: return "Choose an --output-dir that you may write to";
+    case EROFS:
+      return "Choose an --output-dir that you may write to";
     case ENOENT:
-    case ENOTDIR: return "Make the folder first";
-    default: return "";
+    case ENOTDIR:
+      return "Make the folder first";
+    default:
+      return "";
   }
 }
 
@@ -34,7 +38,7 @@ const char* remedy_of(int cause) {
 OutputFile::OutputFile(std::string path, int mode)
     : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | mode, 0666)) {
   if (descriptor_ < 0) fail("open");
-  struct stat status{};
+  struct stat status {};
   if (::fstat(descriptor_, &status) != 0) {
     const int cause = errno;
     ::close(std::exchange(descriptor_, -1));  // the destructor does not run for a constructor that throws

@@ -47,18 +47,18 @@ std::string json_string(const std::string& text) {
 }
 
 std::string python_value(const Value& value) {
-  return std::visit(Overload{[](std::nullptr_t) -> std::string { return "None"; },
-                             [](bool flag) -> std::string { return flag ? "True" : "False"; },
-                             [](int64_t number) { return std::to_string(number); },
-                             [](double number) { return python_repr(number); },
-                             [](const std::string& text) { return python_string(text); },
-                             [](const std::vector<Value>& list) {
-                               std::string out = "[";
-                               for (const Value& item : list) out += (out.size() > 1 ? ", " : "") + python_value(item);
-                               return out + "]";
-                             },
-                             [](const Record& record) { return to_python(record); }},
-                    value.data());
+  return std::visit(
+      Overload{[](std::nullptr_t) -> std::string { return "None"; },
+               [](bool flag) -> std::string { return flag ? "True" : "False"; },
+               [](int64_t number) { return std::to_string(number); }, [](double number) { return python_repr(number); },
+               [](const std::string& text) { return python_string(text); },
+               [](const std::vector<Value>& list) {
+                 std::string out = "[";
+                 for (const Value& item : list) out += (out.size() > 1 ? ", " : "") + python_value(item);
+                 return out + "]";
+               },
+               [](const Record& record) { return to_python(record); }},
+      value.data());
 }
 
 // Where a value stands in pretty JSON; on one line when spaces_per_level is 0.
@@ -74,24 +74,26 @@ struct Layout {
 
 std::string json_record(const Record& record, Layout layout);
 
-bool is_plain(const Value& value) { return !value.get_if<Record>() && !value.get_if<std::vector<Value>>(); }
+bool is_plain(const Value& value) {
+  return !value.get_if<Record>() && !value.get_if<std::vector<Value>>();
+}
 
 std::string json_value(const Value& value, Layout layout) {
-  return std::visit(
-      Overload{[](std::nullptr_t) -> std::string { return "null"; },
-               [](bool flag) -> std::string { return flag ? "true" : "false"; },
-               [](int64_t number) { return std::to_string(number); },
-               [](double number) { return std::isfinite(number) ? python_repr(number) : "null"; },
-               [](const std::string& text) { return json_string(text); },
-               [&](const std::vector<Value>& list) {
-                 const bool one_line = std::all_of(list.begin(), list.end(), is_plain);
-                 const Layout items = one_line ? Layout{} : layout.inner();
-                 std::string out = "[";
-                 for (const Value& item : list) out += items.separator(out.size() == 1) + json_value(item, items);
-                 return out + (one_line ? "" : layout.separator(true)) + "]";
-               },
-               [&](const Record& record) { return json_record(record, layout); }},
-      value.data());
+  return std::visit(Overload{[](std::nullptr_t) -> std::string { return "null"; },
+                             [](bool flag) -> std::string { return flag ? "true" : "false"; },
+                             [](int64_t number) { return std::to_string(number); },
+                             [](double number) { return std::isfinite(number) ? python_repr(number) : "null"; },
+                             [](const std::string& text) { return json_string(text); },
+                             [&](const std::vector<Value>& list) {
+                               const bool one_line = std::all_of(list.begin(), list.end(), is_plain);
+                               const Layout items = one_line ? Layout{} : layout.inner();
+                               std::string out = "[";
+                               for (const Value& item : list)
+                                 out += items.separator(out.size() == 1) + json_value(item, items);
+                               return out + (one_line ? "" : layout.separator(true)) + "]";
+                             },
+                             [&](const Record& record) { return json_record(record, layout); }},
+                    value.data());
 }
 
 std::string json_record(const Record& record, Layout layout) {
@@ -108,7 +110,8 @@ Value value_of(const nlohmann::ordered_json& json, const std::string& where, int
   if (depth > kMaxDepth) throw InputError(where, fmt::format("JSON nested more than {} deep", kMaxDepth));
   if (json.is_null()) return nullptr;
   if (json.is_boolean()) return json.get<bool>();
-  if (json.is_number_float() || (json.is_number_unsigned() && json.get<uint64_t>() > INT64_MAX)) return json.get<double>();
+  if (json.is_number_float() || (json.is_number_unsigned() && json.get<uint64_t>() > INT64_MAX))
+    return json.get<double>();
   if (json.is_number()) return json.get<int64_t>();
   if (json.is_string()) return json.get<std::string>();
   if (json.is_array()) {
@@ -153,10 +156,12 @@ const Value* Record::find(std::string_view key) const {
   return nullptr;
 }
 
-bool Record::operator==(const Record& other) const { return fields_ == other.fields_; }
+bool Record::operator==(const Record& other) const {
+  return fields_ == other.fields_;
+}
 
 std::string python_repr(double value) {
-  if (std::isnan(value)) return "nan";        // Python shows no sign of a nan
+  if (std::isnan(value)) return "nan";          // Python shows no sign of a nan
   std::string text = fmt::format("{}", value);  // shortest round trip, an exponent below 1e-4 and from 1e16 on
   if (text.find_first_not_of("-0123456789") == text.npos) text += ".0";
   return text;
@@ -178,9 +183,13 @@ std::string to_python(const Record& record) {
   return out + "}";
 }
 
-std::string to_json(const Record& record) { return json_record(record, {}); }
+std::string to_json(const Record& record) {
+  return json_record(record, {});
+}
 
-std::string to_pretty_json(const Record& record) { return json_record(record, {.spaces_per_level = 2}); }
+std::string to_pretty_json(const Record& record) {
+  return json_record(record, {.spaces_per_level = 2});
+}
 
 Record record_from_json(std::string_view text, const std::string& where) {
   nlohmann::ordered_json json;

@@ -82,14 +82,15 @@ double round_decimals(double value, int decimals);
 // One line as Python prints a dict: {'loss': 4.895, 'done': True}.
 std::string to_python(const Record& record);
 
-// One line of JSON: {"loss": 4.895, "done": true}. Numbers as python_repr() writes them, so that every double reads back
-// as itself; nan and the infinities, which JSON lacks, become null; bytes that are no UTF-8 become U+FFFD.
+// One line of JSON: {"loss": 4.895, "done": true}. Numbers as python_repr() writes them, so that every double reads
+// back as itself; nan and the infinities, which JSON lacks, become null; bytes that are no UTF-8 become U+FFFD.
 std::string to_json(const Record& record);
 
 // The same over several lines, indented by two spaces, lists of plain values on one line; no newline at the end.
 std::string to_pretty_json(const Record& record);
 
-// Reads what to_json() wrote, or any JSON object. `where` (the file and line) heads the InputError of a text that is none.
+// Reads what to_json() wrote, or any JSON object. `where` (the file and line) heads the InputError of a text that is
+// none.
 Record record_from_json(std::string_view text, const std::string& where);
 
 }  // namespace tessera

@@ -162,7 +162,8 @@ TEST_F(MetricsLogTest, FullDiskLeavesTheRecordBefore) {
   ::setrlimit(RLIMIT_FSIZE, &old_limit);
   std::signal(SIGXFSZ, old_handler);
 
-  EXPECT_EQ(error, path_ + ": cannot write it: File too large. Make room on the disk, then resume from the last checkpoint");
+  EXPECT_EQ(error,
+            path_ + ": cannot write it: File too large. Make room on the disk, then resume from the last checkpoint");
   EXPECT_EQ(after_error, before);
   log.append("train", 2, 1.0, {{"loss", 0.5}});  // with room again, the log goes on
   EXPECT_EQ(read_metrics(path_).size(), 2u);

@@ -81,17 +81,10 @@ TEST(Record, KeepsTheOrderOfFirstMention) {
 }
 
 TEST(Record, RendersEveryTypeInBothTongues) {
-  const Record record{{"none", nullptr},
-                      {"yes", true},
-                      {"no", false},
-                      {"int", int64_t{-7}},
-                      {"size", size_t{9}},
-                      {"float", 0.5f},
-                      {"nan", std::nan("")},
-                      {"text", "a"},
-                      {"list", std::vector<double>{1, 2.5}},
-                      {"inner", Record{{"x", 1}}},
-                      {"empty", Record{}}};
+  const Record record{{"none", nullptr},           {"yes", true},       {"no", false},
+                      {"int", int64_t{-7}},        {"size", size_t{9}}, {"float", 0.5f},
+                      {"nan", std::nan("")},       {"text", "a"},       {"list", std::vector<double>{1, 2.5}},
+                      {"inner", Record{{"x", 1}}}, {"empty", Record{}}};
   EXPECT_EQ(to_python(record),
             "{'none': None, 'yes': True, 'no': False, 'int': -7, 'size': 9, 'float': 0.5, 'nan': nan, 'text': 'a', "
             "'list': [1.0, 2.5], 'inner': {'x': 1}, 'empty': {}}");

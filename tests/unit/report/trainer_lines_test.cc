@@ -20,7 +20,8 @@ TEST(TrainerLines, Step) {
 }
 
 TEST(TrainerLines, Evaluation) {
-  const EvalMetrics metrics{.loss = 2.3456789, .runtime_s = 12.345678, .num_samples = 1000, .num_steps = 250, .epoch = 1};
+  const EvalMetrics metrics{
+      .loss = 2.3456789, .runtime_s = 12.345678, .num_samples = 1000, .num_steps = 250, .epoch = 1};
   EXPECT_EQ(trainer_line(metrics),
             "{'eval_loss': 2.3456789, 'eval_runtime': 12.3457, 'eval_samples_per_second': 81.0, "
             "'eval_steps_per_second': 20.25, 'epoch': 1.0}");
