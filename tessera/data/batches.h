@@ -33,8 +33,8 @@ struct BatchOptions {
 //
 // Global micro-batch k takes the next batch_size × world_size samples of the epoch's order, rank r the r-th slice.
 // Over all ranks every sample comes exactly once an epoch: the last micro-batch, when it is short, is shared out as
-// evenly as can be, and ranks may get fewer samples in it or none. The last step may have fewer micro-batches. Both numbers
-// are the same on every rank, as collectives need.
+// evenly as can be, and ranks may get fewer samples in it or none. The last step may have fewer micro-batches. Both
+// numbers are the same on every rank, as collectives need.
 class BatchPlan {
  public:
   BatchPlan(const BatchOptions& options, int64_t epoch);
@@ -42,8 +42,8 @@ class BatchPlan {
   int64_t num_micro_batches() const { return ceil_divide(options_.num_samples, global_batch_size()); }
   int64_t num_steps() const { return ceil_divide(num_micro_batches(), options_.grad_accum); }
 
-  // The indices of this rank's samples in each micro-batch of a step in [0, num_steps()), valid while the plan lives. The
-  // cost does not depend on the step.
+  // The indices of this rank's samples in each micro-batch of a step in [0, num_steps()), valid while the plan lives.
+  // The cost does not depend on the step.
   std::vector<std::span<const int64_t>> step(int64_t step) const;
 
  private:

@@ -1,19 +1,19 @@
 #include "tessera/data/examples.h"
 
 #include <fmt/format.h>
-#include <utf8proc.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <system_error>
 
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
+#include "tessera/data/text.h"
 
 namespace tessera {
 
@@ -36,19 +36,27 @@ std::string excerpt(std::string_view text, size_t limit = 60) {
 // A value in words. Containers are not written out: they may be large, or nested deeper than a recursion may go.
 std::string in_words(const Json& value) {
   switch (value.type()) {
-    case Json::value_t::null: return "null";
-    case Json::value_t::object: return "an object";
-    case Json::value_t::array: return "an array";
-    case Json::value_t::string: return "the string \"" + excerpt(value.get_ref<const std::string&>()) + "\"";
-    default: return value.dump();
+    case Json::value_t::null:
+      return "null";
+    case Json::value_t::object:
+      return "an object";
+    case Json::value_t::array:
+      return "an array";
+    case Json::value_t::string:
+      return "the string \"" + excerpt(value.get_ref<const std::string&>()) + "\"";
+    default:
+      return value.dump();
   }
 }
 
 const char* type_in_words(Json::value_t type) {
   switch (type) {
-    case Json::value_t::object: return "an object";
-    case Json::value_t::array: return "an array";
-    default: return "a string";
+    case Json::value_t::object:
+      return "an object";
+    case Json::value_t::array:
+      return "an array";
+    default:
+      return "a string";
   }
 }
 
@@ -79,61 +87,8 @@ const std::string& string_member(const Json& object, const char* key, const std:
   return member(object, key, Json::value_t::string, where).get_ref<const std::string&>();
 }
 
-// Byte offsets of code points in a valid UTF-8 text. A mark every so many code points keeps the look-ups of a long
-// context with many questions short.
-class CodePoints {
- public:
-  explicit CodePoints(std::string_view text) : text_(text) {
-    int64_t count = 0;
-    for (size_t i = 0; i < text.size(); ++i) {
-      if (continues(text[i])) continue;
-      if (count++ % kStride == 0) marks_.push_back(i);
-    }
-  }
-  // The offset of code point `index`; the text's size where it has fewer.
-  size_t byte_offset(int64_t index) const {
-    if (static_cast<size_t>(index / kStride) >= marks_.size()) return text_.size();
-    size_t offset = marks_[static_cast<size_t>(index / kStride)];
-    for (int64_t left = index % kStride; left > 0 && offset < text_.size(); --left) {
-      do ++offset;
-      while (offset < text_.size() && continues(text_[offset]));
-    }
-    return offset;
-  }
-
- private:
-  static constexpr int64_t kStride = 64;
-  static bool continues(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
-  std::string_view text_;
-  std::vector<size_t> marks_;
-};
-
-// The offset of the occurrence of `needle` in `text` that begins nearest to `wanted` (on ties the first); npos if there
-// is none. Knuth, Morris and Pratt's search: linear in both lengths whatever they hold.
-size_t nearest_occurrence(std::string_view text, std::string_view needle, size_t wanted) {
-  if (needle.size() > text.size()) return std::string_view::npos;
-  std::vector<size_t> border(needle.size(), 0);
-  for (size_t i = 1, k = 0; i < needle.size(); ++i) {
-    while (k > 0 && needle[i] != needle[k]) k = border[k - 1];
-    if (needle[i] == needle[k]) ++k;
-    border[i] = k;
-  }
-  const auto distance = [&](size_t at) { return at > wanted ? at - wanted : wanted - at; };
-  size_t best = std::string_view::npos;
-  for (size_t i = 0, k = 0; i < text.size(); ++i) {
-    while (k > 0 && text[i] != needle[k]) k = border[k - 1];
-    if (text[i] == needle[k]) ++k;
-    if (k < needle.size()) continue;
-    const size_t at = i + 1 - k;
-    if (best != std::string_view::npos && distance(at) >= distance(best)) break;
-    best = at;
-    k = border[k - 1];
-  }
-  return best;
-}
-
 struct Answer {
-  const std::string* text;      // in the document
+  const std::string* text;       // in the document
   std::optional<int64_t> start;  // in code points
 };
 
@@ -162,8 +117,8 @@ std::vector<Answer> read_answers(const Json& owner, const std::string& where) {
       const Json& answer = (*found)[i];
       require_type(answer, Json::value_t::object, place);
       const auto start = answer.find("answer_start");
-      answers.push_back({&string_member(answer, "text", place),
-                         start == answer.end() ? std::nullopt : start_of(*start, place)});
+      answers.push_back(
+          {&string_member(answer, "text", place), start == answer.end() ? std::nullopt : start_of(*start, place)});
     }
     return answers;
   }
@@ -273,11 +228,10 @@ class Reader {
     }
     const bool found = offset != std::string::npos;
     if (!found && text != kNoAnswer) {
-      throw InputError(where,
-                       fmt::format("the answer \"{}\" does not occur in the context \"{}\"", excerpt(text),
-                                   excerpt(context)),
-                       "Answers must be copied from the context letter by letter; an empty list of answers marks an "
-                       "unanswerable question, and rows {\"text\"} take any text");
+      throw InputError(
+          where, fmt::format("the answer \"{}\" does not occur in the context \"{}\"", excerpt(text), excerpt(context)),
+          "Answers must be copied from the context letter by letter; an empty list of answers marks an "
+          "unanswerable question, and rows {\"text\"} take any text");
     }
     if (example.answers.empty() && found) {
       example.answerable = true;
@@ -314,22 +268,12 @@ class Reader {
 };
 
 void require_utf8(std::string_view text, const std::string& where) {
-  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
-  for (size_t i = 0; i < text.size();) {
-    if (bytes[i] < 0x80) {
-      ++i;
-      continue;
-    }
-    utf8proc_int32_t code_point;
-    const size_t left = std::min<size_t>(text.size() - i, 4);
-    const utf8proc_ssize_t length = utf8proc_iterate(bytes + i, static_cast<utf8proc_ssize_t>(left), &code_point);
-    if (length < 0) {
-      const int64_t line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(i), '\n');
-      throw InputError(where, fmt::format("invalid UTF-8: byte 0x{:02X} at offset {} (line {})", bytes[i], i, line),
-                       "Save the file as UTF-8");
-    }
-    i += static_cast<size_t>(length);
-  }
+  const size_t invalid = find_invalid_utf8(text);
+  if (invalid == std::string_view::npos) return;
+  const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(invalid), '\n');
+  const auto byte = static_cast<unsigned char>(text[invalid]);
+  throw InputError(where, fmt::format("invalid UTF-8: byte 0x{:02X} at offset {} (line {})", byte, invalid, line),
+                   "Save the file as UTF-8");
 }
 
 // Parses `text`, or throws with the reason that the library gives, less its own codes and any long quotation.
@@ -346,7 +290,9 @@ Json parse(std::string_view text, const std::string& where) {
   }
 }
 
-bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n") == std::string_view::npos; }
+bool is_blank(std::string_view text) {
+  return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
+}
 
 void read_lines(std::string_view content, const std::string& where, Reader& reader) {
   for (size_t line = 1; !content.empty(); ++line) {
@@ -423,7 +369,8 @@ std::vector<Example> select_examples(std::vector<Example> examples, int64_t coun
   constexpr uint64_t kStream = 0x73656C6563740000;  // "select": apart from the streams of other draws under the seed
   const int64_t size = std::ssize(examples);
   if (count < -1) {
-    throw UsageError(setting, fmt::format("{} examples cannot be taken", count), "Give a number of examples, 0 for all");
+    throw UsageError(setting, fmt::format("{} examples cannot be taken", count),
+                     "Give a number of examples, 0 for all");
   }
   if (count > size) {
     throw UsageError(setting, fmt::format("{} examples are asked for, but the data set holds {}", count, size),

@@ -32,8 +32,8 @@ struct Example {
 //   - rows {"text": ...}, likewise.
 // answer_start counts code points in files. Where the context does not have the answer there, the occurrence nearest to
 // it is taken (without answer_start: the first). Every answer must occur in its context, except the word kNoAnswer.
-// Throws InputError, with the path and the line (JSONL) or the key (data[3].paragraphs[0].qas[2]), for a file that cannot
-// be read, is no UTF-8 (with the byte offset), no JSON, of another structure, or without any example.
+// Throws InputError, with the path and the line (JSONL) or the key (data[3].paragraphs[0].qas[2]), for a file that
+// cannot be read, is no UTF-8 (with the byte offset), no JSON, of another structure, or without any example.
 std::vector<Example> load_examples(const std::filesystem::path& path);
 
 // The same from the content of a file; `where` stands for its path in errors.

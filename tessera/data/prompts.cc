@@ -13,7 +13,9 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 
-void append(Ids& ids, std::span<const int32_t> more) { ids.insert(ids.end(), more.begin(), more.end()); }
+void append(Ids& ids, std::span<const int32_t> more) {
+  ids.insert(ids.end(), more.begin(), more.end());
+}
 
 struct Range {
   int64_t begin, end;
@@ -23,8 +25,8 @@ struct Range {
 // [answer.begin, answer.end).
 //
 // The encoding gives no offsets, but encoding what stands before the answer does: tokens that both encodings begin with
-// lie before the answer whole, and likewise those that both end with lie behind it. What is between holds the answer for
-// certain; the counts tell its middle.
+// lie before the answer whole, and likewise those that both end with lie behind it. What is between holds the answer
+// for certain; the counts tell its middle.
 Range window_around(const Ids& tokens, std::string_view text, Range answer, int64_t room, const EncodeFn& encode) {
   const Ids before = encode(text.substr(0, static_cast<size_t>(answer.begin)));
   const Ids behind = encode(text.substr(static_cast<size_t>(answer.end)));
@@ -85,10 +87,10 @@ Sample finish(Ids ids, Ids unshifted_labels, int64_t max_length) {
 
 Sample encode_text(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
   if (options.objective != Objective::causal_lm) {
-    throw UsageError("--objective",
-                     fmt::format("the data set holds a plain text (\"{:.60}\"), which has no answer to learn",
-                                 *example.text),
-                     "Use --objective causal_lm for rows of {\"text\"}");
+    throw UsageError(
+        "--objective",
+        fmt::format("the data set holds a plain text (\"{:.60}\"), which has no answer to learn", *example.text),
+        "Use --objective causal_lm for rows of {\"text\"}");
   }
   Ids ids = encode(*example.text);
   ids.push_back(options.eos_id);

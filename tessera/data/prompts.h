@@ -42,8 +42,8 @@ struct PromptOptions {
 
 inline constexpr int32_t kNoTarget = -100;
 
-// A row of tokens. labels[t] is the token that position t must predict (the labels of Hugging Face, shifted already), or
-// kNoTarget; so the last one is always kNoTarget.
+// A row of tokens. labels[t] is the token that position t must predict (the labels of Hugging Face, shifted already),
+// or kNoTarget; so the last one is always kNoTarget.
 struct Sample {
   std::vector<int32_t> ids, labels;  // [N] each
 };
@@ -55,8 +55,8 @@ std::string prompt_text(std::string_view question, std::string_view context);
 //
 // Prompt and answer are encoded apart: for byte-level BPE whose regular expression starts a new piece at a space
 // before a letter, and never joins a colon to the space behind it (BLOOM, GPT-2, Llama 3, Qwen), the ids are those of
-// the whole text "… Answer: {answer}". The same holds for the places at which the prompt is cut into question, context and
-// the word "Answer:" when the context has to be shortened; a prompt that fits is encoded in one piece.
+// the whole text "… Answer: {answer}". The same holds for the places at which the prompt is cut into question, context
+// and the word "Answer:" when the context has to be shortened; a prompt that fits is encoded in one piece.
 //
 // A context shortened around its answer keeps a window of its tokens with the answer in the middle, or as near to it as
 // the context's ends allow; an answer longer than the window is cut evenly at both sides of the context's copy. A plain

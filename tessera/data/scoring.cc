@@ -35,23 +35,31 @@ std::string encode(std::u32string_view text) {
   return out;
 }
 
-utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
+utf8proc_category_t category(char32_t c) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(c));
+}
 
+// Unicode's Cased: letters with a case, and signs made of such, as Roman numerals, circled letters and the ordinals.
 bool is_cased(char32_t c) {
   const auto k = category(c);
-  return k == UTF8PROC_CATEGORY_LU || k == UTF8PROC_CATEGORY_LL || k == UTF8PROC_CATEGORY_LT;
+  const auto code_point = static_cast<utf8proc_int32_t>(c);
+  return k == UTF8PROC_CATEGORY_LU || k == UTF8PROC_CATEGORY_LL || k == UTF8PROC_CATEGORY_LT || c == U'ª' ||
+         c == U'º' || utf8proc_tolower(code_point) != code_point || utf8proc_toupper(code_point) != code_point;
 }
 
 // Unicode's Case_Ignorable: marks, format characters, modifiers, and punctuation that stands within words.
 bool is_case_ignorable(char32_t c) {
-  constexpr std::u32string_view kWithinWords = U"'.:\u00B7\u0387\u055F\u05F4\u2018\u2019\u2024\u2027";
+  constexpr std::u32string_view kWithinWords =
+      U"'.:\u00B7\u0387\u055F\u05F4\u2018\u2019\u2024\u2027\uFE13\uFE52\uFE55\uFF07\uFF0E\uFF1A";
   switch (category(c)) {
     case UTF8PROC_CATEGORY_MN:
     case UTF8PROC_CATEGORY_ME:
     case UTF8PROC_CATEGORY_CF:
     case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_SK: return true;
-    default: return kWithinWords.find(c) != std::u32string_view::npos;
+    case UTF8PROC_CATEGORY_SK:
+      return true;
+    default:
+      return kWithinWords.find(c) != std::u32string_view::npos;
   }
 }
 

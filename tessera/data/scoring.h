@@ -27,8 +27,8 @@ std::vector<std::string> normalized_words(std::string_view text, Scoring scoring
 double exact_match(std::string_view prediction, std::span<const std::string> references,
                    Scoring scoring = Scoring::official);
 
-// The harmonic mean of precision and recall over words, in [0, 1]; 0 where no word is common, also where both sides have
-// no word at all. At least one reference.
+// The harmonic mean of precision and recall over words, in [0, 1]; 0 where no word is common, also where both sides
+// have no word at all. At least one reference.
 double f1(std::string_view prediction, std::span<const std::string> references, Scoring scoring = Scoring::official);
 
 }  // namespace tessera

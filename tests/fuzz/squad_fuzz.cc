@@ -9,7 +9,9 @@
 
 namespace {
 
-std::vector<int32_t> bytes_of(std::string_view text) { return {text.begin(), text.end()}; }
+std::vector<int32_t> bytes_of(std::string_view text) {
+  return {text.begin(), text.end()};
+}
 
 void check(const tessera::Example& example) {
   using namespace tessera;

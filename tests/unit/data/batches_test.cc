@@ -35,8 +35,8 @@ TEST(Pack, NoSampleIsABatchWithoutSequences) {
 }
 
 TEST(BatchPlan, SlicesGoByRank) {
-  const BatchOptions options{.num_samples = 11, .batch_size = 2, .grad_accum = 2, .world_size = 2, .rank = 0,
-                             .seed = 0, .shuffle = false};
+  const BatchOptions options{
+      .num_samples = 11, .batch_size = 2, .grad_accum = 2, .world_size = 2, .rank = 0, .seed = 0, .shuffle = false};
   BatchOptions second = options;
   second.rank = 1;
   const BatchPlan a(options, 0), b(second, 0);
@@ -100,16 +100,19 @@ TEST(BatchPlan, OrderDependsOnSeedAndEpochAlone) {
 
   std::vector<int64_t> shared;
   for (int64_t rank = 0; rank < 2; ++rank) {
-    const BatchPlan plan({.num_samples = 40, .batch_size = 2, .grad_accum = 2, .world_size = 2, .rank = rank, .seed = 5},
-                         1);
+    const BatchPlan plan(
+        {.num_samples = 40, .batch_size = 2, .grad_accum = 2, .world_size = 2, .rank = rank, .seed = 5}, 1);
     for (const auto indices : plan.step(3)) shared.insert(shared.end(), indices.begin(), indices.end());
   }
   std::vector<int64_t> alone;
-  for (const auto& indices : step_of(BatchPlan(options, 1), 3)) alone.insert(alone.end(), indices.begin(), indices.end());
+  for (const auto& indices : step_of(BatchPlan(options, 1), 3))
+    alone.insert(alone.end(), indices.begin(), indices.end());
   EXPECT_THAT(shared, ::testing::UnorderedElementsAreArray(alone));
 }
 
-TEST(BatchPlan, NoSampleNoStep) { EXPECT_EQ(BatchPlan({.num_samples = 0}, 0).num_steps(), 0); }
+TEST(BatchPlan, NoSampleNoStep) {
+  EXPECT_EQ(BatchPlan({.num_samples = 0}, 0).num_steps(), 0);
+}
 
 }  // namespace
 }  // namespace tessera

@@ -14,7 +14,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::vector<Example> read(std::string_view content) { return examples_from_text(content, "f.json"); }
+std::vector<Example> read(std::string_view content) {
+  return examples_from_text(content, "f.json");
+}
 
 // The message of the InputError that the content must cause.
 std::string refusal(std::string_view content) {
@@ -33,8 +35,8 @@ std::string squad(const std::string& context, const std::string& questions) {
 }
 
 std::string question(const std::string& answer, int start) {
-  return R"({"id": "q1", "question": "Q?", "answers": [{"text": ")" + answer +
-         R"(", "answer_start": )" + std::to_string(start) + "}]}";
+  return R"({"id": "q1", "question": "Q?", "answers": [{"text": ")" + answer + R"(", "answer_start": )" +
+         std::to_string(start) + "}]}";
 }
 
 TEST(Examples, SquadWithSeveralAnswers) {
@@ -95,7 +97,8 @@ TEST(Examples, RowsInTheirThreeForms) {
   const std::string one = R"({"id": 7, "context": "Ada met Bob.", "question": "Who?", "answers": {"text": ["Bob"], )"
                           R"("answer_start": [8]}})";
   const std::string two = R"({"context": "B Bob", "question": "Who?", "answers": {"text": ["Bob", "B"]}})";
-  for (const std::string& content : {"[" + one + ",\n" + two + "]", one + "\n" + two, "\n" + one + "\r\n\n" + two + "\n"}) {
+  for (const std::string& content :
+       {"[" + one + ",\n" + two + "]", one + "\n" + two, "\n" + one + "\r\n\n" + two + "\n"}) {
     const auto examples = read(content);
     ASSERT_EQ(examples.size(), 2u) << content;
     EXPECT_EQ(examples[0].id, "7");
@@ -166,8 +169,9 @@ TEST(Examples, NoExampleAtAll) {
 TEST(Examples, AnswersThatAreNotInTheContext) {
   EXPECT_THAT(refusal(squad("Ada met Bob.", question("Eve", 8))),
               HasSubstr("f.json: data[0].paragraphs[0].qas[0]: the answer \"Eve\" does not occur in the context"));
-  EXPECT_THAT(refusal("{\"text\": \"a\"}\n\n{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": [\"d\"]}}"),
-              HasSubstr("f.json:3: the answer \"d\" does not occur"));
+  EXPECT_THAT(
+      refusal("{\"text\": \"a\"}\n\n{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": [\"d\"]}}"),
+      HasSubstr("f.json:3: the answer \"d\" does not occur"));
   EXPECT_THAT(refusal(squad("Ada", question("", 0))), HasSubstr("empty string"));
   EXPECT_THAT(refusal(squad("Ada", question("Ada Lovelace", 0))), HasSubstr("does not occur"));
 }
@@ -176,7 +180,7 @@ TEST(Examples, InvalidUtf8NamesTheByte) {
   EXPECT_THAT(refusal("{\"text\": \"ab\xFF\"}"), HasSubstr("invalid UTF-8: byte 0xFF at offset 12 (line 1)"));
   EXPECT_THAT(refusal("{\"text\": \"a\"}\n{\"text\": \"\xC3\"}"), HasSubstr("byte 0xC3 at offset 24 (line 2)"));
   EXPECT_THAT(refusal("{\"text\": \"\xED\xA0\x80\"}"), HasSubstr("invalid UTF-8"));  // a surrogate
-  EXPECT_THAT(refusal("{\"text\": \"a\"}\xE2\x82"), HasSubstr("invalid UTF-8"));       // cut at the end
+  EXPECT_THAT(refusal("{\"text\": \"a\"}\xE2\x82"), HasSubstr("invalid UTF-8"));     // cut at the end
 }
 
 TEST(Examples, HostileNestingAndRepetition) {

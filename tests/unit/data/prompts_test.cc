@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-
 #include "tessera/base/error.h"
 #include "tessera/base/thread_pool.h"
 
@@ -34,9 +33,9 @@ std::vector<int32_t> encode_pairs(std::string_view text) {
 std::string decode_pairs(std::span<const int32_t> ids) {
   std::string text;
   for (const int32_t id : ids) {
-    if (id >= 1000) text += {static_cast<char>((id - 1000) / 256), static_cast<char>((id - 1000) % 256)};
-    else if (id >= 300) text += static_cast<char>(id - 300);
-    else text += "</s>";
+    if (id >= 1000) text += static_cast<char>((id - 1000) / 256);
+    if (id >= 300) text += static_cast<char>(id >= 1000 ? (id - 1000) % 256 : id - 300);
+    if (id < 300) text += "</s>";
   }
   return text;
 }
@@ -78,8 +77,8 @@ TEST(Prompts, CompletionLearnsAnswerAndEndAlone) {
 }
 
 TEST(Prompts, CausalLmLearnsEveryToken) {
-  const Sample sample = encode_sample(question_about("It was Ada.", "Ada"), encode_pairs,
-                                      options_of(Objective::causal_lm));
+  const Sample sample =
+      encode_sample(question_about("It was Ada.", "Ada"), encode_pairs, options_of(Objective::causal_lm));
   EXPECT_EQ(decode_pairs(sample.ids), "Question: Who was it? Context: It was Ada. Answer: Ada</s>");
   for (size_t t = 0; t + 1 < sample.ids.size(); ++t) EXPECT_EQ(sample.labels[t], sample.ids[t + 1]);
   EXPECT_EQ(sample.labels.back(), kNoTarget);
@@ -98,7 +97,8 @@ TEST(Prompts, SeparateLaysAnswerOverThePromptsEnd) {
 
 TEST(Prompts, SeparateKeepsTheEndOfAnAnswerLongerThanThePrompt) {
   const std::string answer(300, 'x');
-  const Sample sample = encode_sample(question_about(answer, answer), encode_pairs, options_of(Objective::separate, 60));
+  const Sample sample =
+      encode_sample(question_about(answer, answer), encode_pairs, options_of(Objective::separate, 60));
   EXPECT_EQ(sample.ids.size(), 60u);
   EXPECT_EQ(sample.labels.back(), kNoTarget);
   for (size_t t = 0; t + 1 < 60; ++t) EXPECT_NE(sample.labels[t], kNoTarget) << t;
@@ -144,8 +144,8 @@ TEST(Prompts, ContextIsShortenedAroundTheAnswer) {
 }
 
 TEST(Prompts, TheAnswerStandsInTheMiddleOfTheWindow) {
-  const Sample sample = encode_sample(question_about(long_context(), "w100 w101"), encode_pairs,
-                                      options_of(Objective::completion, 80));
+  const Sample sample =
+      encode_sample(question_about(long_context(), "w100 w101"), encode_pairs, options_of(Objective::completion, 80));
   const std::string text = decode_pairs(sample.ids);
   const auto before = static_cast<int64_t>(text.find(" w100") - text.find("Context:") - 8);
   const auto behind = static_cast<int64_t>(text.find(" Answer:") - text.find("w101") - 4);
@@ -194,8 +194,7 @@ TEST(Prompts, WhereTheAnswerIsNotKnownTheBeginningStays) {
 TEST(Prompts, QuestionAndAnswerThatDoNotFit) {
   const Example example = question_about(long_context(), "w150");
   const auto without_context = std::ssize(encode_pairs("Question: Who was it? Context: Answer: w150")) + 1;
-  EXPECT_EQ(decode_pairs(
-                encode_sample(example, encode_pairs, options_of(Objective::completion, without_context)).ids),
+  EXPECT_EQ(decode_pairs(encode_sample(example, encode_pairs, options_of(Objective::completion, without_context)).ids),
             "Question: Who was it? Context: Answer: w150</s>");
   try {
     encode_sample(example, encode_pairs, options_of(Objective::completion, without_context - 1));
@@ -217,8 +216,10 @@ TEST(Prompts, TruncationRightCutsTheRow) {
     const Sample sample =
         encode_sample(example, encode_pairs, options_of(Objective::completion, length, Truncation::right));
     EXPECT_EQ(sample.ids, std::vector<int32_t>(whole.begin(), whole.begin() + length));
-    if (length <= prompt) EXPECT_THAT(sample.labels, Each(kNoTarget));
-    else EXPECT_EQ(sample.labels[static_cast<size_t>(prompt) - 1], whole[static_cast<size_t>(prompt)]);
+    if (length <= prompt)
+      EXPECT_THAT(sample.labels, Each(kNoTarget));
+    else
+      EXPECT_EQ(sample.labels[static_cast<size_t>(prompt) - 1], whole[static_cast<size_t>(prompt)]);
   }
   EXPECT_EQ(encode_prompt(example, encode_pairs, options_of(Objective::completion, 40, Truncation::right)),
             std::vector<int32_t>(whole.begin(), whole.begin() + 40));
