@@ -51,6 +51,7 @@ void Engine::prepare(const WorkBounds& work) {
 }
 
 void Engine::prepare_with_stack(const WorkBounds& work, int64_t stack_bytes) {
+  work_ = work;
   if (work.training.num_tokens > 0) {
     for (int64_t u = 0; u < model_.num_units(); ++u) {
       UnitStorage& unit = units_[static_cast<size_t>(u)];
@@ -79,7 +80,6 @@ int64_t Engine::activation_bytes(const ModelConfig& config, const EngineOptions&
   return engine.stack_->peak_bytes();
 }
 
-// Runs the largest of each kind of work once; meant for the counting device, where token ids do not matter.
 void Engine::rehearse(const WorkBounds& work) {
   const auto imagined = [](const BatchBounds& bounds) {
     PackedBatch batch;
@@ -91,16 +91,22 @@ void Engine::rehearse(const WorkBounds& work) {
     batch.num_targets = static_cast<int32_t>(bounds.num_targets);
     return batch;
   };
+  TESSERA_ASSERT(device_.kind() == DeviceKind::counting);
   if (work.training.num_tokens > 0) {
+    device_.ledger().enter(Phase::step);
     const PackedBatch batch = imagined(work.training);
     train_step({&batch, 1}, 0);
   }
-  if (work.evaluation.num_tokens > 0) evaluate(imagined(work.evaluation));
+  if (work.evaluation.num_tokens > 0) {
+    device_.ledger().enter(Phase::evaluation);
+    evaluate(imagined(work.evaluation));
+  }
   if (work.generation.num_tokens > 0) {
+    device_.ledger().enter(Phase::evaluation);
     // As long a prompt as there is room for, and the others of one token: B prompts of N tokens together.
     std::vector<std::vector<int32_t>> prompts(static_cast<size_t>(work.generation.num_sequences), {0});
     prompts[0].resize(static_cast<size_t>(work.generation.num_tokens - work.generation.num_sequences + 1));
-    generate(prompts, std::min<int64_t>(2, work.max_new_tokens), -1);
+    generate(prompts, work.max_new_tokens, -1);
   }
 }
 

@@ -85,7 +85,9 @@ class Engine {
   int64_t num_updates() const { return num_updates_; }
   void set_num_updates(int64_t n) { num_updates_ = n; }  // on resume
 
-  // Bytes of stack that the work needs, found by running it on the counting device.
+  // Runs the largest of each kind of work once, on the counting device, where token ids do not matter.
+  void rehearse(const WorkBounds& work);
+  // Bytes of stack that the work needs, found by rehearsing it.
   static int64_t activation_bytes(const ModelConfig& config, const EngineOptions& options, const WorkBounds& work);
 
  private:
@@ -99,7 +101,6 @@ class Engine {
   void prepare_with_stack(const WorkBounds& work, int64_t stack_bytes);
   Frame frame(const Batch& batch, bool training);
   Batch upload(const PackedBatch& batch, uint64_t first_sequence);
-  void rehearse(const WorkBounds& work);
   void zero_gradients();
   void forward_backward(const Batch& batch, double scale);
   View run_blocks(Frame& frame);
@@ -111,6 +112,7 @@ class Engine {
   std::unique_ptr<Kernels> ops_;
   Model model_;
   std::vector<UnitStorage> units_;
+  WorkBounds work_;
   std::unique_ptr<Stack> stack_;
   Buffer batch_buffer_;
   Buffer scalars_;  // [2] f64: loss sum, gradient's sum of squares

@@ -1,5 +1,6 @@
 // Greedy generation with a cache of keys and values: the prompts are read at once, then one token a sequence and turn.
 // Sequences that have ended leave the batch. B sequences still running, C channels, V vocabulary.
+#include <algorithm>
 #include <numeric>
 
 #include "tessera/engine/engine.h"
@@ -41,15 +42,19 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
   const int64_t C = model_.config().hidden_size, L = model_.num_blocks();
   const auto B = static_cast<int64_t>(prompts.size());
   const CacheLayout layout(prompts, max_new_tokens);
-  const int64_t layer_bytes = layout.num_rows * C * static_cast<int64_t>(size_of(options_.dtype));
+  // As many rows as the largest batch of the run needs, so that what was planned is what is held.
+  const BatchBounds& most = work_.generation;
+  const int64_t num_rows = std::max(layout.num_rows, most.num_tokens + most.num_sequences * work_.max_new_tokens);
+  const int64_t most_sequences = std::max(B, most.num_sequences);
+  const int64_t layer_bytes = num_rows * C * static_cast<int64_t>(size_of(options_.dtype));
   const Buffer rows = device_.allocate(2 * L * layer_bytes, Category::kv_cache);
-  const Buffer small = device_.allocate(4 * 4 * B, Category::kv_cache);  // starts, lengths, last rows, next ids
+  const Buffer small = device_.allocate(4 * 4 * most_sequences, Category::kv_cache);  // starts, lengths, last rows, next ids
   const View small_view = small.view({4, B}, DType::i32);
   const auto small_row = [&](int64_t row, int64_t count) { return small_view.rows(row, row + 1).reshaped({B}).rows(0, count); };
 
   KvCache cache;
   for (int64_t l = 0; l < 2 * L; ++l) {
-    (l % 2 ? cache.values : cache.keys).push_back({rows.data() + l * layer_bytes, options_.dtype, {layout.num_rows, C}});
+    (l % 2 ? cache.values : cache.keys).push_back({rows.data() + l * layer_bytes, options_.dtype, {num_rows, C}});
   }
   std::vector<int32_t> next(prompts.size()), last_rows;
   const auto choose_next = [&](Frame& f, View x) {

@@ -1,0 +1,84 @@
+// Checks that look at more than one setting, or at the build.
+#include <fmt/format.h>
+
+#include "tessera/app/resolve.h"
+#include "tessera/base/error.h"
+
+namespace tessera {
+
+namespace {
+
+using S = Settings;
+
+void check_training(const ResolvedSettings& resolved) {
+  const S& s = resolved.settings;
+  if (s.eval_strategy == S::Interval::steps && s.eval_steps == 0) {
+    throw UsageError(resolved.where("eval_strategy"), "\"steps\" needs to know how many", "Give --eval-steps");
+  }
+  if (s.save_strategy == S::Interval::steps && s.save_steps == 0) {
+    throw UsageError(resolved.where("save_strategy"), "\"steps\" needs to know how many", "Give --save-steps");
+  }
+  if (s.warmup_steps > 0 && s.warmup_ratio > 0) {
+    throw UsageError(resolved.where("warmup_ratio"),
+                     fmt::format("{} contradicts warmup_steps {}", s.warmup_ratio, s.warmup_steps),
+                     "Give one of the two");
+  }
+}
+
+void check_best_model(const ResolvedSettings& resolved) {
+  const S& s = resolved.settings;
+  if (!s.load_best_model_at_end) return;
+  const std::string where = resolved.where("load_best_model_at_end");
+  if (s.eval_strategy == S::Interval::no) {
+    throw UsageError(where, "needs evaluations, but eval_strategy is \"no\"", "Give --eval-strategy epoch or steps");
+  }
+  if (s.save_strategy != s.eval_strategy) {
+    throw UsageError(where, "needs a checkpoint of each evaluated model",
+                     "Give --save-strategy and --eval-strategy the same value");
+  }
+  if (s.eval_strategy == S::Interval::steps && s.save_steps % s.eval_steps != 0) {
+    throw UsageError(where, fmt::format("needs evaluated checkpoints, but save_steps {} is no multiple of eval_steps {}",
+                                        s.save_steps, s.eval_steps));
+  }
+  if (s.metric_for_best_model != S::Metric::eval_loss && !s.eval_generation) {
+    throw UsageError(resolved.where("metric_for_best_model"), "exact match and F1 need generated answers",
+                     "Give --eval-generation");
+  }
+}
+
+[[noreturn]] void unsupported(const ResolvedSettings& resolved, const char* name, const char* needs,
+                              const char* supported) {
+  const auto value = std::get<std::string>(find_setting(name)->get(resolved.settings));
+  throw UsageError(resolved.where(name), fmt::format("\"{}\" needs {}", value, needs),
+                   fmt::format("This build computes on one CPU process; it supports: {}", supported));
+}
+
+}  // namespace
+
+void check_consistent(const ResolvedSettings& resolved) {
+  const S& s = resolved.settings;
+  check_training(resolved);
+  check_best_model(resolved);
+  if (s.hidden_size % s.num_heads != 0) {
+    throw UsageError(resolved.where("hidden_size"),
+                     fmt::format("{} is not divisible by num_heads {}", s.hidden_size, s.num_heads));
+  }
+  if (!s.prompt.empty() && !s.question.empty()) {
+    throw UsageError(resolved.where("prompt"), "contradicts question",
+                     "Give a whole prompt, or a question with its context");
+  }
+  if (!s.context.empty() && s.question.empty()) {
+    throw UsageError(resolved.where("context"), "has no question", "Give --question");
+  }
+}
+
+void check_supported(const ResolvedSettings& resolved) {
+  const S& s = resolved.settings;
+  if (s.device == S::DeviceChoice::cuda) unsupported(resolved, "device", "a build with CUDA", "auto, cpu");
+  if (s.precision != S::Precision::fp32) unsupported(resolved, "precision", "a build with CUDA", "fp32");
+  if (s.strategy != S::Strategy::no_shard && s.strategy != S::Strategy::zero0) {
+    unsupported(resolved, "strategy", "a build with MPI or NCCL", "no_shard, zero0");
+  }
+}
+
+}  // namespace tessera

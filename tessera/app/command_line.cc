@@ -1,0 +1,116 @@
+#include "tessera/app/command_line.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <new>
+
+#include "tessera/app/help.h"
+#include "tessera/app/suggest.h"
+#include "tessera/base/error.h"
+
+namespace tessera {
+
+namespace {
+
+std::vector<std::string> names_of(const std::vector<Verb>& verbs) {
+  std::vector<std::string> names;
+  for (const auto& verb : verbs) names.push_back(verb.name);
+  return names;
+}
+
+// Takes the verb off the front of `words`: its name is their first word, or their first two. nullptr when there is none.
+const Verb* take_verb(std::vector<std::string>& words, const std::vector<Verb>& verbs) {
+  for (const size_t length : {2, 1}) {
+    if (words.size() < length) continue;
+    const std::string name = length == 2 ? words[0] + " " + words[1] : words[0];
+    const auto it = std::find_if(verbs.begin(), verbs.end(), [&](const Verb& verb) { return verb.name == name; });
+    if (it == verbs.end()) continue;
+    words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(length));
+    return &*it;
+  }
+  return nullptr;
+}
+
+[[noreturn]] void unknown_verb(const std::vector<std::string>& words, const std::vector<Verb>& verbs) {
+  const std::string& word = words[0];
+  if (word.starts_with("-")) {
+    throw UsageError(word, "comes before the verb", "Usage: tessera <verb> [config.toml] [--flags]");
+  }
+  std::vector<std::string> names = names_of(verbs);
+  std::string remedy = words.size() > 1 ? did_you_mean(word + " " + words[1], names) : "";
+  if (remedy.empty()) remedy = did_you_mean(word, names);
+  if (!remedy.empty()) remedy += " ";
+  throw UsageError(word, "unknown verb", remedy + fmt::format("One of: {}", joined(names, ", ")));
+}
+
+void check_required(const Verb& verb, const ResolvedSettings& resolved) {
+  for (const auto& name : verb.required) {
+    const Setting* setting = find_setting(name);
+    TESSERA_ASSERT(setting && setting->group & verb.groups);
+    const SettingValue value = setting->get(resolved.settings);
+    const auto* text = std::get_if<std::string>(&value);
+    if (!resolved.is_given(name) || (text && text->empty())) {
+      throw UsageError(resolved.where(name), fmt::format("is required by {}", verb.name), setting->help);
+    }
+  }
+}
+
+}  // namespace
+
+int run_command_line(const std::vector<std::string>& arguments, const Environment& environment,
+                     const std::vector<Verb>& verbs) {
+  if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h") {
+    print(program_help(verbs));
+    return static_cast<int>(ExitCode::kDone);
+  }
+  if (arguments[0] == "--version") {
+    print(version_text() + "\n");
+    return static_cast<int>(ExitCode::kDone);
+  }
+  std::vector<std::string> words = arguments;
+  const Verb* verb = take_verb(words, verbs);
+  if (!verb) unknown_verb(words, verbs);
+  const Verb* subject = verb->about_verb ? take_verb(words, verbs) : verb;
+  if (!subject) subject = verb;
+  // What is about another verb still decides itself how it prints.
+  const Groups groups = subject == verb ? verb->groups : subject->groups | kPresentation;
+
+  const ParsedFlags flags = parse_flags(words, *subject, groups);
+  if (flags.help) {
+    print(verb_help(*verb, groups));
+    return static_cast<int>(ExitCode::kDone);
+  }
+  SettingSources sources{.flags = flags.values, .environment = environment, .file = {}, .file_name = flags.config_file};
+  if (!flags.config_file.empty()) sources.file = read_config_file(flags.config_file);
+  Invocation invocation{.verb = verb, .subject = subject,
+                        .resolved = resolve(sources, groups, subject->name, names_of(verbs)),
+                        .environment = environment};
+  for (const auto& warning : invocation.resolved.warnings) std::fprintf(stderr, "warning: %s\n", warning.c_str());
+  check_consistent(invocation.resolved);
+  check_supported(invocation.resolved);
+  check_required(*verb, invocation.resolved);
+  return verb->run(invocation);
+}
+
+int guarded_run(const std::vector<std::string>& arguments, const Environment& environment,
+                const std::vector<Verb>& verbs) {
+  const auto fail = [](const char* what, ExitCode code) {
+    std::fprintf(stderr, "error: %s\n", what);
+    return static_cast<int>(code);
+  };
+  try {
+    return run_command_line(arguments, environment, verbs);
+  } catch (const Error& error) {
+    return fail(error.what(), error.code());
+  } catch (const std::bad_alloc&) {
+    return fail("out of memory", ExitCode::kOutOfMemory);
+  } catch (const std::exception& error) {
+    return fail(error.what(), ExitCode::kRunFailed);
+  } catch (...) {
+    return fail("an unknown failure", ExitCode::kRunFailed);
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,67 @@
+#include "tessera/app/datasets.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+
+namespace tessera {
+namespace {
+
+// The sum of the `count` largest.
+int64_t sum_of_largest(std::vector<int64_t> values, int64_t count) {
+  const auto n = std::min(count, static_cast<int64_t>(values.size()));
+  std::partial_sort(values.begin(), values.begin() + n, values.end(), std::greater<>());
+  int64_t sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += values[static_cast<size_t>(i)];
+  return sum;
+}
+
+}  // namespace
+
+Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& tokenizer, int32_t eos_id,
+                     bool with_prompts, ThreadPool& pool) {
+  const bool training = use == DatasetUse::training;
+  const std::string& path = training ? settings.dataset : settings.eval_dataset;
+  Dataset dataset;
+  dataset.examples = select_examples(load_examples(path), training ? settings.train_size : settings.eval_size,
+                                     static_cast<uint64_t>(settings.seed), settings.shuffle,
+                                     training ? "--train-size" : "--eval-size");
+  const EncodeFn encode = [&](std::string_view text) { return tokenizer.encode(text); };
+  const PromptOptions options{settings.objective, settings.truncation, settings.max_length, eos_id, training};
+  dataset.samples = encode_samples(dataset.examples, encode, options, pool);
+  const bool has_targets = std::any_of(dataset.samples.begin(), dataset.samples.end(), [](const Sample& sample) {
+    return std::any_of(sample.labels.begin(), sample.labels.end(), [](int32_t label) { return label != kNoTarget; });
+  });
+  if (!has_targets) {
+    throw InputError(path, fmt::format("none of its {} samples carries loss", dataset.samples.size()),
+                     "Raise --max-length, or use --truncation context so that answers survive");
+  }
+  if (with_prompts) {
+    dataset.prompts.resize(dataset.examples.size());
+    pool.for_ranges(static_cast<int64_t>(dataset.examples.size()), 16, [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+        dataset.prompts[i] = encode_prompt(dataset.examples[i], encode, options);
+      }
+    });
+  }
+  return dataset;
+}
+
+BatchBounds bounds_of(const std::vector<Sample>& samples, int64_t batch_size) {
+  std::vector<int64_t> lengths, targets;
+  for (const Sample& sample : samples) {
+    lengths.push_back(static_cast<int64_t>(sample.ids.size()));
+    targets.push_back(std::count_if(sample.labels.begin(), sample.labels.end(), [](int32_t l) { return l != kNoTarget; }));
+  }
+  return {sum_of_largest(std::move(lengths), batch_size),
+          std::min(batch_size, static_cast<int64_t>(samples.size())), sum_of_largest(std::move(targets), batch_size)};
+}
+
+BatchBounds bounds_of(const std::vector<std::vector<int32_t>>& prompts, int64_t batch_size) {
+  std::vector<int64_t> lengths;
+  for (const auto& prompt : prompts) lengths.push_back(static_cast<int64_t>(prompt.size()));
+  return {sum_of_largest(std::move(lengths), batch_size), std::min(batch_size, static_cast<int64_t>(prompts.size())), 0};
+}
+
+}  // namespace tessera

@@ -1,0 +1,31 @@
+// Data files as the engine takes them: examples, their token rows, and the bounds that memory follows from.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/app/settings.h"
+#include "tessera/data/prompts.h"
+#include "tessera/data/tokenizer.h"
+#include "tessera/engine/engine.h"
+
+namespace tessera {
+
+struct Dataset {
+  std::vector<Example> examples;
+  std::vector<Sample> samples;                 // of each example: tokens and targets
+  std::vector<std::vector<int32_t>> prompts;   // of each example, for generation; empty unless asked for
+};
+
+enum class DatasetUse { training, evaluation };
+
+// Reads --dataset or --eval-dataset, takes --train-size or --eval-size of it, and encodes it in threads. `eos_id` ends
+// answers. UsageError, InputError; InputError when no sample carries loss.
+Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& tokenizer, int32_t eos_id,
+                     bool with_prompts, ThreadPool& pool);
+
+// No `batch_size` samples have more tokens or targets together than this.
+BatchBounds bounds_of(const std::vector<Sample>& samples, int64_t batch_size);
+BatchBounds bounds_of(const std::vector<std::vector<int32_t>>& prompts, int64_t batch_size);
+
+}  // namespace tessera

@@ -1,0 +1,65 @@
+// The verb `doctor`: what this machine offers.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/app/machine.h"
+#include "tessera/app/verbs.h"
+#include "tessera/base/error.h"
+
+namespace tessera {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+std::string fact_text(const std::string& key, const Json& value) {
+  if (key.ends_with("_bytes")) return fmt::format("{:.1f} GiB", value.get<double>() / (1 << 30));
+  if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
+  if (value.is_string()) return value.get<std::string>();
+  return value.dump();
+}
+
+// Facts one a line; those of an object within stand under "outer inner", those of an array are numbered.
+void add_lines(const std::string& prefix, const Json& facts, std::string& text) {
+  for (const auto& [key, value] : facts.items()) {
+    std::string label = prefix.empty() ? key : prefix + " " + key;
+    if (value.is_structured()) {
+      if (value.empty()) text += fmt::format("  {:<28}  none\n", label);
+      add_lines(label, value, text);
+      continue;
+    }
+    for (char& c : label) {
+      if (c == '_' && key.find_first_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ") == std::string::npos) c = ' ';
+    }
+    if (label.ends_with(" bytes")) label.resize(label.size() - 6);
+    text += fmt::format("  {:<28}  {}\n", label, fact_text(key, value));
+  }
+}
+
+}  // namespace
+
+int run_doctor(const Invocation& invocation) {
+  const Json report = {{"build", build_facts()},
+                       {"cpu", cpu_facts()},
+                       {"memory", memory_facts()},
+                       {"disk", disk_facts(invocation.settings().output_dir)},
+                       {"libraries", library_facts()},
+                       {"mpi", mpi_facts(invocation.environment)},
+                       {"cuda", accelerator_facts()},
+                       {"environment", environment_facts(invocation.environment)}};
+  if (invocation.settings().json) {
+    print(report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    return static_cast<int>(ExitCode::kDone);
+  }
+  std::string text;
+  for (const auto& [section, facts] : report.items()) {
+    text += fmt::format("{}{}\n", text.empty() ? "" : "\n", section);
+    add_lines("", facts, text);
+    if (facts.empty()) text += "  none of the variables that matter is set\n";
+  }
+  print(text);
+  return static_cast<int>(ExitCode::kDone);
+}
+
+}  // namespace tessera

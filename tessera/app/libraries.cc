@@ -1,0 +1,193 @@
+// Libraries and programs of the machine. What this build has no back end for is looked up at run time, so that the
+// answer does not depend on the machine that built it.
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <oniguruma.h>
+#include <unistd.h>
+#include <utf8proc.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <vector>
+
+#include "tessera/app/machine.h"
+
+namespace tessera {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+// A shared library, open as long as this lives. Empty when the machine has none of the names.
+class Library {
+ public:
+  explicit Library(std::initializer_list<const char*> names) {
+    for (const char* name : names) {
+      if (!handle_) handle_ = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    }
+  }
+  ~Library() {
+    if (handle_) dlclose(handle_);
+  }
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+
+  explicit operator bool() const { return handle_ != nullptr; }
+  template <typename Function>
+  Function* find(const char* name) const {
+    return handle_ ? reinterpret_cast<Function*>(dlsym(handle_, name)) : nullptr;
+  }
+
+ private:
+  void* handle_ = nullptr;
+};
+
+// A function of this process, if whatever BLAS it is linked with has one of that name.
+template <typename Function>
+Function* find_linked(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+}
+
+Json blas_facts() {
+  Json facts = Json::object();
+  if (auto* config = find_linked<char*()>("openblas_get_config")) {
+    facts["name"] = config();
+    if (auto* threads = find_linked<int()>("openblas_get_num_threads")) facts["threads"] = threads();
+    if (auto* core = find_linked<char*()>("openblas_get_corename")) facts["kernels"] = core();
+  } else if (auto* version = find_linked<void(char*, int)>("MKL_Get_Version_String")) {
+    char text[256] = {};
+    version(text, sizeof text - 1);
+    facts["name"] = text;
+    if (auto* threads = find_linked<int()>("MKL_Get_Max_Threads")) facts["threads"] = threads();
+  } else if (auto* blis = find_linked<const char*()>("bli_info_get_version_str")) {
+    facts["name"] = fmt::format("BLIS {}", blis());
+    if (auto* threads = find_linked<int64_t()>("bli_thread_get_num_threads")) facts["threads"] = threads();
+  } else {
+    facts["name"] = "unknown";
+  }
+  Dl_info info{};
+  if (void* sgemm = dlsym(RTLD_DEFAULT, "cblas_sgemm"); sgemm && dladdr(sgemm, &info) && info.dli_fname) {
+    std::error_code error;
+    const auto path = std::filesystem::canonical(info.dli_fname, error);
+    facts["file"] = error ? info.dli_fname : path.string();
+  }
+  return facts;
+}
+
+std::optional<std::string> program_in_path(const Environment& environment, const std::string& name) {
+  const auto it = environment.find("PATH");
+  std::istringstream folders(it == environment.end() ? "" : it->second);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string path = (folder.empty() ? "." : folder) + "/" + name;
+    if (access(path.c_str(), X_OK) == 0 && !std::filesystem::is_directory(path)) return path;
+  }
+  return std::nullopt;
+}
+
+// The first line that a command prints.
+std::string first_line_of(const std::string& command) {
+  const auto close = [](std::FILE* pipe) { pclose(pipe); };
+  std::unique_ptr<std::FILE, decltype(close)> pipe(popen(command.c_str(), "r"), close);
+  char line[256] = {};
+  if (!pipe || !std::fgets(line, sizeof line, pipe.get())) return "";
+  while (std::fgetc(pipe.get()) != EOF) {}  // so that the command does not die of a closed pipe
+  std::string text = line;
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  return text;
+}
+
+// CUDA writes versions as 1000 × major + 10 × minor.
+std::string cuda_version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+// Through the driver's own interface (cuda.h), whose declarations are repeated here by type because the header need not
+// be there: CUresult is an int, CUdevice is an int.
+Json gpus_of(const Library& driver) {
+  Json gpus = Json::array();
+  auto* init = driver.find<int(unsigned)>("cuInit");
+  auto* count_of = driver.find<int(int*)>("cuDeviceGetCount");
+  auto* name_of = driver.find<int(char*, int, int)>("cuDeviceGetName");
+  auto* memory_of = driver.find<int(size_t*, int)>("cuDeviceTotalMem_v2");
+  auto* attribute_of = driver.find<int(int*, int, int)>("cuDeviceGetAttribute");
+  int count = 0;
+  if (!init || !count_of || init(0) != 0 || count_of(&count) != 0) return gpus;
+  constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+  for (int device = 0; device < count; ++device) {
+    char name[128] = {};
+    size_t bytes = 0;
+    int major = 0, minor = 0;
+    Json gpu = Json::object();
+    if (name_of && name_of(name, sizeof name - 1, device) == 0) gpu["name"] = name;
+    if (memory_of && memory_of(&bytes, device) == 0) gpu["memory_bytes"] = bytes;
+    if (attribute_of && attribute_of(&major, kCapabilityMajor, device) == 0 &&
+        attribute_of(&minor, kCapabilityMinor, device) == 0) {
+      gpu["compute_capability"] = fmt::format("{}.{}", major, minor);
+    }
+    gpus.push_back(gpu);
+  }
+  return gpus;
+}
+
+std::string driver_version() {
+  const Library nvml{"libnvidia-ml.so.1"};
+  auto* init = nvml.find<int()>("nvmlInit_v2");
+  auto* version_of = nvml.find<int(char*, unsigned)>("nvmlSystemGetDriverVersion");
+  auto* shutdown = nvml.find<int()>("nvmlShutdown");
+  char text[96] = {};
+  if (!init || !version_of || init() != 0) return "";
+  if (version_of(text, sizeof text - 1) != 0) text[0] = '\0';
+  if (shutdown) shutdown();
+  return text;
+}
+
+std::string nccl_version() {
+  const Library nccl{"libnccl.so.2"};
+  auto* version_of = nccl.find<int(int*)>("ncclGetVersion");
+  int version = 0;
+  if (!version_of || version_of(&version) != 0) return "";
+  return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
+}
+
+std::string cudnn_version() {
+  const Library cudnn{"libcudnn.so.9", "libcudnn.so.8"};
+  auto* version_of = cudnn.find<size_t()>("cudnnGetVersion");
+  if (!version_of) return "";
+  const size_t version = version_of(), unit = version >= 90000 ? 10000 : 1000;  // 9.1.2 is 90102, 8.9.2 is 8902
+  return fmt::format("{}.{}.{}", version / unit, version % unit / 100, version % 100);
+}
+
+}  // namespace
+
+Json library_facts() {
+  return {{"blas", blas_facts()}, {"oniguruma", onig_version()}, {"utf8proc", utf8proc_version()}};
+}
+
+Json mpi_facts(const Environment& environment) {
+  Json facts = {{"built_in", false}};
+  if (const auto mpirun = program_in_path(environment, "mpirun")) {
+    facts["mpirun"] = *mpirun;
+    facts["version"] = first_line_of("mpirun --version 2>/dev/null");
+  } else {
+    facts["mpirun"] = "not found";
+  }
+  return facts;
+}
+
+Json accelerator_facts() {
+  const auto or_none = [](const std::string& version) { return version.empty() ? "not found" : version; };
+  Json facts = {{"built_in", false}};
+  facts["driver"] = or_none(driver_version());
+  const Library driver{"libcuda.so.1"};
+  int version = 0;
+  auto* version_of = driver.find<int(int*)>("cuDriverGetVersion");
+  facts["cuda"] = version_of && version_of(&version) == 0 ? cuda_version_text(version) : "not found";
+  facts["gpus"] = gpus_of(driver);
+  facts["nccl"] = or_none(nccl_version());
+  facts["cudnn"] = or_none(cudnn_version());
+  return facts;
+}
+
+}  // namespace tessera

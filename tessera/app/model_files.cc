@@ -1,0 +1,147 @@
+#include "tessera/app/model_files.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "tessera/report/record.h"
+#include "tessera/store/atomic_folder.h"
+#include "tessera/store/file.h"
+#include "tessera/store/model_folder.h"
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Files of a model folder that say how its tokenizer and generation are to be used; they travel with the weights.
+constexpr const char* kCompanions[] = {"tokenizer_config.json", "special_tokens_map.json", "generation_config.json",
+                                       "chat_template.jinja"};
+constexpr uint64_t kMaxCompanionBytes = 64 << 20;
+
+ModelConfig gpt_config_of(const Settings& settings) {
+  ModelConfig config;
+  config.architecture = "gpt";
+  config.vocab_size = settings.vocab_size;
+  config.hidden_size = settings.hidden_size;
+  config.num_layers = settings.num_layers;
+  config.num_heads = settings.num_heads;
+  config.ff_dim = settings.ff_dim;
+  config.hidden_dropout = config.attention_dropout = settings.dropout;
+  if (config.vocab_size == 0 && !settings.tokenizer.empty()) config.vocab_size = Tokenizer::load(settings.tokenizer).vocab_size();
+  if (config.vocab_size == 0) {
+    throw UsageError("--vocab-size", "the model \"gpt\" needs it", "Give --vocab-size, or --tokenizer to take the tokenizer's");
+  }
+  check_model_config(config, "the model \"gpt\"");
+  return config;
+}
+
+fs::path folder_of_model(const Settings& settings) {
+  const fs::path path = settings.model;
+  return path.filename() == "config.json" ? path.parent_path() : path;
+}
+
+}  // namespace
+
+ModelConfig model_config_of(const Settings& settings) {
+  if (settings.model.empty()) {
+    throw UsageError("--model", "no model is given",
+                     "Give a Hugging Face folder, or a known shape such as bloom-560m with --init random");
+  }
+  const fs::path path = settings.model;
+  ModelConfig config;
+  const bool on_disk = fs::exists(path);
+  if (!on_disk && (settings.model == "gpt" || find_known_model(settings.model, config))) {
+    if (settings.init != Settings::Init::random) {
+      throw UsageError("--model", fmt::format("\"{}\" names a shape, which has no pretrained weights here", settings.model),
+                       "Add --init random, or give the folder of a downloaded model");
+    }
+    return settings.model == "gpt" ? gpt_config_of(settings) : config;
+  }
+  if (!on_disk) {
+    throw InputError(settings.model, "no such model folder",
+                     fmt::format("Give a Hugging Face folder, or with --init random one of gpt, {}",
+                                 fmt::join(known_model_names(), ", ")));
+  }
+  return read_model_config(fs::is_directory(path) ? path / "config.json" : path);
+}
+
+Tokenizer tokenizer_of(const Settings& settings, const ModelConfig& config) {
+  fs::path path = settings.tokenizer;
+  if (path.empty()) path = folder_of_model(settings) / "tokenizer.json";
+  else if (fs::is_directory(path)) path /= "tokenizer.json";
+  if (settings.tokenizer.empty() && !fs::exists(path)) {
+    throw InputError(path.string(), "the model has no tokenizer.json", "Give one with --tokenizer");
+  }
+  Tokenizer tokenizer = Tokenizer::load(path);
+  if (tokenizer.vocab_size() > config.vocab_size) {
+    throw InputError(path.string(),
+                     fmt::format("has ids up to {}, beyond the model's vocabulary of {}", tokenizer.vocab_size() - 1,
+                                 config.vocab_size),
+                     "Take the tokenizer that belongs to the model");
+  }
+  return tokenizer;
+}
+
+void load_parameters(Engine& engine, const fs::path& folder, ThreadPool& pool) {
+  const TensorSource source(folder);
+  const Model& model = engine.model();
+  std::vector<std::pair<std::string, Shape>> expected;
+  for (int64_t u = 0; u < model.num_units(); ++u) {
+    for (const ParameterSpec& spec : model.unit(u).table().specs()) expected.emplace_back(spec.name, spec.shape);
+  }
+  source.check_tensors(expected, model.tolerated_names());
+  for (int64_t u = 0; u < model.num_units(); ++u) {
+    const ParameterViews p = engine.parameters(u);
+    for (size_t i = 0; i < p.table->specs().size(); ++i) source.read_into(p.table->specs()[i].name, p[i], &pool);
+  }
+}
+
+void load_or_initialize(Engine& engine, const Settings& settings, ThreadPool& pool) {
+  if (settings.init == Settings::Init::random) engine.initialize_parameters(static_cast<uint64_t>(settings.seed));
+  else load_parameters(engine, folder_of_model(settings), pool);
+}
+
+std::string default_tokenizer_config(const ModelConfig& config, const Tokenizer& tokenizer) {
+  const auto token = [&](int32_t id) { return tokenizer.decode(std::array{id}, false); };
+  return to_pretty_json({{"tokenizer_class", "PreTrainedTokenizerFast"},
+                         {"unk_token", token(config.unk_token_id)},
+                         {"bos_token", token(config.bos_token_id)},
+                         {"eos_token", token(config.eos_token_id)},
+                         {"pad_token", token(config.pad_token_id)},
+                         {"padding_side", "left"},
+                         {"clean_up_tokenization_spaces", false}}) +
+         "\n";
+}
+
+void save_model(const Engine& engine, const fs::path& folder, const Tokenizer* tokenizer, const fs::path& source,
+                DType dtype) {
+  const Model& model = engine.model();
+  AtomicFolder target(folder, "config.json");
+  target.write_text("config.json", model_config_json(model.config(), dtype));
+  if (tokenizer) target.write_text("tokenizer.json", tokenizer->json_text());
+  for (const char* name : kCompanions) {
+    if (fs::exists(source / name)) {
+      target.write_text(name, read_text_file(source / name, kMaxCompanionBytes));
+    } else if (tokenizer && std::string_view(name) == "tokenizer_config.json") {
+      target.write_text(name, default_tokenizer_config(model.config(), *tokenizer));
+    }
+  }
+  std::vector<PlannedTensor> plan;
+  for (int64_t u = 0; u < model.num_units(); ++u) {
+    for (const ParameterSpec& spec : model.unit(u).table().specs()) {
+      plan.push_back({model.file_prefix() + spec.name, dtype, spec.shape});
+    }
+  }
+  SafetensorsWriter writer(target.path("model.safetensors"), std::move(plan));
+  for (int64_t u = 0; u < model.num_units(); ++u) {
+    const ParameterViews p = engine.parameters(u);
+    for (size_t i = 0; i < p.table->specs().size(); ++i) writer.write(model.file_prefix() + p.table->specs()[i].name, p[i]);
+  }
+  writer.finish();
+  target.commit();
+}
+
+}  // namespace tessera

@@ -1,0 +1,33 @@
+// Model folders: from settings to a configuration, a tokenizer and parameters, and back to a folder.
+#pragma once
+
+#include <filesystem>
+
+#include "tessera/app/settings.h"
+#include "tessera/data/tokenizer.h"
+#include "tessera/engine/engine.h"
+
+namespace tessera {
+
+// The model that --model and --init ask for: a folder's (or a file's) config.json, with --init random also a known name
+// ("bloom-560m") or "gpt" with the sizes of the flags. UsageError, InputError.
+ModelConfig model_config_of(const Settings& settings);
+
+// --tokenizer, or else the model folder's. InputError when it has ids that the model's vocabulary has no row for.
+Tokenizer tokenizer_of(const Settings& settings, const ModelConfig& config);
+
+// Reads a Hugging Face folder's tensors into the engine's parameters. InputError names what is missing, extra or misshapen.
+void load_parameters(Engine& engine, const std::filesystem::path& folder, ThreadPool& pool);
+
+// --init: reads the folder of --model, or draws from --seed.
+void load_or_initialize(Engine& engine, const Settings& settings, ThreadPool& pool);
+
+// Writes the engine's model as a Hugging Face folder that transformers loads; it appears whole or not at all. What
+// `source` has beside weights and config (tokenizer_config.json and the like) comes along. `tokenizer` may be null.
+void save_model(const Engine& engine, const std::filesystem::path& folder, const Tokenizer* tokenizer,
+                const std::filesystem::path& source, DType dtype);
+
+// The tokenizer's own small files, for a folder that has only tokenizer.json.
+std::string default_tokenizer_config(const ModelConfig& config, const Tokenizer& tokenizer);
+
+}  // namespace tessera

@@ -1,0 +1,71 @@
+// Resolved settings as TOML and as JSON.
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "tessera/app/resolve.h"
+#include "tessera/base/error.h"
+
+namespace tessera {
+
+static nlohmann::ordered_json json_of(const SettingValue& value) {
+  return std::visit([](const auto& x) { return nlohmann::ordered_json(x); }, value);
+}
+
+// A file's name may hold anything, a comment ends with its line.
+static std::string comment_text(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return text;
+}
+
+std::string resolved_config_text(const ResolvedSettings& resolved) {
+  constexpr size_t kCommentColumn = 40;
+  std::string text;
+  Groups last_group = 0;
+  for (const Setting* setting : settings_of(resolved.groups)) {
+    if (setting->group != last_group) {
+      text += fmt::format("{}# {}\n", text.empty() ? "" : "\n", title_of(setting->group));
+      last_group = setting->group;
+    }
+    const std::string assignment =
+        fmt::format("{} = {}", setting->name, toml_text(setting->get(resolved.settings)));
+    const std::string origin = comment_text(resolved.origins.at(setting->name).to_string());
+    text += fmt::format("{:<{}}  # {}\n", assignment, kCommentColumn, origin);
+  }
+  return text;
+}
+
+void write_resolved_config(const std::string& path, const ResolvedSettings& resolved) {
+  const std::string partial = path + ".partial";
+  const std::string text = resolved_config_text(resolved);
+  std::FILE* file = std::fopen(partial.c_str(), "w");
+  bool written = file && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (file && std::fclose(file) != 0) written = false;
+  if (!written || std::rename(partial.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    std::remove(partial.c_str());
+    throw RunError(path, fmt::format("cannot write: {}", std::strerror(error)));
+  }
+}
+
+nlohmann::ordered_json settings_json(const Settings& settings, Groups groups) {
+  nlohmann::ordered_json object = nlohmann::ordered_json::object();
+  for (const Setting* setting : settings_of(groups)) object[setting->name] = json_of(setting->get(settings));
+  return object;
+}
+
+nlohmann::ordered_json resolved_config_json(const ResolvedSettings& resolved) {
+  nlohmann::ordered_json object = nlohmann::ordered_json::object();
+  for (const Setting* setting : settings_of(resolved.groups)) {
+    object[setting->name] = {{"value", json_of(setting->get(resolved.settings))},
+                             {"origin", resolved.origins.at(setting->name).to_string()}};
+  }
+  return object;
+}
+
+}  // namespace tessera

@@ -1,0 +1,70 @@
+// From flags, environment, file and defaults to the settings of one run, each with where it came from.
+#pragma once
+
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tessera/app/config_file.h"
+#include "tessera/app/settings.h"
+
+namespace tessera {
+
+using Environment = std::map<std::string, std::string>;
+
+// Where a setting's value came from.
+struct Origin {
+  enum class Kind { preset, file, environment, flag };
+  Kind kind = Kind::preset;
+  std::string place;  // "--lr", "TESSERA_LR", "run.toml:3"; empty for a default
+
+  std::string to_string() const;  // "flag --lr", "environment TESSERA_LR", "run.toml:3", "default"
+};
+
+// What a verb runs with.
+struct ResolvedSettings {
+  Settings settings;
+  Groups groups = 0;                      // the verb's
+  std::map<std::string, Origin> origins;  // by setting name, for every setting of the groups
+  std::vector<std::string> warnings;      // for the log, one line each
+
+  // The place to name in an error about a setting: "--lr", "TESSERA_LR", "run.toml:3: lr".
+  std::string where(const std::string& name) const;
+  bool is_given(const std::string& name) const;  // not a default
+};
+
+// The layers, the strongest first.
+struct SettingSources {
+  std::vector<std::pair<const Setting*, std::string>> flags;  // in the order given; the last one counts
+  Environment environment;                                    // TESSERA_*; other variables are ignored
+  std::vector<FileEntry> file;
+  std::string file_name;
+};
+
+// Settings of `groups` by the precedence flag > environment > file > default. A file may hold settings of other verbs
+// (they are checked and ignored), and tables of other verbs among `verb_names`; the table of `verb` goes before its top
+// level. Throws UsageError on an unknown key or a value that is wrong in itself. An unknown TESSERA_ variable is a warning.
+ResolvedSettings resolve(const SettingSources& sources, Groups groups, const std::string& verb,
+                         const std::vector<std::string>& verb_names);
+
+// Checks settings against each other. Throws UsageError.
+void check_consistent(const ResolvedSettings& resolved);
+
+// Checks settings against what this build can do. Throws UsageError that says what it can. The one place to relax when
+// a back end arrives.
+void check_supported(const ResolvedSettings& resolved);
+
+// The settings as TOML, grouped, each with a comment that tells its origin. Reading it back gives the same settings.
+std::string resolved_config_text(const ResolvedSettings& resolved);
+// Writes that to a file, whole or not at all. Throws RunError when it cannot.
+void write_resolved_config(const std::string& path, const ResolvedSettings& resolved);
+
+// {"lr": 5e-05, …} in the order of declaration: what a checkpoint records.
+nlohmann::ordered_json settings_json(const Settings& settings, Groups groups);
+// {"lr": {"value": 5e-05, "origin": "default"}, …}
+nlohmann::ordered_json resolved_config_json(const ResolvedSettings& resolved);
+
+}  // namespace tessera

@@ -1,0 +1,62 @@
+// tessera eval: the loss of a model on a data set, and exact match and F1 of the answers it generates.
+#include <filesystem>
+
+#include "tessera/app/evaluation.h"
+#include "tessera/app/model_files.h"
+#include "tessera/app/verbs.h"
+#include "tessera/report/summary.h"
+#include "tessera/store/atomic_folder.h"
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+int run_eval(const Invocation& invocation) {
+  const Settings& settings = invocation.settings();
+  Console console = Console::of_process();
+  ThreadPool pool(static_cast<int>(settings.threads));
+  const auto device = make_cpu_device(pool);
+  const ModelConfig config = model_config_of(settings);
+  const Tokenizer tokenizer = tokenizer_of(settings, config);
+  const Dataset dataset = load_dataset(settings, DatasetUse::evaluation, tokenizer, config.eos_token_id,
+                                       settings.eval_generation, pool);
+  Engine engine(*device, config, {});
+  WorkBounds work;
+  work.evaluation = bounds_of(dataset.samples, settings.eval_batch_size);
+  if (settings.eval_generation) {
+    work.generation = bounds_of(dataset.prompts, settings.eval_batch_size);
+    work.max_new_tokens = settings.max_new_tokens;
+  }
+  engine.prepare(work);
+  load_or_initialize(engine, settings, pool);
+
+  const LossEvaluation loss = evaluate_loss(engine, dataset.samples, settings.eval_batch_size, console);
+  const Record loss_record =
+      trainer_record(EvalMetrics{loss.loss, loss.runtime_s, loss.num_samples, loss.num_steps, 0});
+  Record summary = loss_record;
+  summary.erase("epoch");
+  if (!settings.json) console.print(to_python(summary));
+  Record predictions;
+  if (settings.eval_generation) {
+    const Scoring scoring = settings.scoring == Settings::Scoring::official ? Scoring::official : Scoring::workshop;
+    const AnswerEvaluation answers = evaluate_answers(engine, dataset, tokenizer, settings.eval_batch_size,
+                                                      settings.max_new_tokens, scoring, console);
+    summary.set("exact_match", answers.metrics.exact_match).set("f1", answers.metrics.f1);
+    summary.set("answers_runtime", answers.runtime_s);
+    if (!settings.json) console.print(trainer_line(answers.metrics));
+    for (size_t i = 0; i < dataset.examples.size(); ++i) {
+      const std::string& id = dataset.examples[i].id;
+      predictions.set(id.empty() ? std::to_string(i) : id, answers.predictions[i]);
+    }
+  }
+  if (settings.json) console.print(to_json(summary));
+  if (!settings.output_dir.empty()) {
+    fs::create_directories(settings.output_dir);
+    write_summary((fs::path(settings.output_dir) / "eval.json").string(), summary);
+    // The shape that SQuAD's own evaluation script reads: {id: answer}.
+    if (settings.eval_generation) write_summary((fs::path(settings.output_dir) / "predictions.json").string(), predictions);
+  }
+  return static_cast<int>(ExitCode::kDone);
+}
+
+}  // namespace tessera

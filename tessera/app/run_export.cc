@@ -1,0 +1,30 @@
+// tessera export: a Hugging Face model folder from a training checkpoint.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "tessera/app/model_files.h"
+#include "tessera/app/train_state.h"
+#include "tessera/app/verbs.h"
+#include "tessera/report/console.h"
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+int run_export(const Invocation& invocation) {
+  const Settings& settings = invocation.settings();
+  Console console = Console::of_process();
+  ThreadPool pool(static_cast<int>(settings.threads));
+  const auto device = make_cpu_device(pool);
+  const ModelConfig config = model_config_of(settings);
+  const Tokenizer tokenizer = tokenizer_of(settings, config);
+  const Checkpoint checkpoint = Checkpoint::open_verified(settings.checkpoint, &pool);
+  Engine engine(*device, config, {});
+  restore_checkpoint(checkpoint, engine, false, pool);
+  save_model(engine, settings.output_dir, &tokenizer, settings.model, settings.save_dtype);
+  console.print(fmt::format("{}: the model of step {}", settings.output_dir, checkpoint.step()));
+  return static_cast<int>(ExitCode::kDone);
+}
+
+}  // namespace tessera

@@ -1,0 +1,54 @@
+// tessera generate: the model's answer to a question about a context, or its continuation of a prompt.
+#include <fmt/format.h>
+
+#include "tessera/app/model_files.h"
+#include "tessera/app/verbs.h"
+#include "tessera/data/prompts.h"
+#include "tessera/report/console.h"
+#include "tessera/report/progress.h"
+#include "tessera/report/record.h"
+
+namespace tessera {
+
+int run_generate(const Invocation& invocation) {
+  const Settings& settings = invocation.settings();
+  if (settings.prompt.empty() && settings.question.empty()) {
+    throw UsageError("generate", "there is nothing to continue",
+                     "Give --question and --context, or a whole --prompt");
+  }
+  Console console = Console::of_process();
+  ThreadPool pool(static_cast<int>(settings.threads));
+  const auto device = make_cpu_device(pool);
+  const ModelConfig config = model_config_of(settings);
+  const Tokenizer tokenizer = tokenizer_of(settings, config);
+  const EncodeFn encode = [&](std::string_view text) { return tokenizer.encode(text); };
+
+  Example example;
+  example.question = settings.question;
+  example.context = settings.context;
+  if (!settings.prompt.empty()) example.text = settings.prompt;
+  const PromptOptions options{Objective::completion, Truncation::context, settings.max_length, config.eos_token_id, false};
+  const std::vector<int32_t> prompt = encode_prompt(example, encode, options);
+  if (prompt.empty()) throw UsageError("--prompt", "has no token");
+
+  Engine engine(*device, config, {});
+  WorkBounds work;
+  work.generation = {static_cast<int64_t>(prompt.size()), 1, 0};
+  work.max_new_tokens = settings.max_new_tokens;
+  engine.prepare(work);
+  load_or_initialize(engine, settings, pool);
+  const double begin_s = steady_seconds();
+  const std::vector<int32_t> ids = engine.generate({&prompt, 1}, settings.max_new_tokens, config.eos_token_id)[0];
+  const double seconds = steady_seconds() - begin_s;
+
+  std::string text = tokenizer.decode(ids, true);
+  if (settings.prompt.empty() && !text.empty() && text[0] == ' ') text.erase(0, 1);  // an answer follows "Answer:"
+  if (settings.json) {
+    console.print(to_json({{"text", text}, {"ids", ids}, {"num_prompt_tokens", prompt.size()}, {"runtime_s", seconds}}));
+  } else {
+    console.print(text);
+  }
+  return static_cast<int>(ExitCode::kDone);
+}
+
+}  // namespace tessera

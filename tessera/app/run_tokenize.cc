@@ -1,0 +1,78 @@
+// tessera tokenize: ids of a text, or of every line of standard input. tessera tokenizer train: a new vocabulary.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+#include <iostream>
+
+#include "tessera/app/model_files.h"
+#include "tessera/app/verbs.h"
+#include "tessera/data/bpe_trainer.h"
+#include "tessera/data/examples.h"
+#include "tessera/report/console.h"
+#include "tessera/report/record.h"
+#include "tessera/report/text.h"
+#include "tessera/store/atomic_folder.h"
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+int run_tokenize(const Invocation& invocation) {
+  const Settings& settings = invocation.settings();
+  fs::path path = settings.tokenizer.empty() ? fs::path(settings.model) / "tokenizer.json" : fs::path(settings.tokenizer);
+  if (settings.tokenizer.empty() && settings.model.empty()) {
+    throw UsageError("tokenize", "no tokenizer is given", "Give --tokenizer FILE or --model FOLDER");
+  }
+  if (fs::is_directory(path)) path /= "tokenizer.json";
+  const Tokenizer tokenizer = Tokenizer::load(path);
+  Console console = Console::of_process();
+  const auto show = [&](const std::string& text) {
+    const std::vector<int32_t> ids = tokenizer.encode(text);
+    if (!settings.json) {
+      console.print(fmt::format("{}", fmt::join(ids, " ")));
+      return;
+    }
+    std::vector<std::string> tokens;
+    for (const int32_t id : ids) tokens.push_back(tokenizer.decode(std::array{id}, false));
+    console.print(to_json({{"ids", ids}, {"tokens", tokens}, {"text", tokenizer.decode(ids, false)}}));
+  };
+  if (!settings.prompt.empty()) {
+    show(settings.prompt);
+    return static_cast<int>(ExitCode::kDone);
+  }
+  for (std::string line; std::getline(std::cin, line);) show(line);
+  return static_cast<int>(ExitCode::kDone);
+}
+
+int run_tokenizer_train(const Invocation& invocation) {
+  const Settings& settings = invocation.settings();
+  if (settings.vocab_size == 0) throw UsageError("--vocab-size", "is missing", "Give the number of tokens to learn");
+  const std::vector<Example> examples = load_examples(settings.dataset);
+  std::vector<std::string_view> texts;
+  for (const Example& example : examples) {
+    if (example.text) {
+      texts.push_back(*example.text);
+      continue;
+    }
+    // Questions of one paragraph follow each other in SQuAD's files: count its context once.
+    if (texts.empty() || &example == &examples.front() || example.context != (&example - 1)->context) {
+      texts.push_back(example.context);
+    }
+    texts.push_back(example.question);
+    texts.insert(texts.end(), example.answers.begin(), example.answers.end());
+  }
+  BpeTrainerOptions options;
+  options.vocab_size = settings.vocab_size;
+  const std::string json = train_bpe_tokenizer(texts, options);
+  const Tokenizer tokenizer = Tokenizer::from_json_text(json, "the trained tokenizer");
+  fs::create_directories(settings.output_dir);
+  const fs::path target = fs::path(settings.output_dir) / "tokenizer.json";
+  write_file_atomically(target, json);
+  Console::of_process().print(fmt::format("{}: {} tokens, from {} texts", target.string(),
+                                          format_count(tokenizer.vocab_size()),
+                                          format_count(static_cast<int64_t>(texts.size()))));
+  return static_cast<int>(ExitCode::kDone);
+}
+
+}  // namespace tessera

@@ -1,0 +1,269 @@
+#include "tessera/app/settings.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tessera {
+
+namespace {
+
+using S = Settings;
+using Names = std::vector<std::string>;
+
+constexpr double kMaxCount = 2147483647;     // counts fit an int wherever they are used
+constexpr double kMaxSeed = 9.2e18;          // below 2^63
+constexpr Range kCount{0, kMaxCount};        // 0 has a meaning of its own, told in the help
+constexpr Range kPositive{1, kMaxCount};
+constexpr Range kNonNegativeReal{.min = 0};
+constexpr Range kUnitInterval{.min = 0, .max = 1};
+constexpr Range kBelowOne{.min = 0, .max = 1, .open_max = true};
+
+template <typename T>
+Setting declare(const char* name, T S::*field, Group group, SettingType type, const char* unit, const char* help) {
+  return {.name = name, .aliases = {}, .group = group, .type = type, .unit = unit, .help = help, .range = {},
+          .choices = {},
+          .get = [field](const S& s) { return SettingValue(s.*field); },
+          .set = [field](S& s, const SettingValue& value) { s.*field = std::get<T>(value); }};
+}
+
+Setting text(const char* name, std::string S::*field, Group group, const char* unit, const char* help,
+             Names aliases = {}) {
+  Setting setting = declare(name, field, group, SettingType::text, unit, help);
+  setting.aliases = std::move(aliases);
+  return setting;
+}
+
+Setting boolean(const char* name, bool S::*field, Group group, const char* help, Names aliases = {}) {
+  Setting setting = declare(name, field, group, SettingType::boolean, "", help);
+  setting.aliases = std::move(aliases);
+  return setting;
+}
+
+Setting integer(const char* name, int64_t S::*field, Group group, const char* unit, Range range, const char* help,
+                Names aliases = {}) {
+  Setting setting = declare(name, field, group, SettingType::integer, unit, help);
+  setting.range = range;
+  setting.aliases = std::move(aliases);
+  return setting;
+}
+
+Setting real(const char* name, double S::*field, Group group, const char* unit, Range range, const char* help,
+             Names aliases = {}) {
+  Setting setting = declare(name, field, group, SettingType::real, unit, help);
+  setting.range = range;
+  setting.aliases = std::move(aliases);
+  return setting;
+}
+
+template <typename E>
+Setting choice(const char* name, E S::*field, Group group, std::vector<std::pair<const char*, E>> words,
+               const char* help, Names aliases = {}) {
+  Setting setting{.name = name, .aliases = std::move(aliases), .group = group, .type = SettingType::choice, .unit = "",
+                  .help = help, .range = {}, .choices = {}, .get = {}, .set = {}};
+  for (const auto& [word, value] : words) setting.choices.push_back(word);
+  setting.get = [field, words](const S& s) {
+    const auto it = std::find_if(words.begin(), words.end(), [&](const auto& w) { return w.second == s.*field; });
+    TESSERA_ASSERT(it != words.end());
+    return SettingValue(std::string(it->first));
+  };
+  setting.set = [field, words](S& s, const SettingValue& value) {
+    const auto& word = std::get<std::string>(value);
+    const auto it = std::find_if(words.begin(), words.end(), [&](const auto& w) { return word == w.first; });
+    TESSERA_ASSERT(it != words.end());
+    s.*field = it->second;
+  };
+  return setting;
+}
+
+std::vector<Setting> model_settings() {
+  return {
+      text("model", &S::model, kModel, "PATH|NAME",
+           "a Hugging Face folder; with --init random also a config.json or a shape: bloom-560m, bloom-1b1, bloom-1b7, "
+           "bloom-3b, bloom-7b1, bloom-176b, gpt"),
+      choice("init", &S::init, kModel, {{"pretrained", S::Init::pretrained}, {"random", S::Init::random}},
+             "read the model's weights, or draw new ones"),
+      text("tokenizer", &S::tokenizer, kModel, "PATH", "a tokenizer.json or its folder; empty: the model's"),
+      integer("vocab_size", &S::vocab_size, kShape, "TOKENS", kCount, "rows of the embedding; 0: the tokenizer's"),
+      integer("hidden_size", &S::hidden_size, kShape, "N", kPositive, "width of the model, divisible by the heads"),
+      integer("num_layers", &S::num_layers, kShape, "N", kPositive, "blocks"),
+      integer("num_heads", &S::num_heads, kShape, "N", kPositive, "attention heads"),
+      integer("ff_dim", &S::ff_dim, kShape, "N", kPositive, "width of the feed-forward layer"),
+      real("dropout", &S::dropout, kShape, "P", kBelowOne, "probability of a dropped activation"),
+  };
+}
+
+std::vector<Setting> data_settings() {
+  return {
+      text("dataset", &S::dataset, kTrainData, "PATH", "questions to train on: SQuAD JSON, or rows as JSON or JSONL"),
+      integer("train_size", &S::train_size, kTrainData, "SAMPLES", kCount, "use only so many samples; 0: all"),
+      boolean("shuffle", &S::shuffle, kTrainData, "a new order of the samples every epoch"),
+      text("eval_dataset", &S::eval_dataset, kEvalData, "PATH", "questions to evaluate on"),
+      integer("eval_size", &S::eval_size, kEvalData, "SAMPLES", kCount, "use only so many samples; 0: all"),
+      choice("objective", &S::objective, kText,
+             {{"completion", S::Objective::completion},
+              {"causal_lm", S::Objective::causal_lm},
+              {"separate", S::Objective::separate}},
+             "which tokens carry loss: the answer, all, or labels made apart from the prompt"),
+      integer("max_length", &S::max_length, kText, "TOKENS", {2, kMaxCount}, "longest sample",
+              {"max_seq_length", "model_max_length"}),
+      choice("truncation", &S::truncation, kText,
+             {{"context", S::Truncation::context}, {"right", S::Truncation::right}},
+             "what a sample that is too long loses: the end of its context, or its own end"),
+  };
+}
+
+std::vector<Setting> optimization_settings() {
+  return {
+      integer("batch_size", &S::batch_size, kOptimization, "SAMPLES", kPositive, "samples per micro-batch and rank",
+              {"per_device_train_batch_size"}),
+      integer("grad_accum", &S::grad_accum, kOptimization, "N", kPositive, "micro-batches per step",
+              {"gradient_accumulation_steps"}),
+      real("epochs", &S::epochs, kOptimization, "N", {.min = 0, .open_min = true}, "passes over the data set",
+           {"num_train_epochs", "num_epochs"}),
+      integer("max_steps", &S::max_steps, kOptimization, "STEPS", kCount, "end after so many steps; 0: by epochs"),
+      real("lr", &S::lr, kOptimization, "RATE", kNonNegativeReal, "learning rate at its highest", {"learning_rate"}),
+      choice("lr_schedule", &S::lr_schedule, kOptimization,
+             {{"linear", S::LrSchedule::linear}, {"constant", S::LrSchedule::constant}, {"cosine", S::LrSchedule::cosine}},
+             "how the rate falls after the warm-up", {"lr_scheduler_type"}),
+      integer("warmup_steps", &S::warmup_steps, kOptimization, "STEPS", kCount, "steps of rising rate"),
+      real("warmup_ratio", &S::warmup_ratio, kOptimization, "PART", kUnitInterval, "the same as a part of all steps"),
+      real("weight_decay", &S::weight_decay, kOptimization, "RATE", kNonNegativeReal,
+           "decoupled decay of all parameters but biases and norms"),
+      real("beta1", &S::beta1, kOptimization, "X", kBelowOne, "AdamW's decay of the first moment", {"adam_beta1"}),
+      real("beta2", &S::beta2, kOptimization, "X", kBelowOne, "AdamW's decay of the second moment", {"adam_beta2"}),
+      real("adam_epsilon", &S::adam_epsilon, kOptimization, "X", {.min = 0, .open_min = true},
+           "added to AdamW's denominator"),
+      real("max_grad_norm", &S::max_grad_norm, kOptimization, "NORM", kNonNegativeReal,
+           "gradients are scaled down to this norm; 0: never"),
+      choice("activation_checkpointing", &S::activation_checkpointing, kOptimization,
+             {{"none", S::ActivationCheckpointing::none}, {"block", S::ActivationCheckpointing::block}},
+             "keep all activations, or compute each block's again in the backward pass"),
+      integer("logging_steps", &S::logging_steps, kOptimization, "STEPS", kPositive, "steps between two lines of the log"),
+  };
+}
+
+std::vector<std::pair<const char*, S::Interval>> intervals() {
+  return {{"no", S::Interval::no}, {"epoch", S::Interval::epoch}, {"steps", S::Interval::steps}};
+}
+
+std::vector<Setting> checkpoint_settings() {
+  return {
+      choice("eval_strategy", &S::eval_strategy, kTrainEvaluation, intervals(),
+             "evaluate never, after each epoch, or every --eval-steps (given an --eval-dataset)",
+             {"evaluation_strategy"}),
+      integer("eval_steps", &S::eval_steps, kTrainEvaluation, "STEPS", kCount, "steps between two evaluations"),
+      boolean("eval_before", &S::eval_before, kTrainEvaluation, "evaluate before the first step, too",
+              {"eval_on_start"}),
+      text("resume", &S::resume, kCheckpoints, "auto|none|PATH",
+           "go on from the newest whole checkpoint of the output folder, from none, or from this one",
+           {"resume_from_checkpoint"}),
+      choice("save_strategy", &S::save_strategy, kCheckpoints, intervals(),
+             "save a checkpoint never, after each epoch, or every --save-steps"),
+      integer("save_steps", &S::save_steps, kCheckpoints, "STEPS", kCount, "steps between two checkpoints"),
+      integer("save_total_limit", &S::save_total_limit, kCheckpoints, "N", kCount,
+              "keep the newest so many checkpoints; 0: all"),
+      boolean("load_best_model_at_end", &S::load_best_model_at_end, kCheckpoints,
+              "end with the best evaluated model, not the last"),
+      choice("metric_for_best_model", &S::metric_for_best_model, kCheckpoints,
+             {{"eval_loss", S::Metric::eval_loss}, {"exact_match", S::Metric::exact_match}, {"f1", S::Metric::f1}},
+             "what makes a model the best"),
+      choice("save_dtype", &S::save_dtype, kSavedModel,
+             {{"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}},
+             "type of the weights in a saved model folder"),
+  };
+}
+
+std::vector<Setting> generation_settings() {
+  return {
+      integer("eval_batch_size", &S::eval_batch_size, kScoring, "SAMPLES", kPositive, "samples evaluated at a time",
+              {"per_device_eval_batch_size"}),
+      boolean("eval_generation", &S::eval_generation, kScoring, "generate answers for exact match and F1",
+              {"predict_with_generate"}),
+      choice("scoring", &S::scoring, kScoring,
+             {{"official", S::Scoring::official}, {"workshop", S::Scoring::workshop}},
+             "SQuAD's own rules over all references, or the workshop's over the first"),
+      integer("max_new_tokens", &S::max_new_tokens, kGeneration, "TOKENS", kPositive, "longest generated text"),
+      text("prompt", &S::prompt, kPrompt, "TEXT", "text to go on from, as it is"),
+      text("question", &S::question, kPrompt, "TEXT", "a question, put into the prompt of the training data"),
+      text("context", &S::context, kPrompt, "TEXT", "the passage that answers the question"),
+  };
+}
+
+std::vector<Setting> machine_settings() {
+  return {
+      choice("device", &S::device, kMachine,
+             {{"auto", S::DeviceChoice::automatic}, {"cpu", S::DeviceChoice::cpu}, {"cuda", S::DeviceChoice::cuda}},
+             "where to compute"),
+      choice("precision", &S::precision, kMachine,
+             {{"fp32", S::Precision::fp32}, {"tf32", S::Precision::tf32}, {"fp16", S::Precision::fp16},
+              {"bf16", S::Precision::bf16}},
+             "type of the arithmetic"),
+      choice("strategy", &S::strategy, kMachine,
+             {{"no_shard", S::Strategy::no_shard}, {"zero0", S::Strategy::zero0}, {"zero1", S::Strategy::zero1},
+              {"zero2", S::Strategy::zero2}, {"zero3", S::Strategy::zero3},
+              {"shard_grad_op", S::Strategy::shard_grad_op}, {"full_shard", S::Strategy::full_shard},
+              {"hybrid_shard", S::Strategy::hybrid_shard}, {"hybrid_shard_zero2", S::Strategy::hybrid_shard_zero2}},
+             "what the ranks share of parameters, gradients and optimizer states"),
+      integer("threads", &S::threads, kMachine, "N", {0, 4096}, "threads; 0: OMP_NUM_THREADS, else all cores"),
+      integer("seed", &S::seed, kMachine, "N", {0, kMaxSeed}, "seed of all random numbers"),
+      text("output_dir", &S::output_dir, kOutputDir, "PATH", "folder of the results"),
+      boolean("json", &S::json, kPresentation, "print the result as JSON"),
+      choice("progress", &S::progress, kPresentation,
+             {{"auto", S::Progress::automatic}, {"on", S::Progress::on}, {"off", S::Progress::off}},
+             "a progress bar: on a terminal, always, never"),
+  };
+}
+
+std::vector<Setting> declare_all() {
+  std::vector<Setting> all;
+  for (auto* part : {model_settings, data_settings, optimization_settings, checkpoint_settings, generation_settings,
+                     machine_settings}) {
+    for (auto& setting : part()) all.push_back(std::move(setting));
+  }
+  return all;
+}
+
+}  // namespace
+
+const char* title_of(Group group) {
+  switch (group) {
+    case kModel: return "Model";
+    case kShape: return "Shape of a new model (gpt)";
+    case kText: return "Samples";
+    case kTrainData: return "Training data";
+    case kEvalData: return "Evaluation data";
+    case kOptimization: return "Training";
+    case kTrainEvaluation: return "Evaluation while training";
+    case kScoring: return "Scoring";
+    case kGeneration: return "Generation";
+    case kPrompt: return "Prompt";
+    case kCheckpoints: return "Checkpoints";
+    case kSavedModel: return "Saved model";
+    case kMachine: return "Machine";
+    case kOutputDir: return "Output";
+    case kPresentation: return "Presentation";
+  }
+  return "";
+}
+
+const std::vector<Setting>& all_settings() {
+  static const std::vector<Setting> all = declare_all();
+  return all;
+}
+
+std::vector<const Setting*> settings_of(Groups groups) {
+  std::vector<const Setting*> chosen;
+  for (const auto& setting : all_settings()) {
+    if (groups & setting.group) chosen.push_back(&setting);
+  }
+  return chosen;
+}
+
+const Setting* find_setting(std::string_view word) {
+  for (const auto& setting : all_settings()) {
+    if (setting.answers_to(word)) return &setting;
+  }
+  return nullptr;
+}
+
+}  // namespace tessera

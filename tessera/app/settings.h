@@ -1,0 +1,159 @@
+// Every setting of Tessera, declared once. The declaration drives flags, configuration files, the environment, help,
+// validation, the printed configuration and what a checkpoint records.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "tessera/base/dtype.h"
+
+namespace tessera {
+
+// The values a verb works with. Names, meanings and units are in the declarations (settings.cc); an empty text or a
+// zero that a help text calls "all" or "none" means that nothing was given.
+struct Settings {
+  enum class Init { pretrained, random };
+  enum class Objective { completion, causal_lm, separate };
+  enum class Truncation { context, right };
+  enum class LrSchedule { linear, constant, cosine };
+  enum class ActivationCheckpointing { none, block };
+  enum class Precision { fp32, tf32, fp16, bf16 };
+  enum class Strategy {
+    no_shard, zero0, zero1, zero2, zero3, shard_grad_op, full_shard, hybrid_shard, hybrid_shard_zero2
+  };
+  enum class DeviceChoice { automatic, cpu, cuda };
+  enum class Interval { no, epoch, steps };
+  enum class Metric { eval_loss, exact_match, f1 };
+  enum class Scoring { official, workshop };
+  enum class Progress { automatic, on, off };
+
+  // model
+  std::string model, tokenizer;
+  Init init = Init::pretrained;
+  int64_t vocab_size = 0, hidden_size = 512, num_layers = 6, num_heads = 8, ff_dim = 2048;
+  double dropout = 0.1;
+  // data
+  std::string dataset, eval_dataset;
+  int64_t train_size = 0, eval_size = 0;
+  bool shuffle = true;
+  Objective objective = Objective::completion;
+  int64_t max_length = 512;
+  Truncation truncation = Truncation::context;
+  // training
+  int64_t batch_size = 4, grad_accum = 1;
+  double epochs = 3.0;
+  int64_t max_steps = 0;
+  double lr = 5e-5, weight_decay = 0.01, beta1 = 0.9, beta2 = 0.999, adam_epsilon = 1e-8, max_grad_norm = 1.0;
+  LrSchedule lr_schedule = LrSchedule::linear;
+  int64_t warmup_steps = 0;
+  double warmup_ratio = 0.0;
+  ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;
+  int64_t logging_steps = 10;
+  Interval eval_strategy = Interval::epoch;
+  int64_t eval_steps = 0;
+  bool eval_before = false;
+  // checkpoints
+  std::string resume = "auto";
+  Interval save_strategy = Interval::epoch;
+  int64_t save_steps = 0, save_total_limit = 0;
+  bool load_best_model_at_end = false;
+  Metric metric_for_best_model = Metric::eval_loss;
+  DType save_dtype = DType::f32;
+  // evaluation and generation
+  int64_t eval_batch_size = 8, max_new_tokens = 50;
+  bool eval_generation = false;
+  Scoring scoring = Scoring::official;
+  std::string prompt, question, context;
+  // machine
+  int64_t seed = 42;
+  Precision precision = Precision::fp32;
+  Strategy strategy = Strategy::no_shard;
+  DeviceChoice device = DeviceChoice::automatic;
+  int64_t threads = 0;
+  // output
+  std::string output_dir;
+  bool json = false;
+  Progress progress = Progress::automatic;
+};
+
+// Groups of settings: a verb names those it takes.
+using Groups = uint32_t;
+enum Group : Groups {
+  kModel = 1u << 0,          // model, init, tokenizer
+  kShape = 1u << 1,          // sizes of a model made from flags
+  kText = 1u << 2,           // how a sample becomes tokens
+  kTrainData = 1u << 3,      // what is trained on
+  kEvalData = 1u << 4,       // what is evaluated on
+  kOptimization = 1u << 5,   // steps, rates, schedules
+  kTrainEvaluation = 1u << 6,  // when a training run evaluates
+  kScoring = 1u << 7,        // how answers are scored
+  kGeneration = 1u << 8,     // how text is generated
+  kPrompt = 1u << 9,         // what is asked
+  kCheckpoints = 1u << 10,   // when a training run saves, and from what it goes on
+  kSavedModel = 1u << 11,    // what a saved model folder holds
+  kMachine = 1u << 12,       // device, precision, sharding, threads, seed
+  kOutputDir = 1u << 13,     // where results go
+  kPresentation = 1u << 14,  // what is printed, and how
+};
+inline constexpr Groups kAllGroups = (1u << 15) - 1;
+
+// The heading of a group in help texts.
+const char* title_of(Group group);
+
+enum class SettingType { boolean, integer, real, text, choice };
+
+// A setting's value outside of the struct; a choice is its word.
+using SettingValue = std::variant<bool, int64_t, double, std::string>;
+
+// What a number may be. Reals are finite in any case.
+struct Range {
+  double min = -std::numeric_limits<double>::infinity(), max = std::numeric_limits<double>::infinity();
+  bool open_min = false, open_max = false;  // the bound itself is outside
+  bool contains(double x) const { return (open_min ? x > min : x >= min) && (open_max ? x < max : x <= max); }
+  std::string bound_broken_by(double x) const;  // "at least 1", for an x that is outside
+};
+
+// The declaration of one setting.
+struct Setting {
+  std::string name;                  // snake_case, as in files; the flag has dashes
+  std::vector<std::string> aliases;  // other names, those of other tools, snake_case
+  Group group;
+  SettingType type;
+  std::string unit;  // what the value is, for help: "TOKENS", "PATH"; empty for booleans and choices
+  std::string help;
+  Range range;
+  std::vector<std::string> choices;
+  std::function<SettingValue(const Settings&)> get;
+  std::function<void(Settings&, const SettingValue&)> set;  // the value has the setting's type and is in range
+
+  std::string flag() const;                  // "--batch-size"
+  std::string environment_variable() const;  // "TESSERA_BATCH_SIZE"
+  // The setting's own name or an alias, written with dashes or underscores.
+  bool answers_to(std::string_view word) const;
+};
+
+// All declarations, in the order in which they are shown.
+const std::vector<Setting>& all_settings();
+// Those of some groups.
+std::vector<const Setting*> settings_of(Groups groups);
+// The one with this name or alias, or nullptr.
+const Setting* find_setting(std::string_view word);
+
+// A word as names are compared: dashes become underscores.
+std::string underscored(std::string_view word);
+std::string dashed(std::string_view word);
+
+// Checks a value and gives it the setting's own type: a whole number for a real, another spelling of a choice
+// (dashes, capitals). Throws UsageError with `where` when the type, the range or the word is wrong.
+SettingValue checked_value(const Setting& setting, const SettingValue& value, const std::string& where);
+// The same from text, as flags and the environment have it.
+SettingValue parse_value(const Setting& setting, std::string_view text, const std::string& where);
+// The value as TOML and JSON write it: numbers round-trip, text is quoted.
+std::string toml_text(const SettingValue& value);
+
+}  // namespace tessera

@@ -1,0 +1,177 @@
+#include "tessera/app/train_state.h"
+
+#include <fmt/format.h>
+
+#include "tessera/store/checksum.h"
+
+namespace tessera {
+namespace {
+
+Record eval_record(const EvalOutcome& outcome) {
+  Record record;
+  if (outcome.loss) record.set("loss", *outcome.loss);
+  if (outcome.exact_match) record.set("exact_match", *outcome.exact_match);
+  if (outcome.f1) record.set("f1", *outcome.f1);
+  return record;
+}
+
+std::string shown(const Value& value) {
+  const std::string text = to_json({{"", value}});  // {"": value}
+  return text.substr(5, text.size() - 6);
+}
+
+// Reads typed values out of a record that to_json() wrote; a file with a right checksum but other contents is an error.
+class RecordReader {
+ public:
+  RecordReader(const Record& record, const std::string& where) : record_(record), where_(where) {}
+
+  template <typename T>
+  T get(const char* key) const {
+    const Value* value = record_.find(key);
+    if constexpr (std::is_same_v<T, double>) {  // a whole number may have lost its fraction on the way
+      if (value && value->get_if<int64_t>()) return static_cast<double>(*value->get_if<int64_t>());
+    }
+    if (!value || !value->get_if<T>()) {
+      throw InputError(where_, fmt::format("the key \"{}\" is missing or of another type", key),
+                       "Another version of Tessera wrote this checkpoint: resume with that one, or use --resume none");
+    }
+    return *value->get_if<T>();
+  }
+  std::optional<double> optional(const char* key) const {
+    const Value* value = record_.find(key);
+    return value ? std::optional(get<double>(key)) : std::nullopt;
+  }
+  EvalOutcome outcome(const char* key) const {
+    const Record record = get<Record>(key);
+    const RecordReader reader(record, where_);
+    return {reader.optional("loss"), reader.optional("exact_match"), reader.optional("f1")};
+  }
+
+ private:
+  const Record& record_;
+  const std::string& where_;
+};
+
+}  // namespace
+
+std::string TrainState::to_json(const Record& fingerprint) const {
+  std::vector<Value> row_values;
+  for (const EpochRow& row : rows) {
+    row_values.emplace_back(
+        Record{{"epoch", row.epoch}, {"train_loss", row.train_loss}, {"eval", eval_record(row.eval)}});
+  }
+  Record record{{"schema", 1},
+                {"fingerprint", fingerprint},
+                {"step", step},
+                {"total_loss", total_loss},
+                {"logged_loss", logged_loss},
+                {"logged_steps", logged_steps},
+                {"row_loss", row_loss},
+                {"row_steps", row_steps},
+                {"num_samples", num_samples},
+                {"num_tokens", num_tokens},
+                {"num_targets", num_targets},
+                {"evaluated_before", evaluated_before},
+                {"before", eval_record(before)},
+                {"rows", row_values},
+                {"best_step", best_step},
+                {"metrics_bytes", metrics_bytes},
+                {"runtime_s", runtime_s}};
+  if (best_metric) record.set("best_metric", *best_metric);
+  return to_pretty_json(record) + "\n";
+}
+
+TrainState TrainState::from_json(const std::string& text, const Record& fingerprint, const std::string& where) {
+  const Record record = record_from_json(text, where);
+  const RecordReader read(record, where);
+  const Record then = read.get<Record>("fingerprint");
+  for (const Field& field : fingerprint.fields()) {
+    const Value* value = then.find(field.key);
+    if (value && *value == field.value) continue;
+    throw UsageError(where,
+                     fmt::format("was made with {} = {}, and this run has {}", field.key,
+                                 value ? shown(*value) : "nothing", shown(field.value)),
+                     "Use the same settings to resume, another --output-dir, or --resume none to start anew");
+  }
+  TrainState state;
+  state.step = read.get<int64_t>("step");
+  state.total_loss = read.get<double>("total_loss");
+  state.logged_loss = read.get<double>("logged_loss");
+  state.logged_steps = read.get<int64_t>("logged_steps");
+  state.row_loss = read.get<double>("row_loss");
+  state.row_steps = read.get<int64_t>("row_steps");
+  state.num_samples = read.get<int64_t>("num_samples");
+  state.num_tokens = read.get<int64_t>("num_tokens");
+  state.num_targets = read.get<int64_t>("num_targets");
+  state.evaluated_before = read.get<bool>("evaluated_before");
+  state.before = read.outcome("before");
+  for (const Value& value : read.get<std::vector<Value>>("rows")) {
+    const Record* row = value.get_if<Record>();
+    if (!row) throw InputError(where, "\"rows\" holds something else than records");
+    const RecordReader row_reader(*row, where);
+    state.rows.push_back({row_reader.get<double>("epoch"), row_reader.get<double>("train_loss"), row_reader.outcome("eval")});
+  }
+  state.best_metric = read.optional("best_metric");
+  state.best_step = read.get<int64_t>("best_step");
+  state.metrics_bytes = read.get<int64_t>("metrics_bytes");
+  state.runtime_s = read.get<double>("runtime_s");
+  return state;
+}
+
+Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples) {
+  Checksum data;
+  for (const Sample& sample : samples) {
+    const auto size = static_cast<int64_t>(sample.ids.size());
+    data.update(&size, sizeof size);
+    data.update(sample.ids.data(), sample.ids.size() * sizeof(int32_t));
+    data.update(sample.labels.data(), sample.labels.size() * sizeof(int32_t));
+  }
+  Record record{{"architecture", config.architecture},
+                {"vocab_size", config.vocab_size},
+                {"hidden_size", config.hidden_size},
+                {"num_layers", config.num_layers},
+                {"num_heads", config.num_heads},
+                {"ff_dim", config.ff_dim},
+                {"num_samples", samples.size()},
+                {"data_checksum", checksum_text(data.value())}};
+  for (const char* name : {"seed", "shuffle", "batch_size", "grad_accum", "epochs", "max_steps", "lr", "weight_decay", "beta1",
+                           "beta2", "adam_epsilon", "max_grad_norm", "lr_schedule", "warmup_steps", "warmup_ratio",
+                           "precision"}) {
+    const Setting* setting = find_setting(name);
+    TESSERA_ASSERT(setting);
+    std::visit([&](const auto& value) { record.set(name, value); }, setting->get(settings));
+  }
+  return record;
+}
+
+void save_checkpoint(const std::filesystem::path& output_folder, const Engine& engine, const TrainState& state,
+                     const Record& fingerprint) {
+  CheckpointWriter writer(output_folder, state.step, 0, 1);
+  const Model& model = engine.model();
+  const auto for_each_view = [&](const auto& visit) {
+    for (int64_t u = 0; u < model.num_units(); ++u) {
+      const std::string& name = model.unit(u).name();
+      visit("parameters/" + name, engine.parameters(u).flat);
+      visit("optimizer.m/" + name, engine.moment1(u));
+      visit("optimizer.v/" + name, engine.moment2(u));
+    }
+  };
+  for_each_view([&](const std::string& name, const View& view) { writer.declare(name, view.dtype, view.shape); });
+  for_each_view([&](const std::string& name, const View& view) { writer.write(name, view); });
+  writer.add_text("trainer_state.json", state.to_json(fingerprint));
+  writer.commit();
+}
+
+void restore_checkpoint(const Checkpoint& checkpoint, Engine& engine, bool with_optimizer, ThreadPool& pool) {
+  const Model& model = engine.model();
+  for (int64_t u = 0; u < model.num_units(); ++u) {
+    const std::string& name = model.unit(u).name();
+    checkpoint.read_into("parameters/" + name, engine.parameters(u).flat, &pool);
+    if (!with_optimizer) continue;
+    checkpoint.read_into("optimizer.m/" + name, engine.moment1(u), &pool);
+    checkpoint.read_into("optimizer.v/" + name, engine.moment2(u), &pool);
+  }
+  if (with_optimizer) engine.set_num_updates(checkpoint.step());
+}
+
+}  // namespace tessera

@@ -1,0 +1,57 @@
+// What a training run has done so far, beside parameters and optimizer states: what a checkpoint must carry so that the
+// run goes on bit for bit.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tessera/app/settings.h"
+#include "tessera/engine/engine.h"
+#include "tessera/report/record.h"
+#include "tessera/store/checkpoint.h"
+
+namespace tessera {
+
+// One evaluation's outcome; what was not asked for is absent.
+struct EvalOutcome {
+  std::optional<double> loss, exact_match, f1;
+};
+
+// A line of the table at the end: an epoch (or, with evaluation every n steps, the time up to an evaluation).
+struct EpochRow {
+  double epoch = 0, train_loss = 0;
+  EvalOutcome eval;
+};
+
+struct TrainState {
+  int64_t step = 0;              // updates done
+  double total_loss = 0;         // sum of the steps' losses
+  double logged_loss = 0;        // the same since the last line
+  int64_t logged_steps = 0;
+  double row_loss = 0;           // the same since the last row of the table
+  int64_t row_steps = 0;
+  int64_t num_samples = 0, num_tokens = 0, num_targets = 0;
+  EvalOutcome before;
+  bool evaluated_before = false;
+  std::vector<EpochRow> rows;
+  std::optional<double> best_metric;
+  int64_t best_step = 0;
+  int64_t metrics_bytes = 0;     // of metrics.jsonl when the checkpoint was made
+  double runtime_s = 0;          // over all runs up to the checkpoint
+
+  std::string to_json(const Record& fingerprint) const;
+  // InputError when the text is not what to_json makes; UsageError when `fingerprint` differs, naming the setting.
+  static TrainState from_json(const std::string& text, const Record& fingerprint, const std::string& where);
+};
+
+// The settings and facts that a resumed run must share with the run that made the checkpoint to repeat it.
+Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples);
+
+void save_checkpoint(const std::filesystem::path& output_folder, const Engine& engine, const TrainState& state,
+                     const Record& fingerprint);
+// Parameters and, if `with_optimizer`, the moments and the number of updates.
+void restore_checkpoint(const Checkpoint& checkpoint, Engine& engine, bool with_optimizer, ThreadPool& pool);
+
+}  // namespace tessera

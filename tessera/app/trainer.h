@@ -1,0 +1,79 @@
+// A training run from its settings to its summary: data, model, steps, evaluations, checkpoints.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "tessera/app/evaluation.h"
+#include "tessera/app/signals.h"
+#include "tessera/app/train_state.h"
+#include "tessera/optim/schedule.h"
+#include "tessera/report/metrics_log.h"
+#include "tessera/report/progress.h"
+#include "tessera/store/output_lock.h"
+
+namespace tessera {
+
+// What the engine is told, and the bounds of what it will be asked for: the same for a run and for its plan.
+EngineOptions engine_options(const Settings& settings);
+WorkBounds training_work(const Settings& settings, const Dataset& train, const Dataset* eval);
+
+class Trainer {
+ public:
+  // Reads data and model and allocates all memory; nothing is written but the output folder and its lock.
+  // `resolved_config` is kept as resolved-config.toml. UsageError, InputError, OutOfMemoryError, RunError.
+  Trainer(const Settings& settings, std::string resolved_config, Console& console);
+
+  // Trains, or goes on from a checkpoint. Returns the process's exit code.
+  int run();
+
+ private:
+  struct Interval {  // every n steps; 0: never
+    int64_t every = 0;
+    bool due(int64_t step, int64_t last) const { return every > 0 && (step % every == 0 || step == last); }
+  };
+  Interval interval(Settings::Interval kind, int64_t steps) const;
+  void resume_or_start();
+  bool resume();
+  void start_anew();
+  int train();
+  void one_step(const BatchPlan& plan, int64_t step_of_epoch);
+  void log_step(const StepResult& result, double learning_rate);
+  EvalOutcome evaluate();
+  void evaluate_after_step();
+  bool improves(const EvalOutcome& outcome);
+  void checkpoint();
+  void finish();
+  Record summary() const;
+  void print_table(const Record& summary) const;
+  double epoch_now() const { return static_cast<double>(state_.step) / static_cast<double>(steps_per_epoch_); }
+  double runtime_s() const { return runtime_before_s_ + steady_seconds() - begin_s_; }
+
+  const Settings settings_;
+  const std::string resolved_config_;
+  Console& console_;
+  const double begin_s_;
+  OutputLock lock_;
+  ThreadPool pool_;
+  std::unique_ptr<Device> device_;
+  ModelConfig config_;
+  Tokenizer tokenizer_;
+  Dataset train_;
+  std::optional<Dataset> eval_;
+  Engine engine_;
+  Record fingerprint_;
+
+  int64_t steps_per_epoch_ = 0, num_steps_ = 0;
+  ScheduleOptions schedule_;
+  Interval eval_every_, save_every_;
+  TrainState state_;
+  double runtime_before_s_ = 0;  // of the runs that this one continues
+  int64_t last_saved_step_ = -1;
+  std::optional<MetricsLog> metrics_;
+  std::optional<Progress> progress_;
+  // Throughput without the first step (which also brings memory and caches into place), evaluations and checkpoints.
+  double steady_s_ = 0;
+  int64_t steady_samples_ = 0, steady_tokens_ = 0, steps_of_this_run_ = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,42 @@
+// The table of verbs. A new verb is one row in verbs.cc and one function.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/app/resolve.h"
+
+namespace tessera {
+
+struct Invocation;
+
+struct Verb {
+  std::string name;                   // one word or two: "train", "tokenizer train"
+  std::string help;                   // one line, no full stop
+  Groups groups = 0;                  // the settings it takes
+  std::vector<std::string> required;  // settings that must be given
+  int (*run)(const Invocation&) = nullptr;  // returns the exit code; throws Error
+  // `config` is about another verb: its first word may be the name of one, whose groups then take the place of its own,
+  // and nothing is required.
+  bool about_verb = false;
+};
+
+// What a verb's function gets.
+struct Invocation {
+  const Verb* verb;             // the one that runs
+  const Verb* subject;          // the one that it is about; `verb` itself unless about_verb
+  ResolvedSettings resolved;    // checked
+  Environment environment;      // of the process
+
+  const Settings& settings() const { return resolved.settings; }
+};
+
+const std::vector<Verb>& all_verbs();
+
+int run_config(const Invocation& invocation);
+int run_doctor(const Invocation& invocation);
+
+// Text for standard output. Throws RunError when it cannot be written (a full disk, a closed file).
+void print(const std::string& text);
+
+}  // namespace tessera

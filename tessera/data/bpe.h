@@ -1,0 +1,101 @@
+// Byte pair encoding of one word: the model inside a tokenizer.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+// The printable code point that stands for each byte in a byte-level vocabulary: 21–7E, A1–AC and AE–FF stand for
+// themselves; the other 68 bytes, ascending, are U+0100, U+0101, … Source: GPT-2, encoder.py, bytes_to_unicode.
+std::array<char32_t, 256> byte_symbols();
+
+// A hash table from 64-bit keys to 64-bit values with open addressing. The key ~0 is reserved.
+class FlatMap {
+ public:
+  explicit FlatMap(size_t expected_entries = 0);
+  void set(uint64_t key, uint64_t value);  // the last value set for a key wins
+  const uint64_t* find(uint64_t key) const {
+    for (size_t i = home(key);; i = (i + 1) & mask_) {
+      if (entries_[i].key == key) return &entries_[i].value;
+      if (entries_[i].key == kNoKey) return nullptr;
+    }
+  }
+
+ private:
+  static constexpr uint64_t kNoKey = ~0ull;
+  struct Entry {
+    uint64_t key = kNoKey, value = 0;
+  };
+  size_t home(uint64_t key) const { return static_cast<size_t>((key * 0x9E3779B97F4A7C15ull) >> shift_); }
+  void rehash(size_t num_slots);
+
+  std::vector<Entry> entries_;  // a power of two, at most half full
+  size_t mask_ = 0, size_ = 0;
+  int shift_ = 0;
+};
+
+struct BpeMerge {
+  int32_t left, right, result;  // ids
+};
+
+class Bpe {
+ public:
+  // Working memory of encode(), to be reused between calls by one thread at a time.
+  struct Scratch {
+    struct Symbol {
+      int32_t id;  // −1 once merged into its left neighbour
+      int32_t previous, next;
+    };
+    std::vector<Symbol> symbols;
+    std::vector<uint64_t> heap;
+  };
+
+  //   byte_ids  id of each byte's symbol, −1 where the vocabulary lacks it
+  //   merges    by rank; of two merges of the same pair the last wins
+  //   unk_id    stands for a byte without symbol; −1 drops such bytes
+  //   fuse_unk  neighbouring bytes without symbol give one unk_id
+  Bpe(std::array<int32_t, 256> byte_ids, std::span<const BpeMerge> merges, int32_t unk_id, bool fuse_unk);
+
+  // Appends the ids of one word of at most 2^31 − 1 bytes: the pair of lowest rank is merged first, the leftmost among
+  // equals, until no pair is left.
+  void encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& ids) const;
+
+ private:
+  void push_pair(Scratch& scratch, int32_t left) const;
+
+  std::array<int32_t, 256> byte_ids_;
+  FlatMap merges_;  // left id, right id -> rank, result id
+  int32_t unk_id_;
+  bool fuse_unk_;
+};
+
+// A bounded memory of words already encoded; the whole of it is forgotten when it is full.
+class WordCache {
+ public:
+  static constexpr size_t kLongestWord = 128;  // bytes; longer words hardly come twice
+
+  WordCache() { reset(1u << 10); }
+  static uint64_t hash(std::string_view word);
+  // Appends the word's ids if they are known; `hash` is hash(word).
+  bool append(std::string_view word, uint64_t hash, std::vector<int32_t>& ids) const;
+  void insert(std::string_view word, uint64_t hash, std::span<const int32_t> ids);
+
+ private:
+  static constexpr size_t kMostSlots = 1u << 16;
+  struct Slot {
+    uint32_t tag = 0;     // upper half of the hash
+    uint32_t record = 0;  // index into records_ of the sizes; 0 for an empty slot
+  };
+  void reset(size_t num_slots);
+
+  std::vector<Slot> slots_;         // a power of two, at most half full
+  std::vector<uint32_t> records_;   // bytes << 16 | ids, the ids, the bytes padded to 4
+  size_t size_ = 0;
+};
+
+}  // namespace tessera

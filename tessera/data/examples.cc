@@ -1,0 +1,384 @@
+#include "tessera/data/examples.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <system_error>
+
+#include "tessera/base/error.h"
+#include "tessera/base/random.h"
+#include "tessera/data/text.h"
+
+namespace tessera {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kStructureRemedy =
+    "Give SQuAD JSON ({\"data\": [{\"paragraphs\": ...}]}), or rows of {\"context\", \"question\", \"answers\": "
+    "{\"text\": [...]}} or {\"text\"} as a JSON array or one a line";
+
+// At most `limit` bytes of a text for an error message, cut between characters.
+std::string excerpt(std::string_view text, size_t limit = 60) {
+  if (text.size() <= limit) return std::string(text);
+  size_t end = limit;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return std::string(text.substr(0, end)) + "…";
+}
+
+// A value in words. Containers are not written out: they may be large, or nested deeper than a recursion may go.
+std::string in_words(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::null:
+      return "null";
+    case Json::value_t::object:
+      return "an object";
+    case Json::value_t::array:
+      return "an array";
+    case Json::value_t::string:
+      return "the string \"" + excerpt(value.get_ref<const std::string&>()) + "\"";
+    default:
+      return value.dump();
+  }
+}
+
+const char* type_in_words(Json::value_t type) {
+  switch (type) {
+    case Json::value_t::object:
+      return "an object";
+    case Json::value_t::array:
+      return "an array";
+    default:
+      return "a string";
+  }
+}
+
+void require_type(const Json& value, Json::value_t type, const std::string& where) {
+  if (value.type() != type) {
+    throw InputError(where, fmt::format("expected {}, found {}", type_in_words(type), in_words(value)),
+                     kStructureRemedy);
+  }
+}
+
+// The place of a key within a row: "rows.jsonl:12: answers", "squad.json: data[0].paragraphs[0].qas[1].answers".
+std::string inside(const std::string& where, const std::string& key) {
+  return where + (where.ends_with(']') ? "." : ": ") + key;
+}
+
+// The value of a key that must be there and of that type.
+const Json& member(const Json& object, const char* key, Json::value_t type, const std::string& where) {
+  const auto found = object.find(key);
+  if (found == object.end()) throw InputError(where, fmt::format("key \"{}\" is missing", key), kStructureRemedy);
+  if (found->type() != type) {
+    throw InputError(where, fmt::format("\"{}\" must be {}, found {}", key, type_in_words(type), in_words(*found)),
+                     kStructureRemedy);
+  }
+  return *found;
+}
+
+const std::string& string_member(const Json& object, const char* key, const std::string& where) {
+  return member(object, key, Json::value_t::string, where).get_ref<const std::string&>();
+}
+
+struct Answer {
+  const std::string* text;       // in the document
+  std::optional<int64_t> start;  // in code points
+};
+
+std::optional<int64_t> start_of(const Json& value, const std::string& where) {
+  if (!value.is_number_integer()) {
+    throw InputError(where, "\"answer_start\" must be a whole number, found " + in_words(value), kStructureRemedy);
+  }
+  if (value.is_number_unsigned()) {
+    return static_cast<int64_t>(std::min<uint64_t>(value.get<uint64_t>(), std::numeric_limits<int64_t>::max()));
+  }
+  return std::max<int64_t>(value.get<int64_t>(), 0);
+}
+
+// The answers of a question in either form: [{"text", "answer_start"}] or {"text": [...], "answer_start": [...]}.
+std::vector<Answer> read_answers(const Json& owner, const std::string& where) {
+  const auto found = owner.find("answers");
+  if (found == owner.end()) {
+    const auto impossible = owner.find("is_impossible");
+    if (impossible != owner.end() && *impossible == true) return {};
+    throw InputError(where, "key \"answers\" is missing", kStructureRemedy);
+  }
+  std::vector<Answer> answers;
+  if (found->is_array()) {
+    for (size_t i = 0; i < found->size(); ++i) {
+      const std::string place = inside(where, fmt::format("answers[{}]", i));
+      const Json& answer = (*found)[i];
+      require_type(answer, Json::value_t::object, place);
+      const auto start = answer.find("answer_start");
+      answers.push_back(
+          {&string_member(answer, "text", place), start == answer.end() ? std::nullopt : start_of(*start, place)});
+    }
+    return answers;
+  }
+  const std::string place = inside(where, "answers");
+  require_type(*found, Json::value_t::object, place);
+  const Json& texts = member(*found, "text", Json::value_t::array, place);
+  const bool has_starts = found->contains("answer_start");
+  const Json& starts = has_starts ? member(*found, "answer_start", Json::value_t::array, place) : texts;
+  if (starts.size() != texts.size()) {
+    throw InputError(place, fmt::format("{} texts but {} answer_start", texts.size(), starts.size()),
+                     "Give one answer_start for each text, or none at all");
+  }
+  for (size_t i = 0; i < texts.size(); ++i) {
+    require_type(texts[i], Json::value_t::string, fmt::format("{}.text[{}]", place, i));
+    answers.push_back({&texts[i].get_ref<const std::string&>(),
+                       has_starts ? start_of(starts[i], fmt::format("{}.answer_start[{}]", place, i)) : std::nullopt});
+  }
+  return answers;
+}
+
+// Turns parsed JSON into examples.
+class Reader {
+ public:
+  Reader(std::string path, size_t content_bytes)
+      : path_(std::move(path)), work_limit_(std::max<size_t>(size_t{1} << 30, 64 * content_bytes)) {}
+
+  void add_squad(const Json& document) {
+    const Json& data = member(document, "data", Json::value_t::array, path_);
+    for (size_t a = 0; a < data.size(); ++a) {
+      const std::string article = fmt::format("{}: data[{}]", path_, a);
+      require_type(data[a], Json::value_t::object, article);
+      const Json& paragraphs = member(data[a], "paragraphs", Json::value_t::array, article);
+      for (size_t p = 0; p < paragraphs.size(); ++p) {
+        add_paragraph(paragraphs[p], fmt::format("{}.paragraphs[{}]", article, p));
+      }
+    }
+  }
+
+  void add_row(const Json& row, const std::string& where) {
+    require_type(row, Json::value_t::object, where);
+    if (row.contains("context") || row.contains("question")) {
+      const std::string& context = string_member(row, "context", where);
+      add_question(row, context, CodePoints(context), where);
+      return;
+    }
+    if (!row.contains("text")) {
+      std::string keys;
+      for (const auto& item : row.items()) {
+        if (keys.size() < 80) keys += (keys.empty() ? "\"" : ", \"") + excerpt(item.key()) + "\"";
+      }
+      throw InputError(where, keys.empty() ? "the row has no key" : "no known key among " + keys, kStructureRemedy);
+    }
+    Example example;
+    example.text = string_member(row, "text", where);
+    read_id(row, where, example.id);
+    examples_.push_back(std::move(example));
+  }
+
+  std::vector<Example> take() {
+    if (examples_.empty()) {
+      throw InputError(path_, "the data set is empty: it holds no question and no text", kStructureRemedy);
+    }
+    return std::move(examples_);
+  }
+
+ private:
+  void add_paragraph(const Json& paragraph, const std::string& where) {
+    require_type(paragraph, Json::value_t::object, where);
+    const std::string& context = string_member(paragraph, "context", where);
+    const Json& questions = member(paragraph, "qas", Json::value_t::array, where);
+    spend(questions.size() * context.size(), where);
+    const CodePoints code_points(context);
+    for (size_t q = 0; q < questions.size(); ++q) {
+      const std::string place = fmt::format("{}.qas[{}]", where, q);
+      require_type(questions[q], Json::value_t::object, place);
+      add_question(questions[q], context, code_points, place);
+    }
+  }
+
+  void add_question(const Json& owner, const std::string& context, const CodePoints& code_points,
+                    const std::string& where) {
+    Example example;
+    example.question = string_member(owner, "question", where);
+    example.context = context;
+    read_id(owner, where, example.id);
+    const std::vector<Answer> answers = read_answers(owner, where);
+    const auto impossible = owner.find("is_impossible");
+    const bool is_impossible = impossible != owner.end() && *impossible == true;
+    if (!is_impossible) {
+      for (const Answer& answer : answers) place_answer(answer, code_points, where, example);
+    }
+    if (example.answers.empty()) example.answers.emplace_back(kNoAnswer);
+    examples_.push_back(std::move(example));
+  }
+
+  // Appends an answer; the first one decides whether the question has an answer, and where.
+  void place_answer(const Answer& answer, const CodePoints& code_points, const std::string& where, Example& example) {
+    const std::string& text = *answer.text;
+    const std::string& context = example.context;
+    if (text.empty()) {
+      throw InputError(where, "an answer is the empty string", "Leave the list of answers empty where there is none");
+    }
+    size_t offset = code_points.byte_offset(answer.start.value_or(0));
+    if (context.compare(offset, text.size(), text) != 0) {
+      spend(context.size(), where);
+      offset = nearest_occurrence(context, text, offset);
+    }
+    const bool found = offset != std::string::npos;
+    if (!found && text != kNoAnswer) {
+      throw InputError(
+          where, fmt::format("the answer \"{}\" does not occur in the context \"{}\"", excerpt(text), excerpt(context)),
+          "Answers must be copied from the context letter by letter; an empty list of answers marks an "
+          "unanswerable question, and rows {\"text\"} take any text");
+    }
+    if (example.answers.empty() && found) {
+      example.answerable = true;
+      example.answer_start = static_cast<int64_t>(offset);
+    }
+    example.answers.push_back(text);
+  }
+
+  static void read_id(const Json& owner, const std::string& where, std::string& id) {
+    const auto found = owner.find("id");
+    if (found == owner.end() || found->is_null()) return;
+    if (!found->is_string() && !found->is_number_integer()) {
+      throw InputError(where, "\"id\" must be a string or a whole number, found " + in_words(*found));
+    }
+    id = found->is_string() ? found->get<std::string>() : found->dump();
+  }
+
+  // Every question holds its context, and an answer that is out of place is searched for in it: a small file made for
+  // it could ask for any amount of memory and time.
+  void spend(size_t bytes, const std::string& where) {
+    work_ += bytes;
+    if (work_ > work_limit_) {
+      throw InputError(where,
+                       fmt::format("the questions repeat their contexts up to here to more than {} MiB, many times the "
+                                   "size of the file",
+                                   work_limit_ >> 20),
+                       "Split long contexts into the passages that the questions are about");
+    }
+  }
+
+  std::string path_;
+  size_t work_ = 0, work_limit_;
+  std::vector<Example> examples_;
+};
+
+void require_utf8(std::string_view text, const std::string& where) {
+  const size_t invalid = find_invalid_utf8(text);
+  if (invalid == std::string_view::npos) return;
+  const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(invalid), '\n');
+  const auto byte = static_cast<unsigned char>(text[invalid]);
+  throw InputError(where, fmt::format("invalid UTF-8: byte 0x{:02X} at offset {} (line {})", byte, invalid, line),
+                   "Save the file as UTF-8");
+}
+
+// Parses `text`, or throws with the reason that the library gives, less its own codes and any long quotation.
+Json parse(std::string_view text, const std::string& where) {
+  try {
+    return Json::parse(text.begin(), text.end());
+  } catch (const Json::exception& error) {
+    std::string reason = error.what();
+    if (const size_t end = reason.find("] "); end != std::string::npos) reason.erase(0, end + 2);
+    const bool truncated = reason.find("unexpected end of input") != std::string::npos ||
+                           reason.find("missing closing quote") != std::string::npos;
+    throw InputError(where, "not valid JSON: " + excerpt(reason, 240),
+                     truncated ? "The file seems to be cut short: fetch or write it again" : kStructureRemedy);
+  }
+}
+
+bool is_blank(std::string_view text) {
+  return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
+}
+
+void read_lines(std::string_view content, const std::string& where, Reader& reader) {
+  for (size_t line = 1; !content.empty(); ++line) {
+    const size_t end = std::min(content.find('\n'), content.size());
+    const std::string_view row = content.substr(0, end);
+    content.remove_prefix(std::min(end + 1, content.size()));
+    if (is_blank(row)) continue;
+    const std::string place = fmt::format("{}:{}", where, line);
+    reader.add_row(parse(row, place), place);
+  }
+}
+
+std::string read_file(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  const std::string where = path.string();
+  std::error_code status_error;
+  const fs::file_type type = fs::status(path, status_error).type();
+  if (type == fs::file_type::not_found) throw InputError(where, "no such file", "Check the path of the data set");
+  if (type == fs::file_type::directory) {
+    throw InputError(where, "is a directory", "Name the JSON or JSONL file itself");
+  }
+  // A pipe, as of a shell's <(...), may be read; an endless device must not be.
+  if (type != fs::file_type::regular && type != fs::file_type::fifo) {
+    throw InputError(where, status_error ? status_error.message() : "is no ordinary file", "Name a JSON or JSONL file");
+  }
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw InputError(where, std::string("cannot be opened: ") + std::strerror(errno), "Check its permissions");
+  std::string content;
+  std::vector<char> chunk(size_t{1} << 20);
+  while (file.read(chunk.data(), static_cast<std::streamsize>(chunk.size())) || file.gcount() > 0) {
+    content.append(chunk.data(), static_cast<size_t>(file.gcount()));
+  }
+  if (file.bad()) throw InputError(where, std::string("cannot be read: ") + std::strerror(errno));
+  return content;
+}
+
+}  // namespace
+
+std::vector<Example> examples_from_text(std::string_view content, const std::string& where) {
+  require_utf8(content, where);
+  if (content.starts_with("\xEF\xBB\xBF")) content.remove_prefix(3);  // a byte order mark
+  const size_t begin = std::min(content.find_first_not_of(" \t\r\n"), content.size());
+  if (begin == content.size()) throw InputError(where, "the file is empty", kStructureRemedy);
+
+  Reader reader(where, content.size());
+  if (content[begin] == '[') {
+    const Json rows = parse(content, where);
+    for (size_t i = 0; i < rows.size(); ++i) reader.add_row(rows[i], fmt::format("{}: [{}]", where, i));
+    return reader.take();
+  }
+  // A first line that is a whole object with more to follow makes the file JSONL; else all of it is one document.
+  const size_t line_end = std::min(content.find('\n', begin), content.size());
+  const bool one_line = is_blank(content.substr(line_end));
+  if (!one_line && Json::accept(content.begin() + static_cast<std::ptrdiff_t>(begin),
+                                content.begin() + static_cast<std::ptrdiff_t>(line_end))) {
+    read_lines(content, where, reader);
+    return reader.take();
+  }
+  const Json document = parse(content, where);
+  if (document.is_object() && document.contains("data")) {
+    reader.add_squad(document);
+  } else {
+    reader.add_row(document, where);
+  }
+  return reader.take();
+}
+
+std::vector<Example> load_examples(const std::filesystem::path& path) {
+  return examples_from_text(read_file(path), path.string());
+}
+
+std::vector<Example> select_examples(std::vector<Example> examples, int64_t count, uint64_t seed, bool shuffle,
+                                     const std::string& setting) {
+  constexpr uint64_t kStream = 0x73656C6563740000;  // "select": apart from the streams of other draws under the seed
+  const int64_t size = std::ssize(examples);
+  if (count < -1) {
+    throw UsageError(setting, fmt::format("{} examples cannot be taken", count),
+                     "Give a number of examples, 0 for all");
+  }
+  if (count > size) {
+    throw UsageError(setting, fmt::format("{} examples are asked for, but the data set holds {}", count, size),
+                     fmt::format("Give at most {}, or 0 for all", size));
+  }
+  if (shuffle) tessera::shuffle(std::span<Example>(examples), seed, kStream);
+  if (count > 0) examples.resize(static_cast<size_t>(count));
+  return examples;
+}
+
+}  // namespace tessera

@@ -1,0 +1,275 @@
+#include "tessera/data/tokenizer_split.h"
+
+#include <oniguruma.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tessera/base/error.h"
+#include "tessera/data/tokenizer_text.h"
+
+namespace tessera {
+
+namespace {
+
+const OnigUChar* bytes_of(const char* text) { return reinterpret_cast<const OnigUChar*>(text); }
+
+void initialize_oniguruma() {
+  static const int status = [] {
+    OnigEncoding encodings[] = {ONIG_ENCODING_UTF8};
+    return onig_initialize(encodings, 1);
+  }();
+  TESSERA_ASSERT(status == ONIG_NORMAL);
+}
+
+std::string onig_message(int code, OnigErrorInfo* info) {
+  OnigUChar buffer[ONIG_MAX_ERROR_MESSAGE_LEN];
+  const int length = info ? onig_error_code_to_str(buffer, code, info) : onig_error_code_to_str(buffer, code);
+  return {reinterpret_cast<const char*>(buffer), static_cast<size_t>(std::max(length, 0))};
+}
+
+class RegexMatcher : public Matcher {
+ public:
+  RegexMatcher(const std::string& pattern, std::string where) : where_(std::move(where)) {
+    initialize_oniguruma();
+    if (pattern.size() > kLongestPattern) {
+      throw InputError(where_, "a pattern of " + std::to_string(pattern.size()) + " bytes",
+                       "The longest accepted has " + std::to_string(kLongestPattern) + " bytes");
+    }
+    OnigErrorInfo info{};
+    const int status = onig_new(&regex_, bytes_of(pattern.data()), bytes_of(pattern.data() + pattern.size()),
+                                ONIG_OPTION_NONE, ONIG_ENCODING_UTF8, ONIG_SYNTAX_ONIGURUMA, &info);
+    if (status != ONIG_NORMAL) {
+      throw InputError(where_, "Oniguruma refuses the pattern: " + onig_message(status, &info),
+                       "Take the tokenizer.json that came with the model");
+    }
+  }
+  ~RegexMatcher() override { onig_free(regex_); }
+  RegexMatcher(const RegexMatcher&) = delete;
+  RegexMatcher& operator=(const RegexMatcher&) = delete;
+
+  void find(std::string_view text, std::vector<Span>& matches) const override {
+    // Both are written to by a search, so each call has its own.
+    const std::unique_ptr<OnigRegion, void (*)(OnigRegion*)> region(onig_region_new(),
+                                                                    [](OnigRegion* r) { onig_region_free(r, 1); });
+    const std::unique_ptr<OnigMatchParam, void (*)(OnigMatchParam*)> param(onig_new_match_param(),
+                                                                           onig_free_match_param);
+    if (!region || !param) throw std::bad_alloc();
+    set_limits(param.get(), text.size());
+
+    const OnigUChar* begin = bytes_of(text.data());
+    const OnigUChar* end = begin + text.size();
+    size_t last_end = std::string_view::npos;
+    for (size_t at = 0; at <= text.size();) {
+      const int status = onig_search_with_param(regex_, begin, end, begin + at, end, region.get(), ONIG_OPTION_NONE,
+                                                param.get());
+      if (status == ONIG_MISMATCH) return;
+      if (status < 0) {
+        throw InputError(where_,
+                         "the pattern gives up on a text of " + std::to_string(text.size()) +
+                             " bytes: " + onig_message(status, nullptr),
+                         "Take a pattern that does not backtrack so much, or shorten the text");
+      }
+      const Span match{static_cast<size_t>(region->beg[0]), static_cast<size_t>(region->end[0])};
+      if (match.begin == match.end && match.end == last_end) {  // empty, right behind the last one: step on
+        at = match.end < text.size() ? match.end + code_point_at(text, match.end).num_bytes : text.size() + 1;
+        continue;
+      }
+      matches.push_back(match);
+      at = last_end = match.end;
+    }
+  }
+
+ private:
+  static constexpr size_t kLongestPattern = 4096;
+
+  // A sane pattern retries a few times per byte. Limits in proportion to the text stop the others, whose cost is a
+  // power or an exponential of it.
+  static void set_limits(OnigMatchParam* param, size_t num_bytes) {
+    const unsigned long steps = 100'000 + 16 * num_bytes;
+    onig_initialize_match_param(param);
+    onig_set_retry_limit_in_match_of_match_param(param, steps);
+    onig_set_retry_limit_in_search_of_match_param(param, steps);
+    onig_set_match_stack_limit_size_of_match_param(
+        param, static_cast<unsigned int>(std::min<unsigned long>(steps, 0xFFFFFFFFul)));
+  }
+
+  std::string where_;
+  OnigRegex regex_ = nullptr;
+};
+
+// Every piece is an optional space and a maximal run outside a set of 39 characters: white space, ! ( ) , . ? | and
+// the punctuation below. (Oniguruma reads the nested class of the pattern as a union, its parentheses as members.)
+class BloomMatcher : public Matcher {
+ public:
+  BloomMatcher() {
+    for (const char c : std::string_view("\t\n\v\f\r !(),.?|")) ascii_delimiter_[static_cast<uint8_t>(c)] = true;
+  }
+
+  void find(std::string_view text, std::vector<Span>& matches) const override {
+    for (size_t at = 0; at < text.size();) {
+      const size_t run = text[at] == ' ' ? at + 1 : at;
+      const size_t end = skip_run(text, run);
+      if (end > run) {
+        matches.push_back({at, end});
+        at = end;
+      } else {
+        at += code_point_at(text, at).num_bytes;
+      }
+    }
+  }
+
+ private:
+  size_t skip_run(std::string_view text, size_t at) const {
+    while (at < text.size()) {
+      const auto byte = static_cast<uint8_t>(text[at]);
+      if (byte < 0x80) {
+        if (ascii_delimiter_[byte]) break;
+        ++at;
+        continue;
+      }
+      const CodePoint c = code_point_at(text, at);
+      if (is_delimiter(c.code)) break;
+      at += c.num_bytes;
+    }
+    return at;
+  }
+  static bool is_delimiter(char32_t code) {
+    switch (code) {
+      case 0x060C: case 0x06D4: case 0x0964: case 0x2026: case 0x3001: case 0x3002: case 0xFF0C: return true;
+      default: return is_white_space(code);
+    }
+  }
+
+  bool ascii_delimiter_[128] = {};
+};
+
+class Gpt2Matcher : public Matcher {
+ public:
+  Gpt2Matcher() : class_of_(0x110000, kOther) {
+    initialize_oniguruma();
+    mark("L", kLetter);
+    mark("N", kNumber);
+    for (char32_t code = 0; code < class_of_.size(); ++code) {
+      if (is_white_space(code)) class_of_[code] = kSpace;
+    }
+  }
+
+  void find(std::string_view text, std::vector<Span>& matches) const override {
+    for (size_t at = 0; at < text.size();) {
+      const size_t end = match_end(text, at);
+      matches.push_back({at, end});
+      at = end;
+    }
+  }
+
+ private:
+  enum Class : uint8_t { kOther, kLetter, kNumber, kSpace };
+
+  void mark(std::string_view property, Class value) {
+    const OnigEncoding encoding = ONIG_ENCODING_UTF8;
+    OnigUChar name[8];
+    std::copy(property.begin(), property.end(), name);
+    const int type = encoding->property_name_to_ctype(encoding, name, name + property.size());
+    TESSERA_ASSERT(type >= 0);
+    OnigCodePoint single_byte_end = 0;
+    const OnigCodePoint* ranges = nullptr;  // their number, then first and last of each
+    const int status = encoding->get_ctype_code_range(static_cast<OnigCtype>(type), &single_byte_end, &ranges);
+    TESSERA_ASSERT(status == ONIG_NORMAL && ranges);
+    for (size_t i = 0; i < ranges[0]; ++i) {
+      const size_t last = std::min<size_t>(ranges[2 + 2 * i], class_of_.size() - 1);
+      for (size_t code = ranges[1 + 2 * i]; code <= last; ++code) class_of_[code] = value;
+    }
+  }
+
+  size_t skip_class(std::string_view text, size_t at, uint8_t wanted) const {
+    while (at < text.size()) {
+      const CodePoint c = code_point_at(text, at);
+      if (class_of_[c.code] != wanted) break;
+      at += c.num_bytes;
+    }
+    return at;
+  }
+
+  size_t match_end(std::string_view text, size_t at) const {
+    if (text[at] == '\'') {
+      for (const std::string_view ending : {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"}) {
+        if (text.substr(at, ending.size()) == ending) return at + ending.size();
+      }
+    }
+    const size_t run = text[at] == ' ' && at + 1 < text.size() ? at + 1 : at;
+    const uint8_t run_class = class_of_[code_point_at(text, run).code];
+    if (run_class != kSpace) return skip_class(text, run, run_class);
+    // \s+(?!\S): all of the white space, but for its last character if a word follows; \s+ for a lone one.
+    const size_t end = skip_class(text, at, kSpace);
+    if (end == text.size()) return end;
+    const size_t last = end - code_point_before(text, end).num_bytes;
+    return last > at ? last : end;
+  }
+
+  std::vector<uint8_t> class_of_;  // of every code point
+};
+
+}  // namespace
+
+bool is_white_space(char32_t code) {
+  return (code >= 0x09 && code <= 0x0D) || code == 0x20 || code == 0x85 || code == 0xA0 || code == 0x1680 ||
+         (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 || code == 0x202F || code == 0x205F ||
+         code == 0x3000;
+}
+
+bool is_word_character(char32_t code) {
+  if (code == 0x200C || code == 0x200D) return true;
+  return ONIGENC_IS_CODE_CTYPE(ONIG_ENCODING_UTF8, code, ONIGENC_CTYPE_WORD) != 0;
+}
+
+std::unique_ptr<const Matcher> make_regex_matcher(const std::string& pattern, const std::string& where) {
+  return std::make_unique<RegexMatcher>(pattern, where);
+}
+
+std::unique_ptr<const Matcher> make_matcher(const std::string& pattern, const std::string& where) {
+  if (pattern == kBloomPattern) return std::make_unique<BloomMatcher>();
+  if (pattern == kGpt2Pattern) return std::make_unique<Gpt2Matcher>();
+  return make_regex_matcher(pattern, where);
+}
+
+void Splitter::split(std::string_view text, Span piece, std::vector<Span>& matches, std::vector<Span>& pieces) const {
+  matches.clear();
+  matcher_->find(text.substr(piece.begin, piece.end - piece.begin), matches);
+
+  // Walks over matches and the gaps between them. A part joins its neighbour or begins a piece of its own, as
+  // tokenizers' NormalizedString::split does (MergedWithNext there runs backwards; here a delimiter waits for the
+  // part behind it).
+  const size_t first = pieces.size();
+  bool previous_delimiter = false;
+  const auto part = [&](size_t begin, size_t end, bool delimiter) {
+    const bool has_previous = pieces.size() > first;
+    bool join = false;
+    switch (behavior_) {
+      case SplitBehavior::removed:
+        if (delimiter) return;
+        break;
+      case SplitBehavior::isolated: break;
+      case SplitBehavior::contiguous: join = delimiter == previous_delimiter; break;
+      case SplitBehavior::merged_with_previous: join = delimiter && !previous_delimiter; break;
+      case SplitBehavior::merged_with_next: join = previous_delimiter && !delimiter; break;
+    }
+    previous_delimiter = delimiter;
+    if (join && has_previous) {
+      pieces.back().end = piece.begin + end;
+    } else {
+      pieces.push_back({piece.begin + begin, piece.begin + end});
+    }
+  };
+  size_t at = 0;
+  for (const Span& match : matches) {
+    if (match.begin > at) part(at, match.begin, invert_);
+    part(match.begin, match.end, !invert_);
+    at = match.end;
+  }
+  if (piece.begin + at < piece.end) part(at, piece.end - piece.begin, invert_);
+  const auto is_empty = [](const Span& span) { return span.begin == span.end; };
+  pieces.erase(std::remove_if(pieces.begin() + static_cast<ptrdiff_t>(first), pieces.end(), is_empty), pieces.end());
+}
+
+}  // namespace tessera

@@ -1,0 +1,58 @@
+// Splitting a text into the words that byte pair encoding never crosses.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+// A part of a text: bytes [begin, end).
+struct Span {
+  size_t begin, end;
+  bool operator==(const Span&) const = default;
+};
+
+// Finds the non-overlapping matches of a pattern, from left to right, as the onig crate's find_iter does. Thread-safe.
+class Matcher {
+ public:
+  virtual ~Matcher() = default;
+  // Appends the matches in `text` (valid UTF-8); a match may be empty. InputError if the pattern needs too many steps.
+  virtual void find(std::string_view text, std::vector<Span>& matches) const = 0;
+};
+
+// The pre-tokenizer patterns of BLOOM and GPT-2 (also Hugging Face's ByteLevel with use_regex).
+inline constexpr const char* kBloomPattern = " ?[^(\\s|[.,!?…。，、।۔،])]+";
+inline constexpr const char* kGpt2Pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+// `where` (file and key) goes into the InputErrors: a pattern that Oniguruma refuses, and those of find().
+// make_matcher knows the two patterns above by heart, several times faster and with the same matches.
+std::unique_ptr<const Matcher> make_regex_matcher(const std::string& pattern, const std::string& where);
+std::unique_ptr<const Matcher> make_matcher(const std::string& pattern, const std::string& where);
+
+// What happens to the matches (delimiters): Hugging Face's SplitDelimiterBehavior.
+enum class SplitBehavior : uint8_t { removed, isolated, merged_with_previous, merged_with_next, contiguous };
+
+class Splitter {
+ public:
+  // invert: what lies between the matches are the delimiters.
+  Splitter(std::unique_ptr<const Matcher> matcher, SplitBehavior behavior, bool invert)
+      : matcher_(std::move(matcher)), behavior_(behavior), invert_(invert) {}
+
+  // Appends the non-empty pieces of text[piece] to `pieces`, as spans of `text`. `matches` is working memory.
+  void split(std::string_view text, Span piece, std::vector<Span>& matches, std::vector<Span>& pieces) const;
+
+ private:
+  std::unique_ptr<const Matcher> matcher_;
+  SplitBehavior behavior_;
+  bool invert_;
+};
+
+// Unicode properties of single characters, by Oniguruma's tables.
+bool is_white_space(char32_t code);
+bool is_word_character(char32_t code);  // \w of Rust's regex crate: with zero-width (non-)joiner
+
+}  // namespace tessera

@@ -1,0 +1,119 @@
+#include "tessera/data/tokenizer_text.h"
+
+#include <utf8proc.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+
+namespace {
+
+uint8_t byte_at(std::string_view text, size_t i) { return static_cast<uint8_t>(text[i]); }
+
+bool is_continuation(uint8_t byte) { return (byte & 0xC0) == 0x80; }
+
+struct Sequence {
+  size_t num_bytes;  // at least 1
+  bool valid;        // else num_bytes is the maximal subpart to replace
+};
+
+// The sequence that starts at bytes[at]. The bounds of the second byte rule out overlong forms, surrogates and what
+// lies beyond U+10FFFF (Unicode 15, table 3-7).
+Sequence sequence_at(std::string_view bytes, size_t at) {
+  const uint8_t lead = byte_at(bytes, at);
+  if (lead < 0x80) return {1, true};
+  if (lead < 0xC2 || lead > 0xF4) return {1, false};
+  const size_t needed = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  const uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+  const uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+  if (at + 1 >= bytes.size() || byte_at(bytes, at + 1) < low || byte_at(bytes, at + 1) > high) return {1, false};
+  size_t have = 2;
+  while (have < needed && at + have < bytes.size() && is_continuation(byte_at(bytes, at + have))) ++have;
+  return {have, have == needed};
+}
+
+size_t ascii_prefix(std::string_view bytes, size_t at) {
+  uint64_t word;
+  while (at + sizeof word <= bytes.size()) {
+    std::memcpy(&word, bytes.data() + at, sizeof word);
+    if (word & 0x8080808080808080ull) break;
+    at += sizeof word;
+  }
+  while (at < bytes.size() && byte_at(bytes, at) < 0x80) ++at;
+  return at;
+}
+
+int options_of(NormalForm form) {
+  switch (form) {
+    case NormalForm::nfc: return UTF8PROC_STABLE | UTF8PROC_COMPOSE;
+    case NormalForm::nfd: return UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
+    case NormalForm::nfkc: return UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT;
+    case NormalForm::nfkd: return UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT;
+  }
+  return 0;
+}
+
+}  // namespace
+
+bool is_utf8(std::string_view bytes) {
+  for (size_t at = ascii_prefix(bytes, 0); at < bytes.size(); at = ascii_prefix(bytes, at)) {
+    const Sequence sequence = sequence_at(bytes, at);
+    if (!sequence.valid) return false;
+    at += sequence.num_bytes;
+  }
+  return true;
+}
+
+void append_repaired_utf8(std::string& out, std::string_view bytes) {
+  for (size_t at = 0; at < bytes.size();) {
+    const Sequence sequence = sequence_at(bytes, at);
+    out += sequence.valid ? bytes.substr(at, sequence.num_bytes) : std::string_view("\xEF\xBF\xBD");
+    at += sequence.num_bytes;
+  }
+}
+
+void append_code_point(std::string& out, char32_t code) {
+  const auto put = [&](char32_t byte) { out += static_cast<char>(byte); };
+  if (code < 0x80) return put(code);
+  if (code < 0x800) {
+    put(0xC0 | code >> 6);
+  } else {
+    if (code < 0x10000) {
+      put(0xE0 | code >> 12);
+    } else {
+      put(0xF0 | code >> 18);
+      put(0x80 | (code >> 12 & 0x3F));
+    }
+    put(0x80 | (code >> 6 & 0x3F));
+  }
+  put(0x80 | (code & 0x3F));
+}
+
+CodePoint code_point_before(std::string_view text, size_t end) {
+  size_t at = end - 1;
+  while (at > 0 && is_continuation(byte_at(text, at))) --at;
+  return code_point_at(text, at);
+}
+
+std::string normalize(std::string_view text, const std::vector<NormalForm>& forms) {
+  std::string current(text);
+  for (const NormalForm form : forms) {
+    if (ascii_prefix(current, 0) == current.size()) return current;  // ASCII is its own normal form
+    utf8proc_uint8_t* mapped = nullptr;
+    const utf8proc_ssize_t size =
+        utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(current.data()),
+                     static_cast<utf8proc_ssize_t>(current.size()), &mapped,
+                     static_cast<utf8proc_option_t>(options_of(form)));
+    if (size == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
+    TESSERA_ASSERT(size >= 0);
+    current.assign(reinterpret_cast<const char*>(mapped), static_cast<size_t>(size));
+    std::free(mapped);
+  }
+  return current;
+}
+
+}  // namespace tessera

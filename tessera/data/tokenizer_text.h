@@ -1,0 +1,42 @@
+// UTF-8 as tokenizers need it: repair, stepping through valid text, normal forms.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+bool is_utf8(std::string_view bytes);
+
+// Appends `bytes` to `out` with every maximal invalid subpart (Unicode 15, section 3.9, "U+FFFD substitution of maximal
+// subparts") replaced by U+FFFD. Equals Python's bytes.decode("utf-8", "replace") and Rust's String::from_utf8_lossy.
+void append_repaired_utf8(std::string& out, std::string_view bytes);
+
+void append_code_point(std::string& out, char32_t code);
+
+struct CodePoint {
+  char32_t code;
+  uint32_t num_bytes;
+};
+
+// The code point that starts at text[at]. The text must be valid UTF-8 and `at` the start of one of its characters.
+inline CodePoint code_point_at(std::string_view text, size_t at) {
+  const auto byte = [&](size_t i) { return static_cast<char32_t>(static_cast<unsigned char>(text[at + i])); };
+  const char32_t lead = byte(0);
+  if (lead < 0x80) return {lead, 1};
+  if (lead < 0xE0) return {(lead & 0x1F) << 6 | (byte(1) & 0x3F), 2};
+  if (lead < 0xF0) return {(lead & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F), 3};
+  return {(lead & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F), 4};
+}
+
+// The code point that ends before text[end]; end > 0, a boundary of characters.
+CodePoint code_point_before(std::string_view text, size_t end);
+
+enum class NormalForm : uint8_t { nfc, nfd, nfkc, nfkd };
+
+// Valid UTF-8 brought to each of the forms in turn (Unicode as of the installed utf8proc).
+std::string normalize(std::string_view text, const std::vector<NormalForm>& forms);
+
+}  // namespace tessera

@@ -1,0 +1,98 @@
+#include "tessera/report/output_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+namespace {
+
+const char* remedy_of(int cause) {
+  switch (cause) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+      return "Make room on the disk, then resume from the last checkpoint";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return "Choose an --output-dir that you may write to";
+    case ENOENT:
+    case ENOTDIR:
+      return "Make the folder first";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+OutputFile::OutputFile(std::string path, int mode)
+    : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | mode, 0666)) {
+  if (descriptor_ < 0) fail("open");
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0) {
+    const int cause = errno;
+    ::close(std::exchange(descriptor_, -1));  // the destructor does not run for a constructor that throws
+    errno = cause;
+    fail("open");
+  }
+  size_bytes_ = status.st_size;
+}
+
+OutputFile::~OutputFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      size_bytes_(std::exchange(other.size_bytes_, 0)) {}
+
+void OutputFile::append(std::string_view text) {
+  int64_t written_bytes = 0;
+  while (written_bytes < static_cast<int64_t>(text.size())) {
+    const std::string_view rest = text.substr(static_cast<size_t>(written_bytes));
+    const ssize_t count = ::pwrite(descriptor_, rest.data(), rest.size(), size_bytes_ + written_bytes);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) {
+      const int cause = count == 0 ? ENOSPC : errno;
+      // Best effort: without it the next reader finds an unfinished line, which it skips.
+      [[maybe_unused]] const int taken_back = ::ftruncate(descriptor_, size_bytes_);
+      errno = cause;
+      fail("write");
+    }
+    written_bytes += count;
+  }
+  size_bytes_ += written_bytes;
+}
+
+void OutputFile::truncate(int64_t size_bytes) {
+  TESSERA_ASSERT(size_bytes >= 0 && size_bytes <= size_bytes_);
+  if (::ftruncate(descriptor_, size_bytes) != 0) fail("truncate");
+  size_bytes_ = size_bytes;
+}
+
+void OutputFile::sync() {
+  if (::fsync(descriptor_) != 0) fail("sync");
+}
+
+void OutputFile::rename_to(const std::string& to) {
+  if (std::rename(path_.c_str(), to.c_str()) != 0) fail("rename");
+  path_ = to;
+}
+
+void OutputFile::fail(const char* doing) const {
+  const int cause = errno;
+  throw RunError(path_, fmt::format("cannot {} it: {}", doing, std::strerror(cause)), remedy_of(cause));
+}
+
+}  // namespace tessera

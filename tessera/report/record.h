@@ -1,0 +1,96 @@
+// Records: ordered keys with values, as they go to lines on the screen, metrics.jsonl and summary.json.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+
+class Value;
+struct Field;
+
+// Keys with values in the order of their first mention, as a Python dict keeps them.
+class Record {
+ public:
+  Record() = default;
+  Record(std::initializer_list<Field> fields);  // a key that comes again replaces the earlier value
+
+  Record& set(std::string_view key, Value value);  // appends, or replaces the value where the key stands
+  Record& merge(const Record& other);              // set() for every field of the other
+  bool erase(std::string_view key);                // true: it was there
+  const Value* find(std::string_view key) const;   // null: no such key; valid until the record changes
+  const std::vector<Field>& fields() const { return fields_; }
+  bool empty() const { return fields_.empty(); }
+  bool operator==(const Record& other) const;
+
+ private:
+  std::vector<Field> fields_;
+};
+
+// null, a truth value, a number, a text (UTF-8), a list or a record within the record.
+class Value {
+ public:
+  using Data = std::variant<std::nullptr_t, bool, int64_t, double, std::string, std::vector<Value>, Record>;
+
+  Value(std::nullptr_t = nullptr) {}
+  Value(bool value) : data_(value) {}
+  Value(const char* text) : data_(std::string(text)) {}
+  Value(std::string text) : data_(std::move(text)) {}
+  Value(Record record) : data_(std::move(record)) {}
+  Value(std::vector<Value> list) : data_(std::move(list)) {}
+  template <std::floating_point T>
+  Value(T value) : data_(static_cast<double>(value)) {}
+  template <std::integral T>
+  Value(T value) : data_(static_cast<int64_t>(value)) {
+    TESSERA_ASSERT(std::in_range<int64_t>(value));
+  }
+  template <typename T>
+  Value(const std::vector<T>& list) : data_(std::vector<Value>(list.begin(), list.end())) {}
+
+  const Data& data() const { return data_; }
+  // The value as T (bool, int64_t, double, std::string, std::vector<Value>, Record), or null when it is another type.
+  template <typename T>
+  const T* get_if() const {
+    return std::get_if<T>(&data_);
+  }
+  bool operator==(const Value&) const = default;
+
+ private:
+  Data data_ = nullptr;
+};
+
+struct Field {
+  std::string key;
+  Value value;
+  bool operator==(const Field&) const = default;
+};
+
+// A double as Python's repr() writes it: the shortest text that reads back as the same number; 4.0, 1e-05, 1e+16, nan.
+std::string python_repr(double value);
+
+// Python's round(value, decimals): the nearest decimal number of the exact value, ties to the even digit.
+double round_decimals(double value, int decimals);
+
+// One line as Python prints a dict: {'loss': 4.895, 'done': True}.
+std::string to_python(const Record& record);
+
+// One line of JSON: {"loss": 4.895, "done": true}. Numbers as python_repr() writes them, so that every double reads
+// back as itself; nan and the infinities, which JSON lacks, become null; bytes that are no UTF-8 become U+FFFD.
+std::string to_json(const Record& record);
+
+// The same over several lines, indented by two spaces, lists of plain values on one line; no newline at the end.
+std::string to_pretty_json(const Record& record);
+
+// Reads what to_json() wrote, or any JSON object. `where` (the file and line) heads the InputError of a text that is
+// none.
+Record record_from_json(std::string_view text, const std::string& where);
+
+}  // namespace tessera

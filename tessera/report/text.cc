@@ -1,0 +1,101 @@
+#include "tessera/report/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace tessera {
+namespace {
+
+// Decodes the character at text[0] and says how many bytes it takes. What is no UTF-8 counts as U+FFFD: a byte that
+// begins no character, or the beginning of one that is cut short.
+char32_t decode(std::string_view text, size_t& num_bytes) {
+  constexpr char32_t kReplacement = 0xFFFD;
+  const auto first = static_cast<unsigned char>(text[0]);
+  num_bytes = 1;
+  if (first < 0x80) return first;
+  if (first < 0xC0 || first >= 0xF8) return kReplacement;
+  const size_t wanted = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+  char32_t code = first & (0x7Fu >> wanted);
+  for (; num_bytes < wanted; ++num_bytes) {
+    const auto next = num_bytes < text.size() ? static_cast<unsigned char>(text[num_bytes]) : 0u;
+    if ((next & 0xC0u) != 0x80u) return kReplacement;
+    code = code << 6 | (next & 0x3Fu);
+  }
+  return code;
+}
+
+int width_of(char32_t c) {
+  const auto in = [c](char32_t first, char32_t last) { return first <= c && c <= last; };
+  if (in(0x0300, 0x036F) || in(0x200B, 0x200F) || in(0x20D0, 0x20FF) || in(0xFE00, 0xFE0F)) return 0;
+  const bool wide = in(0x1100, 0x115F) || in(0x2E80, 0x303E) || in(0x3041, 0xA4CF) || in(0xAC00, 0xD7A3) ||
+                    in(0xF900, 0xFAFF) || in(0xFE30, 0xFE6F) || in(0xFF00, 0xFF60) || in(0xFFE0, 0xFFE6) ||
+                    in(0x1F300, 0x1F64F) || in(0x1F680, 0x1F6FF) || in(0x1F900, 0x1F9FF) || in(0x20000, 0x3FFFD);
+  return wide ? 2 : 1;
+}
+
+}  // namespace
+
+int display_width(std::string_view text) {
+  int columns = 0;
+  for (size_t num_bytes = 0; !text.empty(); text.remove_prefix(num_bytes)) columns += width_of(decode(text, num_bytes));
+  return columns;
+}
+
+std::string_view cut_to_width(std::string_view text, int columns) {
+  size_t end = 0;
+  for (size_t num_bytes = 0; end < text.size(); end += num_bytes) {
+    columns -= width_of(decode(text.substr(end), num_bytes));
+    if (columns < 0) break;
+  }
+  return text.substr(0, end);
+}
+
+std::string format_bytes(int64_t bytes) {
+  static constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  if (std::abs(bytes) < 1024) return fmt::format("{} B", bytes);
+  double amount = static_cast<double>(bytes) / 1024;
+  size_t unit = 0;
+  for (; std::abs(amount) >= 1023.5; ++unit) amount /= 1024;  // 1023.5 would be shown as 1024
+  return format_rate(amount) + " " + kUnits[unit];
+}
+
+std::string format_count(int64_t count) {
+  const std::string digits = fmt::format("{}", count);
+  std::string text;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    const bool after_digit = i > (count < 0 ? 1u : 0u);
+    if (after_digit && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return text;
+}
+
+std::string format_rate(double rate) {
+  if (std::isnan(rate)) return "nan";
+  const double size = std::abs(rate);
+  if (size >= 99.95) return fmt::format("{:.0f}", rate);
+  if (size >= 9.995) return fmt::format("{:.1f}", rate);
+  if (size >= 0.9995 || size == 0) return fmt::format("{:.2f}", rate);
+  return fmt::format("{:.3g}", rate);
+}
+
+std::string format_clock(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e9) return "--:--";
+  const auto total = std::llround(seconds);
+  if (total < 3600) return fmt::format("{}:{:02}", total / 60, total % 60);
+  return fmt::format("{}:{:02}:{:02}", total / 3600, total / 60 % 60, total % 60);
+}
+
+std::string format_duration(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e9) return "?";
+  if (seconds < 0.9995) return fmt::format("{:.0f} ms", seconds * 1000);
+  if (seconds < 59.95) return fmt::format("{:.1f} s", seconds);
+  const auto total = std::llround(seconds);
+  if (total < 3600) return fmt::format("{} min {:02} s", total / 60, total % 60);
+  const auto minutes = std::llround(seconds / 60);
+  return fmt::format("{} h {:02} min", minutes / 60, minutes % 60);
+}
+
+}  // namespace tessera

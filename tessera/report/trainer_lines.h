@@ -1,0 +1,55 @@
+// The lines that users of the Hugging Face Trainer know and grep, as transformers 4 prints them (Trainer.log,
+// speed_metrics and ProgressCallback): a Python dict, its keys in this order, its numbers rounded as there.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tessera/report/record.h"
+
+namespace tessera {
+
+struct StepMetrics {
+  double loss;           // mean over the valid targets since the last line; shown to 4 decimals
+  double grad_norm;      // before clipping
+  double learning_rate;  // of the step just done
+  double epoch;          // fractional; shown to 2 decimals, as everywhere below
+};
+
+struct EvalMetrics {
+  double loss;
+  double runtime_s;  // shown to 4 decimals; the rates made from it to 3, and left out when it is 0
+  int64_t num_samples;
+  int64_t num_steps;
+  double epoch;
+};
+
+struct TrainMetrics {
+  double runtime_s;
+  int64_t num_samples;  // over all epochs
+  int64_t num_steps;    // of the optimizer
+  double mean_loss;     // over all steps
+  double epoch;
+};
+
+struct AnswerMetrics {
+  double exact_match;
+  double f1;
+};
+
+// {'loss': 4.895, 'grad_norm': 81.47, 'learning_rate': 1.08e-05, 'epoch': 4.0}
+Record trainer_record(const StepMetrics& metrics);
+// {'eval_loss': …, 'eval_runtime': …, 'eval_samples_per_second': …, 'eval_steps_per_second': …, 'epoch': 1.0}
+Record trainer_record(const EvalMetrics& metrics);
+// {'train_runtime': …, 'train_samples_per_second': …, 'train_steps_per_second': …, 'train_loss': …, 'epoch': …}
+Record trainer_record(const TrainMetrics& metrics);
+
+// The same as the line to print, without its newline.
+template <typename Metrics>
+std::string trainer_line(const Metrics& metrics) {
+  return to_python(trainer_record(metrics));
+}
+// Evaluation Metrics: {'exact_match': …, 'f1': …}
+std::string trainer_line(const AnswerMetrics& metrics);
+
+}  // namespace tessera

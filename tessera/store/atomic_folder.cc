@@ -1,0 +1,172 @@
+#include "tessera/store/atomic_folder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <system_error>
+#include <vector>
+
+#include "tessera/base/error.h"
+#include "tessera/store/file.h"
+#include "tessera/store/process.h"
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kTemporary = ".tmp-";
+constexpr std::string_view kMovedAside = ".old-";
+
+fs::path name_beside(const fs::path& target, std::string_view kind) {
+  return target.string() + std::string(kind) + ProcessIdentity::self().to_string();
+}
+
+void rename_or_throw(const fs::path& from, const fs::path& to) {
+  if (rename(from.c_str(), to.c_str()) != 0) throw_write_error(to, errno, 0);
+}
+
+void remove_or_throw(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) throw RunError(path, "cannot remove: " + error.message(), "Check its permissions");
+}
+
+void check_replaceable(const fs::path& target, const std::vector<std::string>& markers) {
+  if (!fs::exists(target)) return;
+  const auto refuse = [&](const std::string& why) {
+    throw UsageError(target, "exists and " + why + ": it will not be replaced", "Choose another name or move it away");
+  };
+  if (!fs::is_directory(target)) refuse("is no folder");
+  bool marked = fs::is_empty(target);
+  for (const auto& entry : fs::directory_iterator(target)) {
+    const std::string name = entry.path().filename().string();
+    if (!entry.is_regular_file()) refuse(fmt::format("holds \"{}\", which is no plain file", printable(name)));
+    marked = marked || std::find(markers.begin(), markers.end(), name) != markers.end();
+  }
+  if (!marked) refuse("is no earlier version of it (no " + markers.front() + ")");
+}
+
+// What a temporary's name says: the name it is to have, or had, and whose it is.
+struct Leftover {
+  fs::path target;
+  ProcessIdentity writer;
+};
+std::optional<Leftover> parse_leftover(const fs::path& path, std::string_view kind) {
+  const std::string name = path.filename().string();
+  const size_t at = name.rfind(kind);
+  if (at == name.npos || at == 0) return std::nullopt;
+  const auto writer = ProcessIdentity::parse(std::string_view(name).substr(at + kind.size()));
+  if (!writer) return std::nullopt;
+  return Leftover{path.parent_path() / name.substr(0, at), *writer};
+}
+
+bool is_stale(const std::optional<Leftover>& leftover) {
+  return leftover && leftover->writer.is_on_this_host() && !leftover->writer.is_alive_here();
+}
+
+}  // namespace
+
+AtomicFolder::AtomicFolder(const fs::path& target, const std::vector<std::string>& markers) {
+  std::error_code error;
+  target_ = fs::weakly_canonical(fs::absolute(target), error);   // a link to a folder stays a link
+  if (!target_.has_filename()) target_ = target_.parent_path();  // a '/' at the end of a new name
+  if (error) throw RunError(target, "cannot be reached: " + error.message(), "Check the path");
+  if (!target_.has_filename()) throw UsageError(target, "is no name for a folder", "Choose another name");
+  fs::create_directories(target_.parent_path(), error);
+  if (error) throw_write_error(target_.parent_path(), error.value(), 0);
+  check_replaceable(target_, markers);
+  const fs::path temporary = name_beside(target_, kTemporary);
+  if (mkdir(temporary.c_str(), 0777) != 0) throw_write_error(temporary, errno, 0);
+  temporary_ = temporary;
+}
+
+AtomicFolder::~AtomicFolder() {
+  std::error_code ignored;  // an exception may be on its way; what stays is removed at the next start
+  if (!committed_) fs::remove_all(temporary_, ignored);
+}
+
+fs::path AtomicFolder::path(std::string_view name) const {
+  TESSERA_ASSERT(is_base_name(name));
+  return temporary_ / name;
+}
+
+void AtomicFolder::write_text(std::string_view name, std::string_view text) const {
+  write_new_file(path(name), text);
+}
+
+void AtomicFolder::commit() {
+  TESSERA_ASSERT(!committed_);
+  // Files already synced cost nothing; this way no writer can forget it.
+  for (const auto& entry : fs::directory_iterator(temporary_)) File::open_to_read(entry.path()).sync();
+  sync_folder(temporary_);
+  fs::path old;
+  if (!fs::exists(target_)) {
+    rename_or_throw(temporary_, target_);
+  } else if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) {
+    old = temporary_;
+  } else if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP) {
+    old = replace_by_moving_aside(temporary_, target_);
+  } else {
+    throw_write_error(target_, errno, 0);
+  }
+  committed_ = true;
+  sync_folder(target_.parent_path());
+  if (!old.empty()) remove_or_throw(old);
+}
+
+fs::path replace_by_moving_aside(const fs::path& source, const fs::path& target) {
+  const fs::path old = name_beside(target, kMovedAside);
+  rename_or_throw(target, old);
+  if (rename(source.c_str(), target.c_str()) != 0) {
+    const int error = errno;
+    rename_or_throw(old, target);
+    throw_write_error(target, error, 0);
+  }
+  return old;
+}
+
+void write_file_atomically(const fs::path& path, std::string_view text) {
+  const fs::path temporary = name_beside(path, kTemporary);
+  write_new_file(temporary, text);
+  if (rename(temporary.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    unlink(temporary.c_str());
+    throw_write_error(path, error, text.size());
+  }
+  const fs::path parent = path.parent_path();
+  sync_folder(parent.empty() ? fs::path(".") : parent);
+}
+
+void remove_stale_temporaries(const fs::path& parent) {
+  std::error_code error;
+  std::vector<fs::path> entries;
+  for (const auto& entry : fs::directory_iterator(parent, error)) entries.push_back(entry.path());
+  for (const auto& path : entries) {
+    if (is_stale(parse_leftover(path, kTemporary))) remove_or_throw(path);
+  }
+  for (const auto& path : entries) {
+    const auto aside = parse_leftover(path, kMovedAside);
+    if (!is_stale(aside)) continue;
+    if (fs::exists(aside->target)) {
+      remove_or_throw(path);
+    } else {
+      rename_or_throw(path, aside->target);
+    }
+  }
+}
+
+void remove_folder_atomically(const fs::path& folder) {
+  const fs::path temporary = name_beside(folder, kTemporary);
+  rename_or_throw(folder, temporary);
+  remove_or_throw(temporary);
+}
+
+}  // namespace tessera

@@ -1,0 +1,166 @@
+#include "tessera/store/file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+
+namespace {
+
+bool is_out_of_room(int error) {
+  return error == ENOSPC || error == EDQUOT || error == EFBIG;
+}
+
+}  // namespace
+
+void throw_write_error(const std::filesystem::path& path, int error, uint64_t needed_bytes) {
+  const std::string reason = std::strerror(error);
+  if (error == EFBIG) {
+    throw RunError(path, fmt::format("cannot write {} bytes: {}", needed_bytes, reason),
+                   "Raise the limit on file sizes (ulimit -f) or choose another file system");
+  }
+  if (is_out_of_room(error)) {
+    std::string what = fmt::format("cannot write {} bytes: {}", needed_bytes, reason);
+    struct statvfs disk;
+    if (statvfs(path.parent_path().c_str(), &disk) == 0) {
+      what += fmt::format("; {} bytes are free", static_cast<uint64_t>(disk.f_bavail) * disk.f_frsize);
+    }
+    throw RunError(path, what, "Free some room there, keep fewer checkpoints or choose another output folder");
+  }
+  const bool forbidden = error == EACCES || error == EPERM || error == EROFS;
+  throw RunError(path, "cannot write: " + reason,
+                 forbidden ? "Choose an output folder that you may write to" : "Check the path and the disk");
+}
+
+File File::open_to_read(const std::filesystem::path& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) {
+    throw InputError(path, std::string("cannot open: ") + std::strerror(errno), "Check the path and its permissions");
+  }
+  File file(path, descriptor, 0);
+  struct stat status;
+  if (fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
+    throw InputError(path, "is not a regular file", "Check the path");
+  }
+  return file;
+}
+
+File File::create_new(const std::filesystem::path& path, uint64_t expected_bytes) {
+  const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor < 0) throw_write_error(path, errno, expected_bytes);
+  File file(path, descriptor, expected_bytes);
+  // Reserving is a courtesy of the file system: where there is none, the writes themselves will meet the full disk.
+  if (expected_bytes > 0 && fallocate(descriptor, 0, 0, static_cast<off_t>(expected_bytes)) != 0 &&
+      is_out_of_room(errno)) {
+    const int error = errno;
+    unlink(path.c_str());
+    throw_write_error(path, error, expected_bytes);
+  }
+  return file;
+}
+
+File::File(File&& other) noexcept
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      expected_bytes_(other.expected_bytes_) {}
+
+File& File::operator=(File&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(expected_bytes_, other.expected_bytes_);
+  return *this;
+}
+
+File::~File() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+uint64_t File::size() const {
+  struct stat status;
+  if (fstat(descriptor_, &status) != 0) throw InputError(path_, std::string("cannot read: ") + std::strerror(errno));
+  return static_cast<uint64_t>(status.st_size);
+}
+
+void File::write_at(const void* data, size_t bytes, uint64_t offset) {
+  const auto* next = static_cast<const std::byte*>(data);
+  while (bytes > 0) {
+    const ssize_t written = pwrite(descriptor_, next, bytes, static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) throw_write_error(path_, written < 0 ? errno : ENOSPC, expected_bytes_);
+    next += written;
+    bytes -= static_cast<size_t>(written);
+    offset += static_cast<uint64_t>(written);
+  }
+}
+
+void File::read_at(void* data, size_t bytes, uint64_t offset) const {
+  auto* next = static_cast<std::byte*>(data);
+  while (bytes > 0) {
+    const ssize_t got = pread(descriptor_, next, bytes, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw InputError(path_, std::string("cannot read: ") + std::strerror(errno), "Check the disk");
+    if (got == 0) throw InputError(path_, fmt::format("ends at byte {}, too early", offset), "Copy the file again");
+    next += got;
+    bytes -= static_cast<size_t>(got);
+    offset += static_cast<uint64_t>(got);
+  }
+}
+
+void File::sync() {
+  if (fsync(descriptor_) != 0) throw_write_error(path_, errno, expected_bytes_);
+}
+
+std::string read_text_file(const std::filesystem::path& path, uint64_t limit_bytes) {
+  const File file = File::open_to_read(path);
+  const uint64_t bytes = file.size();
+  if (bytes > limit_bytes) {
+    throw InputError(path, fmt::format("has {} bytes, more than the {} that such a file may have", bytes, limit_bytes));
+  }
+  std::string text(bytes, '\0');
+  file.read_at(text.data(), text.size(), 0);
+  return text;
+}
+
+void write_new_file(const std::filesystem::path& path, std::string_view text) {
+  File file = File::create_new(path, text.size());
+  try {
+    file.write_at(text.data(), text.size(), 0);
+    file.sync();
+  } catch (...) {
+    unlink(path.c_str());
+    throw;
+  }
+}
+
+void sync_folder(const std::filesystem::path& folder) {
+  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) throw_write_error(folder, errno, 0);
+  const int error = fsync(descriptor) == 0 ? 0 : errno;
+  close(descriptor);
+  // Some network file systems sync folders by themselves and refuse to be asked.
+  if (error != 0 && error != EINVAL && error != EOPNOTSUPP) throw_write_error(folder, error, 0);
+}
+
+std::string printable(std::string_view text) {
+  constexpr size_t kLongest = 100;
+  std::string result(text.substr(0, kLongest));
+  for (char& c : result) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return text.size() > kLongest ? result + "..." : result;
+}
+
+bool is_base_name(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." && name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
+}
+
+}  // namespace tessera

@@ -1,0 +1,169 @@
+#include "tessera/store/model_folder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <system_error>
+
+#include "tessera/base/error.h"
+#include "tessera/store/file.h"
+#include "tessera/store/json.h"
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr uint64_t kLongestIndex = 100'000'000;
+
+std::string_view without_prefix(std::string_view name) {
+  constexpr std::string_view kPrefix = "transformer.";
+  if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+  return name;
+}
+
+[[noreturn]] void throw_no_tensors(const fs::path& folder) {
+  std::error_code ignored;
+  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+    if (!fs::exists(folder / name, ignored)) continue;
+    throw InputError(folder / name, "is a pickle file, which can run any code when it is read",
+                     fmt::format("Convert the folder to safetensors: python -c \"from transformers import "
+                                 "AutoModelForCausalLM as M; M.from_pretrained('{0}').save_pretrained('{0}', "
+                                 "safe_serialization=True)\"",
+                                 folder.string()));
+  }
+  throw InputError(folder, "has neither model.safetensors nor model.safetensors.index.json",
+                   "Give a folder as save_pretrained of Hugging Face transformers writes it");
+}
+
+// "3 tensors are missing (a, b, c); ": at most the first five by name.
+std::string describe(std::string_view what, const std::vector<std::string>& items) {
+  constexpr size_t kShown = 5;
+  if (items.empty()) return "";
+  std::string text = fmt::format("{} {} {} (", items.size(), items.size() == 1 ? "tensor is" : "tensors are", what);
+  for (size_t i = 0; i < std::min(items.size(), kShown); ++i) text += (i ? ", " : "") + printable(items[i]);
+  return text + (items.size() > kShown ? ", ...); " : "); ");
+}
+
+std::string dims_text(const TensorInfo& info) {
+  std::string text = "[";
+  for (size_t i = 0; i < info.dims.size(); ++i) text += (i ? ", " : "") + std::to_string(info.dims[i]);
+  return text + "]";
+}
+
+}  // namespace
+
+TensorSource::TensorSource(const fs::path& folder) : folder_(folder) {
+  std::error_code error;
+  if (!fs::exists(folder, error)) throw InputError(folder, "no such folder", "Check the path of the model");
+  if (!fs::is_directory(folder, error)) {
+    throw InputError(folder, "is no folder", "Give the folder that holds model.safetensors");
+  }
+  const fs::path single = folder / "model.safetensors", index = folder / "model.safetensors.index.json";
+  if (fs::exists(single, error)) {
+    files_.emplace_back(single);
+    for (const auto& tensor : files_[0].tensors()) add(0, tensor.name);
+  } else if (fs::exists(index, error)) {
+    open_index(index);
+  } else {
+    throw_no_tensors(folder);
+  }
+}
+
+void TensorSource::add(size_t file, const std::string& name) {
+  const auto [at, is_new] = places_.try_emplace(std::string(without_prefix(name)), Place{file, name});
+  if (!is_new) {
+    throw InputError(files_[file].path(),
+                     fmt::format("has both \"{}\" and \"{}\"", printable(at->second.name), printable(name)),
+                     "Remove one of them");
+  }
+}
+
+void TensorSource::open_index(const fs::path& index) {
+  const auto json = parse_json(read_text_file(index, kLongestIndex), index);
+  const auto map = json.is_object() ? json.find("weight_map") : json.end();
+  if (map == json.end() || !map->is_object()) {
+    throw InputError(index, "has no object \"weight_map\"", "It must map each tensor's name to its file");
+  }
+  std::map<std::string, size_t> opened;
+  for (const auto& [name, file] : map->items()) {
+    const std::string where = fmt::format("{}: weight_map[\"{}\"]", index.string(), printable(name));
+    if (!file.is_string() || !is_base_name(file.get_ref<const std::string&>())) {
+      throw InputError(where, fmt::format("is {}, not the name of a file in the same folder", printable(file.dump())));
+    }
+    const auto& file_name = file.get_ref<const std::string&>();
+    const auto [at, is_new] = opened.try_emplace(file_name, files_.size());
+    if (is_new) files_.emplace_back(folder_ / file_name);
+    if (!files_[at->second].find(name)) {
+      throw InputError(where, fmt::format("names {}, which has no such tensor", printable(file_name)),
+                       "The folder is a mix of two models, or incomplete: download it again");
+    }
+    add(at->second, name);
+  }
+}
+
+std::vector<std::string> TensorSource::names() const {
+  std::vector<std::string> names;
+  for (const auto& [key, place] : places_) names.push_back(place.name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool TensorSource::contains(std::string_view name) const {
+  return places_.contains(without_prefix(name));
+}
+
+const TensorSource::Place& TensorSource::place(std::string_view name) const {
+  const auto at = places_.find(without_prefix(name));
+  if (at == places_.end()) throw InputError(folder_, fmt::format("has no tensor \"{}\"", printable(name)));
+  return at->second;
+}
+
+const TensorInfo& TensorSource::get(std::string_view name) const {
+  const Place& at = place(name);
+  return files_[at.file].get(at.name);
+}
+
+void TensorSource::read_into(std::string_view name, const View& target, ThreadPool* pool) const {
+  files_[place(name).file].read_into(get(name), target, pool);
+}
+
+void TensorSource::read_range_into(std::string_view name, int64_t elem_begin, int64_t elem_end, const View& target,
+                                   ThreadPool* pool) const {
+  files_[place(name).file].read_range_into(get(name), elem_begin, elem_end, target, pool);
+}
+
+void TensorSource::check_tensors(const std::vector<std::pair<std::string, Shape>>& expected,
+                                 const std::vector<std::string>& tolerated) const {
+  std::vector<std::string> missing, extra, misshapen, unreadable;
+  std::set<std::string_view> known;
+  for (const auto& name : tolerated) known.insert(without_prefix(name));
+  for (const auto& [name, shape] : expected) {
+    known.insert(without_prefix(name));
+    if (!contains(name)) {
+      missing.push_back(name);
+      continue;
+    }
+    const Place& at = place(name);
+    const TensorInfo& info = *files_[at.file].find(at.name);
+    if (info.dims.size() > 4 || info.shape() != shape) {
+      misshapen.push_back(fmt::format("{}: {} instead of {}", name, dims_text(info), shape.to_string()));
+    } else if (!info.dtype) {
+      unreadable.push_back(fmt::format("{}: {}", name, info.dtype_word));
+    }
+  }
+  for (const auto& [key, place] : places_) {
+    if (!known.contains(key)) extra.push_back(place.name);
+  }
+  std::string what = describe("missing", missing) + describe("not of this model", extra) +
+                     describe("of another shape", misshapen) +
+                     describe("of a type that Tessera does not read", unreadable);
+  if (what.empty()) return;
+  what.resize(what.size() - 2);
+  throw InputError(folder_, what,
+                   "The model's config.json and its tensors contradict each other, or it is another kind");
+}
+
+}  // namespace tessera

@@ -1,0 +1,55 @@
+// The tensors of a Hugging Face model folder.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tessera/base/thread_pool.h"
+#include "tessera/base/view.h"
+#include "tessera/store/safetensors.h"
+
+namespace tessera {
+
+// All tensors of a folder with model.safetensors, or with model.safetensors.index.json and the files that it names.
+// A leading "transformer." of a name does not count, neither in the files nor in what is asked for.
+class TensorSource {
+ public:
+  // Opens and validates every file. InputError: folder or files missing, only pytorch_model.bin there, an index that is
+  // wrong, a name both with and without the prefix.
+  explicit TensorSource(const std::filesystem::path& folder);
+
+  const std::filesystem::path& folder() const { return folder_; }
+  std::vector<std::string> names() const;  // as in the files, sorted
+  bool contains(std::string_view name) const;
+  // InputError: absent, or of a kind that Tessera does not read.
+  const TensorInfo& get(std::string_view name) const;
+
+  // As SafetensorsFile::read_into and read_range_into. InputError.
+  void read_into(std::string_view name, const View& target, ThreadPool* pool = nullptr) const;
+  void read_range_into(std::string_view name, int64_t elem_begin, int64_t elem_end, const View& target,
+                       ThreadPool* pool = nullptr) const;
+
+  // Checks that the folder has exactly these tensors, with these shapes and of types that Tessera reads, apart from
+  // those of the names in `tolerated`, which may be there or not. One InputError tells all that is wrong.
+  void check_tensors(const std::vector<std::pair<std::string, Shape>>& expected,
+                     const std::vector<std::string>& tolerated) const;
+
+ private:
+  struct Place {
+    size_t file;       // index into files_
+    std::string name;  // there
+  };
+  void add(size_t file, const std::string& name);
+  void open_index(const std::filesystem::path& index);
+  const Place& place(std::string_view name) const;
+
+  std::filesystem::path folder_;
+  std::vector<SafetensorsFile> files_;
+  std::map<std::string, Place, std::less<>> places_;  // by name without the prefix
+};
+
+}  // namespace tessera

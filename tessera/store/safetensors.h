@@ -1,0 +1,123 @@
+// The safetensors format: 8 bytes of header length N (little-endian), N bytes of JSON, then the tensors' bytes.
+// Source: github.com/huggingface/safetensors, README, "Format", and its validation in safetensors/src/tensor.rs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/thread_pool.h"
+#include "tessera/base/view.h"
+#include "tessera/store/checksum.h"
+#include "tessera/store/file.h"
+
+namespace tessera {
+
+// One tensor of a file, as its header describes it. Every dtype and rank of the format can be described; what Tessera
+// can compute with is checked when a tensor is asked for (SafetensorsFile::get).
+struct TensorInfo {
+  std::string name;
+  std::string dtype_word;       // as the file spells it: "F32", "F8_E4M3", ...
+  std::optional<DType> dtype;   // absent: a type of the format that Tessera does not read
+  std::vector<int64_t> dims;    // the slowest first; empty for a scalar
+  uint64_t begin = 0, end = 0;  // bytes [begin, end) of the data that follows the header
+
+  int64_t num_elems() const;
+  Shape shape() const;  // asserts rank <= 4
+};
+
+// A header that passed every check: the tensors tile the data without holes or overlaps up to the end of the file.
+struct SafetensorsHeader {
+  std::vector<TensorInfo> tensors;              // in the order of their bytes
+  std::map<std::string, std::string> metadata;  // __metadata__
+  uint64_t data_begin = 0;                      // where the data starts in the file: 8 + N
+};
+
+// A safetensors file mapped into memory, read-only.
+class SafetensorsFile {
+ public:
+  // InputError: missing, unreadable or not a valid safetensors file.
+  explicit SafetensorsFile(const std::filesystem::path& path);
+  SafetensorsFile(SafetensorsFile&& other) noexcept;
+  SafetensorsFile& operator=(SafetensorsFile&&) = delete;
+  ~SafetensorsFile();
+
+  // Parses and validates the start of a file of `file_size` bytes; `start` holds at least its header, or the whole file
+  // if that is shorter. `where` names the file in errors. InputError.
+  static SafetensorsHeader parse_header(std::span<const std::byte> start, uint64_t file_size, const std::string& where);
+
+  const std::filesystem::path& path() const { return path_; }
+  const std::vector<TensorInfo>& tensors() const { return header_.tensors; }
+  const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
+  const TensorInfo* find(std::string_view name) const;  // nullptr: no such tensor
+  // A tensor to be read. InputError: absent, of a type that Tessera does not read, or of more than 4 dimensions.
+  const TensorInfo& get(std::string_view name) const;
+  // The mapped bytes of a tensor; the format does not promise that they are aligned to their type.
+  const std::byte* data(const TensorInfo& info) const { return mapping_ + header_.data_begin + info.begin; }
+
+  // Copies a whole tensor into `target` (same number of elements, memory of the host), converting among floating-point
+  // types, in parallel if a pool is given. What was read leaves the process's resident set at once, so that loading
+  // a model costs the model's memory once. InputError: types that do not convert; the file cannot be read any more.
+  void read_into(const TensorInfo& info, const View& target, ThreadPool* pool = nullptr) const;
+  // The same for elements [elem_begin, elem_end) of the flattened tensor: what one rank holds.
+  void read_range_into(const TensorInfo& info, int64_t elem_begin, int64_t elem_end, const View& target,
+                       ThreadPool* pool = nullptr) const;
+
+ private:
+  void read_chunk(const TensorInfo& info, int64_t elem_begin, int64_t num_elems, std::byte* target,
+                  DType target_dtype) const;
+
+  std::filesystem::path path_;
+  uint64_t size_ = 0;
+  const std::byte* mapping_ = nullptr;
+  SafetensorsHeader header_;
+  std::vector<uint32_t> by_name_;  // indices into header_.tensors, sorted by name
+};
+
+struct PlannedTensor {
+  std::string name;
+  DType dtype;  // in the file
+  Shape shape;
+};
+
+// Writes a safetensors file of known tensors whose values come later, in any order.
+class SafetensorsWriter {
+ public:
+  // Creates the file, reserves its room and writes the header. Names are unique. The metadata gets "format": "pt",
+  // which transformers asks for. RunError: the file exists, cannot be written or has no room.
+  SafetensorsWriter(const std::filesystem::path& path, std::vector<PlannedTensor> plan,
+                    std::map<std::string, std::string> metadata = {});
+  // Removes the file unless finish() has been reached.
+  ~SafetensorsWriter();
+  SafetensorsWriter(const SafetensorsWriter&) = delete;
+  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
+
+  // Writes one tensor of the plan, once; `values` has as many elements, of the planned type or, among floating-point
+  // types, of another that is converted through a buffer of fixed size. RunError.
+  void write(std::string_view name, const View& values);
+  // Every tensor has been written: returns once the file is on the disk, with the checksums of its header and of each
+  // tensor, taken from the bytes as they were written. RunError.
+  std::vector<FileSegment> finish();
+
+ private:
+  struct Entry {
+    PlannedTensor planned;
+    FileSegment segment;
+    bool written = false;
+  };
+  std::string write_header(std::map<std::string, std::string> metadata);
+
+  std::vector<Entry> entries_;  // in the order of their bytes
+  std::vector<std::byte> buffer_;
+  std::optional<File> file_;
+  FileSegment header_;
+  bool finished_ = false;
+};
+
+}  // namespace tessera

@@ -1,0 +1,167 @@
+// Reading tensors out of a mapped safetensors file.
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "tessera/store/safetensors.h"
+
+namespace tessera {
+
+namespace {
+
+// What one task reads: large against the cost of mapping it, small against memory.
+constexpr int64_t kChunkBytes = 4 << 20;
+
+bool is_floating(DType dtype) {
+  return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
+}
+
+// Converts from an address that its type's alignment does not bind, through a small aligned buffer.
+void convert_unaligned(const std::byte* source, DType source_dtype, std::byte* target, DType target_dtype,
+                       int64_t num_elems) {
+  alignas(8) std::byte buffer[16 << 10];
+  const auto source_size = static_cast<int64_t>(size_of(source_dtype));
+  const auto target_size = static_cast<int64_t>(size_of(target_dtype));
+  const int64_t step = static_cast<int64_t>(sizeof buffer) / source_size;
+  for (int64_t i = 0; i < num_elems; i += step) {
+    const int64_t count = std::min(step, num_elems - i);
+    std::memcpy(buffer, source + i * source_size, static_cast<size_t>(count * source_size));
+    convert(buffer, source_dtype, target + i * target_size, target_dtype, static_cast<size_t>(count));
+  }
+}
+
+}  // namespace
+
+int64_t TensorInfo::num_elems() const {
+  return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>());
+}
+
+Shape TensorInfo::shape() const {
+  switch (dims.size()) {
+    case 0:
+      return {};
+    case 1:
+      return {dims[0]};
+    case 2:
+      return {dims[0], dims[1]};
+    case 3:
+      return {dims[0], dims[1], dims[2]};
+    default:
+      TESSERA_ASSERT(dims.size() == 4);
+      return {dims[0], dims[1], dims[2], dims[3]};
+  }
+}
+
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path) {
+  const File file = File::open_to_read(path);
+  size_ = file.size();
+  if (size_ < 8) parse_header({}, size_, path);  // throws
+  // Read before mapping: a header must not be able to change between its validation and its use.
+  uint64_t length = 0;
+  file.read_at(&length, sizeof length, 0);
+  std::vector<std::byte> start(8 + std::min<uint64_t>({length, size_ - 8, 100'000'000}));
+  file.read_at(start.data(), start.size(), 0);
+  header_ = parse_header(start, size_, path);
+
+  by_name_.resize(header_.tensors.size());
+  std::iota(by_name_.begin(), by_name_.end(), 0u);
+  std::sort(by_name_.begin(), by_name_.end(),
+            [&](uint32_t a, uint32_t b) { return header_.tensors[a].name < header_.tensors[b].name; });
+
+  void* mapping = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
+  if (mapping == MAP_FAILED) throw InputError(path, std::string("cannot be mapped: ") + std::strerror(errno));
+  mapping_ = static_cast<const std::byte*>(mapping);
+  madvise(mapping, size_, MADV_SEQUENTIAL);
+}
+
+SafetensorsFile::SafetensorsFile(SafetensorsFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      size_(other.size_),
+      mapping_(std::exchange(other.mapping_, nullptr)),
+      header_(std::move(other.header_)),
+      by_name_(std::move(other.by_name_)) {}
+
+SafetensorsFile::~SafetensorsFile() {
+  if (mapping_) munmap(const_cast<std::byte*>(mapping_), size_);
+}
+
+const TensorInfo* SafetensorsFile::find(std::string_view name) const {
+  const auto at = std::lower_bound(by_name_.begin(), by_name_.end(), name,
+                                   [&](uint32_t i, std::string_view n) { return header_.tensors[i].name < n; });
+  if (at == by_name_.end() || header_.tensors[*at].name != name) return nullptr;
+  return &header_.tensors[*at];
+}
+
+const TensorInfo& SafetensorsFile::get(std::string_view name) const {
+  const TensorInfo* info = find(name);
+  if (!info) throw InputError(path_, fmt::format("has no tensor \"{}\"", printable(name)));
+  if (!info->dtype) {
+    throw InputError(path_, fmt::format("tensor \"{}\" has type {}", printable(name), info->dtype_word),
+                     "Tessera reads F64, F32, F16, BF16, I64, I32 and U8: convert the model to one of them");
+  }
+  if (info->dims.size() > 4) {
+    throw InputError(path_, fmt::format("tensor \"{}\" has {} dimensions", printable(name), info->dims.size()),
+                     "Tessera reads tensors of up to 4 dimensions");
+  }
+  return *info;
+}
+
+void SafetensorsFile::read_into(const TensorInfo& info, const View& target, ThreadPool* pool) const {
+  read_range_into(info, 0, info.num_elems(), target, pool);
+}
+
+void SafetensorsFile::read_range_into(const TensorInfo& info, int64_t elem_begin, int64_t elem_end, const View& target,
+                                      ThreadPool* pool) const {
+  TESSERA_ASSERT(info.dtype.has_value());
+  TESSERA_ASSERT(0 <= elem_begin && elem_begin <= elem_end && elem_end <= info.num_elems());
+  TESSERA_ASSERT(target.num_elems() == elem_end - elem_begin);
+  if (*info.dtype != target.dtype && !(is_floating(*info.dtype) && is_floating(target.dtype))) {
+    throw InputError(path_, fmt::format("tensor \"{}\" has type {} where {} is needed", printable(info.name),
+                                        info.dtype_word, name_of(target.dtype)));
+  }
+  const int64_t chunk_elems = kChunkBytes / static_cast<int64_t>(size_of(*info.dtype));
+  const int64_t num_chunks = (elem_end - elem_begin + chunk_elems - 1) / chunk_elems;
+  const auto read = [&](int64_t i) {
+    const int64_t begin = elem_begin + i * chunk_elems;
+    read_chunk(info, begin, std::min(chunk_elems, elem_end - begin),
+               target.data + i * chunk_elems * static_cast<int64_t>(size_of(target.dtype)), target.dtype);
+  };
+  if (pool) {
+    pool->run(num_chunks, read);
+  } else {
+    for (int64_t i = 0; i < num_chunks; ++i) read(i);
+  }
+}
+
+void SafetensorsFile::read_chunk(const TensorInfo& info, int64_t elem_begin, int64_t num_elems, std::byte* target,
+                                 DType target_dtype) const {
+  const size_t elem_bytes = size_of(*info.dtype);
+  const std::byte* source = data(info) + static_cast<size_t>(elem_begin) * elem_bytes;
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto first_page = reinterpret_cast<uintptr_t>(source) / page * page;
+  const size_t span = reinterpret_cast<uintptr_t>(source) + static_cast<size_t>(num_elems) * elem_bytes - first_page;
+  void* const pages = reinterpret_cast<void*>(first_page);
+  // Mapping all pages in one call is faster than a fault for each, and turns the SIGBUS of a file that shrank or of a
+  // failing disk into an error. Kernels before 5.14 answer EINVAL and fault page by page.
+  if (madvise(pages, span, MADV_POPULATE_READ) != 0 && errno != EINVAL) {
+    throw InputError(path_, fmt::format("tensor \"{}\" cannot be read: {}", printable(info.name), std::strerror(errno)),
+                     "Check the disk, and that nothing changes the file while it is read");
+  }
+  if (target_dtype == *info.dtype) {
+    std::memcpy(target, source, static_cast<size_t>(num_elems) * elem_bytes);
+  } else if (reinterpret_cast<uintptr_t>(source) % elem_bytes == 0) {
+    convert(source, *info.dtype, target, target_dtype, static_cast<size_t>(num_elems));
+  } else {
+    convert_unaligned(source, *info.dtype, target, target_dtype, num_elems);
+  }
+  // Neighbours may share the first and last page: a reader that needs them again maps them again from the page cache.
+  madvise(pages, span, MADV_DONTNEED);
+}
+
+}  // namespace tessera

@@ -1,0 +1,226 @@
+// Parsing and validation of safetensors headers.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "tessera/store/safetensors.h"
+
+namespace tessera {
+
+namespace {
+
+constexpr uint64_t kLongestHeader = 100'000'000;
+
+struct DTypeWord {
+  std::string_view word;
+  unsigned bits;
+  std::optional<DType> dtype;
+};
+// Every type of the format, with its size; those without a DType can be described but not read.
+constexpr std::array kDTypeWords = std::to_array<DTypeWord>({
+    {"F64", 64, DType::f64}, {"F32", 32, DType::f32}, {"F16", 16, DType::f16}, {"BF16", 16, DType::bf16},
+    {"I64", 64, DType::i64}, {"I32", 32, DType::i32}, {"U8", 8, DType::u8},    {"I16", 16, {}},
+    {"I8", 8, {}},           {"U64", 64, {}},         {"U32", 32, {}},         {"U16", 16, {}},
+    {"BOOL", 8, {}},         {"F8_E5M2", 8, {}},      {"F8_E4M3", 8, {}},      {"F8_E8M0", 8, {}},
+    {"F8_E4M3FNUZ", 8, {}},  {"F8_E5M2FNUZ", 8, {}},  {"F6_E2M3", 6, {}},      {"F6_E3M2", 6, {}},
+    {"F4", 4, {}},           {"C64", 64, {}},
+});
+
+// Receives the events of the JSON parser; knows what may come next, so that a hostile header builds no tree in memory.
+class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  HeaderReader(SafetensorsHeader& header, const std::string& where) : header_(header), where_(where) {}
+
+  bool start_object(size_t) override {
+    if (state_ == State::before) {
+      state_ = State::header;
+    } else if (state_ == State::header && key_ == "__metadata__") {
+      if (metadata_seen_) fail("has __metadata__ twice");
+      metadata_seen_ = true;
+      state_ = State::metadata;
+    } else if (state_ == State::header) {
+      tensor_ = {};
+      tensor_.name = key_;
+      dtype_seen_ = shape_seen_ = offsets_seen_ = false;
+      state_ = State::tensor;
+    } else {
+      unexpected("an object");
+    }
+    return true;
+  }
+
+  bool key(std::string& name) override {
+    key_ = std::move(name);
+    return true;
+  }
+
+  bool string(std::string& value) override {
+    if (state_ == State::metadata) {
+      if (!header_.metadata.emplace(key_, std::move(value)).second) {
+        fail(fmt::format("has the key \"{}\" twice in __metadata__", printable(key_)));
+      }
+    } else if (state_ == State::tensor && key_ == "dtype") {
+      once(dtype_seen_);
+      tensor_.dtype_word = std::move(value);
+    } else {
+      unexpected("a string");
+    }
+    return true;
+  }
+
+  bool start_array(size_t) override {
+    if (state_ == State::tensor && key_ == "shape") {
+      once(shape_seen_);
+      state_ = State::shape;
+    } else if (state_ == State::tensor && key_ == "data_offsets") {
+      once(offsets_seen_);
+      offsets_.clear();
+      state_ = State::offsets;
+    } else {
+      unexpected("an array");
+    }
+    return true;
+  }
+
+  bool number_unsigned(uint64_t value) override {
+    if (state_ == State::shape && value <= INT64_MAX) {
+      tensor_.dims.push_back(static_cast<int64_t>(value));
+    } else if (state_ == State::offsets && offsets_.size() < 2) {
+      offsets_.push_back(value);
+    } else {
+      unexpected(fmt::format("the number {}", value));
+    }
+    return true;
+  }
+
+  bool end_array() override {
+    state_ = State::tensor;
+    return true;
+  }
+
+  bool end_object() override {
+    if (state_ == State::tensor) finish_tensor();
+    state_ = state_ == State::header ? State::after : State::header;
+    return true;
+  }
+
+  bool null() override { unexpected("null"); }
+  bool boolean(bool) override { unexpected("a boolean"); }
+  bool number_integer(int64_t value) override { unexpected(fmt::format("the number {}", value)); }
+  bool number_float(double, const std::string& text) override { unexpected("the number " + printable(text)); }
+  bool binary(nlohmann::json::binary_t&) override { unexpected("binary data"); }
+  bool parse_error(size_t byte, const std::string&, const nlohmann::json::exception&) override {
+    fail(fmt::format("is not valid JSON in UTF-8 at byte {}", byte));
+  }
+
+ private:
+  enum class State { before, header, metadata, tensor, shape, offsets, after };
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw InputError(where_, "the safetensors header " + what, "Copy or convert the file again");
+  }
+  [[noreturn]] void fail_tensor(const std::string& what) const {
+    fail(fmt::format("is wrong at tensor \"{}\": {}", printable(tensor_.name), what));
+  }
+  [[noreturn]] void unexpected(const std::string& what) const {
+    fail(fmt::format("has {} where it may not stand (after the key \"{}\")", what, printable(key_)));
+  }
+  void once(bool& seen) const {
+    if (seen) fail_tensor(fmt::format("the key \"{}\" stands twice", key_));
+    seen = true;
+  }
+  void finish_tensor();
+
+  SafetensorsHeader& header_;
+  const std::string& where_;
+  State state_ = State::before;
+  std::string key_;
+  TensorInfo tensor_;
+  std::vector<uint64_t> offsets_;
+  bool metadata_seen_ = false, dtype_seen_ = false, shape_seen_ = false, offsets_seen_ = false;
+};
+
+// The tensor's own consistency: known type, two offsets in order, as many bytes as its shape says.
+void HeaderReader::finish_tensor() {
+  if (!dtype_seen_ || !shape_seen_ || !offsets_seen_) fail_tensor("dtype, shape or data_offsets is missing");
+  const auto type = std::find_if(kDTypeWords.begin(), kDTypeWords.end(),
+                                 [&](const DTypeWord& known) { return known.word == tensor_.dtype_word; });
+  if (type == kDTypeWords.end()) fail_tensor(fmt::format("unknown dtype \"{}\"", printable(tensor_.dtype_word)));
+  tensor_.dtype = type->dtype;
+  if (offsets_.size() != 2) fail_tensor("data_offsets must hold two numbers");
+  tensor_.begin = offsets_[0];
+  tensor_.end = offsets_[1];
+  if (tensor_.begin > tensor_.end) {
+    fail_tensor(fmt::format("data_offsets run backwards: [{}, {}]", tensor_.begin, tensor_.end));
+  }
+  uint64_t bits = type->bits;
+  for (const int64_t dim : tensor_.dims) {
+    if (__builtin_mul_overflow(bits, static_cast<uint64_t>(dim), &bits)) fail_tensor("its shape overflows");
+  }
+  if (bits % 8 != 0 || bits / 8 != tensor_.end - tensor_.begin) {
+    fail_tensor(
+        fmt::format("its shape and type take {} bits, its data_offsets {} bytes", bits, tensor_.end - tensor_.begin));
+  }
+  header_.tensors.push_back(std::move(tensor_));
+}
+
+// The tensors together: names unique, bytes [0, data_bytes) covered exactly once.
+void check_tiling(SafetensorsHeader& header, uint64_t data_bytes, const std::string& where) {
+  const std::string remedy = "Copy or convert the file again";
+  std::vector<std::string_view> names;
+  for (const auto& tensor : header.tensors) names.push_back(tensor.name);
+  std::sort(names.begin(), names.end());
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  if (twice != names.end()) {
+    throw InputError(where, fmt::format("the safetensors header has tensor \"{}\" twice", printable(*twice)), remedy);
+  }
+  std::sort(header.tensors.begin(), header.tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+  });
+  uint64_t reached = 0;
+  for (const auto& tensor : header.tensors) {
+    if (tensor.begin != reached) {
+      throw InputError(where,
+                       fmt::format("the safetensors header {} before tensor \"{}\": it starts at byte {} instead of {}",
+                                   tensor.begin > reached ? "leaves a hole" : "lets tensors overlap",
+                                   printable(tensor.name), tensor.begin, reached),
+                       remedy);
+    }
+    reached = tensor.end;
+  }
+  if (reached != data_bytes) {
+    throw InputError(where, fmt::format("has {} bytes of data, its header describes {}", data_bytes, reached),
+                     reached > data_bytes ? "The file is cut off: copy or download it again" : remedy);
+  }
+}
+
+}  // namespace
+
+SafetensorsHeader SafetensorsFile::parse_header(std::span<const std::byte> start, uint64_t file_size,
+                                                const std::string& where) {
+  const std::string remedy = "This is no safetensors file, or it is cut off";
+  if (file_size < 8 || start.size() < 8) {
+    throw InputError(where, fmt::format("has {} bytes, too few for a safetensors file", file_size), remedy);
+  }
+  uint64_t length = 0;
+  for (int i = 7; i >= 0; --i) length = length << 8 | std::to_integer<uint64_t>(start[static_cast<size_t>(i)]);
+  if (length > kLongestHeader || length > file_size - 8 || length > start.size() - 8) {
+    throw InputError(where, fmt::format("has a header length of {} bytes in a file of {}", length, file_size), remedy);
+  }
+  const std::string_view text(reinterpret_cast<const char*>(start.data()) + 8, length);
+  if (text.empty() || text[0] != '{') throw InputError(where, "the safetensors header does not start with {", remedy);
+  // The JSON library takes a zero byte for the end of the text.
+  if (text.find('\0') != text.npos) throw InputError(where, "the safetensors header holds a zero byte", remedy);
+
+  SafetensorsHeader header;
+  header.data_begin = 8 + length;
+  HeaderReader reader(header, where);
+  nlohmann::json::sax_parse(text, &reader);
+  check_tiling(header, file_size - header.data_begin, where);
+  return header;
+}
+
+}  // namespace tessera

@@ -1,0 +1,42 @@
+"""The verb `doctor`."""
+import json
+import os
+import shutil
+
+from tessera_cli import CliTest, main
+
+
+class Doctor(CliTest):
+    def test_text(self):
+        out = self.succeeds("doctor")
+        for section in ["build", "cpu", "memory", "disk", "libraries", "mpi", "cuda", "environment"]:
+            self.assertIn(f"{section}\n", out)
+
+    def test_json(self):
+        report = json.loads(self.succeeds("doctor", "--json", "--output-dir", "not/yet/there",
+                                          env={"OMP_NUM_THREADS": "3", "HF_TOKEN": "secret", "SLURM_JWT": "secret"}))
+        self.assertRegex(report["build"]["version"], r"^tessera \d")
+        self.assertEqual(report["cpu"]["cores_allowed"], len(os.sched_getaffinity(0)))
+        self.assertGreater(report["memory"]["total_bytes"], report["memory"]["available_bytes"])
+        self.assertEqual(report["disk"]["folder"], os.path.join(os.path.realpath(self.folder), "not/yet/there"))
+        self.assertGreater(report["disk"]["free_bytes"], 0)
+        self.assertTrue(report["disk"]["writable"])
+        self.assertTrue(report["libraries"]["blas"]["name"])
+        self.assertRegex(report["libraries"]["oniguruma"], r"^\d+\.\d+")
+        self.assertEqual(report["mpi"]["mpirun"], shutil.which("mpirun") or "not found")
+        self.assertIsInstance(report["cuda"]["gpus"], list)
+        self.assertEqual(report["environment"]["OMP_NUM_THREADS"], "3")
+        self.assertNotIn("secret", json.dumps(report))
+
+    def test_allowed_cores_are_those_of_the_process(self):
+        core = min(os.sched_getaffinity(0))
+        code, out, err = self.run_tessera("doctor", "--json", preexec_fn=lambda: os.sched_setaffinity(0, {core}))
+        self.assertEqual((code, err), (0, ""))
+        self.assertEqual(json.loads(out)["cpu"]["cores_allowed"], 1)
+
+    def test_words_it_does_not_know(self):
+        self.fails(2, '--jsn: unknown flag. Did you mean "--json"?', "doctor", "--jsn")
+
+
+if __name__ == "__main__":
+    main()

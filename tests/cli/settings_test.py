@@ -1,0 +1,184 @@
+"""Flags, configuration files, environment, help and the verb `config`."""
+import json
+import os
+
+from tessera_cli import CliTest, main
+
+
+class Program(CliTest):
+    def test_help_and_version(self):
+        for words in ([], ["--help"], ["-h"]):
+            out = self.succeeds(*words)
+            self.assertIn("Usage: tessera <verb> [config.toml] [--flags]", out)
+            self.assertIn("  config ", out)
+            self.assertIn("  doctor ", out)
+        self.assertRegex(self.succeeds("--version"), r"^tessera \d+\.\d+\.\d+ \(.+\)\n$")
+        help_text = self.succeeds("config", "--help")
+        self.assertIn("--lr RATE\n", help_text)
+        self.assertIn("[default: 5e-05] [also: --learning-rate]", help_text)
+        self.assertIn("--shuffle, --no-shuffle\n", help_text)
+        self.assertTrue(all(len(line) <= 120 for line in help_text.splitlines()))
+
+    def test_help_of_a_verb_has_its_settings_only(self):
+        out = self.succeeds("doctor", "--help")
+        self.assertIn("--output-dir", out)
+        self.assertNotIn("--lr", out)
+
+    def test_unknown_verb(self):
+        self.fails(2, 'unknown verb. Did you mean "config"? One of: ', "confg")
+        self.fails(2, "--lr: comes before the verb", "--lr", "1", "config")
+
+    def test_full_disk(self):
+        with open("/dev/full", "wb") as full:
+            code, _, err = self.run_tessera("config", stdout=full)
+        self.assertEqual(code, 1)
+        self.assertIn("error: standard output: No space left on device", err)
+
+
+class Flags(CliTest):
+    def test_unknown_flags(self):
+        self.fails(2, '--leraning-rate: unknown flag. Did you mean "--learning-rate"?', "config", "--leraning-rate", "1")
+        self.fails(2, '--batchsize: unknown flag. Did you mean "--batch-size"?', "config", "--batchsize=3")
+        self.fails(2, "--zzzzzz: unknown flag. See tessera config --help", "config", "--zzzzzz")
+        self.fails(2, "-x: unknown flag", "config", "-x")
+        self.fails(2, "--lr: is no setting of doctor", "doctor", "--lr", "1")
+        self.fails(2, "--no-lr: --lr is no boolean", "config", "--no-lr")
+
+    def test_words_and_values(self):
+        self.fails(2, "b.toml: is one word too many", "config", self.write("a.toml", ""), "b.toml")
+        self.fails(2, "--lr: needs a value", "config", "--lr")
+        self.fails(2, "--dataset: needs a value", "config", "--dataset", "--epochs", "3")
+        self.fails(2, "--lr: must be a number, got \"fast\"", "config", "--lr", "fast")
+        self.fails(2, "--lr: must be a number, got \"\"", "config", "--lr=")
+        self.fails(2, "--shuffle: must be true or false, got \"maybe\"", "config", "--shuffle=maybe")
+        self.fails(2, "--model: is not valid UTF-8", "config", b"--model=\xff\xfe")
+
+    def test_ranges(self):
+        for words, message in [
+            (["--batch-size", "0"], "--batch-size: must be at least 1, got 0"),
+            (["--batch-size", "2.5"], '--batch-size: must be a whole number, got "2.5"'),
+            (["--batch-size", "3000000000"], "--batch-size: must be at most 2147483647, got 3000000000"),
+            (["--lr", "-1e-4"], "--lr: must be at least 0, got -0.0001"),
+            (["--lr", "nan"], "--lr: must be a finite number, got nan"),
+            (["--lr", "inf"], "--lr: must be a finite number, got inf"),
+            (["--epochs", "-1"], "--epochs: must be greater than 0, got -1.0"),
+            (["--epochs=0"], "--epochs: must be greater than 0, got 0.0"),
+            (["--beta1", "1"], "--beta1: must be less than 1, got 1.0"),
+            (["--warmup-ratio", "1.5"], "--warmup-ratio: must be at most 1, got 1.5"),
+            (["--seed", "-3"], "--seed: must be at least 0, got -3"),
+            (["--max-length", "99999999999999999999"], "--max-length: must be a whole number"),
+        ]:
+            with self.subTest(words=words):
+                self.fails(2, message, "config", *words)
+
+    def test_choices(self):
+        self.fails(2, '--strategy: unknown value "full-shart". Did you mean "full_shard"? One of: no_shard, ',
+                   "config", "--strategy", "full-shart")
+        self.fails(2, "One of: fp32, tf32, fp16, bf16", "config", "--precision", "int3")
+
+    def test_settings_against_each_other(self):
+        for words, message in [
+            (["--eval-strategy", "steps"], '--eval-strategy: "steps" needs to know how many. Give --eval-steps'),
+            (["--save-strategy", "steps"], '--save-strategy: "steps" needs to know how many. Give --save-steps'),
+            (["--warmup-steps", "5", "--warmup-ratio", "0.1"], "--warmup-ratio: 0.1 contradicts warmup_steps 5"),
+            (["--load-best-model-at-end", "--eval-strategy", "no"], "--load-best-model-at-end: needs evaluations"),
+            (["--load-best-model-at-end", "--save-strategy", "no"], "needs a checkpoint of each evaluated model"),
+            (["--load-best-model-at-end", "--eval-strategy=steps", "--save-strategy=steps", "--eval-steps=2",
+              "--save-steps=3"], "save_steps 3 is no multiple of eval_steps 2"),
+            (["--load-best-model-at-end", "--metric-for-best-model=f1"], "need generated answers"),
+            (["--hidden-size", "10", "--num-heads", "3"], "--hidden-size: 10 is not divisible by num_heads 3"),
+            (["--prompt", "a", "--question", "b"], "--prompt: contradicts question"),
+            (["--context", "a"], "--context: has no question"),
+        ]:
+            with self.subTest(words=words):
+                self.fails(2, message, "config", *words)
+
+    def test_what_this_build_cannot_do(self):
+        self.fails(2, '--precision: "bf16" needs a build with CUDA', "config", "--precision", "bf16")
+        self.fails(2, '--strategy: "full_shard" needs a build with MPI or NCCL', "config", "--strategy", "FULL-SHARD")
+        self.fails(2, '--device: "cuda" needs a build with CUDA', "config", "--device", "cuda")
+        self.fails(2, "TESSERA_DEVICE: ", "config", env={"TESSERA_DEVICE": "cuda"})
+        self.assertIn('strategy = "zero0"', self.succeeds("config", "--strategy", "zero0"))
+
+
+class Files(CliTest):
+    def test_wrong_files(self):
+        for text, message in [
+            ("lr = \n", "c.toml:1: is not TOML: "),
+            ("\neval_strategy = no\n", "c.toml:2: is not TOML: "),
+            (b"model = \"\xff\"\n", "c.toml:1: is not TOML: "),
+            ("# one\nleraning_rate = 1\n", 'c.toml:2: leraning_rate: unknown setting. Did you mean "learning_rate"?'),
+            ("batch_size = 0\n", "c.toml:1: batch_size: must be at least 1, got 0"),
+            ("batch_size = 1.5\n", "c.toml:1: batch_size: must be a whole number, got 1.5"),
+            ("batch_size = \"4\"\n", 'c.toml:1: batch_size: must be a whole number, got "4"'),
+            ("model = 3\n", "c.toml:1: model: must be a text in quotes, got 3"),
+            ("shuffle = 1\n", "c.toml:1: shuffle: must be true or false, got 1"),
+            ("lr = nan\n", "c.toml:1: lr: must be a finite number, got nan"),
+            ("lr = [1]\n", "c.toml:1: lr: is an array, but settings are"),
+            ("lr = 2020-01-01\n", "c.toml:1: lr: is a date or time, but settings are"),
+            ("lr = 1\nlearning-rate = 2\n", "is given twice, first in line"),
+            ("lr = 1\nlr = 2\n", "c.toml:2: is not TOML: "),
+            ("[confg]\n lr = 1\n", 'c.toml:2: [confg]: is no verb, and only verbs have tables. Did you mean "config"?'),
+            ("[config.deep]\nlr = 1\n", "c.toml:1: deep: is a table, but settings are"),
+            ("eval_strategy = \"steps\"\n", 'c.toml:1: eval_strategy: "steps" needs to know how many'),
+            ("\nprecision = \"bf16\"\n", 'c.toml:2: precision: "bf16" needs a build with CUDA'),
+            ("a." * 5000 + "a = 1\n", "c.toml:1: a: is "),
+            ("# " + "x" * 20000, "too long for a configuration file. The limit is 16384 bytes"),
+        ]:
+            with self.subTest(text=text[:60]):
+                self.write("c.toml", text)
+                self.fails(2, message, "config", "c.toml")
+
+    def test_unreadable_files(self):
+        self.fails(2, "nowhere.toml: cannot read the configuration file: No such file or directory", "config",
+                   "nowhere.toml")
+        self.fails(2, "is a folder, not a configuration file", "config", self.folder)
+        self.fails(2, "too long", "config", "/dev/zero")
+
+    def test_precedence_and_origins(self):
+        self.write("c.toml", "lr = 1e-3\nbatch-size = 2\nepochs = 2\n\n[config]\nepochs = 5\n[doctor]\njson = true\n")
+        env = {"TESSERA_LR": "1e-2", "TESSERA_BATCH_SIZE": "3"}
+        out = self.succeeds("config", "c.toml", "--learning_rate", "0.1", "--lr=0.2", "--no-shuffle", env=env)
+        self.assertRegex(out, r"(?m)^lr = 0\.2 +# flag --lr$")
+        self.assertRegex(out, r"(?m)^batch_size = 3 +# environment TESSERA_BATCH_SIZE$")
+        self.assertRegex(out, r"(?m)^epochs = 5\.0 +# c\.toml:6$")
+        self.assertRegex(out, r"(?m)^shuffle = false +# flag --shuffle$")
+        self.assertRegex(out, r"(?m)^seed = 42 +# default$")
+        self.assertRegex(out, r"(?m)^json = false +# default$")
+
+    def test_round_trip(self):
+        tricky = 'a "quoted" \\ back\nslash\tand # é ∑ [x]'
+        first = self.succeeds("config", "--lr", "1.2345678901234568e-5", "--prompt", tricky, "--no-shuffle",
+                              "--adam-epsilon=1e-300", "--seed", "9007199254740993", "--save-dtype", "BF16")
+        self.write("again.toml", first)
+        second = self.succeeds("config", "again.toml")
+        values = lambda text: [line.rsplit("  # ", 1)[0].rstrip() for line in text.splitlines()]
+        self.assertEqual(values(first), values(second))
+        self.assertIn("lr = 1.2345678901234568e-05", second)
+        self.assertIn("seed = 9007199254740993", second)
+        self.assertEqual(json.loads(self.succeeds("config", "again.toml", "--json"))["prompt"]["value"], tricky)
+
+    def test_json(self):
+        values = json.loads(self.succeeds("config", "--json", "--threads", "2"))
+        self.assertEqual(values["threads"], {"value": 2, "origin": "flag --threads"})
+        self.assertEqual(values["lr"], {"value": 5e-5, "origin": "default"})
+        self.assertIs(values["shuffle"]["value"], True)
+
+
+class EnvironmentVariables(CliTest):
+    def test_wrong_values(self):
+        self.fails(2, "TESSERA_BATCH_SIZE: must be at least 1, got 0", "config", env={"TESSERA_BATCH_SIZE": "0"})
+
+    def test_unknown_variables_are_told(self):
+        code, out, err = self.run_tessera("config", env={"TESSERA_BACH_SIZE": "2"})
+        self.assertEqual(code, 0)
+        self.assertEqual(err, 'warning: TESSERA_BACH_SIZE: is no setting and is ignored. '
+                              'Did you mean "TESSERA_BATCH_SIZE"?\n')
+        self.assertIn("batch_size = 4 ", out)
+
+    def test_variables_of_other_verbs_are_ignored(self):
+        self.succeeds("doctor", "--json", env={"TESSERA_LR": "1e-3"})
+
+
+if __name__ == "__main__":
+    main()

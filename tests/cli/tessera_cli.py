@@ -1,0 +1,45 @@
+"""Runs the tessera program for command-line tests: `python3 <name>_test.py path/to/tessera`."""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else "tessera"
+
+
+class CliTest(unittest.TestCase):
+    def setUp(self):
+        self._folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self._folder.cleanup)
+        self.folder = self._folder.name
+
+    def write(self, name, text):
+        path = os.path.join(self.folder, name)
+        with open(path, "wb") as file:
+            file.write(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    def run_tessera(self, *words, env=None, **options):
+        """Exit code, standard output, standard error. The environment has no TESSERA_ variables but those of `env`."""
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_")}
+        done = subprocess.run([PROGRAM, *words], cwd=self.folder, env={**clean, **(env or {})}, timeout=60,
+                              stdout=options.pop("stdout", subprocess.PIPE), stderr=subprocess.PIPE, **options)
+        return done.returncode, (done.stdout or b"").decode(), done.stderr.decode(errors="replace")
+
+    def succeeds(self, *words, **options):
+        code, out, err = self.run_tessera(*words, **options)
+        self.assertEqual(code, 0, err)
+        return out
+
+    def fails(self, code, message, *words, **options):
+        """The program ends with `code`, prints one line `error: …` that holds `message`, and no result."""
+        got, out, err = self.run_tessera(*words, **options)
+        self.assertEqual(got, code, err)
+        self.assertEqual(out, "")
+        self.assertTrue(err.startswith("error: ") and err.count("\n") == 1, err)
+        self.assertIn(message, err)
+
+
+def main():
+    unittest.main(argv=sys.argv[:1])

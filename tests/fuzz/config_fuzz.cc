@@ -1,0 +1,28 @@
+// Configuration files: whatever the bytes, settings are resolved and checked, or a UsageError says why not; and what was
+// resolved can be printed and read back.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "tessera/app/resolve.h"
+#include "tessera/base/error.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace tessera;
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  try {
+    const auto resolve_text = [](std::string_view toml) {
+      return resolve({.flags = {}, .environment = {}, .file = parse_config(toml, "fuzz.toml"), .file_name = "fuzz.toml"},
+                     kAllGroups, "config", {"config", "doctor"});
+    };
+    const ResolvedSettings resolved = resolve_text(text);
+    check_consistent(resolved);
+    const std::string printed = resolved_config_text(resolved);
+    const ResolvedSettings again = resolve_text(printed);
+    for (const auto& setting : all_settings()) {
+      TESSERA_ASSERT(setting.get(again.settings) == setting.get(resolved.settings));
+    }
+  } catch (const UsageError&) {
+  }
+  return 0;
+}

@@ -1,0 +1,43 @@
+// Any bytes as a data set: examples_from_text either returns examples that hold what its header promises, or throws
+// InputError. The samples made of them must be well formed too.
+#include <cstdint>
+#include <string_view>
+
+#include "tessera/base/error.h"
+#include "tessera/data/prompts.h"
+#include "tessera/data/scoring.h"
+
+namespace {
+
+std::vector<int32_t> bytes_of(std::string_view text) {
+  return {text.begin(), text.end()};
+}
+
+void check(const tessera::Example& example) {
+  using namespace tessera;
+  TESSERA_ASSERT(example.text ? example.answers.empty() : !example.answers.empty());
+  TESSERA_ASSERT(example.answerable == (example.answer_start >= 0));
+  if (example.answerable) {
+    const auto start = static_cast<size_t>(example.answer_start);
+    TESSERA_ASSERT(example.context.compare(start, example.answers[0].size(), example.answers[0]) == 0);
+  }
+  PromptOptions options{.objective = example.text ? Objective::causal_lm : Objective::completion, .max_length = 64};
+  try {
+    const Sample sample = encode_sample(example, bytes_of, options);
+    TESSERA_ASSERT(sample.ids.size() == sample.labels.size() && sample.ids.size() <= 64);
+    TESSERA_ASSERT(sample.labels.back() == kNoTarget);
+  } catch (const UsageError&) {  // question and answer are longer than 64 bytes
+  }
+  if (!example.text) TESSERA_ASSERT(f1(example.question, example.answers) <= 1.0);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  try {
+    const std::string_view content(reinterpret_cast<const char*>(data), size);
+    for (const auto& example : tessera::examples_from_text(content, "fuzz")) check(example);
+  } catch (const tessera::InputError&) {
+  }
+  return 0;
+}

@@ -1,0 +1,154 @@
+// Tessera against transformers and torch in fp32, on references made by tools/make_references.py: logits, loss, every
+// parameter's gradient, twenty AdamW updates, greedy generation.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "tessera/app/model_files.h"
+#include "tessera/optim/schedule.h"
+#include "tessera/store/safetensors.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kEpsilon = 0x1p-24;  // half an ulp of 1 in f32: the rounding error of one operation
+
+fs::path data_folder() { return fs::path(TESSERA_TEST_DIR) / "parity" / "data"; }
+
+class Reference {
+ public:
+  explicit Reference(const std::string& model) : file_(data_folder() / model / "reference.safetensors") {}
+
+  template <typename T>
+  std::vector<T> get(const std::string& name) const {
+    const TensorInfo& info = file_.get(name);
+    std::vector<T> values(static_cast<size_t>(info.num_elems()));
+    file_.read_into(info, view_of(values.data(), {info.num_elems()}));
+    return values;
+  }
+  bool has(const std::string& name) const { return file_.find(name) != nullptr; }
+  PackedBatch batch(const std::string& prefix) const {
+    PackedBatch batch{get<int32_t>(prefix + "ids"), get<int32_t>(prefix + "labels"), get<int32_t>(prefix + "starts"), 0};
+    for (const int32_t label : batch.labels) batch.num_targets += label >= 0;
+    return batch;
+  }
+
+ private:
+  SafetensorsFile file_;
+};
+
+class Parity : public testing::TestWithParam<const char*> {
+ protected:
+  Parity() : pool_(2), device_(make_cpu_device(pool_)), reference_(GetParam()) {}
+
+  std::unique_ptr<Engine> make_engine(EngineOptions options = {}) {
+    auto engine = std::make_unique<Engine>(*device_, read_model_config(data_folder() / GetParam() / "config.json"), options);
+    load_parameters(*engine, data_folder() / GetParam(), pool_);
+    const BatchBounds bounds{128, 16, 128};
+    engine->prepare({bounds, bounds, bounds, 12});
+    return engine;
+  }
+  // Compares a parameter-shaped result of every tensor with "<kind>/<name>" of the reference: errors of at most
+  // `tolerance` times the tensor's largest element. Returns the largest error seen, in those terms.
+  template <typename Views>
+  double expect_near(const Engine& engine, const std::string& kind, double tolerance, const Views& views) {
+    double worst = 0;
+    for (int64_t u = 0; u < engine.model().num_units(); ++u) {
+      const ParameterViews p = views(u);
+      for (size_t i = 0; i < p.table->specs().size(); ++i) {
+        const std::string& name = p.table->specs()[i].name;
+        const std::string key = kind + "/" + (reference_.has(kind + "/" + name) ? "" : "transformer.") + name;
+        const std::vector<float> expected = reference_.get<float>(key);
+        const float* actual = p[i].template as<float>();
+        double largest = 0, error = 0;
+        for (size_t j = 0; j < expected.size(); ++j) {
+          largest = std::max(largest, std::abs(double{expected[j]}));
+          error = std::max(error, std::abs(double{expected[j]} - actual[j]));
+        }
+        EXPECT_LE(error, tolerance * largest) << key << ", relative " << error / largest;
+        worst = std::max(worst, error / largest);
+      }
+    }
+    return worst;
+  }
+
+  ThreadPool pool_;
+  std::unique_ptr<Device> device_;
+  Reference reference_;
+};
+
+TEST_P(Parity, LogitsLossAndGradients) {
+  for (const bool checkpoint_blocks : {false, true}) {
+    EngineOptions options;
+    options.checkpoint_blocks = checkpoint_blocks;
+    const auto engine = make_engine(options);
+    const PackedBatch batch = reference_.batch("");
+
+    const std::vector<float> expected = reference_.get<float>("logits");
+    std::vector<float> logits(expected.size());
+    engine->logits(batch, logits.data());
+    double largest = 0, error = 0;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      largest = std::max(largest, std::abs(double{expected[i]}));
+      error = std::max(error, std::abs(double{expected[i]} - logits[i]));
+    }
+    // Some 40 roundings in a row (products of up to 128 terms, norms, softmax), each amplified a few times by a norm.
+    EXPECT_LE(error, 256 * kEpsilon * largest);
+
+    const StepResult result = engine->accumulate_gradients({&batch, 1});
+    const double loss = reference_.get<float>("loss")[0];
+    EXPECT_NEAR(result.loss(), loss, 256 * kEpsilon * loss);
+    EXPECT_NEAR(engine->evaluate(batch).loss_sum, result.loss_sum, 1e-12 * result.loss_sum);
+    // The way there and back: twice as many roundings as the logits have, summed over up to 48 tokens.
+    expect_near(*engine, "grad", 1024 * kEpsilon, [&](int64_t u) { return engine->gradients(u); });
+  }
+}
+
+TEST_P(Parity, TwentyUpdates) {
+  EngineOptions options;
+  options.adamw = {0.9, 0.999, 1e-8, 0.01};
+  options.max_grad_norm = 1.0;
+  const auto engine = make_engine(options);
+  const std::vector<float> losses = reference_.get<float>("adamw_losses"), norms = reference_.get<float>("grad_norms"),
+                           rates = reference_.get<float>("learning_rates");
+  ASSERT_EQ(losses.size(), 20u);
+  for (int64_t step = 0; step < 20; ++step) {
+    const double rate = 1e-3 * schedule_factor({Schedule::linear, 3, 20}, step);
+    EXPECT_NEAR(rate, rates[static_cast<size_t>(step)], 1e-3 * 2 * kEpsilon);
+    std::vector<PackedBatch> window;
+    for (int micro = 0; micro < 2; ++micro) window.push_back(reference_.batch(fmt::format("steps/{}/{}/", step, micro)));
+    const StepResult result = engine->train_step(window, rate);
+    const double loss = losses[static_cast<size_t>(step)], norm = norms[static_cast<size_t>(step)];
+    EXPECT_NEAR(result.loss(), loss, 1024 * kEpsilon * loss) << step;
+    EXPECT_NEAR(result.gradient_norm, norm, 4096 * kEpsilon * norm) << step;
+  }
+  // AdamW divides each gradient by its own size, so an element whose gradient is near 0 moves by up to the rate whatever
+  // the rounding: twenty updates of 1e-3 may differ by a small part of their sum where gradients cancel.
+  expect_near(*engine, "final", 5e-4, [&](int64_t u) { return engine->parameters(u); });
+}
+
+TEST_P(Parity, GreedyGeneration) {
+  const auto engine = make_engine();
+  std::vector<std::vector<int32_t>> prompts, expected;
+  for (int i = 0; reference_.has(fmt::format("generate/{}/prompt", i)); ++i) {
+    prompts.push_back(reference_.get<int32_t>(fmt::format("generate/{}/prompt", i)));
+    expected.push_back(reference_.get<int32_t>(fmt::format("generate/{}/output", i)));
+    if (expected.back().back() == 2) expected.back().pop_back();  // </s>, which generate() leaves out
+  }
+  ASSERT_GE(prompts.size(), 3u);
+  EXPECT_EQ(engine->generate(prompts, 12, 2), expected);  // together
+  for (size_t i = 0; i < prompts.size(); ++i) {           // and each alone
+    EXPECT_EQ(engine->generate({&prompts[i], 1}, 12, 2)[0], expected[i]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Parity,
+                         testing::Values("bloom_small", "bloom_odd_heads", "bloom_post_residual", "bloom_three_heads",
+                                         "gpt_small", "gpt_wide"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,55 @@
+#include "tessera/base/random.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+namespace tessera {
+namespace {
+
+// Known answers of Random123 (kat_vectors, philox4x32-10).
+TEST(Philox, GivesTheKnownAnswers) {
+  EXPECT_EQ(philox(0, 0, 0), (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox(~uint64_t{0}, ~uint64_t{0}, ~uint64_t{0}),
+            (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+}
+
+TEST(RandomStream, IsUniformAndNormal) {
+  RandomStream random(1, 2);
+  constexpr int kDraws = 100000;
+  double sum = 0, squares = 0, uniform = 0;
+  for (int i = 0; i < kDraws; ++i) {
+    const double x = random.next_normal();
+    sum += x;
+    squares += x * x;
+    uniform += random.next_uniform();
+  }
+  EXPECT_NEAR(sum / kDraws, 0, 5 / std::sqrt(kDraws));  // five standard deviations of the mean
+  EXPECT_NEAR(squares / kDraws, 1, 5 * std::sqrt(2.0 / kDraws));
+  EXPECT_NEAR(uniform / kDraws, 0.5, 5 / std::sqrt(12.0 * kDraws));
+}
+
+TEST(RandomStream, DrawsBelowABoundEvenly) {
+  RandomStream random(3, 0);
+  std::array<int, 7> counts{};
+  for (int i = 0; i < 70000; ++i) ++counts[random.next_below(7)];
+  for (const int count : counts) EXPECT_NEAR(count, 10000, 500);
+}
+
+TEST(Shuffle, PermutesAndDependsOnSeedAndStreamAlone) {
+  std::vector<int> a(100), b(100), c(100);
+  for (auto* v : {&a, &b, &c}) std::iota(v->begin(), v->end(), 0);
+  shuffle(std::span(a), 5, 1);
+  shuffle(std::span(b), 5, 1);
+  shuffle(std::span(c), 5, 2);
+  EXPECT_EQ(a, b);
+  EXPECT_NE(a, c);
+  std::sort(a.begin(), a.end());
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(a[static_cast<size_t>(i)], i);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,47 @@
+#include "tessera/base/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <stdexcept>
+
+namespace tessera {
+namespace {
+
+TEST(ThreadPool, RunsEveryTaskOnce) {
+  for (const int num_threads : {1, 2, 5}) {
+    ThreadPool pool(num_threads);
+    EXPECT_EQ(pool.num_threads(), num_threads);
+    for (int round = 0; round < 200; ++round) {  // many short loops: the hand-over between them is what can go wrong
+      std::vector<int> done(static_cast<size_t>(round), 0);
+      pool.run(round, [&](int64_t i) { ++done[static_cast<size_t>(i)]; });
+      EXPECT_EQ(std::accumulate(done.begin(), done.end(), 0), round);
+      EXPECT_EQ(std::count(done.begin(), done.end(), 1), round);
+    }
+  }
+}
+
+TEST(ThreadPool, RangesCoverTheCountInOrder) {
+  ThreadPool pool(3);
+  for (const int64_t count : {0, 1, 2, 3, 10, 100}) {
+    std::vector<int> seen(static_cast<size_t>(count), 0);
+    std::atomic<int> ranges{0};
+    pool.for_ranges(count, 4, [&](int64_t begin, int64_t end) {
+      ++ranges;
+      for (int64_t i = begin; i < end; ++i) ++seen[static_cast<size_t>(i)];
+    });
+    EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), count);
+    EXPECT_LE(ranges, std::min<int64_t>(3, (count + 3) / 4));
+  }
+}
+
+TEST(ThreadPool, ThrowsWhatATaskThrewAndGoesOn) {
+  ThreadPool pool(3);
+  EXPECT_THROW(pool.run(50, [](int64_t i) { if (i == 17) throw std::runtime_error("seventeen"); }), std::runtime_error);
+  std::atomic<int> done{0};
+  pool.run(50, [&](int64_t) { ++done; });
+  EXPECT_EQ(done, 50);
+}
+
+}  // namespace
+}  // namespace tessera

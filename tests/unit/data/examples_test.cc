@@ -1,0 +1,262 @@
+#include "tessera/data/examples.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<Example> read(std::string_view content) {
+  return examples_from_text(content, "f.json");
+}
+
+// The message of the InputError that the content must cause.
+std::string refusal(std::string_view content) {
+  try {
+    read(content);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "accepted: " << content.substr(0, 200);
+  return "";
+}
+
+std::string squad(const std::string& context, const std::string& questions) {
+  return R"({"version": "1.1", "data": [{"title": "t", "paragraphs": [{"context": ")" + context + R"(", "qas": [)" +
+         questions + "]}]}]}";
+}
+
+std::string question(const std::string& answer, int start) {
+  return R"({"id": "q1", "question": "Q?", "answers": [{"text": ")" + answer + R"(", "answer_start": )" +
+         std::to_string(start) + "}]}";
+}
+
+TEST(Examples, SquadWithSeveralAnswers) {
+  const auto examples = read(squad("Ada met Bob.", R"({"id": "x", "question": "Who?", "answers": [
+      {"text": "Bob", "answer_start": 8}, {"text": "Bob.", "answer_start": 8}]},
+      {"id": "y", "question": "Who met?", "answers": [{"text": "Ada", "answer_start": 0}]})"));
+  ASSERT_EQ(examples.size(), 2u);
+  EXPECT_EQ(examples[0].id, "x");
+  EXPECT_EQ(examples[0].question, "Who?");
+  EXPECT_EQ(examples[0].context, "Ada met Bob.");
+  EXPECT_THAT(examples[0].answers, ElementsAre("Bob", "Bob."));
+  EXPECT_EQ(examples[0].answer_start, 8);
+  EXPECT_TRUE(examples[0].answerable);
+  EXPECT_FALSE(examples[0].text);
+  EXPECT_EQ(examples[1].answer_start, 0);
+}
+
+TEST(Examples, UnanswerableQuestions) {
+  const auto examples = read(squad("Ada met Bob.", R"({"question": "1", "answers": [], "is_impossible": true},
+      {"question": "2", "is_impossible": true}, {"question": "3", "answers": []},
+      {"question": "4", "answers": {"text": [], "answer_start": []}},
+      {"question": "5", "answers": [{"text": "No Answer", "answer_start": 0}]},
+      {"question": "6", "answers": [{"text": "Bob", "answer_start": 8}], "is_impossible": true,
+       "plausible_answers": [{"text": "Eve", "answer_start": 1}]})"));
+  ASSERT_EQ(examples.size(), 6u);
+  for (const Example& example : examples) {
+    EXPECT_THAT(example.answers, ElementsAre("No Answer"));
+    EXPECT_FALSE(example.answerable);
+    EXPECT_EQ(example.answer_start, -1);
+  }
+}
+
+TEST(Examples, AnswerStartCountsCodePoints) {
+  // "é", "中" and "😀" take two, three and four bytes; the escape is another way to write them.
+  EXPECT_EQ(read(squad("é中😀 x", question("x", 4)))[0].answer_start, 10);
+  EXPECT_EQ(read(squad("\\u00e9\\u4e2d\\ud83d\\ude00 x", question("x", 4)))[0].answer_start, 10);
+  // Beyond one stride of the look-up's marks.
+  std::string context;
+  for (int i = 0; i < 200; ++i) context += "é";
+  EXPECT_EQ(read(squad(context + "x" + context + "x", question("x", 401)))[0].answer_start, 801);
+  EXPECT_EQ(read(squad(context + "x" + context + "x", question("x", 200)))[0].answer_start, 400);
+}
+
+TEST(Examples, AnAnswerOutOfPlaceIsTheNearestOccurrence) {
+  //                      0   4   8   12
+  const std::string context = "aba bbb aba ccc";
+  EXPECT_EQ(read(squad(context, question("aba", 0)))[0].answer_start, 0);
+  EXPECT_EQ(read(squad(context, question("aba", 3)))[0].answer_start, 0);
+  EXPECT_EQ(read(squad(context, question("aba", 5)))[0].answer_start, 8);
+  EXPECT_EQ(read(squad(context, question("aba", 4)))[0].answer_start, 0);  // a tie: the first
+  EXPECT_EQ(read(squad(context, question("aba", 999999)))[0].answer_start, 8);
+  EXPECT_EQ(read(squad(context, question("aba", -5)))[0].answer_start, 0);
+  EXPECT_EQ(read(squad("ababab", question("abab", 1)))[0].answer_start, 0);  // overlapping occurrences, a tie
+  EXPECT_EQ(read(squad("xabababab", question("bab", 5)))[0].answer_start, 4);
+}
+
+TEST(Examples, RowsInTheirThreeForms) {
+  const std::string one = R"({"id": 7, "context": "Ada met Bob.", "question": "Who?", "answers": {"text": ["Bob"], )"
+                          R"("answer_start": [8]}})";
+  const std::string two = R"({"context": "B Bob", "question": "Who?", "answers": {"text": ["Bob", "B"]}})";
+  for (const std::string& content :
+       {"[" + one + ",\n" + two + "]", one + "\n" + two, "\n" + one + "\r\n\n" + two + "\n"}) {
+    const auto examples = read(content);
+    ASSERT_EQ(examples.size(), 2u) << content;
+    EXPECT_EQ(examples[0].id, "7");
+    EXPECT_EQ(examples[0].answer_start, 8);
+    EXPECT_EQ(examples[1].id, "");
+    EXPECT_EQ(examples[1].answer_start, 2);
+    EXPECT_THAT(examples[1].answers, ElementsAre("Bob", "B"));
+  }
+  EXPECT_EQ(read(one).size(), 1u);
+  EXPECT_EQ(read("\xEF\xBB\xBF" + one + "\n" + two).size(), 2u);  // a byte order mark
+}
+
+TEST(Examples, PlainTexts) {
+  const auto examples = read("{\"text\": \"first\", \"meta\": {\"n\": [1]}}\n{\"text\": \"\"}\n");
+  ASSERT_EQ(examples.size(), 2u);
+  EXPECT_EQ(examples[0].text, "first");
+  EXPECT_EQ(examples[1].text, "");
+  EXPECT_FALSE(examples[0].answerable);
+  EXPECT_EQ(read("[{\"text\": \"é\"}]")[0].text, "é");
+}
+
+TEST(Examples, NotJson) {
+  EXPECT_THAT(refusal("hello"), HasSubstr("f.json: not valid JSON: parse error at line 1, column 1"));
+  EXPECT_THAT(refusal("{'a': 1}"), HasSubstr("line 1, column 2"));
+  EXPECT_THAT(refusal("{\"data\": [\n{\"paragraphs\": oops}\n]}"), HasSubstr("line 2"));
+  EXPECT_THAT(refusal(""), HasSubstr("empty"));
+  EXPECT_THAT(refusal(" \n\t "), HasSubstr("empty"));
+  EXPECT_THAT(refusal("{\"text\": \"a\"}\n{\"text\": 1e999}"), HasSubstr("f.json:2: not valid JSON"));
+  EXPECT_THAT(refusal("{\"text\": \"\\ud800\"}"), HasSubstr("not valid JSON"));
+  EXPECT_LT(refusal("{\"" + std::string(100000, 'x')).size(), 1000u);  // no endless quotation
+}
+
+TEST(Examples, CutShortAtEveryByte) {
+  const std::string whole = squad("Ada met Bob.", question("Bob", 8));
+  for (size_t size = 1; size < whole.size(); ++size) {
+    EXPECT_THAT(refusal(whole.substr(0, size)), HasSubstr("cut short")) << size;
+  }
+  EXPECT_THAT(refusal("{\"text\": \"a\"}\n{\"text\": \"b"), HasSubstr("f.json:2: "));
+}
+
+TEST(Examples, WrongKeysAndTypesNameTheirPlace) {
+  EXPECT_THAT(refusal("{\"data\": 5}"), HasSubstr("f.json: \"data\" must be an array, found 5"));
+  EXPECT_THAT(refusal("{\"rows\": []}"), HasSubstr("no known key among \"rows\""));
+  EXPECT_THAT(refusal("[1]"), HasSubstr("f.json: [0]: expected an object, found 1"));
+  EXPECT_THAT(refusal("{\"text\": 1}"), HasSubstr("\"text\" must be a string, found 1"));
+  EXPECT_THAT(refusal("{}"), HasSubstr("the row has no key"));
+  EXPECT_THAT(refusal("5"), HasSubstr("expected an object, found 5"));
+  EXPECT_THAT(refusal("{\"data\": [{}]}"), HasSubstr("f.json: data[0]: key \"paragraphs\" is missing"));
+  EXPECT_THAT(refusal(squad("c", "{}")), HasSubstr("data[0].paragraphs[0].qas[0]: key \"question\" is missing"));
+  EXPECT_THAT(refusal(squad("c", R"({"question": "q"})")), HasSubstr("qas[0]: key \"answers\" is missing"));
+  EXPECT_THAT(refusal(squad("c", R"({"question": "q", "answers": "c"})")),
+              HasSubstr("qas[0].answers: expected an object, found the string \"c\""));
+  EXPECT_THAT(refusal(squad("c", R"({"question": "q", "answers": [{"text": "c", "answer_start": 0.5}]})")),
+              HasSubstr("qas[0].answers[0]: \"answer_start\" must be a whole number, found 0.5"));
+  EXPECT_THAT(refusal(squad("c", R"({"question": "q", "id": [], "answers": []})")), HasSubstr("\"id\""));
+  EXPECT_THAT(refusal("{\"text\": \"a\"}\n{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": [3]}}"),
+              HasSubstr("f.json:2: answers.text[0]: expected a string, found 3"));
+  EXPECT_THAT(refusal(R"({"context": "c", "question": "q", "answers": {"text": ["c"], "answer_start": []}})"),
+              HasSubstr("1 texts but 0 answer_start"));
+}
+
+TEST(Examples, NoExampleAtAll) {
+  EXPECT_THAT(refusal("{\"data\": []}"), HasSubstr("the data set is empty"));
+  EXPECT_THAT(refusal("[]"), HasSubstr("the data set is empty"));
+  EXPECT_THAT(refusal(squad("c", "")), HasSubstr("the data set is empty"));
+}
+
+TEST(Examples, AnswersThatAreNotInTheContext) {
+  EXPECT_THAT(refusal(squad("Ada met Bob.", question("Eve", 8))),
+              HasSubstr("f.json: data[0].paragraphs[0].qas[0]: the answer \"Eve\" does not occur in the context"));
+  EXPECT_THAT(
+      refusal("{\"text\": \"a\"}\n\n{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": [\"d\"]}}"),
+      HasSubstr("f.json:3: the answer \"d\" does not occur"));
+  EXPECT_THAT(refusal(squad("Ada", question("", 0))), HasSubstr("empty string"));
+  EXPECT_THAT(refusal(squad("Ada", question("Ada Lovelace", 0))), HasSubstr("does not occur"));
+}
+
+TEST(Examples, InvalidUtf8NamesTheByte) {
+  EXPECT_THAT(refusal("{\"text\": \"ab\xFF\"}"), HasSubstr("invalid UTF-8: byte 0xFF at offset 12 (line 1)"));
+  EXPECT_THAT(refusal("{\"text\": \"a\"}\n{\"text\": \"\xC3\"}"), HasSubstr("byte 0xC3 at offset 24 (line 2)"));
+  EXPECT_THAT(refusal("{\"text\": \"\xED\xA0\x80\"}"), HasSubstr("invalid UTF-8"));  // a surrogate
+  EXPECT_THAT(refusal("{\"text\": \"a\"}\xE2\x82"), HasSubstr("invalid UTF-8"));     // cut at the end
+}
+
+TEST(Examples, HostileNestingAndRepetition) {
+  refusal(std::string(2'000'000, '['));
+  std::string deep = "{\"text\": " + std::string(1'000'000, '[') + std::string(1'000'000, ']') + "}";
+  EXPECT_THAT(refusal(deep), HasSubstr("found an array"));
+  // A long context, and an answer that a naive search compares anew at every letter.
+  const std::string context(400'000, 'a');
+  EXPECT_THAT(refusal(squad(context, question(std::string(200'000, 'a') + "b", 3))), HasSubstr("does not occur"));
+  // 2 MB that would hold 20 GB of contexts.
+  std::string questions;
+  for (int i = 0; i < 20'000; ++i) questions += (i ? "," : "") + std::string(R"({"question": "", "answers": []})");
+  EXPECT_THAT(refusal(squad(std::string(1'000'000, 'a'), questions)), HasSubstr("repeat their contexts"));
+}
+
+class ExamplesFile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = std::filesystem::temp_directory_path() / ("tessera_examples_" + std::to_string(getpid()));
+    std::filesystem::create_directories(directory_);
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+  std::string refusal_of(const std::filesystem::path& path) {
+    try {
+      load_examples(path);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "accepted";
+  }
+  std::filesystem::path directory_;
+};
+
+TEST_F(ExamplesFile, Loads) {
+  const auto path = directory_ / "rows.jsonl";
+  std::ofstream(path) << "{\"text\": \"one\"}\n{\"text\": \"two\"}\n";
+  const auto examples = load_examples(path);
+  ASSERT_EQ(examples.size(), 2u);
+  EXPECT_EQ(examples[1].text, "two");
+}
+
+TEST_F(ExamplesFile, MissingFileDirectoryAndDevice) {
+  EXPECT_THAT(refusal_of(directory_ / "none.json"), HasSubstr("none.json: no such file"));
+  EXPECT_THAT(refusal_of(directory_), HasSubstr("is a directory"));
+  EXPECT_THAT(refusal_of("/dev/zero"), HasSubstr("no ordinary file"));
+  std::ofstream(directory_ / "empty.json");
+  EXPECT_THAT(refusal_of(directory_ / "empty.json"), HasSubstr("the file is empty"));
+}
+
+std::vector<std::string> ids_of(const std::vector<Example>& examples) {
+  std::vector<std::string> ids;
+  for (const Example& example : examples) ids.push_back(example.id);
+  return ids;
+}
+
+TEST(SelectExamples, SeededShuffleThenTheFirst) {
+  std::vector<Example> examples(20);
+  for (size_t i = 0; i < examples.size(); ++i) examples[i].id = std::to_string(i);
+  EXPECT_THAT(ids_of(select_examples(examples, 3, 1, false, "--train-size")), ElementsAre("0", "1", "2"));
+  const auto all = ids_of(select_examples(examples, 0, 1, true, "--train-size"));
+  EXPECT_EQ(all, ids_of(select_examples(examples, -1, 1, true, "--train-size")));
+  EXPECT_NE(all, ids_of(select_examples(examples, 0, 2, true, "--train-size")));
+  EXPECT_THAT(all, ::testing::UnorderedElementsAreArray(ids_of(examples)));
+  EXPECT_EQ(ids_of(select_examples(examples, 5, 1, true, "--train-size")),
+            std::vector<std::string>(all.begin(), all.begin() + 5));
+}
+
+TEST(SelectExamples, MoreThanThereAre) {
+  try {
+    select_examples(std::vector<Example>(3), 4, 0, false, "--eval-size");
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("--eval-size: 4 examples are asked for, but the data set holds 3"));
+  }
+  EXPECT_THROW(select_examples(std::vector<Example>(3), -2, 0, false, "--eval-size"), UsageError);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,243 @@
+#include "tessera/data/prompts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/base/error.h"
+#include "tessera/base/thread_pool.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+constexpr int32_t kEos = 7;
+
+// A tokenizer after the manner of byte-level BPE: a piece is a space and what follows up to the next space, and tokens
+// are pairs of bytes within a piece. A word's tokens so depend on where it begins, as with merges.
+std::vector<int32_t> encode_pairs(std::string_view text) {
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < text.size();) {
+    size_t end = i + 1;
+    while (end < text.size() && text[end] != ' ') ++end;
+    for (; i < end; i += 2) {
+      const int32_t first = static_cast<unsigned char>(text[i]);
+      ids.push_back(i + 1 < end ? 1000 + first * 256 + static_cast<unsigned char>(text[i + 1]) : first + 300);
+    }
+    i = end;
+  }
+  return ids;
+}
+
+std::string decode_pairs(std::span<const int32_t> ids) {
+  std::string text;
+  for (const int32_t id : ids) {
+    if (id >= 1000) text += static_cast<char>((id - 1000) / 256);
+    if (id >= 300) text += static_cast<char>(id >= 1000 ? (id - 1000) % 256 : id - 300);
+    if (id < 300) text += "</s>";
+  }
+  return text;
+}
+
+Example question_about(std::string context, std::string answer) {
+  Example example;
+  example.id = "q1";
+  example.question = "Who was it?";
+  example.answer_start = static_cast<int64_t>(context.find(answer));
+  example.answerable = context.find(answer) != std::string::npos;
+  if (!example.answerable) example.answer_start = -1;
+  example.context = std::move(context);
+  example.answers = {std::move(answer)};
+  return example;
+}
+
+PromptOptions options_of(Objective objective, int64_t max_length = 512, Truncation truncation = Truncation::context) {
+  return {.objective = objective, .truncation = truncation, .max_length = max_length, .eos_id = kEos};
+}
+
+Example plain_text(std::string text) {
+  Example example;
+  example.text = std::move(text);
+  return example;
+}
+
+TEST(Prompts, CompletionLearnsAnswerAndEndAlone) {
+  const Example example = question_about("It was Ada.", "Ada");
+  const Sample sample = encode_sample(example, encode_pairs, options_of(Objective::completion));
+  auto whole = encode_pairs("Question: Who was it? Context: It was Ada. Answer: Ada");
+  whole.push_back(kEos);
+  EXPECT_EQ(sample.ids, whole);
+  const size_t prompt = encode_pairs("Question: Who was it? Context: It was Ada. Answer:").size();
+  ASSERT_EQ(sample.labels.size(), whole.size());
+  for (size_t t = 0; t < whole.size(); ++t) {
+    const bool learned = t + 1 >= prompt && t + 1 < whole.size();
+    EXPECT_EQ(sample.labels[t], learned ? whole[t + 1] : kNoTarget) << t;
+  }
+}
+
+TEST(Prompts, CausalLmLearnsEveryToken) {
+  const Sample sample =
+      encode_sample(question_about("It was Ada.", "Ada"), encode_pairs, options_of(Objective::causal_lm));
+  EXPECT_EQ(decode_pairs(sample.ids), "Question: Who was it? Context: It was Ada. Answer: Ada</s>");
+  for (size_t t = 0; t + 1 < sample.ids.size(); ++t) EXPECT_EQ(sample.labels[t], sample.ids[t + 1]);
+  EXPECT_EQ(sample.labels.back(), kNoTarget);
+}
+
+TEST(Prompts, SeparateLaysAnswerOverThePromptsEnd) {
+  const Sample sample = encode_sample(question_about("It was Ada Lovelace.", "Ada Lovelace"), encode_pairs,
+                                      options_of(Objective::separate));
+  EXPECT_EQ(decode_pairs(sample.ids), "Question: Who was it? Context: It was Ada Lovelace. Answer:");
+  const auto answer = encode_pairs(" Ada Lovelace");
+  // Unshifted, the answer's last token stands on the last position: position t predicts that of t + 1.
+  std::vector<int32_t> expected(sample.ids.size(), kNoTarget);
+  for (size_t i = 0; i < answer.size(); ++i) expected[sample.ids.size() - answer.size() + i - 1] = answer[i];
+  EXPECT_EQ(sample.labels, expected);
+}
+
+TEST(Prompts, SeparateKeepsTheEndOfAnAnswerLongerThanThePrompt) {
+  const std::string answer(300, 'x');
+  const Sample sample =
+      encode_sample(question_about(answer, answer), encode_pairs, options_of(Objective::separate, 60));
+  EXPECT_EQ(sample.ids.size(), 60u);
+  EXPECT_EQ(sample.labels.back(), kNoTarget);
+  for (size_t t = 0; t + 1 < 60; ++t) EXPECT_NE(sample.labels[t], kNoTarget) << t;
+}
+
+TEST(Prompts, PlainText) {
+  const Sample sample = encode_sample(plain_text("some words"), encode_pairs, options_of(Objective::causal_lm));
+  EXPECT_EQ(decode_pairs(sample.ids), "some words</s>");
+  EXPECT_EQ(sample.labels[sample.labels.size() - 2], kEos);
+  const Sample cut = encode_sample(plain_text("some words"), encode_pairs, options_of(Objective::causal_lm, 3));
+  EXPECT_EQ(decode_pairs(cut.ids), "some w");
+  EXPECT_EQ(cut.labels.back(), kNoTarget);
+  EXPECT_EQ(encode_sample(plain_text(""), encode_pairs, options_of(Objective::causal_lm)).ids,
+            std::vector<int32_t>{kEos});
+  EXPECT_THROW(encode_sample(plain_text("x"), encode_pairs, options_of(Objective::completion)), UsageError);
+  EXPECT_THROW(encode_sample(plain_text("x"), encode_pairs, options_of(Objective::separate)), UsageError);
+}
+
+// A context of distinct words w000 … w199, the answer two of them.
+std::string long_context() {
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += (i ? " w" : "w") + std::to_string(1000 + i).substr(1);
+  return text;
+}
+
+TEST(Prompts, ContextIsShortenedAroundTheAnswer) {
+  const std::string context = long_context();
+  for (const std::string answer : {"w000 w001", "w003", "w100 w101", "00 w101", "w198 w199", "99", "w0"}) {
+    const Example example = question_about(context, answer);
+    for (const Objective objective : {Objective::completion, Objective::causal_lm}) {
+      const Sample sample = encode_sample(example, encode_pairs, options_of(objective, 80));
+      const std::string text = decode_pairs(sample.ids);
+      SCOPED_TRACE(text);
+      EXPECT_EQ(sample.ids.size(), 80u);  // all the room is used
+      EXPECT_TRUE(text.starts_with("Question: Who was it? Context:"));
+      EXPECT_TRUE(text.ends_with(" Answer: " + answer + "</s>"));
+      const size_t begin = std::string("Question: Who was it? Context:").size();
+      const std::string kept = text.substr(begin, text.rfind(" Answer:") - begin);
+      EXPECT_THAT(kept, HasSubstr(answer));
+      EXPECT_THAT(" " + context, HasSubstr(kept));
+    }
+  }
+}
+
+TEST(Prompts, TheAnswerStandsInTheMiddleOfTheWindow) {
+  const Sample sample =
+      encode_sample(question_about(long_context(), "w100 w101"), encode_pairs, options_of(Objective::completion, 80));
+  const std::string text = decode_pairs(sample.ids);
+  const auto before = static_cast<int64_t>(text.find(" w100") - text.find("Context:") - 8);
+  const auto behind = static_cast<int64_t>(text.find(" Answer:") - text.find("w101") - 4);
+  EXPECT_LE(std::abs(before - behind), 6);  // a word of three tokens at most, of two bytes each
+}
+
+TEST(Prompts, ContextThatJustFitsIsWhole) {
+  const Example example = question_about(long_context(), "w150");
+  const auto full = encode_sample(example, encode_pairs, options_of(Objective::completion, 10000));
+  const int64_t size = std::ssize(full.ids);
+  EXPECT_EQ(encode_sample(example, encode_pairs, options_of(Objective::completion, size)).ids, full.ids);
+  const auto shorter = encode_sample(example, encode_pairs, options_of(Objective::completion, size - 1));
+  EXPECT_EQ(std::ssize(shorter.ids), size - 1);
+  EXPECT_EQ(encode_prompt(example, encode_pairs, options_of(Objective::completion, 10000)),
+            encode_pairs(prompt_text(example.question, example.context)));
+}
+
+TEST(Prompts, AnswerInAContextWithoutAnySpace) {
+  std::string context;
+  for (int i = 0; i < 400; ++i) context += static_cast<char>('a' + i % 23);
+  context.replace(250, 4, "GOAL");
+  const Sample sample =
+      encode_sample(question_about(context, "GOAL"), encode_pairs, options_of(Objective::completion, 60));
+  const std::string text = decode_pairs(sample.ids);
+  EXPECT_THAT(text.substr(0, text.find(" Answer:")), HasSubstr("GOAL"));
+}
+
+TEST(Prompts, WhereTheAnswerIsNotKnownTheBeginningStays) {
+  const Example example = question_about(long_context(), "w150");
+  PromptOptions options = options_of(Objective::completion, 60);
+  const std::string prompt = decode_pairs(encode_prompt(example, encode_pairs, options));
+  EXPECT_THAT(prompt, HasSubstr("Context: w000 w001"));
+  EXPECT_TRUE(prompt.ends_with(" Answer:"));
+  EXPECT_EQ(encode_prompt(example, encode_pairs, options).size(), 60u);
+
+  options.around_answer = false;
+  const std::string evaluated = decode_pairs(encode_sample(example, encode_pairs, options).ids);
+  EXPECT_THAT(evaluated, HasSubstr("Context: w000 w001"));
+  EXPECT_TRUE(evaluated.ends_with(" Answer: w150</s>"));
+
+  options.around_answer = true;
+  const Example unanswerable = question_about(long_context(), kNoAnswer);
+  EXPECT_THAT(decode_pairs(encode_sample(unanswerable, encode_pairs, options).ids), HasSubstr("Context: w000 w001"));
+}
+
+TEST(Prompts, QuestionAndAnswerThatDoNotFit) {
+  const Example example = question_about(long_context(), "w150");
+  const auto without_context = std::ssize(encode_pairs("Question: Who was it? Context: Answer: w150")) + 1;
+  EXPECT_EQ(decode_pairs(encode_sample(example, encode_pairs, options_of(Objective::completion, without_context)).ids),
+            "Question: Who was it? Context: Answer: w150</s>");
+  try {
+    encode_sample(example, encode_pairs, options_of(Objective::completion, without_context - 1));
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("--max-length"));
+    EXPECT_THAT(error.what(), HasSubstr("\"q1\""));
+    EXPECT_THAT(error.what(), HasSubstr("at least " + std::to_string(without_context)));
+  }
+  EXPECT_THROW(encode_prompt(example, encode_pairs, options_of(Objective::completion, 5)), UsageError);
+}
+
+TEST(Prompts, TruncationRightCutsTheRow) {
+  const Example example = question_about(long_context(), "w150");
+  auto whole = encode_pairs(prompt_text(example.question, example.context) + " w150");
+  whole.push_back(kEos);
+  const auto prompt = std::ssize(whole) - std::ssize(encode_pairs(" w150")) - 1;
+  for (const int64_t length : {int64_t{1}, int64_t{40}, prompt, prompt + 1}) {
+    const Sample sample =
+        encode_sample(example, encode_pairs, options_of(Objective::completion, length, Truncation::right));
+    EXPECT_EQ(sample.ids, std::vector<int32_t>(whole.begin(), whole.begin() + length));
+    if (length <= prompt)
+      EXPECT_THAT(sample.labels, Each(kNoTarget));
+    else
+      EXPECT_EQ(sample.labels[static_cast<size_t>(prompt) - 1], whole[static_cast<size_t>(prompt)]);
+  }
+  EXPECT_EQ(encode_prompt(example, encode_pairs, options_of(Objective::completion, 40, Truncation::right)),
+            std::vector<int32_t>(whole.begin(), whole.begin() + 40));
+}
+
+TEST(Prompts, ManyOnThreadsInOrder) {
+  std::vector<Example> examples;
+  for (int i = 0; i < 100; ++i) examples.push_back(question_about("It was " + std::to_string(i), std::to_string(i)));
+  ThreadPool pool(3);
+  const auto options = options_of(Objective::completion);
+  const auto samples = encode_samples(examples, encode_pairs, options, pool);
+  ASSERT_EQ(samples.size(), examples.size());
+  for (size_t i = 0; i < samples.size(); ++i) {
+    EXPECT_EQ(samples[i].ids, encode_sample(examples[i], encode_pairs, options).ids);
+  }
+  examples[57] = plain_text("x");
+  EXPECT_THROW(encode_samples(examples, encode_pairs, options, pool), UsageError);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,55 @@
+#include "tessera/data/scoring.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace tessera {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// Made by tools/make_scoring_reference.py with Python's own string functions.
+TEST(Scoring, EqualsPythonReference) {
+  std::ifstream file(TESSERA_TEST_DIR "/unit/data/scoring_reference.json");
+  const auto rows = nlohmann::json::parse(file);
+  ASSERT_GE(rows.size(), 40u);
+  for (const auto& row : rows) {
+    const auto prediction = row["prediction"].get<std::string>();
+    const auto references = row["references"].get<std::vector<std::string>>();
+    SCOPED_TRACE(prediction);
+    EXPECT_EQ(normalized_words(prediction), row["words"].get<std::vector<std::string>>());
+    EXPECT_EQ(normalized_words(prediction, Scoring::workshop), row["workshop_words"].get<std::vector<std::string>>());
+    // The same few operations in double precision in the same order: no tolerance.
+    EXPECT_EQ(exact_match(prediction, references), row["exact_match"].get<double>());
+    EXPECT_EQ(f1(prediction, references), row["f1"].get<double>());
+    EXPECT_EQ(exact_match(prediction, references, Scoring::workshop), row["workshop_exact_match"].get<double>());
+    EXPECT_EQ(f1(prediction, references, Scoring::workshop), row["workshop_f1"].get<double>());
+  }
+}
+
+TEST(Scoring, BestOfAllReferences) {
+  const std::vector<std::string> references = {"in the year 1066", "1066"};
+  EXPECT_EQ(exact_match("1066.", references), 1.0);
+  EXPECT_EQ(exact_match("1066.", references, Scoring::workshop), 0.0);
+}
+
+TEST(Scoring, F1CountsWordsByTheirMultiplicity) {
+  const std::vector<std::string> references = {"red blue blue"};
+  // Common: red, blue, of 3 and 3 words.
+  EXPECT_DOUBLE_EQ(f1("red red blue", references), 2.0 / 3);
+  // blue twice on both sides counts twice, as a set once.
+  EXPECT_DOUBLE_EQ(f1("blue blue", references), 2 * 1.0 * (2.0 / 3) / (1.0 + 2.0 / 3));
+  EXPECT_DOUBLE_EQ(f1("blue blue", references, Scoring::workshop), 2 * 0.5 * (1.0 / 3) / (0.5 + 1.0 / 3));
+}
+
+TEST(Scoring, BytesThatAreNoTextCountAsReplacementCharacters) {
+  EXPECT_THAT(normalized_words("ok \xFF\xC3 \xE6\x9D"), ElementsAre("ok", "\uFFFD\uFFFD", "\uFFFD\uFFFD"));
+  EXPECT_THAT(normalized_words(""), IsEmpty());
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,96 @@
+// Ids and texts must equal those of Hugging Face's `tokenizers`, recorded by tools/compare_tokenizers.py in files
+// <name>.tokenizer.json and <name>.cases.json.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tessera/data/tokenizer.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+std::string from_hex(const std::string& hex) {
+  std::string bytes;
+  for (size_t i = 0; i < hex.size(); i += 2) bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+  return bytes;
+}
+
+Json read_json(const fs::path& path) {
+  std::ifstream file(path);
+  EXPECT_TRUE(file) << path;
+  return Json::parse(file);
+}
+
+void check_decode(const Tokenizer& tokenizer, const Json& expected) {
+  const auto ids = expected["ids"].get<std::vector<int32_t>>();
+  EXPECT_EQ(tokenizer.decode(ids, false), expected["text"].get<std::string>()) << expected;
+  EXPECT_EQ(tokenizer.decode(ids, true), expected["text_without_special"].get<std::string>()) << expected;
+}
+
+void check_kind(const fs::path& folder, const std::string& name) {
+  SCOPED_TRACE(name);
+  const Tokenizer tokenizer = Tokenizer::load(folder / (name + ".tokenizer.json"));
+  const Json cases = read_json(folder / (name + ".cases.json"));
+  EXPECT_EQ(tokenizer.vocab_size(), cases["vocab_size"].get<int32_t>());
+  ASSERT_FALSE(cases["encode"].empty());
+
+  std::vector<std::string> inputs;
+  std::vector<std::string_view> views;
+  for (const Json& expected : cases["encode"]) {
+    inputs.push_back(expected.contains("input_hex") ? from_hex(expected["input_hex"]) : expected["input"].get<std::string>());
+  }
+  views.assign(inputs.begin(), inputs.end());
+  ThreadPool pool(2);
+  const auto all = tokenizer.encode_all(views, pool);
+  for (size_t i = 0; i < inputs.size() && !testing::Test::HasFailure(); ++i) {
+    const Json& expected = cases["encode"][i];
+    EXPECT_EQ(tokenizer.encode(inputs[i]), expected["ids"].get<std::vector<int32_t>>()) << expected;
+    EXPECT_EQ(all[i], expected["ids"].get<std::vector<int32_t>>()) << expected;
+    check_decode(tokenizer, expected);
+  }
+  for (const Json& expected : cases["decode"]) check_decode(tokenizer, expected);
+}
+
+// For the comparison's figures only; nothing is asserted about time.
+void record_speed(const fs::path& tokenizer_json, const fs::path& timed) {
+  const Tokenizer tokenizer = Tokenizer::load(tokenizer_json);
+  const auto texts = read_json(timed).get<std::vector<std::string>>();
+  const std::vector<std::string_view> views(texts.begin(), texts.end());
+  ThreadPool pool(1);
+  std::vector<int64_t> times;
+  for (int repeat = 0; repeat < 5; ++repeat) {
+    const auto begin = std::chrono::steady_clock::now();
+    tokenizer.encode_all(views, pool);
+    times.push_back(std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count());
+  }
+  testing::Test::RecordProperty("cold_ns", std::to_string(times.front()));
+  testing::Test::RecordProperty("best_ns", std::to_string(*std::min_element(times.begin(), times.end())));
+}
+
+TEST(TokenizerReferences, IdsAndTextsEqualTheLibrary) {
+  const char* other = std::getenv("TESSERA_TOKENIZER_REFERENCES");
+  const fs::path folder = other ? fs::path(other) : fs::path(TESSERA_TEST_DIR) / "unit/data/tokenizer_references";
+  int num_kinds = 0;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string file = entry.path().filename().string();
+    const size_t suffix = file.find(".tokenizer.json");
+    if (suffix == std::string::npos) continue;
+    const std::string name = file.substr(0, suffix);
+    check_kind(folder, name);
+    const fs::path timed = folder / (name + ".timed.json");
+    if (fs::exists(timed)) record_speed(entry.path(), timed);
+    ++num_kinds;
+  }
+  EXPECT_GE(num_kinds, other ? 1 : 20);
+}
+
+}  // namespace
+}  // namespace tessera

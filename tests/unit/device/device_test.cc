@@ -1,0 +1,93 @@
+#include "tessera/device/device.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tessera/device/stack.h"
+
+namespace tessera {
+namespace {
+
+TEST(Ledger, KeepsPeaksByPhaseAndCategory) {
+  Ledger ledger;
+  ledger.add(Category::parameters, 100);
+  ledger.enter(Phase::step);
+  ledger.add(Category::activations, 50);
+  ledger.remove(Category::activations, 50);
+  ledger.add(Category::gradients, 20);
+  ledger.enter(Phase::save);
+  EXPECT_EQ(ledger.peak(Phase::load, Category::parameters), 100);
+  EXPECT_EQ(ledger.peak(Phase::load, Category::activations), 0);
+  EXPECT_EQ(ledger.peak(Phase::step, Category::activations), 50);
+  EXPECT_EQ(ledger.peak_total(Phase::step), 150);
+  EXPECT_EQ(ledger.peak_total(Phase::save), 120);
+  EXPECT_EQ(ledger.peak_total(), 150);
+  EXPECT_EQ(ledger.current(Category::activations), 0);
+}
+
+TEST(CpuDevice, AllocatesZeroedAlignedMemoryAndBooksIt) {
+  ThreadPool pool(1);
+  const auto device = make_cpu_device(pool);
+  {
+    Buffer buffer = device->allocate(1000, Category::gradients);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % Device::kAlignment, 0u);
+    std::memset(buffer.data(), 1, 1000);
+    EXPECT_EQ(device->ledger().current(Category::gradients), 1000);
+    Buffer moved = std::move(buffer);
+    EXPECT_EQ(device->ledger().current_total(), 1000);
+    float values[3] = {1, 2, 3}, back[3] = {};
+    const View view = moved.view({3}, DType::f32);
+    device->copy_from_host(values, view);
+    device->copy_to_host(view, back);
+    EXPECT_EQ(back[2], 3);
+  }
+  EXPECT_EQ(device->ledger().current_total(), 0);
+}
+
+TEST(CpuDevice, SaysWhatDidNotFit) {
+  ThreadPool pool(1);
+  const auto device = make_cpu_device(pool);
+  try {
+    device->allocate(int64_t{1} << 60, Category::optimizer);
+    FAIL();
+  } catch (const OutOfMemoryError& e) {
+    EXPECT_EQ(e.code(), ExitCode::kOutOfMemory);
+    EXPECT_NE(std::string(e.what()).find("optimizer"), std::string::npos);
+    EXPECT_NE(std::string(e.what()).find("1152921504606846976"), std::string::npos);
+  }
+  EXPECT_EQ(device->ledger().current_total(), 0);
+}
+
+TEST(CountingDevice, HoldsNothingAndBooksEverything) {
+  const auto device = make_counting_device();
+  const Buffer a = device->allocate(int64_t{1} << 50, Category::parameters);
+  const Buffer b = device->allocate(10, Category::activations);
+  EXPECT_NE(a.data(), b.data());
+  EXPECT_EQ(device->ledger().current_total(), (int64_t{1} << 50) + 10);
+}
+
+TEST(Stack, GivesBackInReverseOrder) {
+  ThreadPool pool(1);
+  const auto device = make_cpu_device(pool);
+  Stack stack(*device, 4 * Device::kAlignment);
+  const View a = stack.push({1}, DType::f32);
+  const int64_t mark = stack.mark();
+  const View b = stack.push({Device::kAlignment / 4 + 1}, DType::f32);
+  EXPECT_EQ(b.data - a.data, Device::kAlignment);
+  EXPECT_EQ(stack.mark(), 3 * Device::kAlignment);
+  stack.pop_to(mark);
+  { const StackScope scope(stack); EXPECT_EQ(stack.push({2}, DType::i32).data, b.data); }
+  EXPECT_EQ(stack.mark(), mark);
+  EXPECT_EQ(stack.peak_bytes(), 3 * Device::kAlignment);
+}
+
+TEST(StackDeathTest, RunningOverIsAnError) {
+  ThreadPool pool(1);
+  const auto device = make_cpu_device(pool);
+  Stack stack(*device, Device::kAlignment);
+  EXPECT_DEATH(stack.push({Device::kAlignment}, DType::f32), "assertion failed");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,102 @@
+#include "tessera/model/model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tessera/model/bloom.h"
+
+namespace tessera {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Bloom, KnownShapesHaveTheirPublishedParameters) {
+  const std::pair<const char*, int64_t> models[] = {{"bloom-560m", 559214592},   {"bloom-1b1", 1065314304},
+                                                    {"bloom-1b7", 1722408960},   {"bloom-3b", 3002557440},
+                                                    {"bloom-7b1", 7069016064},   {"bloom-176b", 176247271424}};
+  for (const auto& [name, num_parameters] : models) {
+    const auto device = make_counting_device();
+    ModelConfig config;
+    ASSERT_TRUE(find_known_model(name, config));
+    EXPECT_EQ(Model(config, *device).num_parameters(), num_parameters) << name;
+  }
+}
+
+TEST(Bloom, AlibiSlopes) {
+  EXPECT_THAT(alibi_slopes(4), testing::ElementsAre(0.25f, 0.0625f, 0x1p-6f, 0x1p-8f));
+  // 6 heads: those of 4, then the first and third of 8 heads.
+  EXPECT_THAT(alibi_slopes(6), testing::ElementsAre(0.25f, 0.0625f, 0x1p-6f, 0x1p-8f, 0.5f, 0.125f));
+  EXPECT_EQ(alibi_slopes(112).size(), 112u);
+}
+
+TEST(ParameterTable, DecayedTensorsComeFirstAndAreAligned) {
+  const auto device = make_counting_device();
+  const ModelConfig config = parse_model_config(
+      R"({"model_type": "bloom", "vocab_size": 11, "n_embed": 6, "n_layer": 2, "n_head": 3})", "config.json");
+  const Model model(config, *device);
+  std::set<std::string> names;
+  for (int64_t u = 0; u < model.num_units(); ++u) {
+    const ParameterTable& table = model.unit(u).table();
+    int64_t end = 0;
+    for (const ParameterSpec& spec : table.specs()) {
+      EXPECT_TRUE(names.insert(spec.name).second) << spec.name;
+      EXPECT_EQ(spec.offset % ParameterTable::kAlignment, 0);
+      EXPECT_GE(spec.offset, end);
+      end = spec.offset + spec.shape.num_elems();
+      EXPECT_EQ(spec.decays, spec.offset < table.num_decayed()) << spec.name;
+      EXPECT_EQ(spec.decays, spec.shape.rank() == 2) << spec.name;  // biases and norms do not decay
+    }
+    EXPECT_LE(end, table.num_elems());
+  }
+  EXPECT_EQ(names.size(), 5u + 2 * 12);
+  EXPECT_TRUE(names.count("h.1.mlp.dense_4h_to_h.bias"));
+}
+
+TEST(ModelConfig, AcceptsBothSpellings) {
+  const ModelConfig a = parse_model_config(
+      R"({"model_type":"bloom","vocab_size":9,"hidden_size":8,"num_hidden_layers":3,"num_attention_heads":2,
+          "apply_residual_connection_post_layernorm":true,"hidden_dropout":0.1})", "a");
+  EXPECT_EQ(a.num_layers, 3);
+  EXPECT_EQ(a.num_heads, 2);
+  EXPECT_EQ(a.ff_dim, 32);
+  EXPECT_TRUE(a.residual_from_norm);
+  EXPECT_EQ(a.hidden_dropout, 0.1);
+  EXPECT_EQ(a.attention_dropout, 0);
+  const ModelConfig again = parse_model_config(model_config_json(a, DType::f32), "again");
+  EXPECT_EQ(again.num_layers, 3);
+  EXPECT_TRUE(again.residual_from_norm);
+  EXPECT_THAT(model_config_json(a, DType::bf16), HasSubstr("bfloat16"));
+}
+
+void expect_refused(const char* text, const char* message) {
+  try {
+    parse_model_config(text, "folder/config.json");
+    FAIL() << text;
+  } catch (const InputError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("folder/config.json"));
+    EXPECT_THAT(e.what(), HasSubstr(message));
+  }
+}
+
+TEST(ModelConfig, SaysWhatIsWrong) {
+  expect_refused("", "not valid JSON");
+  expect_refused("[1]", "not a JSON object");
+  expect_refused("{}", "\"model_type\" is missing");
+  expect_refused(R"({"model_type": "llama"})", "\"model_type\" is \"llama\"");
+  expect_refused(R"({"model_type": "bloom", "hidden_size": 8, "n_layer": 1, "n_head": 1})", "\"vocab_size\" is missing");
+  expect_refused(R"({"model_type": "bloom", "vocab_size": -4, "hidden_size": 8, "n_layer": 1, "n_head": 1})",
+                 "\"vocab_size\" is -4");
+  expect_refused(R"({"model_type": "bloom", "vocab_size": 9, "hidden_size": "8", "n_layer": 1, "n_head": 1})",
+                 "\"hidden_size\" is \"8\"");
+  expect_refused(R"({"model_type": "bloom", "vocab_size": 9, "hidden_size": 8, "n_layer": 1, "n_head": 3})",
+                 "hidden_size 8 is not a multiple of the 3 heads");
+  expect_refused(R"({"model_type": "bloom", "vocab_size": 9, "hidden_size": 8, "n_layer": 1, "n_head": 2, "eos_token_id": 9})",
+                 "\"eos_token_id\" is 9");
+  expect_refused(R"({"model_type": "bloom", "vocab_size": 9, "hidden_size": 8, "n_layer": 1, "n_head": 2, "hidden_dropout": 1.5})",
+                 "\"hidden_dropout\" is 1.5");
+}
+
+}  // namespace
+}  // namespace tessera

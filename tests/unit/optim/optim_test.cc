@@ -1,0 +1,42 @@
+#include <gtest/gtest.h>
+
+#include "tessera/optim/adamw.h"
+#include "tessera/optim/schedule.h"
+
+namespace tessera {
+namespace {
+
+TEST(Schedule, LinearRisesAndFalls) {
+  const ScheduleOptions options{Schedule::linear, 4, 12};
+  EXPECT_EQ(schedule_factor(options, 0), 0);
+  EXPECT_EQ(schedule_factor(options, 1), 0.25);
+  EXPECT_EQ(schedule_factor(options, 4), 1);
+  EXPECT_EQ(schedule_factor(options, 8), 0.5);
+  EXPECT_EQ(schedule_factor(options, 12), 0);
+  EXPECT_EQ(schedule_factor({Schedule::linear, 0, 10}, 0), 1);
+}
+
+TEST(Schedule, ConstantAndCosine) {
+  EXPECT_EQ(schedule_factor({Schedule::constant, 2, 10}, 1), 0.5);
+  EXPECT_EQ(schedule_factor({Schedule::constant, 2, 10}, 9), 1);
+  EXPECT_NEAR(schedule_factor({Schedule::cosine, 0, 10}, 5), 0.5, 1e-15);
+  EXPECT_NEAR(schedule_factor({Schedule::cosine, 0, 10}, 10), 0, 1e-15);
+  EXPECT_EQ(schedule_factor({Schedule::cosine, 2, 10}, 2), 1);
+}
+
+TEST(AdamW, CorrectsTheBiasOfTheMoments) {
+  const AdamWStep step = adamw_step({0.9, 0.999, 1e-8, 0.01}, 2, 1e-3, 0.5, 7);
+  EXPECT_DOUBLE_EQ(step.bias_correction1, 1 - 0.81);
+  EXPECT_DOUBLE_EQ(step.bias_correction2, 1 - 0.999 * 0.999);
+  EXPECT_EQ(step.gradient_scale, 0.5);
+  EXPECT_EQ(step.num_decayed, 7);
+}
+
+TEST(Clip, ScalesOnlyWhatIsTooLong) {
+  EXPECT_EQ(clip_factor(0.5, 1), 1);
+  EXPECT_NEAR(clip_factor(4, 1), 0.25, 1e-6);
+  EXPECT_EQ(clip_factor(1e9, 0), 1);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,200 @@
+#include "tessera/report/progress.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "screen.h"
+#include "tessera/report/text.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::ElementsAre;
+
+ProgressState some_state() {
+  return {.description = "Training",
+          .step = 370,
+          .total_steps = 1000,
+          .loss = 4.895,
+          .units_per_s = 73.21,
+          .unit = "samples",
+          .left_s = 83};
+}
+
+TEST(RenderBar, ShowsEverythingWhereThereIsRoom) {
+  EXPECT_EQ(render_bar(some_state(), {.interactive = true, .color = false, .unicode = true}, 100),
+            "Training   37%  ━━━━━━━━━━━╸────────────────────   370/1000  loss 4.895  73.2 samples/s  1:23 left");
+  EXPECT_EQ(render_bar(some_state(), kPlainTerminal, 100),
+            "Training   37%  [###########...................]   370/1000  loss 4.895  73.2 samples/s  1:23 left");
+}
+
+TEST(RenderBar, ColoursTheBarAlone) {
+  EXPECT_EQ(render_bar({.description = "Go", .step = 1, .total_steps = 2, .unit = "rows"}, kFullTerminal, 24),
+            "Go   50%  \x1b[36m━━━━╸\x1b[0m\x1b[2m────\x1b[0m  1/2");
+  EXPECT_EQ(render_bar({.description = "Go", .step = 2, .total_steps = 2, .unit = "rows"}, kFullTerminal, 24),
+            "Go  100%  \x1b[36m━━━━━━━━━\x1b[0m  2/2");
+}
+
+TEST(RenderBar, LeavesPiecesOutUntilItFits) {
+  const auto at = [](int columns) { return render_bar(some_state(), kPlainTerminal, columns); };
+  EXPECT_EQ(at(74), "Training   37%  [##....]   370/1000  loss 4.895  73.2 samples/s  1:23 left");
+  EXPECT_EQ(at(73), "Training   37%   370/1000  loss 4.895  73.2 samples/s  1:23 left");
+  EXPECT_EQ(at(60), "Training   37%   370/1000  loss 4.895  1:23 left");
+  EXPECT_EQ(at(45), "Training   37%   370/1000  loss 4.895");
+  EXPECT_EQ(at(30), "Training   37%   370/1000");
+  EXPECT_EQ(at(20), " 37%   370/1000");
+  EXPECT_EQ(at(4), " 37%");
+  EXPECT_EQ(at(0), "");
+  for (int columns = 0; columns < 120; ++columns) EXPECT_LE(display_width(at(columns)), columns);
+}
+
+TEST(RenderBar, TakesOddStates) {
+  EXPECT_EQ(render_bar({.description = "Empty", .unit = "rows"}, kPlainTerminal, 20), "Empty  100%  0/0");
+  ProgressState state = some_state();
+  state.step = 2000;
+  state.loss = -std::nan("");
+  state.left_s = -5;
+  EXPECT_EQ(render_bar(state, kPlainTerminal, 60), "Training  100%  2000/1000  loss nan  --:-- left");
+}
+
+TEST(RenderProgressLine, SaysTheSameInWords) {
+  EXPECT_EQ(render_progress_line(some_state()), "Training 370/1000 (37%), loss 4.895, 73.2 samples/s, 1:23 left");
+  EXPECT_EQ(render_progress_line({.description = "Tokenizing", .step = 0, .total_steps = 5, .unit = "rows"}),
+            "Tokenizing 0/5 (0%)");
+}
+
+// A console with a screen of its own and a clock that the test turns.
+class ProgressTest : public ::testing::Test {
+ protected:
+  ProgressOptions options(int64_t total_steps) {
+    return {.description = "Training", .total_steps = total_steps, .now_s = [this] { return now_s_; }};
+  }
+  size_t count_redraws() const {
+    size_t count = 0;
+    for (size_t at = 0; (at = screen_.raw().find("\rTraining", at)) != std::string::npos; ++at) ++count;
+    return count;
+  }
+
+  double now_s_ = 1000;
+  Screen screen_;
+  Console terminal_{screen_.stream(kPlainTerminal), screen_.stream(kPlainTerminal)};
+  Console file_{screen_.stream({}), screen_.stream({})};
+};
+
+TEST_F(ProgressTest, BarStandsBelowOtherOutputAndEndsAsALine) {
+  Progress progress(terminal_, options(4));
+  EXPECT_THAT(screen_.lines(), ElementsAre("Training    0%  [..............................]  0/4"));
+  for (int step = 1; step <= 4; ++step) {
+    now_s_ += 2;
+    progress.update(step, 16, 5.0 / step);
+    if (step == 2) terminal_.print("{'loss': 2.5}");
+  }
+  EXPECT_THAT(
+      screen_.lines(),
+      ElementsAre("{'loss': 2.5}", "Training  100%  [#################]  4/4  loss 1.250  8.00 samples/s  0:00 left"));
+  progress.finish();
+  EXPECT_THAT(screen_.lines(), ElementsAre("{'loss': 2.5}", "Training 4/4, loss 1.250, 8.00 samples/s, in 0:08", ""));
+}
+
+TEST_F(ProgressTest, RedrawsTenTimesASecondAtMost) {
+  Progress progress(terminal_, options(1000));
+  for (int step = 1; step <= 1000; ++step) {
+    now_s_ += 0.015625;  // 64 steps a second, for 15.6 seconds; 7 steps make 0.1 s
+    progress.update(step, 1);
+  }
+  EXPECT_EQ(count_redraws(), 1u + 1000 / 7);
+}
+
+TEST_F(ProgressTest, BarGoesAwayWhenTheLoopDies) {
+  {
+    Progress progress(terminal_, options(10));
+    now_s_ += 1;
+    progress.update(1, 4);
+  }
+  terminal_.note("error: it broke");
+  EXPECT_THAT(screen_.lines(), ElementsAre("error: it broke", ""));
+}
+
+TEST_F(ProgressTest, PausesDoNotCountAsTime) {
+  Progress progress(terminal_, options(4));
+  now_s_ += 1;
+  progress.update(1, 8);
+  now_s_ += 1;
+  progress.update(2, 8);
+  progress.pause();
+  EXPECT_THAT(screen_.lines(), ElementsAre(""));
+  {
+    ProgressOptions inner = options(1);
+    inner.description = "Evaluating";
+    Progress evaluation(terminal_, inner);
+    EXPECT_THAT(screen_.lines(), ElementsAre(::testing::StartsWith("Evaluating    0%")));
+    now_s_ += 100;
+    evaluation.update(1, 5);
+  }
+  progress.resume();
+  EXPECT_THAT(screen_.lines(),
+              ElementsAre("Training   50%  [##############...............]  2/4  8.00 samples/s  0:02 left"));
+  now_s_ += 2;
+  progress.update(4, 16);
+  progress.finish();
+  EXPECT_THAT(screen_.lines(), ElementsAre("Training 4/4, 8.00 samples/s, in 0:04", ""));
+}
+
+// One half-life (15 s) after a change from 1 to 3 steps a second, the old pace weighs one half still: 2 steps a second
+// if time were continuous. In steps of 1 s and 1/3 s the sums are geometric, with q = 2^(-1/15) and r = 2^(-1/45):
+// steps / seconds = (0.5 / (1 - q) + 0.5 / (1 - r)) / (0.5 / (1 - q) + 0.5 / (1 - r) / 3) = 1.9924.
+TEST_F(ProgressTest, RateForgetsTheOldPaceByHalves) {
+  ProgressOptions settings = options(2000);
+  settings.every_steps = 1045;
+  settings.every_s = 1e9;
+  Progress progress(file_, settings);
+  for (int step = 1; step <= 1045; ++step) {
+    now_s_ += step <= 1000 ? 1.0 : 1.0 / 3;
+    progress.update(step, 1);
+  }
+  EXPECT_EQ(screen_.raw(), "Training 1045/2000 (52%), 1.99 samples/s, 7:59 left\n");
+  progress.finish();  // 1045 steps in 1015 seconds
+  EXPECT_EQ(screen_.lines().at(1), "Training 1045/2000, 1.03 samples/s, in 16:55");
+}
+
+TEST_F(ProgressTest, WithoutATerminalALineEveryFewSteps) {
+  ProgressOptions settings = options(10);
+  settings.every_steps = 4;
+  Progress progress(file_, settings);
+  for (int step = 1; step <= 10; ++step) {
+    now_s_ += 1;
+    progress.update(step, 2, 3.0);
+  }
+  progress.finish();
+  EXPECT_EQ(screen_.raw(),
+            "Training 4/10 (40%), loss 3.000, 2.00 samples/s, 0:06 left\n"
+            "Training 8/10 (80%), loss 3.000, 2.00 samples/s, 0:02 left\n"
+            "Training 10/10, loss 3.000, 2.00 samples/s, in 0:10\n");
+}
+
+TEST_F(ProgressTest, WithoutATerminalALineEveryFewSeconds) {
+  ProgressOptions settings = options(100);
+  settings.every_s = 20;
+  Progress progress(file_, settings);
+  for (int step = 1; step <= 6; ++step) {
+    now_s_ += 8;
+    progress.update(step, 2);
+  }
+  EXPECT_EQ(screen_.raw(),
+            "Training 3/100 (3%), 0.25 samples/s, 12:56 left\nTraining 6/100 (6%), 0.25 samples/s, 12:32 left\n");
+}
+
+TEST_F(ProgressTest, ResumedRunsCountFromTheirFirstStep) {
+  ProgressOptions settings = options(100);
+  settings.first_step = 50;
+  settings.every_steps = 1;
+  Progress progress(file_, settings);
+  now_s_ += 2;
+  progress.update(51, 4);
+  EXPECT_EQ(screen_.raw(), "Training 51/100 (51%), 2.00 samples/s, 1:38 left\n");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,154 @@
+// Files and folders appear whole or not at all.
+#include "tessera/store/atomic_folder.h"
+
+#include "kill_at_syscall.h"
+#include "store_test_util.h"
+#include "tessera/store/process.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+int num_entries(const fs::path& folder) {
+  return static_cast<int>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+}
+
+TEST(AtomicFolder, AppearsAtCommit) {
+  TemporaryFolder parent;
+  {
+    AtomicFolder folder(parent / "deep/model/", {"config.json"});
+    folder.write_text("config.json", "{}");
+    EXPECT_FALSE(fs::exists(parent / "deep/model"));
+    folder.commit();
+  }
+  EXPECT_EQ(contents(parent / "deep/model/config.json"), "{}");
+  EXPECT_EQ(num_entries(parent / "deep"), 1);
+}
+
+TEST(AtomicFolder, LeavesNothingWithoutCommit) {
+  TemporaryFolder parent;
+  { AtomicFolder(parent / "model", {"config.json"}).write_text("config.json", "{}"); }
+  EXPECT_EQ(num_entries(parent.path()), 0);
+}
+
+TEST(AtomicFolder, ReplacesAnEarlierVersionAsAWhole) {
+  TemporaryFolder parent;
+  fs::create_directory(parent / "model");
+  put(parent / "model/config.json", "old");
+  put(parent / "model/vocab.json", "old");
+  AtomicFolder folder(parent / "model", {"config.json"});
+  folder.write_text("config.json", "new");
+  EXPECT_EQ(contents(parent / "model/config.json"), "old");
+  folder.commit();
+  EXPECT_EQ(contents(parent / "model/config.json"), "new");
+  EXPECT_FALSE(fs::exists(parent / "model/vocab.json"));
+  EXPECT_EQ(num_entries(parent.path()), 1);
+}
+
+TEST(AtomicFolder, RefusesToReplaceOtherThings) {
+  TemporaryFolder parent;
+  const auto refusal = [&](const char* name) {
+    return error_of<UsageError>([&] { AtomicFolder folder(parent / name, {"config.json"}); });
+  };
+  put(parent / "file", "");
+  EXPECT_THAT(refusal("file"), HasSubstr("is no folder"));
+  fs::create_directories(parent / "home/projects");
+  put(parent / "home/config.json", "");
+  EXPECT_THAT(refusal("home"), HasSubstr("\"projects\", which is no plain file"));
+  fs::create_directory(parent / "letters");
+  put(parent / "letters/dear.txt", "");
+  EXPECT_THAT(refusal("letters"), HasSubstr("no config.json"));
+  fs::create_directory(parent / "empty");
+  EXPECT_EQ(refusal("empty"), "");
+  EXPECT_EQ(num_entries(parent.path()), 4);
+}
+
+TEST(AtomicFolder, UnwritableParentIsAnError) {
+  TemporaryFolder parent;
+  put(parent / "file", "");
+  EXPECT_THAT(error_of<RunError>([&] { AtomicFolder folder(parent / "file/model", {"config.json"}); }),
+              HasSubstr("cannot write"));
+}
+
+TEST(AtomicFile, ReplacesTheText) {
+  TemporaryFolder parent;
+  write_file_atomically(parent / "summary.json", "1");
+  write_file_atomically(parent / "summary.json", "2");
+  EXPECT_EQ(contents(parent / "summary.json"), "2");
+  EXPECT_EQ(num_entries(parent.path()), 1);
+  EXPECT_THAT(error_of<RunError>([&] { write_file_atomically(parent / "none/summary.json", ""); }), HasSubstr("none"));
+}
+
+// The name that a process of this host leaves, which ends before this returns.
+std::string name_of_dead_process() {
+  int ends[2];
+  if (pipe(ends) != 0) throw std::runtime_error("pipe failed");
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::string name = ProcessIdentity::self().to_string();
+    _exit(write(ends[1], name.data(), name.size()) < 0);
+  }
+  waitpid(child, nullptr, 0);
+  char text[512];
+  const ssize_t bytes = read(ends[0], text, sizeof text);
+  close(ends[0]);
+  close(ends[1]);
+  return std::string(text, static_cast<size_t>(std::max<ssize_t>(0, bytes)));
+}
+
+TEST(StaleTemporaries, OnlyThoseOfTheDeadAreRemoved) {
+  TemporaryFolder parent;
+  const std::string dead = name_of_dead_process();
+  ASSERT_TRUE(ProcessIdentity::parse(dead).has_value()) << dead;
+  auto other_host = *ProcessIdentity::parse(dead);
+  other_host.host += "-2";
+  fs::create_directory(parent / ("model.tmp-" + dead));
+  put(parent / ("model.tmp-" + dead) / "half", "");
+  put(parent / ("summary.json.tmp-" + dead), "");
+  put(parent / ("summary.json.tmp-" + other_host.to_string()), "");
+  put(parent / ("summary.json.tmp-" + ProcessIdentity::self().to_string()), "");
+  put(parent / "notes.tmp-old", "");
+  remove_stale_temporaries(parent.path());
+  EXPECT_EQ(num_entries(parent.path()), 3);
+  EXPECT_FALSE(fs::exists(parent / ("model.tmp-" + dead)));
+  EXPECT_FALSE(fs::exists(parent / ("summary.json.tmp-" + dead)));
+  remove_stale_temporaries(parent / "none");
+}
+
+TEST(StaleTemporaries, FolderThatWasBeingReplacedComesBack) {
+  TemporaryFolder parent;
+  const std::string dead = name_of_dead_process();
+  fs::create_directory(parent / ("model.old-" + dead));
+  put(parent / ("model.old-" + dead) / "config.json", "old");
+  remove_stale_temporaries(parent.path());
+  EXPECT_EQ(contents(parent / "model/config.json"), "old");
+
+  fs::create_directory(parent / ("model.old-" + dead));  // the new one had its name already
+  remove_stale_temporaries(parent.path());
+  EXPECT_EQ(num_entries(parent.path()), 1);
+}
+
+TEST(MovingAside, SurvivesDeathAtAnySystemCall) {
+  for (int n = 0;; ++n) {
+    TemporaryFolder parent(memory_folder());
+    fs::create_directory(parent / "old");
+    put(parent / "old/which", "old");
+    fs::create_directory(parent / "new");
+    put(parent / "new/which", "new");
+    const auto outcome = kill_at_syscall(n, [&] { replace_by_moving_aside(parent / "new", parent / "old"); });
+    if (outcome == KillOutcome::not_permitted) GTEST_SKIP() << "may not trace a child";
+    remove_stale_temporaries(parent.path());
+    const std::string which = contents(parent / "old/which");
+    EXPECT_TRUE(which == "old" || which == "new") << n << " " << which;
+    if (outcome == KillOutcome::finished) {
+      EXPECT_EQ(which, "new");
+      EXPECT_GE(n, 2);
+      break;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,194 @@
+// Checkpoints: whole or absent, damage found in every file, the last good one kept.
+#include "tessera/store/checkpoint.h"
+
+#include <numeric>
+
+#include "kill_at_syscall.h"
+#include "store_test_util.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// A small checkpoint whose every content says `value`.
+void save(const fs::path& output, int64_t step, float value) {
+  std::vector<float> parameters(10, value), moments(5, value);
+  CheckpointWriter writer(output, step, 0, 1);
+  writer.declare("parameters/root", DType::f32, {10});
+  writer.declare("optimizer.m/h.0", DType::bf16, {5});
+  writer.add_text("trainer_state.json", "{\"value\": " + std::to_string(value) + "}\n");
+  writer.write("optimizer.m/h.0", view_of(moments.data(), {5}));
+  writer.write("parameters/root", view_of(parameters.data(), {10}));
+  writer.commit();
+}
+
+float value_of(const Checkpoint& checkpoint) {
+  std::vector<float> parameters(10), moments(5);
+  checkpoint.read_into("parameters/root", view_of(parameters.data(), {10}));
+  checkpoint.read_into("optimizer.m/h.0", view_of(moments.data(), {5}));
+  EXPECT_EQ(parameters, std::vector<float>(10, parameters[0]));
+  EXPECT_EQ(moments, std::vector<float>(5, parameters[0]));
+  EXPECT_EQ(checkpoint.trainer_state(), "{\"value\": " + std::to_string(parameters[0]) + "}\n");
+  return parameters[0];
+}
+
+std::string refusal(const fs::path& folder) {
+  return error_of<InputError>([&] { Checkpoint::open_verified(folder); });
+}
+
+// The step of the newest whole checkpoint, -1 for none; warnings are collected.
+int64_t latest_step(const fs::path& output, std::vector<std::string>& warnings) {
+  const auto checkpoint = latest_checkpoint(output, [&](const std::string& text) { warnings.push_back(text); });
+  return checkpoint ? checkpoint->step() : -1;
+}
+
+TEST(Checkpoint, ReadsBackWhatWasWritten) {
+  TemporaryFolder output;
+  save(output.path(), 12, 1.5f);
+  ThreadPool pool(2);
+  const auto checkpoint = Checkpoint::open_verified(output / "checkpoint-12", &pool);
+  EXPECT_EQ(checkpoint.step(), 12);
+  EXPECT_EQ(value_of(checkpoint), 1.5f);
+  EXPECT_TRUE(fs::exists(output / "checkpoint-12/rank-00000-of-00001.safetensors"));
+  float two[2];
+  EXPECT_THAT(error_of<InputError>([&] { checkpoint.read_into("parameters/root", view_of(two, {2})); }),
+              HasSubstr("has 10 elements, this run needs 2"));
+  EXPECT_THAT(error_of<InputError>([&] { checkpoint.text("other.json"); }), HasSubstr("other.json"));
+}
+
+TEST(Checkpoint, SameStepIsReplacedAlsoIfDamaged) {
+  TemporaryFolder output;
+  save(output.path(), 12, 1.0f);
+  save(output.path(), 12, 2.0f);
+  EXPECT_EQ(value_of(Checkpoint::open_verified(output / "checkpoint-12")), 2.0f);
+  fs::remove(output / "checkpoint-12/manifest.json");
+  save(output.path(), 12, 3.0f);
+  EXPECT_EQ(value_of(Checkpoint::open_verified(output / "checkpoint-12")), 3.0f);
+}
+
+TEST(Checkpoint, EveryFlippedBitIsFound) {
+  TemporaryFolder output(memory_folder());
+  save(output.path(), 12, 1.0f);
+  for (const auto& entry : fs::directory_iterator(output / "checkpoint-12")) {
+    const std::string name = entry.path().filename();
+    const std::string good = contents(entry.path());
+    for (size_t bit = 0; bit < 8 * good.size(); ++bit) {
+      std::string bad = good;
+      bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << bit % 8));
+      put(entry.path(), bad);
+      ASSERT_THAT(refusal(output / "checkpoint-12"), HasSubstr(name)) << bit;
+    }
+    put(entry.path(), good);
+  }
+  EXPECT_EQ(refusal(output / "checkpoint-12"), "");
+}
+
+TEST(Checkpoint, MissingAndTruncatedFilesAreFound) {
+  TemporaryFolder output;
+  save(output.path(), 12, 1.0f);
+  for (const auto& entry : fs::directory_iterator(output / "checkpoint-12")) {
+    const std::string name = entry.path().filename();
+    const std::string good = contents(entry.path());
+    fs::remove(entry.path());
+    EXPECT_THAT(refusal(output / "checkpoint-12"), HasSubstr(name));
+    for (const std::string& bad : {std::string(), good.substr(0, good.size() - 1), good + " "}) {
+      put(entry.path(), bad);
+      EXPECT_THAT(refusal(output / "checkpoint-12"), HasSubstr(name)) << bad.size();
+    }
+    put(entry.path(), good);
+  }
+  EXPECT_THAT(refusal(output / "checkpoint-13"), HasSubstr("no such checkpoint"));
+}
+
+TEST(Manifest, OtherVersionsAndForeignNamesAreErrors) {
+  TemporaryFolder folder;
+  Manifest manifest{3, 1, {{"../secret", {{0, 1, 2}}}}};
+  put(folder / "m", manifest_text(manifest));
+  EXPECT_THAT(error_of<InputError>([&] { read_manifest(folder / "m"); }), HasSubstr("outside the checkpoint"));
+  fs::create_directory(folder / "checkpoint-3");
+  put(folder / "checkpoint-3/manifest.json", manifest_text({3, 8, {}}));
+  EXPECT_THAT(refusal(folder / "checkpoint-3"), HasSubstr("written by 8 ranks"));
+}
+
+TEST(LatestCheckpoint, DamagedOnesAreToldAndPassedOver) {
+  TemporaryFolder output;
+  std::vector<std::string> warnings;
+  EXPECT_EQ(latest_step(output / "none", warnings), -1);
+  for (int step : {9, 10, 100}) save(output.path(), step, 1.0f);
+  fs::create_directory(output / "checkpoint-007");
+  fs::create_directory(output / "checkpoint-x");
+  put(output / "checkpoint-1000", "a file");
+  EXPECT_EQ(latest_step(output.path(), warnings), 100);
+  EXPECT_THAT(warnings, IsEmpty());
+  fs::remove(output / "checkpoint-100/manifest.json");
+  fs::remove(output / "checkpoint-10/trainer_state.json");
+  EXPECT_EQ(latest_step(output.path(), warnings), 9);
+  EXPECT_THAT(warnings, ElementsAre(HasSubstr("checkpoint-100/manifest.json"), HasSubstr("10/trainer_state.json")));
+}
+
+TEST(RotateCheckpoints, KeepsTheNewestAndTheProtected) {
+  TemporaryFolder output;
+  for (int step : {1, 2, 3, 4, 5}) save(output.path(), step, 1.0f);
+  rotate_checkpoints(output.path(), 2, {2});
+  EXPECT_THAT(checkpoint_steps(output.path()), ElementsAre(2, 4, 5));
+  rotate_checkpoints(output.path(), 1, {2});
+  EXPECT_THAT(checkpoint_steps(output.path()), ElementsAre(2, 5));
+}
+
+TEST(RotateCheckpoints, DamagedOnesDoNotCount) {
+  TemporaryFolder output;
+  for (int step : {1, 2, 3}) save(output.path(), step, 1.0f);
+  fs::remove(output / "checkpoint-3/manifest.json");
+  fs::resize_file(output / "checkpoint-2/rank-00000-of-00001.safetensors", 100);
+  rotate_checkpoints(output.path(), 1, {});
+  EXPECT_THAT(checkpoint_steps(output.path()), ElementsAre(1, 2, 3));
+  std::vector<std::string> warnings;
+  EXPECT_EQ(latest_step(output.path(), warnings), 1);
+}
+
+// Whatever system call a save dies at, the folder holds the old state or the new one, whole.
+TEST(CheckpointWriter, SurvivesDeathAtAnySystemCall) {
+  for (int n = 0;; ++n) {
+    TemporaryFolder output(memory_folder());
+    save(output.path(), 1, 1.0f);
+    save(output.path(), 2, 2.0f);
+    const auto outcome = kill_at_syscall(n, [&] {
+      save(output.path(), 2, 3.0f);  // replaces
+      save(output.path(), 4, 4.0f);  // is new
+      rotate_checkpoints(output.path(), 1, {2});
+    });
+    if (outcome == KillOutcome::not_permitted) GTEST_SKIP() << "may not trace a child";
+    remove_stale_temporaries(output.path());
+    const auto steps = checkpoint_steps(output.path());
+    std::vector<float> values;
+    for (const int64_t step : steps)
+      values.push_back(value_of(Checkpoint::open_verified(output / ("checkpoint-" + std::to_string(step)))));
+    const auto num_entries = std::distance(fs::directory_iterator(output.path()), fs::directory_iterator());
+    EXPECT_EQ(static_cast<size_t>(num_entries), steps.size()) << n;
+    const std::vector<std::vector<float>> possible{{1, 2}, {1, 3}, {1, 3, 4}, {3, 4}};
+    EXPECT_THAT(possible, testing::Contains(values)) << n;
+    if (outcome == KillOutcome::finished) {
+      EXPECT_THAT(values, ElementsAre(3, 4));
+      EXPECT_GT(n, 20);
+      break;
+    }
+  }
+}
+
+TEST(CheckpointWriter, LeavesNothingWithoutCommit) {
+  TemporaryFolder output;
+  float value = 1.0f;
+  {
+    CheckpointWriter writer(output.path(), 1, 0, 1);
+    writer.declare("parameters/root", DType::f32, {1});
+    writer.write("parameters/root", view_of(&value, {1}));
+  }
+  EXPECT_TRUE(fs::is_empty(output.path()));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,126 @@
+// Hugging Face folders: single and sharded files, prefixes, and what is wrong with them.
+#include "tessera/store/model_folder.h"
+
+#include "store_test_util.h"
+
+namespace tessera {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+void write_tensors(const std::filesystem::path& path, const std::vector<std::pair<std::string, float>>& scalars) {
+  std::vector<PlannedTensor> plan;
+  for (const auto& [name, value] : scalars) plan.push_back({name, DType::f32, {1}});
+  SafetensorsWriter writer(path, plan);
+  for (auto [name, value] : scalars) writer.write(name, view_of(&value, {1}));
+  writer.finish();
+}
+
+float read(const TensorSource& source, std::string_view name) {
+  float value = -1;
+  source.read_into(name, view_of(&value, {1}));
+  return value;
+}
+
+std::string refusal(const std::filesystem::path& folder) {
+  return error_of<InputError>([&] { TensorSource source(folder); });
+}
+
+TEST(TensorSource, PrefixDoesNotCount) {
+  TemporaryFolder folder;
+  write_tensors(folder / "model.safetensors", {{"transformer.a", 1.0f}, {"b", 2.0f}});
+  const TensorSource source(folder.path());
+  EXPECT_EQ(read(source, "a"), 1.0f);
+  EXPECT_EQ(read(source, "transformer.a"), 1.0f);
+  EXPECT_EQ(read(source, "transformer.b"), 2.0f);
+  EXPECT_THAT(source.names(), ElementsAre("b", "transformer.a"));
+  EXPECT_FALSE(source.contains("c"));
+  EXPECT_THAT(error_of<InputError>([&] { source.get("c"); }), HasSubstr("no tensor \"c\""));
+}
+
+TEST(TensorSource, NameWithAndWithoutPrefixIsAmbiguous) {
+  TemporaryFolder folder;
+  write_tensors(folder / "model.safetensors", {{"transformer.a", 1.0f}, {"a", 2.0f}});
+  EXPECT_THAT(refusal(folder.path()), HasSubstr("has both"));
+}
+
+class ShardedFolder : public testing::Test {
+ protected:
+  void SetUp() override {
+    write_tensors(folder / "one.safetensors", {{"a", 1.0f}, {"b", 2.0f}});
+    write_tensors(folder / "two.safetensors", {{"c", 3.0f}});
+  }
+  std::string refusal_of_index(const std::string& text) {
+    put(folder / "model.safetensors.index.json", text);
+    return refusal(folder.path());
+  }
+  TemporaryFolder folder;
+};
+
+TEST_F(ShardedFolder, ReadsFromTheFileOfTheIndex) {
+  put(folder / "model.safetensors.index.json",
+      R"({"metadata": {"total_size": 12}, "weight_map": {"a": "one.safetensors", "c": "two.safetensors"}})");
+  const TensorSource source(folder.path());
+  EXPECT_EQ(read(source, "a"), 1.0f);
+  EXPECT_EQ(read(source, "c"), 3.0f);
+  EXPECT_FALSE(source.contains("b"));
+}
+
+TEST_F(ShardedFolder, WrongIndexesAreErrors) {
+  EXPECT_THAT(refusal_of_index("{\n\n\"weight_map\": oops}"), HasSubstr("index.json:3"));
+  EXPECT_THAT(refusal_of_index("[]"), HasSubstr("weight_map"));
+  EXPECT_THAT(refusal_of_index("{}"), HasSubstr("weight_map"));
+  EXPECT_THAT(refusal_of_index(R"({"weight_map": ["a"]})"), HasSubstr("weight_map"));
+  EXPECT_THAT(refusal_of_index(R"({"weight_map": {"a": 1}})"), HasSubstr("not the name of a file"));
+  EXPECT_THAT(refusal_of_index(R"({"weight_map": {"a": "../one.safetensors"}})"), HasSubstr("not the name of a file"));
+  EXPECT_THAT(refusal_of_index(R"({"weight_map": {"a": "/etc/passwd"}})"), HasSubstr("not the name of a file"));
+  EXPECT_THAT(refusal_of_index(R"({"weight_map": {"a": ".."}})"), HasSubstr("not the name of a file"));
+  EXPECT_THAT(refusal_of_index(R"({"weight_map": {"a": "three.safetensors"}})"), HasSubstr("No such file"));
+  EXPECT_THAT(refusal_of_index(R"({"weight_map": {"c": "one.safetensors"}})"), HasSubstr("no such tensor"));
+  EXPECT_THAT(refusal_of_index(R"({"weight_map": {"a": "one.safetensors", "a": "one.safetensors"}})"),
+              HasSubstr("\"a\" twice"));
+  EXPECT_THAT(refusal_of_index(R"({"weight_map": )" + std::string(100'000, '[')), HasSubstr("nested deeper"));
+}
+
+TEST_F(ShardedFolder, EveryShardIsValidated) {
+  put(folder / "two.safetensors", "garbage, garbage");
+  EXPECT_THAT(refusal_of_index(R"({"weight_map": {"a": "one.safetensors", "c": "two.safetensors"}})"),
+              HasSubstr("two.safetensors"));
+}
+
+TEST(TensorSource, FoldersWithoutTensorsAreErrors) {
+  TemporaryFolder folder;
+  EXPECT_THAT(refusal(folder / "none"), HasSubstr("no such folder"));
+  EXPECT_THAT(refusal(folder.path()), HasSubstr("neither model.safetensors nor"));
+  put(folder / "pytorch_model.bin", "PK");
+  EXPECT_THAT(refusal(folder.path()), AllOf(HasSubstr("pickle"), HasSubstr("safe_serialization=True")));
+  EXPECT_THAT(refusal(folder / "pytorch_model.bin"), HasSubstr("is no folder"));
+}
+
+TEST(TensorSource, AllContradictionsAreToldAtOnce) {
+  TemporaryFolder folder;
+  write_tensors(folder / "model.safetensors",
+                {{"transformer.good", 1.0f}, {"transformer.bent", 2.0f}, {"stray", 3.0f}, {"lm_head.weight", 4.0f}});
+  const TensorSource source(folder.path());
+  source.check_tensors({{"good", {1}}, {"bent", {1}}, {"stray", {1}}}, {"lm_head.weight", "absent"});
+  std::vector<std::pair<std::string, Shape>> expected{{"good", {1}}, {"bent", {2, 3}}};
+  for (int i = 0; i < 7; ++i) expected.push_back({"h." + std::to_string(i), {1}});
+  const std::string message = error_of<InputError>([&] { source.check_tensors(expected, {"lm_head.weight"}); });
+  EXPECT_THAT(message, AllOf(HasSubstr("7 tensors are missing (h.0, h.1, h.2, h.3, h.4, ...)"),
+                             HasSubstr("1 tensor is not of this model (stray)"),
+                             HasSubstr("(bent: [1] instead of [2, 3])"), Not(HasSubstr("lm_head"))));
+}
+
+TEST(TensorSource, TypesThatCannotBeReadAreContradictions) {
+  TemporaryFolder folder;
+  put(folder / "model.safetensors",
+      safetensors_bytes(R"({"q":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]}})", 2));
+  const TensorSource source(folder.path());
+  EXPECT_THAT(error_of<InputError>([&] { source.check_tensors({{"q", {2}}}, {}); }), HasSubstr("q: F8_E4M3"));
+}
+
+}  // namespace
+}  // namespace tessera

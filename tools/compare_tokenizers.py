@@ -1,0 +1,309 @@
+#!/usr/bin/env python3
+"""Compares Tessera's tokenizer with Hugging Face's `tokenizers`, and writes the reference files of the unit tests.
+
+  tools/compare_tokenizers.py write-references
+      writes tests/unit/data/tokenizer_references from the texts in this script alone.
+  tools/compare_tokenizers.py compare --program build/tests/unit_data squad1.json [squad2.json ...]
+      trains BLOOM-, GPT-2-, Llama-3- and Qwen2-shaped tokenizers on the contexts, questions and answers of SQuAD files, has
+      the unit test compare ids and decoded texts of all of them, of random Unicode and of invalid UTF-8, and prints the
+      encoding speed of both on the contexts, one thread each.
+
+The library is installed into a virtual environment of its own (--venv), made when missing.
+"""
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+import unicodedata
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LIBRARY = "tokenizers==0.23.3"
+
+BLOOM = " ?[^(\\s|[.,!?…。，、।۔،])]+"
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+          r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+QWEN2 = LLAMA3.replace("{1,3}", "")
+
+OWN_TEXTS = [
+    "The ferry leaves at seven, doesn't it? They'll say it's late; we've heard I'm wrong, you'd go, and they're OK.",
+    "A list:\n\n  1. first item\n\t2. second item   \r\n3. 1234567 and 3.14159, 50% of £20 (about $25)!\n\n\n",
+    "def split(text):\n    return [word for word in text.split() if word != '']  # code, too\n",
+    "El barco zarpó mañana por la tarde, ¿verdad? ¡Qué lástima! Ningún niño quiso esperar.",
+    "Con tàu sẽ rời bến lúc bảy giờ sáng, phải không? Người Việt thường uống trà đá.",
+    "渡轮七点离开，对吗？我们等了很久、很久。天气很好…… 1999年12月31日。",
+    "सुबह की नाव सात बजे जाती है। क्या यह सच है?",
+    "تغادر العبّارة في السابعة، أليس كذلك؟ نعم۔",
+    "Паром уходит в семь часов, не так ли? Ёжик ждёт.",
+    "フェリーは七時に出ます。カタカナとひらがな、ﾊﾝｶｸも。",
+    "👩‍👩‍👧‍👦 family, 🇻🇳 flag, e\u0301 combining, ﬁ ligature, ①②③, ⅷ, x² + y₃ = ½, Ångström Å",
+    "'S 'T 'RE 'Ve 'LL 'd 'ſ ''s 's's don''t I'M\u2028line\u2029para\u0085next\u00a0nbsp\u3000wide\u200bzero",
+    "", " ", "  ", "\n", "a", " a", "a ", "  a  b  ", "\t\tx", "\x00nul\x00", "... !!! ???", "(a|b) ( ) || |", "a,b.c!d?e",
+]
+
+
+def own_interpreter(path):
+    """Runs this script again with an interpreter that has the library."""
+    try:
+        import tokenizers  # noqa: F401
+        return
+    except ImportError:
+        pass
+    if not (path / "bin/python").exists():
+        venv.create(path, with_pip=True)
+    subprocess.run([path / "bin/pip", "install", "--quiet", LIBRARY], check=True)
+    os.execv(path / "bin/python", [str(path / "bin/python"), *sys.argv])
+
+
+def split(pattern, behavior="isolated", invert=False):
+    from tokenizers import Regex, pre_tokenizers
+    return pre_tokenizers.Split(Regex(pattern), behavior, invert)
+
+
+def byte_level(prefix=False, regex=False):
+    from tokenizers import pre_tokenizers
+    return pre_tokenizers.ByteLevel(add_prefix_space=prefix, use_regex=regex)
+
+
+def train(texts, vocab_size, pre_tokenizer, normalizer=None, special=("<unk>", "<s>", "</s>", "<pad>")):
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    tokenizer = Tokenizer(models.BPE())
+    if normalizer:
+        tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=list(special), show_progress=False,
+                                  initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def to_json(tokenizer, merges_as_strings=False, **model):
+    value = json.loads(tokenizer.to_str())
+    if merges_as_strings:
+        value["model"]["merges"] = [" ".join(pair) for pair in value["model"]["merges"]]
+    value["model"].update(model)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def shapes(texts, vocab_size):
+    """The well-known kinds: name -> text of a tokenizer.json."""
+    from tokenizers import AddedToken, normalizers, pre_tokenizers, processors
+    sequence = pre_tokenizers.Sequence
+    result = {"bloom": to_json(train(texts, vocab_size, sequence([split(BLOOM), byte_level()])), merges_as_strings=True)}
+
+    gpt2 = train(texts, vocab_size, byte_level(regex=True), special=["<|endoftext|>"])
+    result["gpt2"] = to_json(gpt2, merges_as_strings=True, continuing_subword_prefix="", end_of_word_suffix="")
+
+    roberta = train(texts, vocab_size, byte_level(prefix=True, regex=True), special=["<s>", "</s>"])
+    roberta.add_special_tokens([AddedToken("<mask>", lstrip=True, special=True)])
+    roberta.post_processor = processors.RobertaProcessing(("</s>", 1), ("<s>", 0))
+    result["roberta"] = to_json(roberta)
+
+    llama3 = train(texts, vocab_size, sequence([split(LLAMA3), byte_level()]), special=[])
+    llama3.add_special_tokens(["<|begin_of_text|>", "<|end_of_text|>", "<|reserved_special_token_0|>"])
+    llama3.post_processor = processors.Sequence([
+        processors.ByteLevel(trim_offsets=False),
+        processors.TemplateProcessing(single="<|begin_of_text|> $A", pair="<|begin_of_text|> $A $B",
+                                      special_tokens=[("<|begin_of_text|>", llama3.token_to_id("<|begin_of_text|>"))])])
+    value = json.loads(to_json(llama3, ignore_merges=True))
+    value["model"]["merges"] = value["model"]["merges"][::2]  # words that only ignore_merges reaches
+    kept = {a + b for a, b in value["model"]["merges"]}
+    value["model"]["merges"] = [m for m in value["model"]["merges"]
+                                if all(len(part) == 1 or part in kept for part in m)]
+    result["llama3"] = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+    qwen2 = train(texts, vocab_size, sequence([split(QWEN2), byte_level()]), normalizers.NFC(), special=[])
+    qwen2.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    qwen2.add_tokens(["<tool_call>", "</tool_call>"])
+    result["qwen2"] = to_json(qwen2)
+    return result
+
+
+def options(texts):
+    """Every flag and behavior once: name -> text of a tokenizer.json with a small vocabulary."""
+    from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers
+    sequence, result = pre_tokenizers.Sequence, {}
+
+    flags = train(texts, 300, sequence([split(BLOOM), byte_level()]), normalizers.Sequence([normalizers.NFKC()]))
+    flags.add_tokens([AddedToken("[L]", lstrip=True), AddedToken("[R]", rstrip=True),
+                      AddedToken("[LR]", lstrip=True, rstrip=True, normalized=False),
+                      AddedToken("word", single_word=True, normalized=False),
+                      AddedToken("mot", single_word=True, normalized=True),
+                      AddedToken("ﬁn", normalized=True), AddedToken("①", normalized=False),
+                      AddedToken("wordy", normalized=False), AddedToken(" x ", normalized=False),
+                      AddedToken("é", normalized=False)])
+    result["added_tokens"] = to_json(flags)
+    for form in ("NFD", "NFKD"):
+        result[form.lower()] = to_json(train(texts, 270, byte_level(regex=True), getattr(normalizers, form)()))
+    for single in (True, False):
+        name = "digits_single" if single else "digits_runs"
+        result[name] = to_json(train(texts, 270, sequence([pre_tokenizers.Digits(single), byte_level(regex=True)])))
+    for behavior in ("removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous"):
+        for invert in (False, True):
+            steps = sequence([split(r"[aeiou]|\d+|(?=[sz])", behavior, invert), byte_level(prefix=invert)])
+            result[f"{behavior}{'_inverted' if invert else ''}"] = to_json(train(texts, 320, steps))
+    steps = sequence([pre_tokenizers.Split("e", "merged_with_next"), pre_tokenizers.Split("(a|b", "removed"),
+                      byte_level(regex=True)])
+    result["literal_patterns"] = to_json(train(texts, 300, steps))
+    for fuse in (False, True):  # a vocabulary without most bytes
+        value = json.loads(to_json(train(texts, 262, byte_level(regex=True), special=["<unk>"])))
+        vocab = ["<unk>", *[c for c in value["model"]["vocab"] if len(c) == 1 and c in "abcdefghijklmnopqrst"]]
+        value["model"].update(vocab={c: i for i, c in enumerate(vocab)}, merges=[], unk_token="<unk>", fuse_unk=fuse)
+        result[f"unk{'_fused' if fuse else ''}"] = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return result
+
+
+def assigned_characters():
+    return [chr(c) for c in range(0x110000) if unicodedata.category(chr(c)) not in ("Cn", "Cs", "Co")]
+
+
+def random_texts(generator, count):
+    """Valid texts: any characters, and mixtures that provoke splits, contractions, normal forms and added tokens."""
+    characters = assigned_characters()
+    spaces = [" "] * 8 + list("\t\n\r\v\f\x85\xa0\u1680\u2003\u2028\u202f\u205f\u3000") + ["\r\n", "  ", "\n\n"]
+    bits = ["'s", "'T", "'Re", "'ll", "'", "''", "word", "words", "mot", "a", "Z", "é", "e\u0301", "ﬁn", "fin", "ǆ", "ß", "ſ",
+            "1", "22", "333", "4444", "½", "٣", "Ⅳ", ".", ",", "!?", "…", "。", "，", "(", ")", "|", "-", "_", "\u200d",
+            "\u0300", "\u0323", "한", "\u1112\u1161\u11ab", "中文", "ไทย", "👍🏽", "🇻🇳", "\x00", "\ufeff", "\ufffd", "<s>", "</s>",
+            "<pad>", "<", "<s", "<|endoftext|>", "<|im_start|>", "<|begin_of_text|>", "<mask>", "[L]", "[R]", "[LR]", "①",
+            "wordy", " x ", "<tool_call>"]
+    for _ in range(count):
+        kind = generator.random()
+        length = generator.randrange(1, 40)
+        if kind < 0.3:
+            yield "".join(generator.choices(characters, k=length))
+        elif kind < 0.9:
+            yield "".join(generator.choice(spaces if generator.random() < 0.35 else bits) for _ in range(length))
+        else:
+            yield "".join(generator.choice([generator.choice(bits), generator.choice(characters), " "])
+                          for _ in range(length))
+
+
+def broken_bytes(generator, count):
+    """Byte strings, most of them no UTF-8."""
+    yield from [b"\xff", b"\xc0\x80", b"\xe2\x82", b"a\xe2\x82b", b"\xf0\x9f\x98", b"\xf0\x9f\x98 ", b"\xed\xa0\x80", b"\xed\xbf\xbf",
+                b"\xf4\x90\x80\x80", b"\xf5\x80", b"\xe0\x80\x80", b"\xf0\x80\x80\x80", b"\xe0\xa0", b"\xc3", b"\xc3\xc3\xa9", b"\x80\x80"]
+    for _ in range(count):
+        data = bytearray("".join(random_texts(generator, 1)).encode())[:60]
+        for _ in range(generator.randrange(1, 4)):
+            data.insert(generator.randrange(len(data) + 1), generator.randrange(0x80, 0x100))
+        yield bytes(data)
+
+
+def cases(library_json, texts, byte_strings, generator, num_decodes):
+    """What the library gives, in the form that tokenizer_reference_test.cc reads."""
+    from tokenizers import Tokenizer
+    tokenizer = Tokenizer.from_str(library_json)
+    size = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values())
+
+    def decoded(ids):
+        return {"ids": ids, "text": tokenizer.decode(ids, skip_special_tokens=False),
+                "text_without_special": tokenizer.decode(ids, skip_special_tokens=True)}
+
+    encode = []
+    for text, data in [(t, None) for t in texts] + [(b.decode("utf-8", "replace"), b) for b in byte_strings]:
+        source = {"input": text} if data is None else {"input_hex": data.hex()}
+        encode.append(source | decoded(tokenizer.encode(text, add_special_tokens=False).ids))
+    decode = [decoded([generator.randrange(size + 3) for _ in range(generator.randrange(1, 12))])
+              for _ in range(num_decodes)]
+    return {"vocab_size": size, "encode": encode, "decode": decode}
+
+
+def write_kind(folder, name, library_json, *case_arguments):
+    (folder / f"{name}.tokenizer.json").write_text(library_json, encoding="utf-8")
+    lines = cases(library_json, *case_arguments)
+    (folder / f"{name}.cases.json").write_text(json.dumps(lines, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
+
+
+def write_references(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.json"):
+        old.unlink()
+    for name, text in shapes(OWN_TEXTS, 420).items():
+        generator = random.Random(1)
+        write_kind(folder, name, text, OWN_TEXTS + list(random_texts(generator, 60)), list(broken_bytes(generator, 20)),
+                   generator, 20)
+    for name, text in options(OWN_TEXTS).items():
+        generator = random.Random(2)
+        write_kind(folder, name, text, OWN_TEXTS + list(random_texts(generator, 15)), [], generator, 5)
+
+
+def read_squad(paths):
+    contexts, others = [], []
+    for path in paths:
+        for article in json.loads(Path(path).read_text(encoding="utf-8"))["data"]:
+            for paragraph in article["paragraphs"]:
+                contexts.append(paragraph["context"])
+                for qa in paragraph["qas"]:
+                    others += [qa["question"], *[answer["text"] for answer in qa["answers"]]]
+    return contexts, others
+
+
+def library_speed(library_json, texts, repeats=5):
+    """Seconds, cold and best, of the library's fastest call on one thread."""
+    from tokenizers import Tokenizer
+    tokenizer = Tokenizer.from_str(library_json)
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        times.append(time.perf_counter() - begin)
+    return times[0], min(times)
+
+
+def run_test(program, folder):
+    report = folder / "report.json"
+    environment = os.environ | {"TESSERA_TOKENIZER_REFERENCES": str(folder)}
+    done = subprocess.run([program, "--gtest_filter=TokenizerReferences.*", f"--gtest_output=json:{report}"], env=environment,
+                          capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(done.stdout[:20000] + done.stderr)
+    return json.loads(report.read_text())["testsuites"][0]["testsuite"][0]
+
+
+def compare(program, squad_files, vocab_size, num_random):
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    contexts, others = read_squad(squad_files)
+    every = contexts + others
+    num_bytes = sum(len(text.encode()) for text in contexts)
+    print(f"{len(contexts)} contexts ({num_bytes} bytes), {len(others)} questions and answers, {num_random} random texts")
+    for name, text in {**shapes(every, vocab_size), **options(OWN_TEXTS)}.items():
+        generator = random.Random(3)
+        with tempfile.TemporaryDirectory() as folder:
+            folder = Path(folder)
+            write_kind(folder, name, text, every + list(random_texts(generator, num_random)),
+                       list(broken_bytes(generator, num_random // 4)), generator, num_random // 4)
+            (folder / f"{name}.timed.json").write_text(json.dumps(contexts))
+            ours = run_test(program, folder)
+            cold, best = library_speed(text, contexts)
+            print(f"{name:26s} equal; MB/s cold/warm: library {num_bytes / cold / 1e6:6.1f} {num_bytes / best / 1e6:6.1f}"
+                  f"   tessera {num_bytes / float(ours['cold_ns']) * 1e3:6.1f} {num_bytes / float(ours['best_ns']) * 1e3:6.1f}",
+                  flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--venv", type=Path, default=ROOT / "build/tokenizers-venv")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verb = verbs.add_parser("write-references")
+    verb.add_argument("--folder", type=Path, default=ROOT / "tests/unit/data/tokenizer_references")
+    verb = verbs.add_parser("compare")
+    verb.add_argument("--program", required=True, help="the built unit_data")
+    verb.add_argument("--vocab-size", type=int, default=32000)
+    verb.add_argument("--num-random", type=int, default=4000)
+    verb.add_argument("squad", nargs="+")
+    arguments = parser.parse_args()
+    own_interpreter(arguments.venv)
+    if arguments.verb == "write-references":
+        write_references(arguments.folder)
+    else:
+        compare(arguments.program, arguments.squad, arguments.vocab_size, arguments.num_random)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,298 @@
+#!/usr/bin/env python3
+"""Writes the reference files under tests/parity/data that Tessera's parity tests compare with (see its README.md).
+
+    python3 -m venv .venv-references && .venv-references/bin/pip install -r tools/requirements-references.txt
+    .venv-references/bin/python tools/make_references.py [NAME ...]
+
+Everything is computed by transformers and torch in fp32 on one CPU thread with deterministic algorithms. Letters:
+B sequences, N tokens, C channels, H heads, V vocabulary, L layers.
+"""
+import argparse
+import os
+import shutil
+import warnings
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import torch
+import transformers
+from safetensors.torch import save_file
+from simple_gpt import SimpleGpt
+from torch import nn
+from torch.nn.functional import cross_entropy
+from transformers import BloomConfig, BloomForCausalLM, get_linear_schedule_with_warmup
+from transformers.trainer_pt_utils import get_parameter_names
+
+IGNORED = -100          # a label that carries no loss
+EOS, PAD = 2, 3
+FIRST_ORDINARY_ID = 4   # 0..3 are <unk>, <s>, </s>, <pad>
+STEPS, ACCUMULATION, WARMUP_STEPS = 20, 2, 3
+LEARNING_RATE, BETAS, EPSILON, WEIGHT_DECAY, MAX_NORM = 1e-3, (0.9, 0.999), 1e-8, 0.01, 1.0
+MAX_NEW_TOKENS = 12
+STEP_WITHOUT_TARGETS = 5  # the second micro-batch of this step has no target at all
+
+
+def bloom(vocab, channels, heads, layers, **more):
+    return lambda: BloomForCausalLM(BloomConfig(
+        vocab_size=vocab, hidden_size=channels, n_head=heads, n_layer=layers, bos_token_id=1, eos_token_id=EOS,
+        pad_token_id=PAD, attn_implementation="eager", **more))
+
+
+def gpt(vocab, channels, heads, layers, ff_dim):
+    return lambda: SimpleGpt(vocab, channels, layers, heads, ff_dim, max_length=64, dropout=0.0)
+
+
+MODELS = {
+    "bloom_small": bloom(97, 32, 4, 2),
+    "bloom_odd_heads": bloom(61, 24, 6, 3),       # a head count that is no power of two: other ALiBi slopes
+    "bloom_post_residual": bloom(61, 32, 4, 2, apply_residual_connection_post_layernorm=True),
+    "bloom_three_heads": bloom(53, 48, 3, 1),
+    "gpt_small": gpt(61, 32, 4, 2, 64),
+    "gpt_wide": gpt(61, 24, 2, 2, 80),            # a feed-forward width that is no multiple of C
+}
+
+
+@dataclass
+class Batch:
+    """B sequences without padding; labels[b][t] is the token that position t shall predict, or IGNORED."""
+    ids: list[torch.Tensor]
+    labels: list[torch.Tensor]
+
+    @property
+    def num_targets(self):
+        return sum(int((row != IGNORED).sum()) for row in self.labels)
+
+    def tensors(self, prefix):
+        starts = torch.tensor([0] + [len(row) for row in self.ids]).cumsum(0)
+        return {prefix + "ids": torch.cat(self.ids).int(), prefix + "starts": starts.int(),
+                prefix + "labels": torch.cat(self.labels).int()}
+
+
+def make_sequence(generator, vocab, length, prompt_length):
+    """Random ids whose first `prompt_length` tokens carry no loss. The last position has no target either."""
+    ids = torch.randint(FIRST_ORDINARY_ID, vocab, (length,), generator=generator)
+    labels = torch.full((length,), IGNORED)
+    first = max(prompt_length - 1, 0)
+    labels[first:-1] = ids[first + 1:]
+    return ids, labels
+
+
+def make_batch(generator, vocab, shapes):
+    """shapes: a (length, prompt_length) for each sequence."""
+    rows = [make_sequence(generator, vocab, *shape) for shape in shapes]
+    return Batch([ids for ids, _ in rows], [labels for _, labels in rows])
+
+
+def make_micro_batch(generator, vocab, step, micro):
+    shapes = []
+    for _ in range(2 + (step + micro) % 2):
+        length = int(torch.randint(2, 12, (), generator=generator))
+        prompt_length = int(torch.randint(0, length, (), generator=generator))
+        if step == STEP_WITHOUT_TARGETS and micro == 1:
+            prompt_length = length
+        shapes.append((length, prompt_length))
+    return make_batch(generator, vocab, shapes)
+
+
+def initialize(model, generator):
+    """Weights larger than the usual ones, biases and norms random too, so that every gradient is visible."""
+    final_norm = "ln_f" if isinstance(model, BloomForCausalLM) else f"{len(model.transformer.layers) - 1}.norm2"
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            values = torch.randn(p.shape, generator=generator)
+            if p.ndim > 1:
+                p.copy_(values * (0.3 if "embedding" in name else 0.2))
+            elif name.endswith(f"{final_norm}.weight"):
+                p.copy_(values)  # of both signs: otherwise a tied head mostly repeats the token it was given
+            elif name.endswith("weight"):
+                p.copy_(1.0 + 0.1 * values)
+            else:
+                p.copy_(0.1 * values)
+        embedding = next(p for name, p in model.named_parameters() if "embedding" in name)
+        embedding[EOS] *= 1.7  # larger logits of </s>, of both signs, so that some generations end with it
+        if model.lm_head.bias is not None:
+            model.lm_head.bias[EOS] += 1.0
+
+
+def logits_of(model, ids, mask=None):
+    """[B, T] ids -> [B, T, V]."""
+    if isinstance(model, BloomForCausalLM):
+        return model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+    assert mask is None
+    return model(ids)
+
+
+def batch_logits(model, batch):
+    """[N, V]: every sequence alone, so that no padding exists that could matter."""
+    return torch.cat([logits_of(model, row[None])[0] for row in batch.ids])
+
+
+def loss_sum(model, batch):
+    return cross_entropy(batch_logits(model, batch), torch.cat(batch.labels), ignore_index=IGNORED, reduction="sum")
+
+
+def check_padded_run(model, batch, logits, loss):
+    """The same batch padded on either side, as the Trainer runs it, gives the same logits and the same loss."""
+    width = max(len(row) for row in batch.ids)
+    for left in (False, True):
+        ids = torch.full((len(batch.ids), width), PAD)
+        mask = torch.zeros_like(ids)
+        unshifted = torch.full_like(ids, IGNORED)
+        for b, (row, labels) in enumerate(zip(batch.ids, batch.labels)):
+            place = slice(width - len(row), width) if left else slice(0, len(row))
+            ids[b, place], mask[b, place] = row, 1
+            unshifted[b, place][1:] = labels[:-1]
+        out = model(input_ids=ids, attention_mask=mask, labels=unshifted, use_cache=False)
+        difference = (out.logits[mask.bool()] - logits).abs().max().item()
+        torch.testing.assert_close(out.logits[mask.bool()], logits, rtol=1e-4, atol=2e-5)
+        torch.testing.assert_close(out.loss, loss, rtol=1e-5, atol=1e-5)
+        print(f"  padded on the {'left' if left else 'right'}: logits differ by at most {difference:.1e}")
+
+
+def forward_backward(model, batch):
+    logits = batch_logits(model, batch)
+    loss = cross_entropy(logits, torch.cat(batch.labels), ignore_index=IGNORED)
+    model.zero_grad()
+    loss.backward()
+    if isinstance(model, BloomForCausalLM):
+        with torch.no_grad():
+            check_padded_run(model, batch, logits, loss)
+    out = {"logits": logits.detach(), "loss": loss.detach().reshape(1)}
+    out |= {f"grad/{name}": p.grad.clone() for name, p in model.named_parameters()}
+    return out
+
+
+@torch.no_grad()
+def greedy(model, prompt):
+    """New ids, </s> included, and the smallest gap between the two best logits on the way."""
+    ids, gap = prompt[None], float("inf")
+    for _ in range(MAX_NEW_TOKENS):
+        best = logits_of(model, ids)[0, -1].topk(2)
+        gap = min(gap, (best.values[0] - best.values[1]).item())
+        ids = torch.cat([ids, best.indices[None, :1]], dim=1)
+        if ids[0, -1] == EOS:
+            break
+    return ids[0, len(prompt):], gap
+
+
+def choose_prompts(model, generator, vocab):
+    """Two prompts whose output ends with </s> and three of other lengths that never reach it, as (prompt, output).
+
+    None comes so close to a tie that rounding could decide it.
+    """
+    ending, others = [], {}
+    for i in range(2000):
+        length = 1 + i % 9
+        prompt = torch.randint(FIRST_ORDINARY_ID, vocab, (length,), generator=generator)
+        output, gap = greedy(model, prompt)
+        if gap < 0.01:
+            continue
+        if int(output[-1]) == EOS:
+            ending.append((prompt, output))
+        elif length in (1, 5, 9):
+            others.setdefault(length, (prompt, output))
+        if len(ending) >= 2 and len(others) == 3:
+            return ending[:2] + list(others.values())
+    raise RuntimeError("no prompts of the wanted kinds found")
+
+
+@torch.no_grad()
+def generate(model, generator, vocab):
+    chosen = choose_prompts(model, generator, vocab)
+    if isinstance(model, BloomForCausalLM):
+        check_generate(model, chosen)
+    out = {}
+    for i, (prompt, output) in enumerate(chosen):
+        out |= {f"generate/{i}/prompt": prompt.int(), f"generate/{i}/output": output.int()}
+    return out
+
+
+def check_generate(model, chosen):
+    """transformers' own generate(), on the prompts as one batch padded on the left, gives the same tokens."""
+    width = max(len(prompt) for prompt, _ in chosen)
+    ids = torch.stack([nn.functional.pad(p, (width - len(p), 0), value=PAD) for p, _ in chosen])
+    mask = torch.stack([nn.functional.pad(torch.ones_like(p), (width - len(p), 0)) for p, _ in chosen])
+    out = model.generate(input_ids=ids, attention_mask=mask, do_sample=False, max_new_tokens=MAX_NEW_TOKENS)
+    for row, (_, output) in zip(out[:, width:], chosen):
+        assert row[:len(output)].equal(output), "generate() differs from step by step greedy decoding"
+
+
+def make_optimizer(model):
+    """AdamW, decay groups and schedule as the Trainer makes them."""
+    forbidden = [r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r"_norm(?:$|\.)"]
+    decayed = set(get_parameter_names(model, [nn.LayerNorm], forbidden))
+    named = list(model.named_parameters())
+    assert {name for name, p in named if p.ndim > 1} == decayed & {name for name, _ in named}
+    groups = [{"params": [p for name, p in named if name in decayed], "weight_decay": WEIGHT_DECAY},
+              {"params": [p for name, p in named if name not in decayed], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=LEARNING_RATE, betas=BETAS, eps=EPSILON, foreach=False)
+    return optimizer, get_linear_schedule_with_warmup(optimizer, WARMUP_STEPS, STEPS)
+
+
+def train(model, generator, vocab):
+    """STEPS updates of ACCUMULATION micro-batches each; the loss is the mean over all targets of the step."""
+    optimizer, schedule = make_optimizer(model)
+    out, losses, norms, rates = {}, [], [], []
+    for step in range(STEPS):
+        batches = [make_micro_batch(generator, vocab, step, micro) for micro in range(ACCUMULATION)]
+        num_targets = sum(batch.num_targets for batch in batches)
+        step_loss = 0.0
+        optimizer.zero_grad()
+        for micro, batch in enumerate(batches):
+            loss = loss_sum(model, batch) / num_targets
+            loss.backward()
+            step_loss += loss.item()
+            out |= batch.tensors(f"steps/{step}/{micro}/")
+        norms.append(nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM).item())
+        losses.append(step_loss)
+        rates.append(schedule.get_last_lr()[0])
+        optimizer.step()
+        schedule.step()
+    print(f"  {STEPS} steps: loss {losses[0]:.4f} -> {losses[-1]:.4f}, gradient norms {min(norms):.2f}..{max(norms):.2f}")
+    out |= {"adamw_losses": torch.tensor(losses), "grad_norms": torch.tensor(norms),
+            "learning_rates": torch.tensor(rates)}
+    return out | {f"final/{name}": p.detach().clone() for name, p in model.named_parameters()}
+
+
+def make_reference(name, folder):
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+    model = MODELS[name]().train()
+    vocab = model.lm_head.out_features
+    initialize(model, generator)
+    shutil.rmtree(folder, ignore_errors=True)
+    model.save_pretrained(folder)
+    # Lengths 1 and 2, one whole sequence without a target, one that carries loss everywhere, completions.
+    batch = make_batch(generator, vocab, [(9, 4), (1, 0), (13, 0), (6, 6), (2, 1), (17, 12)])
+    tensors = batch.tensors("") | forward_backward(model, batch)
+    tensors |= generate(model, generator, vocab)
+    tensors |= train(model, generator, vocab)
+    save_file({key: value.contiguous() for key, value in tensors.items()}, folder / "reference.safetensors",
+              metadata={"torch": torch.__version__, "transformers": transformers.__version__})
+    assert all(tensors[f"grad/{key}"].abs().max() > 0 for key, _ in model.named_parameters())
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    print(f"  {folder}: {size / 1e3:.0f} kB")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"default: all of {', '.join(MODELS)}")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parents[1] / "tests/parity/data")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.names if name not in MODELS]
+    if unknown:
+        parser.error(f"unknown model {unknown[0]}; there are: {', '.join(MODELS)}")
+    transformers.utils.logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    warnings.simplefilter("error")
+    for name in arguments.names or MODELS:
+        print(name)
+        make_reference(name, arguments.output / name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Writes tests/unit/data/scoring_reference.json: scores of answers as Python's own string functions give them.
+
+An implementation of its own, after the definitions in tessera/data/scoring.h, with the texts below. Python 3 alone:
+
+    python3 tools/make_scoring_reference.py
+"""
+
+import collections
+import json
+import pathlib
+import re
+import string
+
+CASES = [  # prediction, references
+    ("Paris", ["Paris"]),
+    ("  the Paris, France. ", ["Paris", "in Paris, France"]),
+    ("An apple a day", ["apple day", "the apple"]),
+    ("banana", ["a banana", "an orange"]),
+    ("theatre and anthem", ["theatre anthem"]),
+    ("", ["something"]),
+    ("the", ["a", "an"]),
+    ("...", ["!?"]),
+    ("No Answer", ["No Answer"]),
+    ("no answer.", ["No Answer"]),
+    ("Answer: none", ["No Answer"]),
+    ("red red blue", ["red blue blue", "red"]),
+    ("one one one", ["one"]),
+    ("to be or not to be", ["not to be", "to be"]),
+    ("a-b", ["b"]),
+    ("a_b", ["a b", "ab"]),
+    ("the-end", ["end", "theend"]),
+    ("don't", ["dont", "don t"]),
+    ("A.", ["a", "b"]),
+    ("U.S.A.", ["usa", "U S A"]),
+    ("$1,000", ["1000", "1 000"]),
+    ("6½ sacks", ["6½", "6 sacks"]),
+    ("ÉCOLE normale", ["école Normale"]),
+    ("ΟΔΥΣΣΕΥΣ ΚΑΙ ΣΟΦΟΣ", ["οδυσσευς και σοφος"]),
+    ("ΣΑΣ. Α.Σ.Β Σ", ["σας α.σ.β σ"]),
+    ("ΑΣ\u0301 ΑΣ\u0301Β Α'Σ", ["ας\u0301 ασ\u0301β α'ς"]),
+    ("МОСКВА", ["Москва", "москва река"]),
+    ("İSTANBUL", ["i̇stanbul", "istanbul"]),
+    ("Straße STRASSE ẞ", ["straße strasse ß"]),
+    ("東京 は 首都", ["東京 首都"]),
+    ("東京、日本", ["東京", "東京、日本"]),
+    ("the東京", ["東京"]),
+    ("the・東京", ["・東京"]),
+    ("a\u0301 tail", ["\u0301 tail", "á tail"]),
+    ("the\u00a0cat\u2003sat\u3000down", ["cat sat down"]),
+    ("x\u200by", ["x y", "xy"]),
+    ("tab\tnew\nline\x1cfile\x85next", ["tab new line file next"]),
+    ("“the” quote", ["“ ” quote", "quote"]),
+    ("a² the² an_ the", ["a² the² an"]),
+    ("café, the bar & a grill", ["café bar grill", "café"]),
+    ("Đại học Quốc gia", ["đại học quốc gia", "ĐẠI HỌC"]),
+    ("𝐀 𐐀 Ａ", ["𝐀 𐐨 ａ"]),
+]
+
+
+def remove_articles(text):
+    return re.sub(r"\b(a|an|the)\b", " ", text)
+
+
+def remove_punctuation(text):
+    return text.translate(str.maketrans("", "", string.punctuation))
+
+
+def official_words(text):
+    return remove_articles(remove_punctuation(text.lower())).split()
+
+
+def workshop_words(text):
+    return remove_punctuation(remove_articles(text.lower())).split()
+
+
+def f1_of(common, prediction, reference):
+    if not common:
+        return 0.0
+    precision, recall = common / len(prediction), common / len(reference)
+    return 2 * precision * recall / (precision + recall)
+
+
+def official(prediction, references):
+    words = official_words(prediction)
+    exact, f1 = [], []
+    for reference in map(official_words, references):
+        exact.append(float(words == reference))
+        f1.append(f1_of(sum((collections.Counter(words) & collections.Counter(reference)).values()), words, reference))
+    return max(exact), max(f1)
+
+
+def workshop(prediction, references):
+    words, reference = workshop_words(prediction), workshop_words(references[0])
+    return float(words == reference), f1_of(len(set(words) & set(reference)), words, reference)
+
+
+def main():
+    rows = []
+    for prediction, references in CASES:
+        exact, f1 = official(prediction, references)
+        workshop_exact, workshop_f1 = workshop(prediction, references)
+        rows.append({
+            "prediction": prediction, "references": references, "words": official_words(prediction),
+            "workshop_words": workshop_words(prediction), "exact_match": exact, "f1": f1,
+            "workshop_exact_match": workshop_exact, "workshop_f1": workshop_f1,
+        })
+    path = pathlib.Path(__file__).resolve().parent.parent / "tests/unit/data/scoring_reference.json"
+    path.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
