@@ -123,7 +123,9 @@ std::vector<Setting> optimization_settings() {
       integer("max_steps", &S::max_steps, kOptimization, "STEPS", kCount, "end after so many steps; 0: by epochs"),
       real("lr", &S::lr, kOptimization, "RATE", kNonNegativeReal, "learning rate at its highest", {"learning_rate"}),
       choice("lr_schedule", &S::lr_schedule, kOptimization,
-             {{"linear", S::LrSchedule::linear}, {"constant", S::LrSchedule::constant}, {"cosine", S::LrSchedule::cosine}},
+             {{"linear", S::LrSchedule::linear},
+              {"constant", S::LrSchedule::constant},
+              {"cosine", S::LrSchedule::cosine}},
              "how the rate falls after the warm-up", {"lr_scheduler_type"}),
       integer("warmup_steps", &S::warmup_steps, kOptimization, "STEPS", kCount, "steps of rising rate"),
       real("warmup_ratio", &S::warmup_ratio, kOptimization, "PART", kUnitInterval, "the same as a part of all steps"),
@@ -138,7 +140,7 @@ std::vector<Setting> optimization_settings() {
       choice("activation_checkpointing", &S::activation_checkpointing, kOptimization,
              {{"none", S::ActivationCheckpointing::none}, {"block", S::ActivationCheckpointing::block}},
              "keep all activations, or compute each block's again in the backward pass"),
-      integer("logging_steps", &S::logging_steps, kOptimization, "STEPS", kPositive, "steps between two lines of the log"),
+      integer("logging_steps", &S::logging_steps, kOptimization, "STEPS", kPositive, "steps between two log lines"),
   };
 }
 

@@ -11,16 +11,20 @@
 #include <vector>
 
 #include "tessera/base/dtype.h"
+#include "tessera/data/prompts.h"
+#include "tessera/data/scoring.h"
+#include "tessera/optim/schedule.h"
 
 namespace tessera {
 
 // The values a verb works with. Names, meanings and units are in the declarations (settings.cc); an empty text or a
 // zero that a help text calls "all" or "none" means that nothing was given.
 struct Settings {
+  using Objective = tessera::Objective;
+  using Truncation = tessera::Truncation;
+  using Scoring = tessera::Scoring;
+  using LrSchedule = Schedule;
   enum class Init { pretrained, random };
-  enum class Objective { completion, causal_lm, separate };
-  enum class Truncation { context, right };
-  enum class LrSchedule { linear, constant, cosine };
   enum class ActivationCheckpointing { none, block };
   enum class Precision { fp32, tf32, fp16, bf16 };
   enum class Strategy {
@@ -29,7 +33,6 @@ struct Settings {
   enum class DeviceChoice { automatic, cpu, cuda };
   enum class Interval { no, epoch, steps };
   enum class Metric { eval_loss, exact_match, f1 };
-  enum class Scoring { official, workshop };
   enum class Progress { automatic, on, off };
 
   // model

@@ -36,7 +36,4 @@ const std::vector<Verb>& all_verbs();
 int run_config(const Invocation& invocation);
 int run_doctor(const Invocation& invocation);
 
-// Text for standard output. Throws RunError when it cannot be written (a full disk, a closed file).
-void print(const std::string& text);
-
 }  // namespace tessera
