@@ -20,6 +20,10 @@ namespace tessera {
 // The values a verb works with. Names, meanings and units are in the declarations (settings.cc); an empty text or a
 // zero that a help text calls "all" or "none" means that nothing was given.
 struct Settings {
+  using Objective = tessera::Objective;
+  using Truncation = tessera::Truncation;
+  using Scoring = tessera::Scoring;
+  using LrSchedule = Schedule;
   enum class Init { pretrained, random };
   enum class ActivationCheckpointing { none, block };
   enum class Precision { fp32, tf32, fp16, bf16 };

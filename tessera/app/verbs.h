@@ -43,7 +43,4 @@ int run_tokenizer_train(const Invocation& invocation);
 int run_train(const Invocation& invocation);
 int run_doctor(const Invocation& invocation);
 
-// Text for standard output. Throws RunError when it cannot be written (a full disk, a closed file).
-void print(const std::string& text);
-
 }  // namespace tessera

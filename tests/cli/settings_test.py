@@ -32,7 +32,7 @@ class Program(CliTest):
         with open("/dev/full", "wb") as full:
             code, _, err = self.run_tessera("config", stdout=full)
         self.assertEqual(code, 1)
-        self.assertIn("error: standard output: No space left on device", err)
+        self.assertIn("error: standard output: cannot write to it: No space left on device", err)
 
 
 class Flags(CliTest):
