@@ -93,7 +93,7 @@ def run_measured(command, threads, limit_bytes, log_path):
         if pid:
             break
         too_large = memory_kib(f"/proc/{process.pid}/status", "VmRSS") * 1024 > limit_bytes
-        if not stopped and (too_large or memory_kib("/proc/meminfo", "MemAvailable") < 512 * 1024):
+        if not stopped and (too_large or memory_kib("/proc/meminfo", "MemAvailable") < 2**20):
             stopped = True
             process.kill()
         time.sleep(0.05)
@@ -102,7 +102,8 @@ def run_measured(command, threads, limit_bytes, log_path):
         raise MemoryError(f"stopped at {usage.ru_maxrss / 2**20:.1f} GiB resident")
     if process.returncode:
         tail = "\n".join(Path(log_path).read_text().splitlines()[-15:])
-        raise RuntimeError(f"exit code {process.returncode}: {' '.join(map(str, command))}\n{tail}")
+        raise RuntimeError(f"exit code {process.returncode} at {usage.ru_maxrss / 2**20:.1f} GiB resident: "
+                           f"{' '.join(map(str, command))}\n{tail}")
     return usage.ru_maxrss * 1024, time.perf_counter() - start, usage.ru_utime + usage.ru_stime
 
 
