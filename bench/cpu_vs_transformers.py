@@ -77,8 +77,8 @@ def memory_kib(path, key):
 
 
 def run_measured(command, threads, limit_bytes, log_path):
-    """Runs a command on the first `threads` cores; returns peak resident bytes, seconds and CPU seconds. Raises if it fails
-    or grows beyond the limit: better to stop it than to let the kernel choose a victim."""
+    """Runs a command on the first `threads` cores; returns peak resident bytes, seconds and CPU seconds. Raises if it
+    fails or grows beyond the limit: better to stop it than to let the kernel choose a victim."""
     cores = sorted(os.sched_getaffinity(0))[:threads]
     environment = os.environ | {name: str(threads) for name in
                                 ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
