@@ -77,8 +77,8 @@ def memory_kib(path, key):
 
 
 def run_measured(command, threads, limit_bytes, log_path):
-    """Runs a command on the first `threads` cores; returns peak resident bytes, seconds and CPU seconds. Raises if it fails
-    or grows beyond the limit: better to stop it than to let the kernel choose a victim."""
+    """Runs a command on the first `threads` cores; returns peak resident bytes, seconds and CPU seconds. Raises if it
+    fails or grows beyond the limit: better to stop it than to let the kernel choose a victim."""
     cores = sorted(os.sched_getaffinity(0))[:threads]
     environment = os.environ | {name: str(threads) for name in
                                 ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
@@ -93,7 +93,7 @@ def run_measured(command, threads, limit_bytes, log_path):
         if pid:
             break
         too_large = memory_kib(f"/proc/{process.pid}/status", "VmRSS") * 1024 > limit_bytes
-        if not stopped and (too_large or memory_kib("/proc/meminfo", "MemAvailable") < 512 * 1024):
+        if not stopped and (too_large or memory_kib("/proc/meminfo", "MemAvailable") < 2**20):
             stopped = True
             process.kill()
         time.sleep(0.05)
@@ -102,7 +102,8 @@ def run_measured(command, threads, limit_bytes, log_path):
         raise MemoryError(f"stopped at {usage.ru_maxrss / 2**20:.1f} GiB resident")
     if process.returncode:
         tail = "\n".join(Path(log_path).read_text().splitlines()[-15:])
-        raise RuntimeError(f"exit code {process.returncode}: {' '.join(map(str, command))}\n{tail}")
+        raise RuntimeError(f"exit code {process.returncode} at {usage.ru_maxrss / 2**20:.1f} GiB resident: "
+                           f"{' '.join(map(str, command))}\n{tail}")
     return usage.ru_maxrss * 1024, time.perf_counter() - start, usage.ru_utime + usage.ru_stime
 
 
