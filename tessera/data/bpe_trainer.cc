@@ -10,6 +10,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/data/bpe.h"
+#include "tessera/data/tokenizer_json.h"
 #include "tessera/data/tokenizer_split.h"
 #include "tessera/data/tokenizer_text.h"
 
@@ -193,7 +194,7 @@ void check(const BpeTrainerOptions& options) {
   std::unordered_set<std::string> seen;
   for (const auto& token : options.special_tokens) {
     if (token.empty() || !is_utf8(token) || !seen.insert(token).second) {
-      throw UsageError("special_tokens", "a token is empty, no UTF-8, or there twice: " + json_string(token));
+      throw UsageError("special_tokens", "a token is empty, no UTF-8 or there twice: " + quoted_token(token));
     }
   }
 }

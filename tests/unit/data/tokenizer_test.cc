@@ -106,6 +106,8 @@ struct BadFile {
   const char* what;
 };
 
+void PrintTo(const BadFile& bad, std::ostream* out) { *out << bad.pointer << " = " << bad.value; }
+
 class BadTokenizer : public testing::TestWithParam<BadFile> {};
 
 TEST_P(BadTokenizer, IsRefusedWithTheKeyAtFault) {
@@ -149,7 +151,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"/normalizer", "{\"type\": \"Lowercase\"}", ": normalizer: ", "\"Lowercase\""},
         BadFile{"/pre_tokenizer", "null", "folder/tokenizer.json: ", "no byte-level BPE"},
         BadFile{"/pre_tokenizer", "{\"type\": \"Metaspace\"}", ": pre_tokenizer: ", "\"Metaspace\""},
-        BadFile{"/pre_tokenizer/pretokenizers/1", "", ": pre_tokenizer: ", "no ByteLevel"},
+        BadFile{"/pre_tokenizer", "{\"type\": \"Digits\", \"individual_digits\": true}", ": pre_tokenizer: ", "no ByteLevel"},
         BadFile{"/pre_tokenizer/pretokenizers/0/pattern/Regex", "\"[a\"", ": pre_tokenizer.pretokenizers[0].pattern: ",
                 "Oniguruma refuses"},
         BadFile{"/pre_tokenizer/pretokenizers/0/behavior", "\"Split\"", "[0].behavior: ", "\"Split\""},
