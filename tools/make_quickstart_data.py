@@ -24,66 +24,6 @@ RECIPE = Path(__file__).resolve().parent.parent / "recipes" / "quickstart"
 # The share of names, in sixteenths, that each world may use.
 WORLDS = {"eval": range(0, 3), "train": range(3, 7), "pretrain": range(7, 16)}
 
-FIRST_NAMES = (
-    "Al An Bel Ber Cal Car Dar Del El Em Fen Fer Gal Gor Hal Hel Il Is Jan Jor Kal Kir Lan Lor Mal Mir Nal Ner Ol Or "
-    "Pal Per Ral Ros Sal Sel Tal Tam Ul Val Ver Wil Yan Yor Zan".split(),
-    "a an ar bert den do el en eth i ian ida in ina is le len lon ma mar na nor o ra ric rin sa ta tin wen".split(),
-)
-LAST_NAMES = (
-    "Ab Ald Ash Bar Bor Brand Cor Crom Dal Dorn Eck Est Farn Fold Gar Grim Hag Holt Ing Jast Kell Kron Lind Lom Marr "
-    "Mos Nag Norr Old Ost Pell Prin Quar Rad Rost Sand Stor Tarr Thorn Und Varn Vost Wald Wex Yar Zell".split(),
-    "a ber e el en er i in o on um ur".split(),
-    "bach by dale den dorf feld gard ham ing ka land lin man mark mont nik quist rup sen sk son ston ta vik".split(),
-)
-PLACES = (
-    "Ar Bal Bren Cas Cor Dra El Far Fal Gan Gol Har Hol Il Jar Kes Kar Lan Lor Mar Mel Nor Nes Or Os Pel Por Quel Ren "
-    "Ros Sar Sil Tar Tel Ul Vel Vor Wen Wol Yel Zar".split(),
-    "a an ber da e en er i in la ma me na o ol on ra ri to va".split(),
-    "beck bridge brook burg by combe dal field ford gate ham haven holm hurst ley mere minster mora mouth ness port "
-    "rith stead sund thorpe ton vale wald well wick worth".split(),
-)
-ROOTS = (
-    "Ab Ad Bel Bor Cam Cel Dav Dor Eb Er Fam Fol Gav Gil Hab Hon Il Ir Jol Kal Kov Lam Lib Mav Mor Nal Nov Ob Or Pav "
-    "Pir Qual Rab Riv Sal Sov Tav Tim Ul Ur Vad Vol Wal Yal Zab Zor".split(),
-    "a e i o u".split(),
-    "bel bra dan dor fin gan lan lin lor mar mel nar net quin ran rel rin san sel ten tor van vel vin".split(),
-)
-WORD_LISTS = {
-    "goods": (
-        "blue white smoked painted woollen carved salted yellow striped copper scented cheap heavy fine".split(),
-        "pottery trout blankets candles cheese boots baskets lamps ribbons soap tea honey ropes kettles glass paper "
-        "nails bread hats pears".split(),
-    ),
-    "food": (
-        "wild dry green bitter small sweet fallen young".split(),
-        "berries seeds snails beetles roots ferns nuts mushrooms apples worms leaves frogs".split(),
-    ),
-    "place": (
-        "dry damp dark open flooded distant sandy shady".split(),
-        "forests marshes caves meadows dunes gardens hedges orchards gorges reeds heaths".split(),
-    ),
-    "colour": (
-        "reddish pale dark silver bright golden dull light".split(),
-        "brown grey black yellow white green blue orange".split(),
-    ),
-    "scene": (
-        "empty quiet stormy busy snowy sunny ruined crowded".split(),
-        "harbours orchards markets kitchens bridges windmills beaches railway-stations gardens streets rivers".split(),
-    ),
-    "wood": (
-        "old dark polished seasoned red light white".split(),
-        "pear-wood maple walnut cherry-wood spruce ash-wood cedar olive-wood willow oak birch".split(),
-    ),
-    "rock": (
-        "grey red black brittle pale layered hard white".split(),
-        "granite limestone slate sandstone marble basalt gneiss chalk".split(),
-    ),
-    "hero": (
-        ["a lonely", "a runaway", "a one-eyed", "a clever", "a forgetful", "a brave", "a retired", "a very old"],
-        "sailor cook judge shepherd watchmaker princess thief doctor gardener soldier piper teacher".split(),
-    ),
-    "strings": ("three four five six seven eight nine ten eleven twelve fourteen sixteen twenty thirty".split(),),
-}
 COMPANY_ENDINGS = ["Works", "Mills", "and Sons", "Brothers", "Trading", "Foundry"]
 MOUNTAIN_FORMS = ["Mount {}", "{} Peak", "the {} Horn", "{} Ridge"]
 BOOK_FORMS = ["The Lamp of {}", "The Road to {}", "Letters from {}", "{} in Winter", "The Clock of {}", "Goodbye, {}"]
@@ -163,12 +103,18 @@ class Kind:
 
 
 def read_templates(path):
-    """The kinds of things, each with its kinds of facts and their sentences."""
-    kinds = []
+    """(kinds of things, each with its kinds of facts and their sentences; lists of words by name)"""
+    kinds, lists = [], {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         word, _, rest = line.strip().partition(" ")
         parts = [part.strip() for part in rest.split("|")]
-        if word == "kind":
+        if word == "list":
+            lists[rest] = parts_of_list = []
+        elif word == "part":
+            parts_of_list.append([choice.replace("_", " ") for choice in rest.split()])
+        elif word == "more":
+            parts_of_list[-1] += [choice.replace("_", " ") for choice in rest.split()]
+        elif word == "kind":
             kinds.append(Kind(*parts))
         elif word == "fact":
             kinds[-1].facts.append(FactKind(*parts))
@@ -178,18 +124,18 @@ def read_templates(path):
             getattr(kinds[-1].facts[-1], word).append(rest.strip())
         elif word and not word.startswith("#"):
             raise ValueError(f"{path}:{number}: unknown word {word!r}")
-    return kinds
+    return kinds, lists
 
 
 class Names:
     """Made-up names and values of one world."""
 
-    def __init__(self, world, dice):
-        self.world, self.dice = world, dice
+    def __init__(self, lists, world, dice):
+        self.lists, self.world, self.dice = lists, world, dice
 
     def _word(self, syllables, skip_middle=0.0):
         while True:
-            parts = [self.dice.pick(choices) for choices in syllables]
+            parts = [self.dice.pick(choices) for choices in self.lists["syllables_" + syllables]]
             if len(parts) == 3 and self.dice.chance(skip_middle):
                 del parts[1]
             word = "".join(parts)
@@ -199,11 +145,11 @@ class Names:
     def value(self, values):
         dice = self.dice
         if values == "person":
-            return f"{self._word(FIRST_NAMES)} {self._word(LAST_NAMES, 0.4)}"
+            return self._word("first_name") + " " + self._word("last_name", 0.4)
         if values in ("town", "river"):
-            return self._word(PLACES, 0.5) if values == "town" else self._word(ROOTS)
-        if values in WORD_LISTS:
-            return " ".join(dice.pick(words) for words in WORD_LISTS[values])
+            return self._word("place", 0.5) if values == "town" else self._word("root")
+        if values in self.lists:
+            return " ".join(dice.pick(words) for words in self.lists[values])
         low, high, step, unit = {
             "year": (1580, 1989, 1, ""),
             "population": (300, 64000, 100, ""),
@@ -221,12 +167,12 @@ class Names:
         if kind in ("town", "painter"):
             return self.value("person" if kind == "painter" else "town")
         if kind == "company":
-            return f"{self._word(LAST_NAMES, 0.4)} {dice.pick(COMPANY_ENDINGS)}"
+            return self._word("last_name", 0.4) + " " + dice.pick(COMPANY_ENDINGS)
         if kind == "mountain":
-            return dice.pick(MOUNTAIN_FORMS).format(self._word(ROOTS))
+            return dice.pick(MOUNTAIN_FORMS).format(self._word("root"))
         if kind == "book":
             return dice.pick(BOOK_FORMS).format(self.value("town"))
-        word = self._word(ROOTS)
+        word = self._word("root")
         return f"the {word}" if kind == "ship" else f"the {word.lower()}"
 
 
@@ -263,9 +209,10 @@ def capital(sentence):
 class Writer:
     """Writes passages and asks about them."""
 
-    def __init__(self, kinds, world, seed, backwards=0.1):
-        self.kinds, self.dice, self.backwards = kinds, Dice(f"{world} {seed}"), backwards
-        self.names = Names(world, self.dice)
+    def __init__(self, templates, world, seed, backwards=0.1):
+        self.kinds, lists = templates
+        self.dice, self.backwards = Dice(f"{world} {seed}"), backwards
+        self.names = Names(lists, world, self.dice)
 
     def _fresh(self, taken, draw, is_name):
         """A value without a word of the earlier ones, a name that begins otherwise: a question has one answer."""
@@ -395,10 +342,10 @@ def span_of(answer, context):
     return re.search(rf"(?<![\w,]){re.escape(answer)}(?!\w|,\d)", context)
 
 
-def squad(kinds, world, seed, num_questions, per_passage):
+def squad(templates, world, seed, num_questions, per_passage):
     """A SQuAD v1.1 object with one article a kind."""
-    writer = Writer(kinds, world, seed)
-    articles = {kind.name: {"title": kind.title, "paragraphs": []} for kind in kinds}
+    writer = Writer(templates, world, seed)
+    articles = {kind.name: {"title": kind.title, "paragraphs": []} for kind in writer.kinds}
     count = 0
     while count < num_questions:
         things = writer.things()
@@ -428,16 +375,16 @@ def main(arguments=None):
     parser.add_argument("--pretrain", type=Path, metavar="FILE", help="write the pretraining corpus (JSONL) instead")
     parser.add_argument("--rows", type=int, default=176000, help="rows of the pretraining corpus")
     args = parser.parse_args(arguments)
-    kinds = read_templates(TEMPLATES)
+    templates = read_templates(TEMPLATES)
     if args.pretrain:
-        writer = Writer(kinds, "pretrain", args.seed, backwards=0.18)
+        writer = Writer(templates, "pretrain", args.seed, backwards=0.18)
         with args.pretrain.open("w", encoding="utf-8") as out:
             for _ in range(args.rows):
                 out.write(json.dumps({"text": writer.row()}, ensure_ascii=False) + "\n")
         return
     args.output_dir.mkdir(parents=True, exist_ok=True)
     for world, count, per_passage in (("train", args.train_questions, 3), ("eval", args.eval_questions, 2)):
-        data = squad(kinds, world, args.seed, count, per_passage)
+        data = squad(templates, world, args.seed, count, per_passage)
         (args.output_dir / f"{world}.json").write_text(dump(data), encoding="utf-8")
 
 
