@@ -45,7 +45,8 @@ void check_kind(const fs::path& folder, const std::string& name) {
   std::vector<std::string> inputs;
   std::vector<std::string_view> views;
   for (const Json& expected : cases["encode"]) {
-    inputs.push_back(expected.contains("input_hex") ? from_hex(expected["input_hex"]) : expected["input"].get<std::string>());
+    inputs.push_back(expected.contains("input_hex") ? from_hex(expected["input_hex"])
+                                                    : expected["input"].get<std::string>());
   }
   views.assign(inputs.begin(), inputs.end());
   ThreadPool pool(2);
