@@ -176,14 +176,14 @@ def assigned_characters(database):
 def random_texts(generator, count, database=unicodedata):
     """Valid texts: any characters, and mixtures that provoke splits, contractions, normal forms and added tokens.
 
-    The library's tables are of Unicode 16 for splits and 13 for normal forms; ours are those of the installed Oniguruma
-    and utf8proc. Characters are drawn from the versions that all of them know: Python 3.11's 14.0, or the older 3.2 where
+    The library's tables are of Unicode 16 for splits and 13 for normal forms; ours are those of the installed
+    Oniguruma and utf8proc. Characters are drawn from the versions that all of them know: Python 3.11's 14.0, or the older 3.2 where
     compatibility mappings of newer characters would differ.
     """
     characters = assigned_characters(database)
     spaces = [" "] * 8 + list("\t\n\r\v\f\x85\xa0\u1680\u2003\u2028\u202f\u205f\u3000") + ["\r\n", "  ", "\n\n"]
-    bits = ["'s", "'T", "'Re", "'ll", "'", "''", "word", "words", "mot", "a", "Z", "é", "e\u0301", "ﬁn", "fin", "ǆ", "ß",
-            "ſ",
+    bits = ["'s", "'T", "'Re", "'ll", "'", "''", "word", "words", "mot", "a", "Z", "é", "e\u0301", "ﬁn", "fin", "ǆ",
+            "ß", "ſ",
             "1", "22", "333", "4444", "½", "٣", "Ⅳ", ".", ",", "!?", "…", "。", "，", "(", ")", "|", "-", "_", "\u200d",
             "\u0300", "\u0323", "한", "\u1112\u1161\u11ab", "中文", "ไทย", "👍🏽", "🇻🇳", "\x00", "\ufeff", "\ufffd", "<s>",
             "</s>",
@@ -344,8 +344,8 @@ def compare(program, squad_files, vocab_size, num_random):
             cold, best = library_speed(text, contexts)
             seconds = [cold, best, float(ours["cold_ns"]) / 1e9, float(ours["best_ns"]) / 1e9]
             speeds = [f"{num_bytes / t / 1e6:6.1f}" for t in seconds]
-            print(f"{name:30s} equal; MB/s cold and warm: library {speeds[0]} {speeds[1]}   tessera {speeds[2]} {speeds[3]}",
-                  flush=True)
+            print(f"{name:30s} equal; MB/s cold and warm: "
+                  f"library {speeds[0]} {speeds[1]}   tessera {speeds[2]} {speeds[3]}", flush=True)
 
 
 def main():
