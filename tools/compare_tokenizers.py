@@ -177,8 +177,8 @@ def random_texts(generator, count, database=unicodedata):
     """Valid texts: any characters, and mixtures that provoke splits, contractions, normal forms and added tokens.
 
     The library's tables are of Unicode 16 for splits and 13 for normal forms; ours are those of the installed
-    Oniguruma and utf8proc. Characters are drawn from the versions that all of them know: Python 3.11's 14.0, or the older 3.2 where
-    compatibility mappings of newer characters would differ.
+    Oniguruma and utf8proc. Characters are drawn from the versions that all of them know: Python 3.11's 14.0, or the
+    older 3.2 where compatibility mappings of newer characters would differ.
     """
     characters = assigned_characters(database)
     spaces = [" "] * 8 + list("\t\n\r\v\f\x85\xa0\u1680\u2003\u2028\u202f\u205f\u3000") + ["\r\n", "  ", "\n\n"]
