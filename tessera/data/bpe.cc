@@ -19,7 +19,9 @@ std::array<char32_t, 256> byte_symbols() {
   return symbols;
 }
 
-FlatMap::FlatMap(size_t expected_entries) { rehash(std::bit_ceil(std::max<size_t>(16, 2 * expected_entries))); }
+FlatMap::FlatMap(size_t expected_entries) {
+  rehash(std::bit_ceil(std::max<size_t>(16, 2 * expected_entries)));
+}
 
 void FlatMap::rehash(size_t num_slots) {
   std::vector<Entry> old(num_slots);

@@ -93,8 +93,8 @@ class WordCache {
   };
   void reset(size_t num_slots);
 
-  std::vector<Slot> slots_;         // a power of two, at most half full
-  std::vector<uint32_t> records_;   // bytes << 16 | ids, the ids, the bytes padded to 4
+  std::vector<Slot> slots_;        // a power of two, at most half full
+  std::vector<uint32_t> records_;  // bytes << 16 | ids, the ids, the bytes padded to 4
   size_t size_ = 0;
 };
 

@@ -32,8 +32,8 @@ Pair pair_of(int32_t left, int32_t right) {
 }
 
 struct PairUse {
-  int64_t count = 0;              // occurrences, each as often as its word
-  std::vector<uint32_t> words;    // every word that holds the pair, some twice, some that no longer do
+  int64_t count = 0;            // occurrences, each as often as its word
+  std::vector<uint32_t> words;  // every word that holds the pair, some twice, some that no longer do
 };
 
 struct Candidate {
@@ -80,7 +80,8 @@ class Learner {
     std::sort(risen_.begin(), risen_.end());
     risen_.erase(std::unique(risen_.begin(), risen_.end()), risen_.end());
     for (const Pair p : risen_) {
-      if (const auto use = uses_.find(p); use != uses_.end() && use->second.count > 0) heap_.push({use->second.count, p});
+      if (const auto use = uses_.find(p); use != uses_.end() && use->second.count > 0)
+        heap_.push({use->second.count, p});
     }
   }
 
@@ -149,26 +150,32 @@ std::vector<Word> count_words(std::span<const std::string_view> texts, const std
   return words;
 }
 
-std::string json_string(const std::string& text) { return nlohmann::json(text).dump(); }
+std::string json_string(const std::string& text) {
+  return nlohmann::json(text).dump();
+}
 
 std::string write_json(const std::vector<std::string>& tokens, size_t num_special,
                        const std::vector<std::pair<int32_t, int32_t>>& merges) {
   std::string out = "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n  \"added_tokens\": [";
   for (size_t id = 0; id < num_special; ++id) {
     out += fmt::format(
-        "{}\n    {{\n      \"id\": {},\n      \"content\": {},\n      \"single_word\": false,\n      \"lstrip\": false,\n"
+        "{}\n    {{\n      \"id\": {},\n      \"content\": {},\n      \"single_word\": false,\n      \"lstrip\": "
+        "false,\n"
         "      \"rstrip\": false,\n      \"normalized\": false,\n      \"special\": true\n    }}",
         id ? "," : "", id, json_string(tokens[id]));
   }
-  const char* byte_level = "\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": false";
+  const char* byte_level =
+      "\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": false";
   out += fmt::format(
-      "\n  ],\n  \"normalizer\": null,\n  \"pre_tokenizer\": {{\n    \"type\": \"Sequence\",\n    \"pretokenizers\": [\n"
+      "\n  ],\n  \"normalizer\": null,\n  \"pre_tokenizer\": {{\n    \"type\": \"Sequence\",\n    \"pretokenizers\": "
+      "[\n"
       "      {{\"type\": \"Split\", \"pattern\": {{\"Regex\": {}}}, \"behavior\": \"Isolated\", \"invert\": false}},\n"
       "      {{{}}}\n    ]\n  }},\n  \"post_processor\": null,\n  \"decoder\": {{{}}},\n",
       json_string(kBloomPattern), byte_level, byte_level);
-  out += "  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n"
-         "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n    \"fuse_unk\": false,\n"
-         "    \"byte_fallback\": false,\n    \"vocab\": {";
+  out +=
+      "  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n"
+      "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n    \"fuse_unk\": false,\n"
+      "    \"byte_fallback\": false,\n    \"vocab\": {";
   for (size_t id = 0; id < tokens.size(); ++id) {
     out += fmt::format("{}\n      {}: {}", id ? "," : "", json_string(tokens[id]), id);
   }
@@ -184,8 +191,9 @@ std::string write_json(const std::vector<std::string>& tokens, size_t num_specia
 void check(const BpeTrainerOptions& options) {
   const auto least = static_cast<int64_t>(options.special_tokens.size()) + 256;
   if (options.vocab_size < least) {
-    throw UsageError("vocab_size", fmt::format("{} tokens cannot hold the {} special tokens and 256 bytes",
-                                               options.vocab_size, options.special_tokens.size()),
+    throw UsageError("vocab_size",
+                     fmt::format("{} tokens cannot hold the {} special tokens and 256 bytes", options.vocab_size,
+                                 options.special_tokens.size()),
                      fmt::format("Give at least {}", least));
   }
   if (options.min_frequency < 1) {

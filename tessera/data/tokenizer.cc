@@ -66,7 +66,8 @@ class ByteSymbols {
     const auto codes = byte_symbols();
     for (size_t byte = 0; byte < codes.size(); ++byte) {
       append_code_point(symbols_[byte], codes[byte]);
-      bytes_.emplace(codes[byte], static_cast<char>(byte));
+      if (codes[byte] >= bytes_.size()) bytes_.resize(codes[byte] + 1, -1);
+      bytes_[codes[byte]] = static_cast<int16_t>(byte);
     }
   }
   const std::string& symbol(uint8_t byte) const { return symbols_[byte]; }
@@ -80,9 +81,8 @@ class ByteSymbols {
     std::string result;
     for (size_t at = 0; at < token.size();) {
       const CodePoint c = code_point_at(token, at);
-      const auto byte = bytes_.find(c.code);
-      if (byte == bytes_.end()) return token;
-      result += byte->second;
+      if (c.code >= bytes_.size() || bytes_[c.code] < 0) return token;
+      result += static_cast<char>(bytes_[c.code]);
       at += c.num_bytes;
     }
     return result;
@@ -90,7 +90,7 @@ class ByteSymbols {
 
  private:
   std::array<std::string, 256> symbols_;
-  std::unordered_map<char32_t, char> bytes_;
+  std::vector<int16_t> bytes_;  // by code point; −1 for what is no symbol
 };
 
 std::string read_file(const std::filesystem::path& path) {
@@ -185,18 +185,19 @@ Bpe Tokenizer::State::make_bpe(const TokenizerJson& json, const std::string& whe
   }
   const int32_t unk_id = json.unk_token ? id_or_none(*json.unk_token) : -1;
   if (json.unk_token && unk_id < 0) {
-    throw InputError(where + ": model.unk_token", "the token " + quoted_token(*json.unk_token) +
-                     " is not in the vocabulary", "Name one that is, or null");
+    throw InputError(where + ": model.unk_token",
+                     "the token " + quoted_token(*json.unk_token) + " is not in the vocabulary",
+                     "Name one that is, or null");
   }
   std::vector<BpeMerge> merges;
   merges.reserve(json.merges.size());
   for (const auto& [left, right] : json.merges) {
     const BpeMerge merge{id_or_none(left), id_or_none(right), id_or_none(left + right)};
-    for (const auto& [id, token] : {std::pair(merge.left, left), {merge.right, right}, {merge.result, left + right}}) {
-      if (id >= 0) continue;
+    if (merge.left < 0 || merge.right < 0 || merge.result < 0) {
+      const std::string missing = merge.left < 0 ? left : merge.right < 0 ? right : left + right;
       throw InputError(json.merges_where + "[" + std::to_string(merges.size()) + "]",
                        "the merge of " + quoted_token(left) + " and " + quoted_token(right) + " needs the token " +
-                           quoted_token(token) + ", which is not in the vocabulary",
+                           quoted_token(missing) + ", which is not in the vocabulary",
                        "The file is damaged: take the tokenizer.json that came with the model");
     }
     merges.push_back(merge);
@@ -322,7 +323,9 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) c
   return text;
 }
 
-int32_t Tokenizer::vocab_size() const { return static_cast<int32_t>(state_->bytes.size()); }
+int32_t Tokenizer::vocab_size() const {
+  return static_cast<int32_t>(state_->bytes.size());
+}
 
 std::optional<int32_t> Tokenizer::id_of(std::string_view token) const {
   for (const auto* map : {&state_->added, &state_->vocabulary}) {
@@ -331,6 +334,8 @@ std::optional<int32_t> Tokenizer::id_of(std::string_view token) const {
   return std::nullopt;
 }
 
-const std::string& Tokenizer::json_text() const { return state_->json_text; }
+const std::string& Tokenizer::json_text() const {
+  return state_->json_text;
+}
 
 }  // namespace tessera

@@ -9,7 +9,9 @@ namespace tessera {
 
 namespace {
 
-uint64_t edge(uint64_t node, char byte) { return node << 8 | static_cast<uint8_t>(byte); }
+uint64_t edge(uint64_t node, char byte) {
+  return node << 8 | static_cast<uint8_t>(byte);
+}
 
 bool word_ends_at(std::string_view text, size_t at) {
   return at > 0 && is_word_character(code_point_before(text, at).code);

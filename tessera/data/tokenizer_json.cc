@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <unordered_set>
 
 #include "tessera/base/error.h"
 
@@ -168,17 +167,18 @@ void read_vocabulary(const Node& node, TokenizerJson& result) {
   // Ids index tables: one far beyond the number of tokens would fill the memory.
   const auto end_of_ids = static_cast<int64_t>(std::min<size_t>(4 * node.json.size() + (1u << 16), INT32_MAX));
   result.vocabulary.reserve(node.json.size());
-  std::unordered_set<int32_t> ids(2 * node.json.size());
+  std::vector<bool> taken(static_cast<size_t>(end_of_ids));
   for (auto entry = node.json.begin(); entry != node.json.end(); ++entry) {
-    const Node value{*entry, node.where + "[" + quoted_token(entry.key()) + "]"};
-    if (!entry->is_number_integer()) value.fail("expected an id, found " + std::string(entry->type_name()));
-    const bool fits = entry->is_number_unsigned() ? entry->get<uint64_t>() < static_cast<uint64_t>(end_of_ids) : false;
+    const auto value = [&] { return Node{*entry, node.where + "[" + quoted_token(entry.key()) + "]"}; };
+    if (!entry->is_number_integer()) value().fail("expected an id, found " + std::string(entry->type_name()));
+    const bool fits = entry->is_number_unsigned() && entry->get<uint64_t>() < static_cast<uint64_t>(end_of_ids);
     if (!fits) {
-      value.fail("the id " + entry->dump() + " is not in [0, " + std::to_string(end_of_ids) + ")",
-                 "A vocabulary of " + std::to_string(node.json.size()) + " tokens has no such id");
+      value().fail("the id " + entry->dump() + " is not in [0, " + std::to_string(end_of_ids) + ")",
+                   "A vocabulary of " + std::to_string(node.json.size()) + " tokens has no such id");
     }
     const auto id = entry->get<int32_t>();
-    if (!ids.insert(id).second) value.fail("the id " + std::to_string(id) + " belongs to another token too");
+    if (taken[static_cast<size_t>(id)]) value().fail("the id " + std::to_string(id) + " belongs to another token too");
+    taken[static_cast<size_t>(id)] = true;
     result.vocabulary.emplace_back(entry.key(), id);
   }
 }
@@ -237,9 +237,11 @@ TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& whe
   const Node version{json, where};
   if (!json.is_object()) version.fail(std::string("expected an object, found ") + json.type_name());
   if (root.has("version") && root.at("version").text() != "1.0") {
-    root.at("version").fail("the format has version " + quoted_token(root.at("version").text()), "Version 1.0 is known");
+    root.at("version").fail("the format has version " + quoted_token(root.at("version").text()),
+                            "Version 1.0 is known");
   }
-  if (!root.has("model")) version.fail("the key \"model\" is missing", "Give a tokenizer.json of Hugging Face tokenizers");
+  if (!root.has("model"))
+    version.fail("the key \"model\" is missing", "Give a tokenizer.json of Hugging Face tokenizers");
   TokenizerJson result;
   const Node model = root.at("model");
   refuse_other_models(model);

@@ -13,7 +13,9 @@ namespace tessera {
 
 namespace {
 
-const OnigUChar* bytes_of(const char* text) { return reinterpret_cast<const OnigUChar*>(text); }
+const OnigUChar* bytes_of(const char* text) {
+  return reinterpret_cast<const OnigUChar*>(text);
+}
 
 void initialize_oniguruma() {
   static const int status = [] {
@@ -62,8 +64,8 @@ class RegexMatcher : public Matcher {
     const OnigUChar* end = begin + text.size();
     size_t last_end = std::string_view::npos;
     for (size_t at = 0; at <= text.size();) {
-      const int status = onig_search_with_param(regex_, begin, end, begin + at, end, region.get(), ONIG_OPTION_NONE,
-                                                param.get());
+      const int status =
+          onig_search_with_param(regex_, begin, end, begin + at, end, region.get(), ONIG_OPTION_NONE, param.get());
       if (status == ONIG_MISMATCH) return;
       if (status < 0) {
         throw InputError(where_,
@@ -137,8 +139,16 @@ class BloomMatcher : public Matcher {
   }
   static bool is_delimiter(char32_t code) {
     switch (code) {
-      case 0x060C: case 0x06D4: case 0x0964: case 0x2026: case 0x3001: case 0x3002: case 0xFF0C: return true;
-      default: return is_white_space(code);
+      case 0x060C:
+      case 0x06D4:
+      case 0x0964:
+      case 0x2026:
+      case 0x3001:
+      case 0x3002:
+      case 0xFF0C:
+        return true;
+      default:
+        return is_white_space(code);
     }
   }
 
@@ -226,8 +236,10 @@ bool is_word_character(char32_t code) {
     case UTF8PROC_CATEGORY_MC:
     case UTF8PROC_CATEGORY_ME:
     case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_PC: return true;
-    default: return ONIGENC_IS_CODE_CTYPE(ONIG_ENCODING_UTF8, code, ONIGENC_CTYPE_ALPHA) != 0;
+    case UTF8PROC_CATEGORY_PC:
+      return true;
+    default:
+      return ONIGENC_IS_CODE_CTYPE(ONIG_ENCODING_UTF8, code, ONIGENC_CTYPE_ALPHA) != 0;
   }
 }
 
@@ -257,10 +269,17 @@ void Splitter::split(std::string_view text, Span piece, std::vector<Span>& match
       case SplitBehavior::removed:
         if (delimiter) return;
         break;
-      case SplitBehavior::isolated: break;
-      case SplitBehavior::contiguous: join = delimiter == previous_delimiter; break;
-      case SplitBehavior::merged_with_previous: join = delimiter && !previous_delimiter; break;
-      case SplitBehavior::merged_with_next: join = previous_delimiter && !delimiter; break;
+      case SplitBehavior::isolated:
+        break;
+      case SplitBehavior::contiguous:
+        join = delimiter == previous_delimiter;
+        break;
+      case SplitBehavior::merged_with_previous:
+        join = delimiter && !previous_delimiter;
+        break;
+      case SplitBehavior::merged_with_next:
+        join = previous_delimiter && !delimiter;
+        break;
     }
     previous_delimiter = delimiter;
     if (join && has_previous) {

@@ -12,9 +12,13 @@ namespace tessera {
 
 namespace {
 
-uint8_t byte_at(std::string_view text, size_t i) { return static_cast<uint8_t>(text[i]); }
+uint8_t byte_at(std::string_view text, size_t i) {
+  return static_cast<uint8_t>(text[i]);
+}
 
-bool is_continuation(uint8_t byte) { return (byte & 0xC0) == 0x80; }
+bool is_continuation(uint8_t byte) {
+  return (byte & 0xC0) == 0x80;
+}
 
 struct Sequence {
   size_t num_bytes;  // at least 1
@@ -49,10 +53,14 @@ size_t ascii_prefix(std::string_view bytes, size_t at) {
 
 int options_of(NormalForm form) {
   switch (form) {
-    case NormalForm::nfc: return UTF8PROC_STABLE | UTF8PROC_COMPOSE;
-    case NormalForm::nfd: return UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
-    case NormalForm::nfkc: return UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT;
-    case NormalForm::nfkd: return UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT;
+    case NormalForm::nfc:
+      return UTF8PROC_STABLE | UTF8PROC_COMPOSE;
+    case NormalForm::nfd:
+      return UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
+    case NormalForm::nfkc:
+      return UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT;
+    case NormalForm::nfkd:
+      return UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT;
   }
   return 0;
 }
@@ -104,10 +112,9 @@ std::string normalize(std::string_view text, const std::vector<NormalForm>& form
   for (const NormalForm form : forms) {
     if (ascii_prefix(current, 0) == current.size()) return current;  // ASCII is its own normal form
     utf8proc_uint8_t* mapped = nullptr;
-    const utf8proc_ssize_t size =
-        utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(current.data()),
-                     static_cast<utf8proc_ssize_t>(current.size()), &mapped,
-                     static_cast<utf8proc_option_t>(options_of(form)));
+    const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(current.data()),
+                                               static_cast<utf8proc_ssize_t>(current.size()), &mapped,
+                                               static_cast<utf8proc_option_t>(options_of(form)));
     if (size == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
     TESSERA_ASSERT(size >= 0);
     current.assign(reinterpret_cast<const char*>(mapped), static_cast<size_t>(size));

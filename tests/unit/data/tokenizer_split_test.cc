@@ -29,9 +29,10 @@ std::vector<Span> matches_of(const Matcher& matcher, const std::string& text) {
 
 // Texts of `num_characters`, most of them such as the patterns tell apart, the others any.
 std::string random_text(RandomStream& random, int num_characters) {
-  static constexpr std::string_view kBits[] = {" ",  " ", "  ", "\n", "\r\n", "\t", "a", "é", "ß", "中", "1", "٣", "½", "'", "'s",
-                                               "'re", "'LL", ",", ".", "!", "(", ")", "|", "。", "،", "۔", "।", "…", "\u0300",
-                                               "\u200b", "\u3000", "\u0085", "\u00a0", "😀", "-"};
+  static constexpr std::string_view kBits[] = {
+      " ", " ", "  ", "\n",  "\r\n",   "\t",     "a",      "é",      "ß",      "中", "1", "٣",
+      "½", "'", "'s", "'re", "'LL",    ",",      ".",      "!",      "(",      ")",  "|", "。",
+      "،", "۔", "।",  "…",   "\u0300", "\u200b", "\u3000", "\u0085", "\u00a0", "😀",  "-"};
   std::string text;
   for (int i = 0; i < num_characters; ++i) {
     if (random.next_below(8) != 0) {
@@ -70,7 +71,8 @@ TEST_P(KnownPattern, HandWrittenMatcherEqualsOniguruma) {
   constexpr char32_t kChunk = 64;
   for (char32_t code = 0; code < 0x20000; code += kChunk) {
     const std::string text = text_of_range(code, code + kChunk);
-    ASSERT_EQ(matches_of(*by_hand, text), matches_of(*regex, text)) << "code points from " << static_cast<uint32_t>(code);
+    ASSERT_EQ(matches_of(*by_hand, text), matches_of(*regex, text))
+        << "code points from " << static_cast<uint32_t>(code);
   }
 }
 
@@ -132,13 +134,17 @@ TEST(Text, RepairsEveryMaximalInvalidSubpart) {
   };
   const std::string r = "\uFFFD";
   EXPECT_EQ(repaired("plain, \u00e9\u4e2d\U0001F600"), "plain, \u00e9\u4e2d\U0001F600");
-  EXPECT_EQ(repaired("\x80" "a\xff"), r + "a" + r);
-  EXPECT_EQ(repaired("\xe2\x82" "a"), r + "a");                // cut short: one subpart
+  EXPECT_EQ(repaired("\x80"
+                     "a\xff"),
+            r + "a" + r);
+  EXPECT_EQ(repaired("\xe2\x82"
+                     "a"),
+            r + "a");  // cut short: one subpart
   EXPECT_EQ(repaired("\xf0\x9f\x98"), r);
-  EXPECT_EQ(repaired("\xc0\x80"), r + r);                      // overlong
+  EXPECT_EQ(repaired("\xc0\x80"), r + r);  // overlong
   EXPECT_EQ(repaired("\xe0\x80\x80"), r + r + r);
-  EXPECT_EQ(repaired("\xed\xa0\x80"), r + r + r);              // a surrogate
-  EXPECT_EQ(repaired("\xf4\x90\x80\x80"), r + r + r + r);      // beyond U+10FFFF
+  EXPECT_EQ(repaired("\xed\xa0\x80"), r + r + r);          // a surrogate
+  EXPECT_EQ(repaired("\xf4\x90\x80\x80"), r + r + r + r);  // beyond U+10FFFF
 }
 
 TEST(Text, NormalFormsComposeAndDecompose) {

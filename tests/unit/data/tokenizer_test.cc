@@ -23,7 +23,9 @@ std::string sample_json() {
   return train_bpe_tokenizer(texts, {.vocab_size = 300});
 }
 
-Tokenizer sample() { return Tokenizer::from_json_text(sample_json(), "sample"); }
+Tokenizer sample() {
+  return Tokenizer::from_json_text(sample_json(), "sample");
+}
 
 TEST(Tokenizer, KeepsItsTextAndKnowsItsTokens) {
   const std::string json = sample_json();
@@ -106,7 +108,9 @@ struct BadFile {
   const char* what;
 };
 
-void PrintTo(const BadFile& bad, std::ostream* out) { *out << bad.pointer << " = " << bad.value; }
+void PrintTo(const BadFile& bad, std::ostream* out) {
+  *out << bad.pointer << " = " << bad.value;
+}
 
 class BadTokenizer : public testing::TestWithParam<BadFile> {};
 
@@ -132,7 +136,8 @@ INSTANTIATE_TEST_SUITE_P(
     Files, BadTokenizer,
     testing::Values(
         BadFile{"/model", "", "folder/tokenizer.json: ", "\"model\" is missing"},
-        BadFile{"/model/type", "\"WordPiece\"", "folder/tokenizer.json: model: ", "\"WordPiece\". Tessera reads byte-level"},
+        BadFile{"/model/type", "\"WordPiece\"",
+                "folder/tokenizer.json: model: ", "\"WordPiece\". Tessera reads byte-level"},
         BadFile{"/model/type", "\"Unigram\"", ": model: ", "\"Unigram\""},
         BadFile{"/model/byte_fallback", "true", ": model: ", "SentencePiece"},
         BadFile{"/model/dropout", "0.1", ": model.dropout: ", "0.1"},
@@ -151,9 +156,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"/normalizer", "{\"type\": \"Lowercase\"}", ": normalizer: ", "\"Lowercase\""},
         BadFile{"/pre_tokenizer", "null", "folder/tokenizer.json: ", "no byte-level BPE"},
         BadFile{"/pre_tokenizer", "{\"type\": \"Metaspace\"}", ": pre_tokenizer: ", "\"Metaspace\""},
-        BadFile{"/pre_tokenizer", "{\"type\": \"Digits\", \"individual_digits\": true}", ": pre_tokenizer: ", "no ByteLevel"},
-        BadFile{"/pre_tokenizer/pretokenizers/0/pattern/Regex", "\"[a\"", ": pre_tokenizer.pretokenizers[0].pattern: ",
-                "Oniguruma refuses"},
+        BadFile{"/pre_tokenizer", "{\"type\": \"Digits\", \"individual_digits\": true}",
+                ": pre_tokenizer: ", "no ByteLevel"},
+        BadFile{"/pre_tokenizer/pretokenizers/0/pattern/Regex", "\"[a\"",
+                ": pre_tokenizer.pretokenizers[0].pattern: ", "Oniguruma refuses"},
         BadFile{"/pre_tokenizer/pretokenizers/0/behavior", "\"Split\"", "[0].behavior: ", "\"Split\""},
         BadFile{"/decoder", "null", ": decoder: ", "not ByteLevel"},
         BadFile{"/added_tokens/1/special", "\"yes\"", ": added_tokens[1].special: ", "expected true or false"},
