@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Loads a folder that Tessera saved with transformers (or the `gpt` architecture with torch) and fails on any complaint.
+"""Loads a folder that Tessera saved, with transformers (`gpt`: with torch), and fails on any complaint.
 
     check_saved_model.py FOLDER --ids 5,6,7 [--ids 8,9]     prints [{"ids": [...], "logits": [[...], ...]}, ...]
     check_saved_model.py FOLDER --compare FILE [--atol A]   FILE: safetensors with ids [N], starts [B+1], logits [N, V]

@@ -251,7 +251,7 @@ def train(model, generator, vocab):
         rates.append(schedule.get_last_lr()[0])
         optimizer.step()
         schedule.step()
-    print(f"  {STEPS} steps: loss {losses[0]:.4f} -> {losses[-1]:.4f}, gradient norms {min(norms):.2f}..{max(norms):.2f}")
+    print(f"  {STEPS} steps: loss {losses[0]:.4f} -> {losses[-1]:.4f}, norms {min(norms):.2f}..{max(norms):.2f}")
     out |= {"adamw_losses": torch.tensor(losses), "grad_norms": torch.tensor(norms),
             "learning_rates": torch.tensor(rates)}
     return out | {f"final/{name}": p.detach().clone() for name, p in model.named_parameters()}

@@ -9,6 +9,7 @@
 #include "tessera/app/help.h"
 #include "tessera/app/suggest.h"
 #include "tessera/base/error.h"
+#include "tessera/report/console.h"
 
 namespace tessera {
 
@@ -61,12 +62,13 @@ void check_required(const Verb& verb, const ResolvedSettings& resolved) {
 
 int run_command_line(const std::vector<std::string>& arguments, const Environment& environment,
                      const std::vector<Verb>& verbs) {
+  Console console = Console::of_process();
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h") {
-    print(program_help(verbs));
+    console.print(program_help(verbs));
     return static_cast<int>(ExitCode::kDone);
   }
   if (arguments[0] == "--version") {
-    print(version_text() + "\n");
+    console.print(version_text());
     return static_cast<int>(ExitCode::kDone);
   }
   std::vector<std::string> words = arguments;
@@ -79,7 +81,7 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
 
   const ParsedFlags flags = parse_flags(words, *subject, groups);
   if (flags.help) {
-    print(verb_help(*verb, groups));
+    console.print(verb_help(*verb, groups));
     return static_cast<int>(ExitCode::kDone);
   }
   SettingSources sources{.flags = flags.values, .environment = environment, .file = {}, .file_name = flags.config_file};
@@ -87,7 +89,7 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
   Invocation invocation{.verb = verb, .subject = subject,
                         .resolved = resolve(sources, groups, subject->name, names_of(verbs)),
                         .environment = environment};
-  for (const auto& warning : invocation.resolved.warnings) std::fprintf(stderr, "warning: %s\n", warning.c_str());
+  for (const auto& warning : invocation.resolved.warnings) console.note("warning: " + warning);
   check_consistent(invocation.resolved);
   check_supported(invocation.resolved);
   check_required(*verb, invocation.resolved);

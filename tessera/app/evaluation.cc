@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "tessera/data/scoring.h"
 #include "tessera/report/progress.h"
 
 namespace tessera {

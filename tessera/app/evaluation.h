@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tessera/app/datasets.h"
+#include "tessera/data/scoring.h"
 #include "tessera/report/console.h"
 #include "tessera/report/trainer_lines.h"
 

@@ -73,7 +73,7 @@ std::string program_help(const std::vector<Verb>& verbs) {
          "A setting is taken from its flag (--batch-size 8), else from the environment (TESSERA_BATCH_SIZE=8),\n"
          "else from the file (batch_size = 8), else it has its default.\n\n"
          "Exit codes: 0 done; 1 failed while running; 2 wrong usage or configuration; 3 bad input file;\n"
-         "4 out of memory; 5 communication failed; 75 saved after a signal, start again.\n";
+         "4 out of memory; 5 communication failed; 75 saved after a signal, start again.";
 }
 
 std::string verb_help(const Verb& verb, Groups groups) {
@@ -92,7 +92,7 @@ std::string verb_help(const Verb& verb, Groups groups) {
   }
   return text +
          "\nEvery setting is also a key of config.toml (batch_size = 8) and an environment variable\n"
-         "(TESSERA_BATCH_SIZE=8). Dashes and underscores are the same.\n";
+         "(TESSERA_BATCH_SIZE=8). Dashes and underscores are the same.";
 }
 
 }  // namespace tessera

@@ -2,9 +2,7 @@
 // answer does not depend on the machine that built it.
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <oniguruma.h>
 #include <unistd.h>
-#include <utf8proc.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -46,7 +44,7 @@ class Library {
   void* handle_ = nullptr;
 };
 
-// A function of this process, if whatever BLAS it is linked with has one of that name.
+// A function of the libraries that this process is linked with, if one has that name.
 template <typename Function>
 Function* find_linked(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
@@ -162,7 +160,10 @@ std::string cudnn_version() {
 }  // namespace
 
 Json library_facts() {
-  return {{"blas", blas_facts()}, {"oniguruma", onig_version()}, {"utf8proc", utf8proc_version()}};
+  Json facts = {{"blas", blas_facts()}};
+  if (auto* version = find_linked<const char*()>("onig_version")) facts["oniguruma"] = version();
+  if (auto* version = find_linked<const char*()>("utf8proc_version")) facts["utf8proc"] = version();
+  return facts;
 }
 
 Json mpi_facts(const Environment& environment) {

@@ -119,7 +119,7 @@ std::string default_tokenizer_config(const ModelConfig& config, const Tokenizer&
 void save_model(const Engine& engine, const fs::path& folder, const Tokenizer* tokenizer, const fs::path& source,
                 DType dtype) {
   const Model& model = engine.model();
-  AtomicFolder target(folder, "config.json");
+  AtomicFolder target(folder, {"config.json"});
   target.write_text("config.json", model_config_json(model.config(), dtype));
   if (tokenizer) target.write_text("tokenizer.json", tokenizer->json_text());
   for (const char* name : kCompanions) {

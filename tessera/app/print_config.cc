@@ -1,13 +1,9 @@
 // Resolved settings as TOML and as JSON.
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "tessera/app/resolve.h"
-#include "tessera/base/error.h"
 
 namespace tessera {
 
@@ -38,19 +34,6 @@ std::string resolved_config_text(const ResolvedSettings& resolved) {
     text += fmt::format("{:<{}}  # {}\n", assignment, kCommentColumn, origin);
   }
   return text;
-}
-
-void write_resolved_config(const std::string& path, const ResolvedSettings& resolved) {
-  const std::string partial = path + ".partial";
-  const std::string text = resolved_config_text(resolved);
-  std::FILE* file = std::fopen(partial.c_str(), "w");
-  bool written = file && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (file && std::fclose(file) != 0) written = false;
-  if (!written || std::rename(partial.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    std::remove(partial.c_str());
-    throw RunError(path, fmt::format("cannot write: {}", std::strerror(error)));
-  }
 }
 
 nlohmann::ordered_json settings_json(const Settings& settings, Groups groups) {

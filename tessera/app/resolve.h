@@ -46,7 +46,8 @@ struct SettingSources {
 
 // Settings of `groups` by the precedence flag > environment > file > default. A file may hold settings of other verbs
 // (they are checked and ignored), and tables of other verbs among `verb_names`; the table of `verb` goes before its top
-// level. Throws UsageError on an unknown key or a value that is wrong in itself. An unknown TESSERA_ variable is a warning.
+// level. Throws UsageError on an unknown key or a value that is wrong in itself. An unknown TESSERA_ variable gives a
+// warning.
 ResolvedSettings resolve(const SettingSources& sources, Groups groups, const std::string& verb,
                          const std::vector<std::string>& verb_names);
 
@@ -59,8 +60,6 @@ void check_supported(const ResolvedSettings& resolved);
 
 // The settings as TOML, grouped, each with a comment that tells its origin. Reading it back gives the same settings.
 std::string resolved_config_text(const ResolvedSettings& resolved);
-// Writes that to a file, whole or not at all. Throws RunError when it cannot.
-void write_resolved_config(const std::string& path, const ResolvedSettings& resolved);
 
 // {"lr": 5e-05, …} in the order of declaration: what a checkpoint records.
 nlohmann::ordered_json settings_json(const Settings& settings, Groups groups);

@@ -38,9 +38,8 @@ int run_eval(const Invocation& invocation) {
   if (!settings.json) console.print(to_python(summary));
   Record predictions;
   if (settings.eval_generation) {
-    const Scoring scoring = settings.scoring == Settings::Scoring::official ? Scoring::official : Scoring::workshop;
     const AnswerEvaluation answers = evaluate_answers(engine, dataset, tokenizer, settings.eval_batch_size,
-                                                      settings.max_new_tokens, scoring, console);
+                                                      settings.max_new_tokens, settings.scoring, console);
     summary.set("exact_match", answers.metrics.exact_match).set("f1", answers.metrics.f1);
     summary.set("answers_runtime", answers.runtime_s);
     if (!settings.json) console.print(trainer_line(answers.metrics));

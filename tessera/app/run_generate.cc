@@ -10,6 +10,9 @@
 
 namespace tessera {
 
+// A prompt is read as it is: nothing of it is cut.
+static constexpr int64_t kAnyLength = int64_t{1} << 30;
+
 int run_generate(const Invocation& invocation) {
   const Settings& settings = invocation.settings();
   if (settings.prompt.empty() && settings.question.empty()) {
@@ -27,7 +30,7 @@ int run_generate(const Invocation& invocation) {
   example.question = settings.question;
   example.context = settings.context;
   if (!settings.prompt.empty()) example.text = settings.prompt;
-  const PromptOptions options{Objective::completion, Truncation::context, settings.max_length, config.eos_token_id, false};
+  const PromptOptions options{Objective::completion, Truncation::context, kAnyLength, config.eos_token_id, false};
   const std::vector<int32_t> prompt = encode_prompt(example, encode, options);
   if (prompt.empty()) throw UsageError("--prompt", "has no token");
 

@@ -20,10 +20,7 @@ namespace fs = std::filesystem;
 
 int run_tokenize(const Invocation& invocation) {
   const Settings& settings = invocation.settings();
-  fs::path path = settings.tokenizer.empty() ? fs::path(settings.model) / "tokenizer.json" : fs::path(settings.tokenizer);
-  if (settings.tokenizer.empty() && settings.model.empty()) {
-    throw UsageError("tokenize", "no tokenizer is given", "Give --tokenizer FILE or --model FOLDER");
-  }
+  fs::path path = settings.tokenizer;
   if (fs::is_directory(path)) path /= "tokenizer.json";
   const Tokenizer tokenizer = Tokenizer::load(path);
   Console console = Console::of_process();
@@ -47,7 +44,6 @@ int run_tokenize(const Invocation& invocation) {
 
 int run_tokenizer_train(const Invocation& invocation) {
   const Settings& settings = invocation.settings();
-  if (settings.vocab_size == 0) throw UsageError("--vocab-size", "is missing", "Give the number of tokens to learn");
   const std::vector<Example> examples = load_examples(settings.dataset);
   std::vector<std::string_view> texts;
   for (const Example& example : examples) {

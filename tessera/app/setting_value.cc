@@ -1,6 +1,5 @@
 // Values of settings: from text, checked, and back to text.
 #include <fmt/format.h>
-#include <utf8proc.h>
 
 #include <algorithm>
 #include <charconv>
@@ -9,6 +8,7 @@
 #include "tessera/app/settings.h"
 #include "tessera/app/suggest.h"
 #include "tessera/base/error.h"
+#include "tessera/data/tokenizer_text.h"
 
 namespace tessera {
 
@@ -59,18 +59,7 @@ std::string checked_choice(const Setting& setting, const std::string& word, cons
   throw UsageError(where, "unknown value " + shown(word), remedy);
 }
 
-void check_text(const std::string& text, const std::string& where) {
-  const auto* at = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
-  for (auto left = static_cast<utf8proc_ssize_t>(text.size()); left > 0;) {
-    utf8proc_int32_t code_point = 0;
-    const utf8proc_ssize_t length = utf8proc_iterate(at, left, &code_point);
-    if (length <= 0) throw UsageError(where, "is not valid UTF-8");
-    at += length;
-    left -= length;
-  }
-}
-
-// The number at the whole of `text`; false when it is none. Out of range of a double is infinite, as in strtod.
+// Reads all of `text` as one number; false when it is none or does not fit the type.
 template <typename T>
 bool parse_number(std::string_view text, T& number) {
   if (text.starts_with('+')) text.remove_prefix(1);
@@ -134,7 +123,7 @@ SettingValue checked_value(const Setting& setting, const SettingValue& value, co
     case SettingType::choice: {
       const auto* text = std::get_if<std::string>(&value);
       if (!text) wrong_type(setting, value, where);
-      check_text(*text, where);
+      if (!is_utf8(*text)) throw UsageError(where, "is not valid UTF-8");
       if (setting.type == SettingType::text) return value;
       return checked_choice(setting, *text, where);
     }

@@ -82,8 +82,8 @@ std::vector<Setting> model_settings() {
            "bloom-3b, bloom-7b1, bloom-176b, gpt"),
       choice("init", &S::init, kModel, {{"pretrained", S::Init::pretrained}, {"random", S::Init::random}},
              "read the model's weights, or draw new ones"),
-      text("tokenizer", &S::tokenizer, kModel, "PATH", "a tokenizer.json or its folder; empty: the model's"),
-      integer("vocab_size", &S::vocab_size, kShape, "TOKENS", kCount, "rows of the embedding; 0: the tokenizer's"),
+      text("tokenizer", &S::tokenizer, kTokenizer, "PATH", "a tokenizer.json or its folder; empty: the model's"),
+      integer("vocab_size", &S::vocab_size, kVocabulary, "TOKENS", kCount, "tokens of the vocabulary; 0: the tokenizer's"),
       integer("hidden_size", &S::hidden_size, kShape, "N", kPositive, "width of the model, divisible by the heads"),
       integer("num_layers", &S::num_layers, kShape, "N", kPositive, "blocks"),
       integer("num_heads", &S::num_heads, kShape, "N", kPositive, "attention heads"),
@@ -94,20 +94,20 @@ std::vector<Setting> model_settings() {
 
 std::vector<Setting> data_settings() {
   return {
-      text("dataset", &S::dataset, kTrainData, "PATH", "questions to train on: SQuAD JSON, or rows as JSON or JSONL"),
+      text("dataset", &S::dataset, kDataset, "PATH", "SQuAD JSON, or rows as JSON or JSONL: questions, or plain texts"),
       integer("train_size", &S::train_size, kTrainData, "SAMPLES", kCount, "use only so many samples; 0: all"),
       boolean("shuffle", &S::shuffle, kTrainData, "a new order of the samples every epoch"),
       text("eval_dataset", &S::eval_dataset, kEvalData, "PATH", "questions to evaluate on"),
       integer("eval_size", &S::eval_size, kEvalData, "SAMPLES", kCount, "use only so many samples; 0: all"),
       choice("objective", &S::objective, kText,
-             {{"completion", S::Objective::completion},
-              {"causal_lm", S::Objective::causal_lm},
-              {"separate", S::Objective::separate}},
+             {{"completion", Objective::completion},
+              {"causal_lm", Objective::causal_lm},
+              {"separate", Objective::separate}},
              "which tokens carry loss: the answer, all, or labels made apart from the prompt"),
       integer("max_length", &S::max_length, kText, "TOKENS", {2, kMaxCount}, "longest sample",
               {"max_seq_length", "model_max_length"}),
       choice("truncation", &S::truncation, kText,
-             {{"context", S::Truncation::context}, {"right", S::Truncation::right}},
+             {{"context", Truncation::context}, {"right", Truncation::right}},
              "what a sample that is too long loses: the end of its context, or its own end"),
   };
 }
@@ -123,7 +123,7 @@ std::vector<Setting> optimization_settings() {
       integer("max_steps", &S::max_steps, kOptimization, "STEPS", kCount, "end after so many steps; 0: by epochs"),
       real("lr", &S::lr, kOptimization, "RATE", kNonNegativeReal, "learning rate at its highest", {"learning_rate"}),
       choice("lr_schedule", &S::lr_schedule, kOptimization,
-             {{"linear", S::LrSchedule::linear}, {"constant", S::LrSchedule::constant}, {"cosine", S::LrSchedule::cosine}},
+             {{"linear", Schedule::linear}, {"constant", Schedule::constant}, {"cosine", Schedule::cosine}},
              "how the rate falls after the warm-up", {"lr_scheduler_type"}),
       integer("warmup_steps", &S::warmup_steps, kOptimization, "STEPS", kCount, "steps of rising rate"),
       real("warmup_ratio", &S::warmup_ratio, kOptimization, "PART", kUnitInterval, "the same as a part of all steps"),
@@ -138,7 +138,8 @@ std::vector<Setting> optimization_settings() {
       choice("activation_checkpointing", &S::activation_checkpointing, kOptimization,
              {{"none", S::ActivationCheckpointing::none}, {"block", S::ActivationCheckpointing::block}},
              "keep all activations, or compute each block's again in the backward pass"),
-      integer("logging_steps", &S::logging_steps, kOptimization, "STEPS", kPositive, "steps between two lines of the log"),
+      integer("logging_steps", &S::logging_steps, kOptimization, "STEPS", kCount,
+              "steps between two lines of the log; 0: none"),
   };
 }
 
@@ -180,12 +181,12 @@ std::vector<Setting> generation_settings() {
       boolean("eval_generation", &S::eval_generation, kScoring, "generate answers for exact match and F1",
               {"predict_with_generate"}),
       choice("scoring", &S::scoring, kScoring,
-             {{"official", S::Scoring::official}, {"workshop", S::Scoring::workshop}},
+             {{"official", Scoring::official}, {"workshop", Scoring::workshop}},
              "SQuAD's own rules over all references, or the workshop's over the first"),
       integer("max_new_tokens", &S::max_new_tokens, kGeneration, "TOKENS", kPositive, "longest generated text"),
       text("prompt", &S::prompt, kPrompt, "TEXT", "text to go on from, as it is"),
-      text("question", &S::question, kPrompt, "TEXT", "a question, put into the prompt of the training data"),
-      text("context", &S::context, kPrompt, "TEXT", "the passage that answers the question"),
+      text("question", &S::question, kQuestion, "TEXT", "a question, put into the prompt of the training data"),
+      text("context", &S::context, kQuestion, "TEXT", "the passage that answers the question"),
   };
 }
 
@@ -206,6 +207,7 @@ std::vector<Setting> machine_settings() {
              "what the ranks share of parameters, gradients and optimizer states"),
       integer("threads", &S::threads, kMachine, "N", {0, 4096}, "threads; 0: OMP_NUM_THREADS, else all cores"),
       integer("seed", &S::seed, kMachine, "N", {0, kMaxSeed}, "seed of all random numbers"),
+      text("checkpoint", &S::checkpoint, kCheckpoint, "PATH", "a folder checkpoint-<step> of a training run"),
       text("output_dir", &S::output_dir, kOutputDir, "PATH", "folder of the results"),
       boolean("json", &S::json, kPresentation, "print the result as JSON"),
       choice("progress", &S::progress, kPresentation,
@@ -236,7 +238,12 @@ const char* title_of(Group group) {
     case kTrainEvaluation: return "Evaluation while training";
     case kScoring: return "Scoring";
     case kGeneration: return "Generation";
+    case kQuestion: return "Question";
+    case kTokenizer: return "Tokenizer";
+    case kVocabulary: return "Vocabulary";
+    case kDataset: return "Data";
     case kPrompt: return "Prompt";
+    case kCheckpoint: return "Checkpoint";
     case kCheckpoints: return "Checkpoints";
     case kSavedModel: return "Saved model";
     case kMachine: return "Machine";

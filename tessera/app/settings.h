@@ -11,16 +11,20 @@
 #include <vector>
 
 #include "tessera/base/dtype.h"
+#include "tessera/data/prompts.h"
+#include "tessera/data/scoring.h"
+#include "tessera/optim/schedule.h"
 
 namespace tessera {
 
 // The values a verb works with. Names, meanings and units are in the declarations (settings.cc); an empty text or a
 // zero that a help text calls "all" or "none" means that nothing was given.
 struct Settings {
+  using Objective = tessera::Objective;
+  using Truncation = tessera::Truncation;
+  using Scoring = tessera::Scoring;
+  using LrSchedule = Schedule;
   enum class Init { pretrained, random };
-  enum class Objective { completion, causal_lm, separate };
-  enum class Truncation { context, right };
-  enum class LrSchedule { linear, constant, cosine };
   enum class ActivationCheckpointing { none, block };
   enum class Precision { fp32, tf32, fp16, bf16 };
   enum class Strategy {
@@ -29,7 +33,6 @@ struct Settings {
   enum class DeviceChoice { automatic, cpu, cuda };
   enum class Interval { no, epoch, steps };
   enum class Metric { eval_loss, exact_match, f1 };
-  enum class Scoring { official, workshop };
   enum class Progress { automatic, on, off };
 
   // model
@@ -49,7 +52,7 @@ struct Settings {
   double epochs = 3.0;
   int64_t max_steps = 0;
   double lr = 5e-5, weight_decay = 0.01, beta1 = 0.9, beta2 = 0.999, adam_epsilon = 1e-8, max_grad_norm = 1.0;
-  LrSchedule lr_schedule = LrSchedule::linear;
+  Schedule lr_schedule = Schedule::linear;
   int64_t warmup_steps = 0;
   double warmup_ratio = 0.0;
   ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;
@@ -76,7 +79,7 @@ struct Settings {
   DeviceChoice device = DeviceChoice::automatic;
   int64_t threads = 0;
   // output
-  std::string output_dir;
+  std::string output_dir, checkpoint;
   bool json = false;
   Progress progress = Progress::automatic;
 };
@@ -84,7 +87,7 @@ struct Settings {
 // Groups of settings: a verb names those it takes.
 using Groups = uint32_t;
 enum Group : Groups {
-  kModel = 1u << 0,          // model, init, tokenizer
+  kModel = 1u << 0,          // model, init
   kShape = 1u << 1,          // sizes of a model made from flags
   kText = 1u << 2,           // how a sample becomes tokens
   kTrainData = 1u << 3,      // what is trained on
@@ -93,14 +96,19 @@ enum Group : Groups {
   kTrainEvaluation = 1u << 6,  // when a training run evaluates
   kScoring = 1u << 7,        // how answers are scored
   kGeneration = 1u << 8,     // how text is generated
-  kPrompt = 1u << 9,         // what is asked
+  kQuestion = 1u << 9,       // what is asked
   kCheckpoints = 1u << 10,   // when a training run saves, and from what it goes on
   kSavedModel = 1u << 11,    // what a saved model folder holds
   kMachine = 1u << 12,       // device, precision, sharding, threads, seed
   kOutputDir = 1u << 13,     // where results go
   kPresentation = 1u << 14,  // what is printed, and how
+  kTokenizer = 1u << 15,     // tokenizer
+  kVocabulary = 1u << 16,    // vocab_size
+  kDataset = 1u << 17,       // dataset
+  kPrompt = 1u << 18,        // a text as it is
+  kCheckpoint = 1u << 19,    // which checkpoint
 };
-inline constexpr Groups kAllGroups = (1u << 15) - 1;
+inline constexpr Groups kAllGroups = (1u << 20) - 1;
 
 // The heading of a group in help texts.
 const char* title_of(Group group);

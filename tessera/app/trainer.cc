@@ -89,11 +89,8 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
   num_steps_ = settings_.max_steps > 0
                    ? settings_.max_steps
                    : static_cast<int64_t>(std::ceil(settings_.epochs * static_cast<double>(steps_per_epoch_)));
-  const Schedule kind = settings_.lr_schedule == Settings::LrSchedule::linear     ? Schedule::linear
-                        : settings_.lr_schedule == Settings::LrSchedule::constant ? Schedule::constant
-                                                                                  : Schedule::cosine;
   const auto ratio_steps = static_cast<int64_t>(std::ceil(settings_.warmup_ratio * static_cast<double>(num_steps_)));
-  schedule_ = {kind, settings_.warmup_steps > 0 ? settings_.warmup_steps : ratio_steps, num_steps_};
+  schedule_ = {settings_.lr_schedule, settings_.warmup_steps > 0 ? settings_.warmup_steps : ratio_steps, num_steps_};
   if (eval_) eval_every_ = interval(settings_.eval_strategy, settings_.eval_steps);
   save_every_ = interval(settings_.save_strategy, settings_.save_steps);
   engine_.prepare(training_work(settings_, train_, eval_ ? &*eval_ : nullptr));
@@ -121,16 +118,16 @@ void Trainer::resume_or_start() {
 bool Trainer::resume() {
   device_->ledger().enter(Phase::resume);
   const auto warn = [&](const std::string& text) { console_.note("warning: " + text); };
-  std::optional<Checkpoint> checkpoint;
-  if (settings_.resume == "auto") checkpoint = latest_checkpoint(settings_.output_dir, warn, &pool_);
-  else checkpoint = Checkpoint::open_verified(settings_.resume, &pool_);
+  const std::optional<Checkpoint> checkpoint =
+      settings_.resume == "auto" ? latest_checkpoint(settings_.output_dir, warn, &pool_)
+                                 : Checkpoint::open_verified(settings_.resume, &pool_);
   if (!checkpoint) return false;
   const std::string where = (checkpoint->folder() / "trainer_state.json").string();
   state_ = TrainState::from_json(checkpoint->trainer_state(), fingerprint_, where);
   restore_checkpoint(*checkpoint, engine_, true, pool_);
   runtime_before_s_ = state_.runtime_s;
   last_saved_step_ = state_.step;
-  metrics_ = MetricsLog::resume((fs::path(settings_.output_dir) / "metrics.jsonl").string(), state_.metrics_bytes);
+  metrics_.emplace(MetricsLog::resume((fs::path(settings_.output_dir) / "metrics.jsonl").string(), state_.metrics_bytes));
   console_.note(fmt::format("Resuming from {} (step {} of {})", checkpoint->folder().string(), state_.step, num_steps_));
   return true;
 }
@@ -141,7 +138,7 @@ void Trainer::start_anew() {
     if (settings_.resume == "none") remove_folder_atomically(checkpoint_folder(settings_.output_dir, step));
   }
   load_or_initialize(engine_, settings_, pool_);
-  metrics_ = MetricsLog::create((fs::path(settings_.output_dir) / "metrics.jsonl").string());
+  metrics_.emplace(MetricsLog::create((fs::path(settings_.output_dir) / "metrics.jsonl").string()));
 }
 
 int Trainer::train() {
@@ -225,9 +222,8 @@ EvalOutcome Trainer::evaluate() {
   console_.print(trainer_line(EvalMetrics{loss.loss, loss.runtime_s, loss.num_samples, loss.num_steps, epoch_now()}));
   Record values{{"eval_loss", loss.loss}}, timing{{"eval_runtime", loss.runtime_s}};
   if (settings_.eval_generation) {
-    const Scoring scoring = settings_.scoring == Settings::Scoring::official ? Scoring::official : Scoring::workshop;
     const AnswerEvaluation answers = evaluate_answers(engine_, *eval_, tokenizer_, settings_.eval_batch_size,
-                                                      settings_.max_new_tokens, scoring, console_);
+                                                      settings_.max_new_tokens, settings_.scoring, console_);
     outcome.exact_match = answers.metrics.exact_match;
     outcome.f1 = answers.metrics.f1;
     console_.print(trainer_line(answers.metrics));

@@ -1,16 +1,50 @@
 #include "tessera/app/verbs.h"
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <nlohmann/json.hpp>
-
-#include "tessera/base/error.h"
-
 namespace tessera {
+
+// A model to compute with, whether read from a folder or made from flags.
+static constexpr Groups kAnyModel = kModel | kTokenizer | kVocabulary | kShape | kMachine;
+// All that a training run depends on, and so its plan.
+static constexpr Groups kTraining = kAnyModel | kText | kDataset | kTrainData | kEvalData | kOptimization |
+                                    kTrainEvaluation | kScoring | kGeneration;
 
 const std::vector<Verb>& all_verbs() {
   static const std::vector<Verb> verbs = {
+      {.name = "train",
+       .help = "Fine-tune a model, with evaluations and checkpoints",
+       .groups = kTraining | kCheckpoints | kSavedModel | kOutputDir | kPresentation,
+       .required = {"model", "dataset", "output_dir"},
+       .run = run_train},
+      {.name = "eval",
+       .help = "Measure a model on a data set: loss, exact match, F1",
+       .groups = kAnyModel | kText | kEvalData | kScoring | kGeneration | kOutputDir | kPresentation,
+       .required = {"model", "eval_dataset"},
+       .run = run_eval},
+      {.name = "generate",
+       .help = "Answer a question, or continue a prompt",
+       .groups = kAnyModel | kGeneration | kQuestion | kPrompt | kPresentation,
+       .required = {"model"},
+       .run = run_generate},
+      {.name = "plan",
+       .help = "Show the memory of a training run before it starts",
+       .groups = kTraining | kPresentation,
+       .required = {"model"},
+       .run = run_plan},
+      {.name = "tokenize",
+       .help = "Show the token ids of a prompt, or of each line of standard input",
+       .groups = kTokenizer | kPrompt | kPresentation,
+       .required = {"tokenizer"},
+       .run = run_tokenize},
+      {.name = "tokenizer train",
+       .help = "Make a new vocabulary from the texts of a data set",
+       .groups = kDataset | kVocabulary | kOutputDir,
+       .required = {"dataset", "vocab_size", "output_dir"},
+       .run = run_tokenizer_train},
+      {.name = "export",
+       .help = "Make a Hugging Face folder from a training checkpoint",
+       .groups = kAnyModel | kCheckpoint | kSavedModel | kOutputDir,
+       .required = {"model", "checkpoint", "output_dir"},
+       .run = run_export},
       {.name = "config",
        .help = "Print the settings of a verb, with where each comes from",
        .groups = kAllGroups,
@@ -24,18 +58,6 @@ const std::vector<Verb>& all_verbs() {
        .run = run_doctor},
   };
   return verbs;
-}
-
-int run_config(const Invocation& invocation) {
-  const ResolvedSettings& resolved = invocation.resolved;
-  print(invocation.settings().json ? resolved_config_json(resolved).dump(2) + "\n" : resolved_config_text(resolved));
-  return static_cast<int>(ExitCode::kDone);
-}
-
-void print(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-    throw RunError("standard output", std::strerror(errno));
-  }
 }
 
 }  // namespace tessera

@@ -34,9 +34,13 @@ struct Invocation {
 const std::vector<Verb>& all_verbs();
 
 int run_config(const Invocation& invocation);
+int run_eval(const Invocation& invocation);
+int run_export(const Invocation& invocation);
+int run_generate(const Invocation& invocation);
+int run_plan(const Invocation& invocation);
+int run_tokenize(const Invocation& invocation);
+int run_tokenizer_train(const Invocation& invocation);
+int run_train(const Invocation& invocation);
 int run_doctor(const Invocation& invocation);
-
-// Text for standard output. Throws RunError when it cannot be written (a full disk, a closed file).
-void print(const std::string& text);
 
 }  // namespace tessera

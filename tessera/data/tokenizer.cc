@@ -94,14 +94,14 @@ class ByteSymbols {
 };
 
 std::string read_file(const std::filesystem::path& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  if (!file.is_open() || file.bad() || std::filesystem::is_directory(path)) {
-    throw InputError(path.string(), std::string("cannot read the tokenizer: ") + std::strerror(errno ? errno : EISDIR),
-                     "Give the tokenizer.json of a model folder");
+  errno = std::filesystem::is_directory(path) ? EISDIR : 0;  // which a stream opens and then throws
+  if (errno == 0) {
+    std::ifstream file(path, std::ios::binary);
+    std::string text(std::istreambuf_iterator<char>(file), {});
+    if (file.is_open() && !file.bad()) return text;
   }
-  return text;
+  throw InputError(path.string(), std::string("cannot read the tokenizer: ") + std::strerror(errno ? errno : EIO),
+                   "Give the tokenizer.json of a model folder");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "tessera/data/tokenizer_split.h"
 
 #include <oniguruma.h>
+#include <utf8proc.h>
 
 #include <algorithm>
 #include <cstring>
@@ -220,7 +221,14 @@ bool is_white_space(char32_t code) {
 
 bool is_word_character(char32_t code) {
   if (code == 0x200C || code == 0x200D) return true;
-  return ONIGENC_IS_CODE_CTYPE(ONIG_ENCODING_UTF8, code, ONIGENC_CTYPE_WORD) != 0;
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(code))) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_PC: return true;
+    default: return ONIGENC_IS_CODE_CTYPE(ONIG_ENCODING_UTF8, code, ONIGENC_CTYPE_ALPHA) != 0;
+  }
 }
 
 std::unique_ptr<const Matcher> make_regex_matcher(const std::string& pattern, const std::string& where) {

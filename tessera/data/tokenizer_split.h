@@ -51,8 +51,8 @@ class Splitter {
   bool invert_;
 };
 
-// Unicode properties of single characters, by Oniguruma's tables.
 bool is_white_space(char32_t code);
-bool is_word_character(char32_t code);  // \w of Rust's regex crate: with zero-width (non-)joiner
+// \w of Rust's regex crate: alphabetic, marks, decimal digits, connectors and the zero-width (non-)joiner.
+bool is_word_character(char32_t code);
 
 }  // namespace tessera

@@ -32,7 +32,7 @@ class Program(CliTest):
         with open("/dev/full", "wb") as full:
             code, _, err = self.run_tessera("config", stdout=full)
         self.assertEqual(code, 1)
-        self.assertIn("error: standard output: No space left on device", err)
+        self.assertIn("error: standard output: cannot write to it: No space left on device", err)
 
 
 class Flags(CliTest):
@@ -106,6 +106,9 @@ class Files(CliTest):
         for text, message in [
             ("lr = \n", "c.toml:1: is not TOML: "),
             ("\neval_strategy = no\n", "c.toml:2: is not TOML: "),
+            ("lr = 1\n[= 3]\n", "c.toml:2: is not TOML: "),
+            ("é = 1\n", "c.toml:1: is not TOML: "),
+            ("lr = 1、\n", "c.toml:1: is not TOML: "),
             (b"model = \"\xff\"\n", "c.toml:1: is not TOML: "),
             ("# one\nleraning_rate = 1\n", 'c.toml:2: leraning_rate: unknown setting. Did you mean "learning_rate"?'),
             ("batch_size = 0\n", "c.toml:1: batch_size: must be at least 1, got 0"),

@@ -1,5 +1,6 @@
 // Tessera against transformers and torch in fp32, on references made by tools/make_references.py: logits, loss, every
 // parameter's gradient, twenty AdamW updates, greedy generation.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -51,11 +52,19 @@ class Parity : public testing::TestWithParam<const char*> {
     engine->prepare({bounds, bounds, bounds, 12});
     return engine;
   }
+  // Whether element j of a tensor belongs to the bias of attention's keys. q·(k + bias) moves all scores of a row by the
+  // same amount, which softmax does not see: its gradient is 0, and what is computed is rounding alone.
+  static bool is_key_bias(const ModelConfig& config, const std::string& name, size_t j) {
+    const auto C = static_cast<size_t>(config.hidden_size), D = static_cast<size_t>(config.head_dim());
+    if (name.ends_with("query_key_value.bias")) return j / D % 3 == 1;
+    return name.ends_with("in_proj_bias") && j / C == 1;
+  }
+
   // Compares a parameter-shaped result of every tensor with "<kind>/<name>" of the reference: errors of at most
-  // `tolerance` times the tensor's largest element. Returns the largest error seen, in those terms.
+  // `tolerance` times the tensor's largest element, of keys' biases at most `key_bias_tolerance`.
   template <typename Views>
-  double expect_near(const Engine& engine, const std::string& kind, double tolerance, const Views& views) {
-    double worst = 0;
+  void expect_near(const Engine& engine, const std::string& kind, double tolerance, double key_bias_tolerance,
+                   const Views& views) {
     for (int64_t u = 0; u < engine.model().num_units(); ++u) {
       const ParameterViews p = views(u);
       for (size_t i = 0; i < p.table->specs().size(); ++i) {
@@ -66,13 +75,13 @@ class Parity : public testing::TestWithParam<const char*> {
         double largest = 0, error = 0;
         for (size_t j = 0; j < expected.size(); ++j) {
           largest = std::max(largest, std::abs(double{expected[j]}));
-          error = std::max(error, std::abs(double{expected[j]} - actual[j]));
+          const double difference = std::abs(double{expected[j]} - actual[j]);
+          if (is_key_bias(engine.model().config(), name, j)) EXPECT_LE(difference, key_bias_tolerance) << key;
+          else error = std::max(error, difference);
         }
         EXPECT_LE(error, tolerance * largest) << key << ", relative " << error / largest;
-        worst = std::max(worst, error / largest);
       }
     }
-    return worst;
   }
 
   ThreadPool pool_;
@@ -103,7 +112,7 @@ TEST_P(Parity, LogitsLossAndGradients) {
     EXPECT_NEAR(result.loss(), loss, 256 * kEpsilon * loss);
     EXPECT_NEAR(engine->evaluate(batch).loss_sum, result.loss_sum, 1e-12 * result.loss_sum);
     // The way there and back: twice as many roundings as the logits have, summed over up to 48 tokens.
-    expect_near(*engine, "grad", 1024 * kEpsilon, [&](int64_t u) { return engine->gradients(u); });
+    expect_near(*engine, "grad", 1024 * kEpsilon, 1024 * kEpsilon, [&](int64_t u) { return engine->gradients(u); });
   }
 }
 
@@ -125,9 +134,9 @@ TEST_P(Parity, TwentyUpdates) {
     EXPECT_NEAR(result.loss(), loss, 1024 * kEpsilon * loss) << step;
     EXPECT_NEAR(result.gradient_norm, norm, 4096 * kEpsilon * norm) << step;
   }
-  // AdamW divides each gradient by its own size, so an element whose gradient is near 0 moves by up to the rate whatever
-  // the rounding: twenty updates of 1e-3 may differ by a small part of their sum where gradients cancel.
-  expect_near(*engine, "final", 5e-4, [&](int64_t u) { return engine->parameters(u); });
+  // AdamW divides each gradient by its own size, so that where gradients cancel their rounding is magnified. What has no
+  // gradient but rounding (keys' biases) moves by up to the rate in each of the twenty updates, either way.
+  expect_near(*engine, "final", 1e-4, 20 * 1e-3 * 2, [&](int64_t u) { return engine->parameters(u); });
 }
 
 TEST_P(Parity, GreedyGeneration) {

@@ -1,14 +1,154 @@
 #include "tessera/data/tokenizer_split.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tessera/base/error.h"
 #include "tessera/base/random.h"
 #include "tessera/data/tokenizer_text.h"
 
 namespace tessera {
 namespace {
 
-TEST(Placeholder, Compiles) {}
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<std::string> pieces_of(const Splitter& splitter, const std::string& text) {
+  std::vector<Span> matches, pieces;
+  splitter.split(text, {0, text.size()}, matches, pieces);
+  std::vector<std::string> result;
+  for (const Span& piece : pieces) result.push_back(text.substr(piece.begin, piece.end - piece.begin));
+  return result;
+}
+
+std::vector<Span> matches_of(const Matcher& matcher, const std::string& text) {
+  std::vector<Span> matches;
+  matcher.find(text, matches);
+  return matches;
+}
+
+// Texts of `num_characters`, most of them such as the patterns tell apart, the others any.
+std::string random_text(RandomStream& random, int num_characters) {
+  static constexpr std::string_view kBits[] = {" ",  " ", "  ", "\n", "\r\n", "\t", "a", "é", "ß", "中", "1", "٣", "½", "'", "'s",
+                                               "'re", "'LL", ",", ".", "!", "(", ")", "|", "。", "،", "۔", "।", "…", "\u0300",
+                                               "\u200b", "\u3000", "\u0085", "\u00a0", "😀", "-"};
+  std::string text;
+  for (int i = 0; i < num_characters; ++i) {
+    if (random.next_below(8) != 0) {
+      text += kBits[random.next_below(std::size(kBits))];
+      continue;
+    }
+    const auto code = static_cast<char32_t>(random.next_below(random.next_below(2) ? 0x3000 : 0x110000));
+    if (code < 0xD800 || code > 0xDFFF) append_code_point(text, code);
+  }
+  return text;
+}
+
+// Every character alone, doubled, behind a space and before a letter.
+std::string text_of_range(char32_t begin, char32_t end) {
+  std::string text;
+  for (char32_t code = begin; code < end; ++code) {
+    if (code >= 0xD800 && code <= 0xDFFF) continue;
+    for (const char* before : {"a", " ", ""}) {
+      text += before;
+      append_code_point(text, code);
+    }
+  }
+  return text;
+}
+
+class KnownPattern : public testing::TestWithParam<const char*> {};
+
+TEST_P(KnownPattern, HandWrittenMatcherEqualsOniguruma) {
+  const auto by_hand = make_matcher(GetParam(), "test");
+  const auto regex = make_regex_matcher(GetParam(), "test");
+  RandomStream random(1, 0);
+  for (int i = 0; i < 3000; ++i) {
+    const std::string text = random_text(random, static_cast<int>(random.next_below(24)));
+    ASSERT_EQ(matches_of(*by_hand, text), matches_of(*regex, text)) << text;
+  }
+  constexpr char32_t kChunk = 64;
+  for (char32_t code = 0; code < 0x20000; code += kChunk) {
+    const std::string text = text_of_range(code, code + kChunk);
+    ASSERT_EQ(matches_of(*by_hand, text), matches_of(*regex, text)) << "code points from " << static_cast<uint32_t>(code);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Patterns, KnownPattern, testing::Values(kBloomPattern, kGpt2Pattern));
+
+TEST(Split, BloomPatternHasExactly39Delimiters) {
+  const Splitter splitter(make_regex_matcher(kBloomPattern, "test"), SplitBehavior::isolated, false);
+  EXPECT_THAT(pieces_of(splitter, "Hello, world! (foo|bar)  x"),
+              ElementsAre("Hello", ",", " world", "! (", "foo", "|", "bar", ") ", " x"));
+  const auto matcher = make_matcher(kBloomPattern, "test");
+  int num_delimiters = 0;
+  for (char32_t code = 0; code < 0x110000; ++code) {
+    if (code >= 0xD800 && code <= 0xDFFF) continue;
+    std::string text;
+    append_code_point(text, code);
+    num_delimiters += matches_of(*matcher, text).empty();
+  }
+  EXPECT_EQ(num_delimiters, 39);
+}
+
+TEST(Split, BehaviorsPlaceTheDelimiters) {
+  const auto pieces = [](SplitBehavior behavior, bool invert) {
+    return pieces_of(Splitter(make_matcher("-", "test"), behavior, invert), "the-final--count");
+  };
+  EXPECT_THAT(pieces(SplitBehavior::removed, false), ElementsAre("the", "final", "count"));
+  EXPECT_THAT(pieces(SplitBehavior::isolated, false), ElementsAre("the", "-", "final", "-", "-", "count"));
+  EXPECT_THAT(pieces(SplitBehavior::merged_with_previous, false), ElementsAre("the-", "final-", "-", "count"));
+  EXPECT_THAT(pieces(SplitBehavior::merged_with_next, false), ElementsAre("the", "-final", "-", "-count"));
+  EXPECT_THAT(pieces(SplitBehavior::contiguous, false), ElementsAre("the", "-", "final", "--", "count"));
+  EXPECT_THAT(pieces(SplitBehavior::removed, true), ElementsAre("-", "-", "-"));
+}
+
+TEST(Split, RefusesPatternsThatAreNoRegularExpression) {
+  try {
+    make_matcher("(unclosed", "file: key");
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("file: key: Oniguruma refuses the pattern"));
+  }
+}
+
+TEST(Split, GivesUpOnPatternsThatBacktrackWithoutEnd) {
+  const auto matcher = make_matcher("(a+)+(a+)+(a+)+c", "file: key");
+  try {
+    matches_of(*matcher, std::string(5000, 'a') + "b");
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("file: key: the pattern gives up on a text of 5001 bytes"));
+  }
+}
+
+TEST(Text, RepairsEveryMaximalInvalidSubpart) {
+  const auto repaired = [](const std::string& bytes) {
+    std::string text;
+    append_repaired_utf8(text, bytes);
+    EXPECT_TRUE(is_utf8(text));
+    EXPECT_EQ(is_utf8(bytes), text == bytes);
+    return text;
+  };
+  const std::string r = "\uFFFD";
+  EXPECT_EQ(repaired("plain, \u00e9\u4e2d\U0001F600"), "plain, \u00e9\u4e2d\U0001F600");
+  EXPECT_EQ(repaired("\x80" "a\xff"), r + "a" + r);
+  EXPECT_EQ(repaired("\xe2\x82" "a"), r + "a");                // cut short: one subpart
+  EXPECT_EQ(repaired("\xf0\x9f\x98"), r);
+  EXPECT_EQ(repaired("\xc0\x80"), r + r);                      // overlong
+  EXPECT_EQ(repaired("\xe0\x80\x80"), r + r + r);
+  EXPECT_EQ(repaired("\xed\xa0\x80"), r + r + r);              // a surrogate
+  EXPECT_EQ(repaired("\xf4\x90\x80\x80"), r + r + r + r);      // beyond U+10FFFF
+}
+
+TEST(Text, NormalFormsComposeAndDecompose) {
+  EXPECT_EQ(normalize("e\u0301 \ufb01", {NormalForm::nfc}), "\u00e9 \ufb01");
+  EXPECT_EQ(normalize("\u00e9", {NormalForm::nfd}), "e\u0301");
+  EXPECT_EQ(normalize("\ufb01 e\u0301", {NormalForm::nfkc}), "fi \u00e9");
+  EXPECT_EQ(normalize("\ufb01\u00e9", {NormalForm::nfkd}), "fie\u0301");
+  EXPECT_EQ(normalize("\u00e9", {NormalForm::nfd, NormalForm::nfc}), "\u00e9");
+  EXPECT_EQ(normalize(std::string_view("a\0\u00e9", 4), {NormalForm::nfc}), std::string("a\0\u00e9", 4));
+}
 
 }  // namespace
 }  // namespace tessera

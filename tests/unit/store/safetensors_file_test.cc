@@ -253,7 +253,7 @@ TEST(SafetensorsWriter, NeverOverwrites) {
   EXPECT_EQ(contents(folder / "f"), "precious");
 }
 
-TEST(File, EveryByteOfAFullDeviceIsRefused) {
+TEST(File, FullDiskErrorTellsWhatIsNeededAndWhatIsFree) {
   const std::string message = error_of<RunError>([] { throw_write_error("/dev/full", ENOSPC, 12); });
   EXPECT_THAT(message, HasSubstr("12 bytes"));
   EXPECT_THAT(message, HasSubstr("bytes are free"));

@@ -1,4 +1,4 @@
-// The verb `doctor`: what this machine offers.
+// tessera doctor: what this machine offers.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -6,6 +6,7 @@
 #include "tessera/app/machine.h"
 #include "tessera/app/verbs.h"
 #include "tessera/base/error.h"
+#include "tessera/report/console.h"
 
 namespace tessera {
 
@@ -49,7 +50,7 @@ int run_doctor(const Invocation& invocation) {
                        {"cuda", accelerator_facts()},
                        {"environment", environment_facts(invocation.environment)}};
   if (invocation.settings().json) {
-    print(report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    Console::of_process().print(report.dump(2, ' ', false, Json::error_handler_t::replace));
     return static_cast<int>(ExitCode::kDone);
   }
   std::string text;
@@ -58,7 +59,8 @@ int run_doctor(const Invocation& invocation) {
     add_lines("", facts, text);
     if (facts.empty()) text += "  none of the variables that matter is set\n";
   }
-  print(text);
+  text.pop_back();  // the last line's end
+  Console::of_process().print(text);
   return static_cast<int>(ExitCode::kDone);
 }
 

@@ -1,0 +1,101 @@
+"""Makes what both sides of a benchmark read: a tokenizer, a model folder with random weights, and the training rows.
+
+Started by bench/cpu_vs_transformers.py inside its virtual environment. What already exists in the folder is kept.
+"""
+import argparse
+import json
+import random
+from pathlib import Path
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoTokenizer, BloomConfig, BloomForCausalLM, PreTrainedTokenizerFast
+from workshop_samples import prompt_of
+
+TOKENIZER_SIZE = 32_000
+SPECIAL_TOKENS = ["<unk>", "<s>", "</s>", "<pad>"]
+BLOOM_SPLIT = r" ?[^(\s|[.,!?…。，、।۔،])]+"
+MAX_LENGTH = 512
+SEED = 0
+
+
+def read_squad(path):
+    """Rows of a SQuAD v1.1 file."""
+    articles = json.loads(path.read_text(encoding="utf-8"))["data"]
+    return [{"id": str(qa["id"]), "context": paragraph["context"], "question": qa["question"],
+             "answers": {"text": [a["text"] for a in qa["answers"]],
+                         "answer_start": [a["answer_start"] for a in qa["answers"]]}}
+            for article in articles for paragraph in article["paragraphs"] for qa in paragraph["qas"]]
+
+
+def make_tokenizer(folder, rows):
+    """A byte-level BPE of BLOOM's shape, trained on the rows' contexts and questions."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(BLOOM_SPLIT), "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=TOKENIZER_SIZE, special_tokens=SPECIAL_TOKENS, show_progress=False,
+                                  initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
+    texts = sorted({row["context"] for row in rows}) + [row["question"] for row in rows]
+    tokenizer.train_from_iterator(texts, trainer)
+    unk, bos, eos, pad = SPECIAL_TOKENS
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token=unk, bos_token=bos, eos_token=eos, pad_token=pad,
+                            padding_side="left").save_pretrained(folder)
+
+
+def make_model(folder, shape, tokenizer):
+    """shape: vocabulary, width, layers, heads. Random weights as BLOOM initialises them, saved in fp32."""
+    vocab, hidden, layers, heads = shape
+    torch.manual_seed(SEED)
+    config = BloomConfig(vocab_size=vocab, hidden_size=hidden, n_layer=layers, n_head=heads, bos_token_id=1,
+                         eos_token_id=2, pad_token_id=3)
+    model = BloomForCausalLM(config)
+    tokenizer.save_pretrained(folder)
+    model.save_pretrained(folder, max_shard_size="100GB")
+
+
+def completion_rows(rows, count):
+    """A seeded choice of questions; both sides train on the same ones."""
+    order = random.Random(SEED).sample(range(len(rows)), len(rows))
+    return [rows[order[i % len(rows)]] for i in range(count)]
+
+
+def dense_rows(rows, count, tokenizer):
+    """Rows whose prompt alone has more than MAX_LENGTH tokens: cut there, nothing is left that could be skipped."""
+    chosen = completion_rows(rows, count)
+    more = iter(completion_rows(rows, 8 * count)[::-1])
+    dense = []
+    for row in chosen:
+        row = dict(row)
+        while len(tokenizer(prompt_of(row))["input_ids"]) < MAX_LENGTH + 16:
+            row["context"] += " " + next(more)["context"]
+        dense.append(row)
+    return dense
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--datasets", type=Path, nargs="+", required=True, help="the first one is trained on")
+    parser.add_argument("--model-name", required=True)
+    parser.add_argument("--shape", type=int, nargs=4, required=True, metavar=("V", "C", "L", "H"))
+    parser.add_argument("--rows", required=True, choices=["completion", "dense"])
+    parser.add_argument("--count", type=int, required=True)
+    arguments = parser.parse_args()
+    tokenizer_folder = arguments.folder / "tokenizer"
+    if not (tokenizer_folder / "tokenizer.json").exists():
+        make_tokenizer(tokenizer_folder, [row for path in arguments.datasets for row in read_squad(path)])
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
+    model_folder = arguments.folder / arguments.model_name
+    if not (model_folder / "model.safetensors").exists():
+        make_model(model_folder, arguments.shape, tokenizer)
+    rows = read_squad(arguments.datasets[0])
+    rows = (completion_rows(rows, arguments.count) if arguments.rows == "completion"
+            else dense_rows(rows, arguments.count, tokenizer))
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    (arguments.folder / f"{arguments.rows}-{arguments.count}.jsonl").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

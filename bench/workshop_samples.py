@@ -1,0 +1,24 @@
+"""Rows to samples as the Python workshop's training scripts make them: a prompt, the first answer, masked labels."""
+IGNORED = -100
+
+
+def prompt_of(row):
+    return f"Question: {row['question']} Context: {row['context']} Answer:"
+
+
+def make_sample(tokenizer, row, objective, max_length):
+    """Ids and labels (not shifted), at most max_length of them; under `completion` only the answer carries loss."""
+    prompt = tokenizer(prompt_of(row))["input_ids"]
+    answer = tokenizer(f" {row['answers']['text'][0]}{tokenizer.eos_token}")["input_ids"]
+    ids = (prompt + answer)[:max_length]
+    labels = ([IGNORED] * len(prompt) + answer)[:max_length] if objective == "completion" else list(ids)
+    return {"input_ids": ids, "labels": labels}
+
+
+def pad_batch(samples, width, pad_id):
+    """Lists of equal length, padded on the right; padding carries no loss."""
+    def pad(row, value):
+        return row + [value] * (width - len(row))
+    return {"input_ids": [pad(s["input_ids"], pad_id) for s in samples],
+            "attention_mask": [pad([1] * len(s["input_ids"]), 0) for s in samples],
+            "labels": [pad(s["labels"], IGNORED) for s in samples]}

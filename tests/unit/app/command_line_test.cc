@@ -1,0 +1,151 @@
+#include "tessera/app/command_line.h"
+
+#include <gtest/gtest.h>
+
+#include <new>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+namespace {
+
+const Verb kTrain{.name = "train", .help = "Train", .groups = kAllGroups, .required = {"dataset"},
+                  .run = [](const Invocation& invocation) { return static_cast<int>(invocation.settings().batch_size); }};
+
+std::string flag_value(const std::vector<std::string>& words, const std::string& name) {
+  for (const auto& [setting, text] : parse_flags(words, kTrain, kAllGroups).values) {
+    if (setting->name == name) return text;
+  }
+  return "(none)";
+}
+
+std::string error_of(const std::vector<std::string>& words) {
+  try {
+    run_command_line(words, {}, {kTrain});
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Flags, spellings) {
+  EXPECT_EQ(flag_value({"--batch-size", "8"}, "batch_size"), "8");
+  EXPECT_EQ(flag_value({"--batch_size=8"}, "batch_size"), "8");
+  EXPECT_EQ(flag_value({"--per_device-train_batch_size=8"}, "batch_size"), "8");
+  EXPECT_EQ(flag_value({"--lr", "-1"}, "lr"), "-1");
+  EXPECT_EQ(flag_value({"--lr=1", "--learning-rate", "2"}, "lr"), "2");
+  EXPECT_EQ(flag_value({}, "lr"), "(none)");
+}
+
+TEST(Flags, values_are_taken_as_they_are) {
+  EXPECT_EQ(flag_value({"--prompt", "[a,b]"}, "prompt"), "[a,b]");
+  EXPECT_EQ(flag_value({"--prompt=--a_b=c"}, "prompt"), "--a_b=c");
+  EXPECT_EQ(flag_value({"--prompt", "a_b"}, "prompt"), "a_b");
+  EXPECT_EQ(flag_value({"--prompt", "-x"}, "prompt"), "-x");
+  EXPECT_EQ(flag_value({"--prompt", "\"quoted\""}, "prompt"), "\"quoted\"");
+  EXPECT_EQ(flag_value({"--prompt", "{}"}, "prompt"), "{}");
+  EXPECT_EQ(flag_value({"--prompt", "%%"}, "prompt"), "%%");
+  EXPECT_EQ(flag_value({"--prompt", "a\nb"}, "prompt"), "a\nb");
+}
+
+TEST(Flags, an_empty_value_takes_nothing_else) {
+  const ParsedFlags parsed = parse_flags({"--prompt=", "run.toml", "--tokenizer", "", "--json"}, kTrain, kAllGroups);
+  EXPECT_EQ(parsed.config_file, "run.toml");
+  ASSERT_EQ(parsed.values.size(), 3u);  // in the order of declaration
+  EXPECT_EQ(parsed.values[0].first->name, "tokenizer");
+  EXPECT_EQ(parsed.values[0].second, "");
+  EXPECT_EQ(parsed.values[1].first->name, "prompt");
+  EXPECT_EQ(parsed.values[1].second, "");
+  EXPECT_EQ(parsed.values[2].first->name, "json");
+}
+
+TEST(Flags, booleans) {
+  EXPECT_EQ(flag_value({"--shuffle"}, "shuffle"), "true");
+  EXPECT_EQ(flag_value({"--no-shuffle"}, "shuffle"), "false");
+  EXPECT_EQ(flag_value({"--no_shuffle"}, "shuffle"), "false");
+  EXPECT_EQ(flag_value({"--no-shuffle", "--shuffle"}, "shuffle"), "true");
+  EXPECT_EQ(flag_value({"--shuffle=false"}, "shuffle"), "false");
+  EXPECT_EQ(parse_flags({"--shuffle", "run.toml"}, kTrain, kAllGroups).config_file, "run.toml");
+}
+
+TEST(Flags, words_after_two_dashes_are_no_flags) {
+  EXPECT_EQ(parse_flags({"--", "--odd.toml"}, kTrain, kAllGroups).config_file, "--odd.toml");
+}
+
+TEST(CommandLine, runs_the_verb_and_returns_its_code) {
+  EXPECT_EQ(run_command_line({"train", "--dataset", "x", "--batch-size", "9"}, {}, {kTrain}), 9);
+  EXPECT_EQ(run_command_line({"train", "--dataset", "x"}, {{"TESSERA_BATCH_SIZE", "7"}}, {kTrain}), 7);
+}
+
+TEST(CommandLine, required_settings) {
+  EXPECT_EQ(error_of({"train"}), "--dataset: is required by train. " + find_setting("dataset")->help);
+  EXPECT_EQ(error_of({"train", "--dataset="}), error_of({"train"}));
+}
+
+TEST(CommandLine, verbs_of_two_words) {
+  Verb tokenizer_train = kTrain, tokenize = kTrain;
+  tokenizer_train.name = "tokenizer train";
+  tokenizer_train.run = [](const Invocation&) { return 31; };
+  tokenize.name = "tokenize";
+  tokenize.run = [](const Invocation&) { return 32; };
+  const std::vector<Verb> verbs = {kTrain, tokenize, tokenizer_train};
+  EXPECT_EQ(run_command_line({"tokenizer", "train", "--dataset=x"}, {}, verbs), 31);
+  EXPECT_EQ(run_command_line({"tokenize", "--dataset=x"}, {}, verbs), 32);
+  try {
+    run_command_line({"tokenizer", "trian"}, {}, verbs);
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(error.what(), "tokenizer: unknown verb. Did you mean \"tokenizer train\"? One of: train, tokenize, tokenizer train");
+  }
+}
+
+TEST(CommandLine, a_verb_about_a_verb_has_its_settings_and_needs_none) {
+  Verb config = kTrain;
+  config.name = "config";
+  config.required = {};
+  config.about_verb = true;
+  config.run = [](const Invocation& invocation) {
+    return invocation.subject->name == "eval" && invocation.resolved.origins.count("eval_batch_size") == 1 &&
+                   invocation.resolved.origins.count("lr") == 0
+               ? 41
+               : 42;
+  };
+  Verb eval = kTrain;
+  eval.name = "eval";
+  eval.groups = kScoring;
+  EXPECT_EQ(run_command_line({"config", "eval", "--eval-batch-size", "2", "--json"}, {}, {kTrain, eval, config}), 41);
+  EXPECT_EQ(run_command_line({"config", "--lr", "2"}, {}, {kTrain, eval, config}), 42);
+  EXPECT_THROW(run_command_line({"config", "eval", "--lr", "2"}, {}, {kTrain, eval, config}), UsageError);
+}
+
+TEST(CommandLine, exceptions_become_exit_codes) {
+  const auto code_of = [](int (*run)(const Invocation&)) {
+    Verb verb = kTrain;
+    verb.run = run;
+    testing::internal::CaptureStderr();
+    const int code = guarded_run({"train", "--dataset=x"}, {}, {verb});
+    return std::to_string(code) + " " + testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(code_of([](const Invocation&) -> int { throw InputError("f.json:3", "is odd", "Mend it"); }),
+            "3 error: f.json:3: is odd. Mend it\n");
+  EXPECT_EQ(code_of([](const Invocation&) -> int { throw RunError("", "broke"); }), "1 error: broke\n");
+  EXPECT_EQ(code_of([](const Invocation&) -> int { throw CommunicationError("rank 3", "is gone"); }),
+            "5 error: rank 3: is gone\n");
+  EXPECT_EQ(code_of([](const Invocation&) -> int { throw std::bad_alloc(); }), "4 error: out of memory\n");
+  EXPECT_EQ(code_of([](const Invocation&) -> int { throw std::runtime_error("odd"); }), "1 error: odd\n");
+  EXPECT_EQ(code_of([](const Invocation&) -> int { throw 3; }), "1 error: an unknown failure\n");
+}
+
+TEST(CommandLine, the_table_of_verbs_is_sound) {
+  for (const auto& verb : all_verbs()) {
+    EXPECT_NE(verb.run, nullptr) << verb.name;
+    EXPECT_FALSE(verb.help.empty() || verb.help.ends_with('.')) << verb.name;
+    for (const auto& name : verb.required) {
+      const Setting* setting = find_setting(name);
+      EXPECT_TRUE(setting && (setting->group & verb.groups)) << verb.name << " requires " << name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,189 @@
+#include "tessera/data/tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tessera/base/error.h"
+#include "tessera/base/random.h"
+#include "tessera/data/bpe_trainer.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string sample_json() {
+  const std::vector<std::string_view> texts = {"the cat sat on the mat, the cat sat", "that thin cat"};
+  return train_bpe_tokenizer(texts, {.vocab_size = 300});
+}
+
+Tokenizer sample() { return Tokenizer::from_json_text(sample_json(), "sample"); }
+
+TEST(Tokenizer, KeepsItsTextAndKnowsItsTokens) {
+  const std::string json = sample_json();
+  Tokenizer tokenizer = Tokenizer::from_json_text(json, "sample");
+  const Tokenizer moved = std::move(tokenizer);
+  EXPECT_EQ(moved.json_text(), json);
+  EXPECT_EQ(moved.id_of("</s>"), 2);
+  EXPECT_EQ(moved.id_of("Ġcat"), moved.encode(" cat").at(0));
+  EXPECT_EQ(moved.id_of("no such token"), std::nullopt);
+  EXPECT_EQ(moved.vocab_size(), static_cast<int32_t>(Json::parse(json)["model"]["vocab"].size()));
+}
+
+TEST(Tokenizer, CutsOutAddedTokensAndSkipsThemOnDemand) {
+  const Tokenizer tokenizer = sample();
+  const auto ids = tokenizer.encode("the cat</s><pad>");
+  EXPECT_EQ(ids[ids.size() - 2], 2);
+  EXPECT_EQ(ids.back(), 3);
+  EXPECT_EQ(tokenizer.decode(ids, false), "the cat</s><pad>");
+  EXPECT_EQ(tokenizer.decode(ids, true), "the cat");
+  EXPECT_THAT(tokenizer.encode(""), ElementsAre());
+}
+
+TEST(Tokenizer, DecodesWhatIsNoTextAndWhatIsNoToken) {
+  const Tokenizer tokenizer = sample();
+  const auto ids = tokenizer.encode("\u4e2d");
+  ASSERT_EQ(ids.size(), 3u);
+  EXPECT_EQ(tokenizer.decode(std::span(ids).first(2), false), "\uFFFD");
+  const std::vector<int32_t> strange = {-100, tokenizer.vocab_size(), INT32_MAX, INT32_MIN};
+  EXPECT_EQ(tokenizer.decode(strange, false), "");
+}
+
+TEST(Tokenizer, GivesBackEveryTextThatIsUtf8) {
+  const Tokenizer tokenizer = sample();
+  RandomStream random(7, 0);
+  for (int i = 0; i < 300; ++i) {
+    std::string bytes;
+    for (uint64_t n = random.next_below(30); n > 0; --n) bytes += static_cast<char>(random.next_below(256));
+    const std::string text = tokenizer.decode(tokenizer.encode(bytes), false);
+    EXPECT_EQ(tokenizer.decode(tokenizer.encode(text), false), text);
+  }
+}
+
+// The cache forgets everything when it is full: ids must not depend on what was encoded before.
+TEST(Tokenizer, IdsDoNotDependOnTheWordCache) {
+  const Tokenizer tokenizer = sample();
+  std::string text;
+  for (int i = 0; i < 70000; ++i) text += " that" + std::to_string(i);
+  const auto ids = tokenizer.encode(text);
+  EXPECT_EQ(tokenizer.encode(text), ids);
+  EXPECT_EQ(tokenizer.decode(ids, false), text);
+  EXPECT_EQ(tokenizer.encode(" that69999"), sample().encode(" that69999"));
+}
+
+// 2 MB without a space: anything quadratic would take hours.
+TEST(Tokenizer, EncodesOneVeryLongWord) {
+  const Tokenizer tokenizer = sample();
+  std::string word;
+  for (int i = 0; i < 500000; ++i) word += "that";
+  const auto ids = tokenizer.encode(word);
+  const auto one = tokenizer.encode("that");
+  EXPECT_EQ(ids.size(), 500000 * one.size());
+  EXPECT_EQ(tokenizer.decode(ids, false), word);
+}
+
+TEST(Tokenizer, ThreadsGiveTheSameIds) {
+  const Tokenizer tokenizer = sample();
+  std::vector<std::string> texts;
+  for (int i = 0; i < 500; ++i) texts.push_back("the mat " + std::to_string(i * i) + " sat, that cat");
+  const std::vector<std::string_view> views(texts.begin(), texts.end());
+  ThreadPool pool(4);
+  const auto all = tokenizer.encode_all(views, pool);
+  for (size_t i = 0; i < texts.size(); ++i) EXPECT_EQ(all[i], tokenizer.encode(texts[i]));
+}
+
+// Each change to a good file, and what must be said of it.
+struct BadFile {
+  const char* pointer;  // JSON pointer of the value to change
+  const char* value;    // the new value as JSON; "" removes the key
+  const char* where;
+  const char* what;
+};
+
+void PrintTo(const BadFile& bad, std::ostream* out) { *out << bad.pointer << " = " << bad.value; }
+
+class BadTokenizer : public testing::TestWithParam<BadFile> {};
+
+TEST_P(BadTokenizer, IsRefusedWithTheKeyAtFault) {
+  const BadFile& bad = GetParam();
+  Json json = Json::parse(sample_json());
+  const Json::json_pointer pointer(bad.pointer);
+  if (*bad.value) {
+    json[pointer] = Json::parse(bad.value);
+  } else {
+    json[pointer.parent_pointer()].erase(pointer.back());
+  }
+  try {
+    Tokenizer::from_json_text(json.dump(), "folder/tokenizer.json");
+    FAIL() << "accepted";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr(bad.where));
+    EXPECT_THAT(error.what(), HasSubstr(bad.what));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Files, BadTokenizer,
+    testing::Values(
+        BadFile{"/model", "", "folder/tokenizer.json: ", "\"model\" is missing"},
+        BadFile{"/model/type", "\"WordPiece\"", "folder/tokenizer.json: model: ", "\"WordPiece\". Tessera reads byte-level"},
+        BadFile{"/model/type", "\"Unigram\"", ": model: ", "\"Unigram\""},
+        BadFile{"/model/byte_fallback", "true", ": model: ", "SentencePiece"},
+        BadFile{"/model/dropout", "0.1", ": model.dropout: ", "0.1"},
+        BadFile{"/model/end_of_word_suffix", "\"</w>\"", ": model.end_of_word_suffix: ", "\"</w>\""},
+        BadFile{"/model/unk_token", "\"[UNK]\"", ": model.unk_token: ", "\"[UNK]\" is not in the vocabulary"},
+        BadFile{"/model/vocab", "", ": model: ", "\"vocab\" is missing"},
+        BadFile{"/model/vocab", "[[\"a\", -1.5]]", ": model.vocab: ", "expected an object"},
+        BadFile{"/model/vocab/Ġt", "\"x\"", ": model.vocab[\"Ġt\"]: ", "expected an id, found string"},
+        BadFile{"/model/vocab/Ġt", "-1", ": model.vocab[\"Ġt\"]: ", "-1 is not in [0, "},
+        BadFile{"/model/vocab/Ġt", "4000000000", ": model.vocab[\"Ġt\"]: ", "4000000000 is not in [0, "},
+        BadFile{"/model/vocab/Ġt", "0", ": model.vocab[", "the id 0 belongs to another token"},
+        BadFile{"/model/merges", "", ": model: ", "\"merges\" is missing"},
+        BadFile{"/model/merges/1", "\"one two three\"", ": model.merges[1]: ", "\"one two three\" is not two tokens"},
+        BadFile{"/model/merges/1", "[\"a\"]", ": model.merges[1]: ", "expected \"a b\" or [\"a\", \"b\"]"},
+        BadFile{"/model/merges/1", "\"x y\"", ": model.merges[1]: ", "needs the token \"xy\""},
+        BadFile{"/normalizer", "{\"type\": \"Lowercase\"}", ": normalizer: ", "\"Lowercase\""},
+        BadFile{"/pre_tokenizer", "null", "folder/tokenizer.json: ", "no byte-level BPE"},
+        BadFile{"/pre_tokenizer", "{\"type\": \"Metaspace\"}", ": pre_tokenizer: ", "\"Metaspace\""},
+        BadFile{"/pre_tokenizer", "{\"type\": \"Digits\", \"individual_digits\": true}", ": pre_tokenizer: ", "no ByteLevel"},
+        BadFile{"/pre_tokenizer/pretokenizers/0/pattern/Regex", "\"[a\"", ": pre_tokenizer.pretokenizers[0].pattern: ",
+                "Oniguruma refuses"},
+        BadFile{"/pre_tokenizer/pretokenizers/0/behavior", "\"Split\"", "[0].behavior: ", "\"Split\""},
+        BadFile{"/decoder", "null", ": decoder: ", "not ByteLevel"},
+        BadFile{"/added_tokens/1/special", "\"yes\"", ": added_tokens[1].special: ", "expected true or false"},
+        BadFile{"/added_tokens/1/content", "", ": added_tokens[1]: ", "\"content\" is missing"},
+        BadFile{"/version", "\"2.0\"", ": version: ", "\"2.0\""}));
+
+TEST(Tokenizer, RefusesWhatIsNoJsonOrNoFile) {
+  const auto message = [](const auto& action) -> std::string {
+    try {
+      action();
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  const std::string json = sample_json();
+  const auto parsed = [&](const std::string& text) {
+    return message([&] { Tokenizer::from_json_text(text, "t.json"); });
+  };
+  EXPECT_THAT(parsed(json.substr(0, json.size() / 2)), HasSubstr("t.json: not a JSON text"));
+  EXPECT_THAT(parsed(""), HasSubstr("t.json: not a JSON text"));
+  EXPECT_THAT(parsed("{\"model\": \"\xff\"}"), HasSubstr("t.json: not a JSON text"));
+  EXPECT_THAT(parsed("[]"), HasSubstr("t.json: expected an object, found array"));
+  std::string deep = "null";
+  for (int i = 0; i < 20; ++i) deep = R"({"type": "Sequence", "normalizers": [)" + deep + "]}";
+  EXPECT_THAT(parsed("{\"model\": {}, \"normalizer\": " + deep + "}"), HasSubstr("nested too deep"));
+  EXPECT_THAT(message([] { Tokenizer::load("/no/such/tokenizer.json"); }),
+              HasSubstr("/no/such/tokenizer.json: cannot read the tokenizer: No such file"));
+  EXPECT_THAT(message([] { Tokenizer::load(std::filesystem::temp_directory_path()); }), HasSubstr("Is a directory"));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,445 @@
+#!/usr/bin/env python3
+"""Writes the quickstart's data: a little encyclopedia of made-up things, and questions about it.
+
+    python3 tools/make_quickstart_data.py                             recipes/quickstart/{train,eval}.json
+    python3 tools/make_quickstart_data.py --pretrain corpus.jsonl     the text that the tiny model is pretrained on
+
+Every name is composed of syllables, and a name belongs to exactly one of three worlds (pretrain, train, eval): a
+checksum of the name decides. So no question of eval.json asks about anybody or anything that the model has met before.
+The sentences stand in quickstart_templates.txt. The output depends on the seed alone, on every platform and Python.
+"""
+
+import argparse
+import json
+import random
+import re
+import sys
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+TEMPLATES = Path(__file__).with_name("quickstart_templates.txt")
+RECIPE = Path(__file__).resolve().parent.parent / "recipes" / "quickstart"
+
+# The share of names, in sixteenths, that each world may use.
+WORLDS = {"eval": range(0, 3), "train": range(3, 7), "pretrain": range(7, 16)}
+
+FIRST_NAMES = (
+    "Al An Bel Ber Cal Car Dar Del El Em Fen Fer Gal Gor Hal Hel Il Is Jan Jor Kal Kir Lan Lor Mal Mir Nal Ner Ol Or "
+    "Pal Per Ral Ros Sal Sel Tal Tam Ul Val Ver Wil Yan Yor Zan".split(),
+    "a an ar bert den do el en eth i ian ida in ina is le len lon ma mar na nor o ra ric rin sa ta tin wen".split(),
+)
+LAST_NAMES = (
+    "Ab Ald Ash Bar Bor Brand Cor Crom Dal Dorn Eck Est Farn Fold Gar Grim Hag Holt Ing Jast Kell Kron Lind Lom Marr "
+    "Mos Nag Norr Old Ost Pell Prin Quar Rad Rost Sand Stor Tarr Thorn Und Varn Vost Wald Wex Yar Zell".split(),
+    "a ber e el en er i in o on um ur".split(),
+    "bach by dale den dorf feld gard ham ing ka land lin man mark mont nik quist rup sen sk son ston ta vik".split(),
+)
+PLACES = (
+    "Ar Bal Bren Cas Cor Dra El Far Fal Gan Gol Har Hol Il Jar Kes Kar Lan Lor Mar Mel Nor Nes Or Os Pel Por Quel Ren "
+    "Ros Sar Sil Tar Tel Ul Vel Vor Wen Wol Yel Zar".split(),
+    "a an ber da e en er i in la ma me na o ol on ra ri to va".split(),
+    "beck bridge brook burg by combe dal field ford gate ham haven holm hurst ley mere minster mora mouth ness port "
+    "rith stead sund thorpe ton vale wald well wick worth".split(),
+)
+ROOTS = (
+    "Ab Ad Bel Bor Cam Cel Dav Dor Eb Er Fam Fol Gav Gil Hab Hon Il Ir Jol Kal Kov Lam Lib Mav Mor Nal Nov Ob Or Pav "
+    "Pir Qual Rab Riv Sal Sov Tav Tim Ul Ur Vad Vol Wal Yal Zab Zor".split(),
+    "a e i o u".split(),
+    "bel bra dan dor fin gan lan lin lor mar mel nar net quin ran rel rin san sel ten tor van vel vin".split(),
+)
+WORD_LISTS = {
+    "goods": (
+        "blue white smoked painted woollen carved salted yellow striped copper scented cheap heavy fine".split(),
+        "pottery trout blankets candles cheese boots baskets lamps ribbons soap tea honey ropes kettles glass paper "
+        "nails bread hats pears".split(),
+    ),
+    "food": (
+        "wild dry green bitter small sweet fallen young".split(),
+        "berries seeds snails beetles roots ferns nuts mushrooms apples worms leaves frogs".split(),
+    ),
+    "place": (
+        "dry damp dark open flooded distant sandy shady".split(),
+        "forests marshes caves meadows dunes gardens hedges orchards gorges reeds heaths".split(),
+    ),
+    "colour": (
+        "reddish pale dark silver bright golden dull light".split(),
+        "brown grey black yellow white green blue orange".split(),
+    ),
+    "scene": (
+        "empty quiet stormy busy snowy sunny ruined crowded".split(),
+        "harbours orchards markets kitchens bridges windmills beaches railway-stations gardens streets rivers".split(),
+    ),
+    "wood": (
+        "old dark polished seasoned red light white".split(),
+        "pear-wood maple walnut cherry-wood spruce ash-wood cedar olive-wood willow oak birch".split(),
+    ),
+    "rock": (
+        "grey red black brittle pale layered hard white".split(),
+        "granite limestone slate sandstone marble basalt gneiss chalk".split(),
+    ),
+    "hero": (
+        ["a lonely", "a runaway", "a one-eyed", "a clever", "a forgetful", "a brave", "a retired", "a very old"],
+        "sailor cook judge shepherd watchmaker princess thief doctor gardener soldier piper teacher".split(),
+    ),
+    "strings": ("three four five six seven eight nine ten eleven twelve fourteen sixteen twenty thirty".split(),),
+}
+COMPANY_ENDINGS = ["Works", "Mills", "and Sons", "Brothers", "Trading", "Foundry"]
+MOUNTAIN_FORMS = ["Mount {}", "{} Peak", "the {} Horn", "{} Ridge"]
+BOOK_FORMS = ["The Lamp of {}", "The Road to {}", "Letters from {}", "{} in Winter", "The Clock of {}", "Goodbye, {}"]
+NAME_PATTERN = re.compile(r"[A-Z][a-z]+")
+
+SMALL_WORDS = {"the", "a", "of", "to", "in", "and", "from"}
+UNITS = {"kilograms", "metres"}
+
+ASKERS = ["a visitor", "the teacher", "a child", "a traveller", "the editor", "an old friend", "a student", "my aunt"]
+ASK_FIRST = [
+    "{asker} asked: {question}",
+    "{asker} asked: {question} The book says:",
+    "{asker} wanted to know: {question} We looked it up and read:",
+    "this question came from {asker}: {question}",
+    "{asker} had a question: {question} This is what the page says:",
+    "a riddle for {asker}: {question} Read on.",
+]
+ASK = ["{asker} asked: {question}", "then {asker} asked: {question}", "{asker} wanted to know: {question}"]
+REPLIES = [
+    "so the answer is {answer}.",
+    "it is {answer}.",
+    "that must be {answer}.",
+    "{asker} wrote down: {answer}.",
+    "{asker} nodded and said: {answer}.",
+]
+LISTEN = ["{asker} listens for an answer: {question}", "now pay attention, {asker}. {question}"]
+NOT_YET = ["Not yet.", "No.", "That is something else.", "Read on."]
+FOUND = ["There it is: {answer}.", "Yes: {answer}.", "So the answer is {answer}."]
+SUMMARIES = ["In short,", "To sum up,", "As we have read,", "Remember that", "In other words,"]
+
+
+class Dice:
+    """Random choices from random() alone, the one method whose sequence Python promises to keep."""
+
+    def __init__(self, seed):
+        self._next = random.Random(seed).random
+
+    def below(self, bound):
+        return int(self._next() * bound)
+
+    def between(self, low, high):
+        return low + self.below(high - low + 1)
+
+    def chance(self, probability):
+        return self._next() < probability
+
+    def pick(self, items):
+        return items[self.below(len(items))]
+
+    def sample(self, items, count):
+        rest = list(items)
+        return [rest.pop(self.below(len(rest))) for _ in range(min(count, len(rest)))]
+
+    def shuffled(self, items):
+        return self.sample(items, len(items))
+
+
+@dataclass
+class FactKind:
+    name: str
+    values: str
+    say: list = field(default_factory=list)
+    sum: list = field(default_factory=list)
+    ask: list = field(default_factory=list)
+    back: list = field(default_factory=list)
+
+
+@dataclass
+class Kind:
+    name: str
+    title: str
+    noun: str
+    pronoun: str
+    open: list = field(default_factory=list)
+    aside: list = field(default_factory=list)
+    facts: list = field(default_factory=list)
+
+
+def read_templates(path):
+    """The kinds of things, each with its kinds of facts and their sentences."""
+    kinds = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        word, _, rest = line.strip().partition(" ")
+        parts = [part.strip() for part in rest.split("|")]
+        if word == "kind":
+            kinds.append(Kind(*parts))
+        elif word == "fact":
+            kinds[-1].facts.append(FactKind(*parts))
+        elif word in ("open", "aside"):
+            getattr(kinds[-1], word).append(rest.strip())
+        elif word in ("say", "sum", "ask", "back"):
+            getattr(kinds[-1].facts[-1], word).append(rest.strip())
+        elif word and not word.startswith("#"):
+            raise ValueError(f"{path}:{number}: unknown word {word!r}")
+    return kinds
+
+
+class Names:
+    """Made-up names and values of one world."""
+
+    def __init__(self, world, dice):
+        self.world, self.dice = world, dice
+
+    def _word(self, syllables, skip_middle=0.0):
+        while True:
+            parts = [self.dice.pick(choices) for choices in syllables]
+            if len(parts) == 3 and self.dice.chance(skip_middle):
+                del parts[1]
+            word = "".join(parts)
+            if zlib.crc32(word.lower().encode()) % 16 in WORLDS[self.world]:
+                return word
+
+    def value(self, values):
+        dice = self.dice
+        if values == "person":
+            return f"{self._word(FIRST_NAMES)} {self._word(LAST_NAMES, 0.4)}"
+        if values in ("town", "river"):
+            return self._word(PLACES, 0.5) if values == "town" else self._word(ROOTS)
+        if values in WORD_LISTS:
+            return " ".join(dice.pick(words) for words in WORD_LISTS[values])
+        low, high, step, unit = {
+            "year": (1580, 1989, 1, ""),
+            "population": (300, 64000, 100, ""),
+            "staff": (12, 980, 1, ""),
+            "crew": (9, 95, 1, ""),
+            "pages": (90, 890, 1, ""),
+            "weight": (2, 99, 1, " kilograms"),
+            "height": (820, 5900, 10, " metres"),
+        }[values]
+        number = low + dice.between(0, (high - low) // step) * step
+        return (str(number) if values == "year" else f"{number:,}") + unit
+
+    def thing(self, kind):
+        dice = self.dice
+        if kind in ("town", "painter"):
+            return self.value("person" if kind == "painter" else "town")
+        if kind == "company":
+            return f"{self._word(LAST_NAMES, 0.4)} {dice.pick(COMPANY_ENDINGS)}"
+        if kind == "mountain":
+            return dice.pick(MOUNTAIN_FORMS).format(self._word(ROOTS))
+        if kind == "book":
+            return dice.pick(BOOK_FORMS).format(self.value("town"))
+        word = self._word(ROOTS)
+        return f"the {word}" if kind == "ship" else f"the {word.lower()}"
+
+
+@dataclass(eq=False)
+class Thing:
+    kind: Kind
+    name: str
+    pronoun: str
+    facts: list = field(default_factory=list)
+
+    def fill(self, template, value="", how="name"):
+        """The template with its subject named, or told by pronoun or by "the noun"."""
+        noun = f"the {self.kind.noun}"
+        subject = {"name": self.name, "pronoun": self.pronoun, "noun": noun}[how]
+        possessive = {"it": "its", "she": "her", "he": "his"}[self.pronoun] if how == "pronoun" else f"{subject}'s"
+        return template.format(s=subject, p=possessive, o=noun if how == "pronoun" else subject, v=value)
+
+
+@dataclass(eq=False)
+class Fact:
+    thing: Thing
+    kind: FactKind
+    value: str
+
+
+def plain(sentences):
+    return " ".join(text for text, _ in sentences)
+
+
+def capital(sentence):
+    return sentence[0].upper() + sentence[1:]
+
+
+class Writer:
+    """Writes passages and asks about them."""
+
+    def __init__(self, kinds, world, seed, backwards=0.1):
+        self.kinds, self.dice, self.backwards = kinds, Dice(f"{world} {seed}"), backwards
+        self.names = Names(world, self.dice)
+
+    def _fresh(self, taken, draw, is_name):
+        """A value without a word of the earlier ones, a name that begins otherwise: a question has one answer."""
+        while True:
+            value = draw()
+            words = [word for word in value.lower().split() if word not in SMALL_WORDS]
+            marks = {word[:3] for word in words} if is_name else set(words) - UNITS
+            if not marks & taken:
+                taken |= marks
+                return value
+
+    def things(self, short=False):
+        """Things of one kind with facts of the same few kinds: each is a distractor of the others."""
+        dice, taken = self.dice, {}
+        kind = dice.pick(self.kinds)
+        count = dice.pick([2, 2, 2, 3, 3, 4])
+        if short:
+            theme = dice.sample(kind.facts, dice.between(1, 2) if count == 2 else 1)
+        else:
+            theme = dice.sample(kind.facts, dice.between(2, 3 if count > 2 else 4))
+        things = []
+        for _ in range(count):
+            pronoun = dice.pick(["she", "he"]) if kind.pronoun == "person" else kind.pronoun
+            name = self._fresh(taken.setdefault("names", set()), lambda: self.names.thing(kind.name), True)
+            thing = Thing(kind, name, pronoun)
+            most = min(len(theme), {2: 4, 3: 3, 4: 2}[count])
+            for fact_kind in dice.sample(theme, most if short else dice.between(1, most)):
+                is_name = fact_kind.values in ("person", "town", "river")
+                group = taken.setdefault("names" if is_name else fact_kind.values, set())
+                value = self._fresh(group, lambda: self.names.value(fact_kind.values), is_name)
+                thing.facts.append(Fact(thing, fact_kind, value))
+            things.append(thing)
+        return things
+
+    def _portrait(self, thing):
+        """Sentences about one thing, which is named first and then told by pronoun, noun or name."""
+        dice, sentences, how = self.dice, [], "name"
+        if dice.chance(0.25):
+            sentences.append((capital(thing.fill(dice.pick(thing.kind.open))), []))
+            how = dice.pick(["name", "pronoun", "noun"])
+        for fact in thing.facts:
+            text = thing.fill(dice.pick(fact.kind.say), fact.value, how)
+            if how != "name" and sentences and dice.chance(0.15) and not NAME_PATTERN.match(text):
+                before, facts = sentences.pop()
+                sentences.append((f"{before[:-1]}, and {text}", [*facts, fact]))
+            else:
+                sentences.append((capital(text), [fact]))
+            how = dice.pick(["name", "name", "pronoun", "pronoun", "noun"])
+        if dice.chance(0.15):
+            sentences.append((capital(dice.pick(thing.kind.aside)), []))
+        return sentences
+
+    def passage(self, things):
+        """[(sentence, its facts)]: one thing after the other, or all mixed."""
+        dice = self.dice
+        if dice.chance(0.65):
+            return [sentence for thing in dice.shuffled(things) for sentence in self._portrait(thing)]
+        facts = dice.shuffled([fact for thing in things for fact in thing.facts])
+        sentences = []
+        while facts:
+            fact = facts.pop()
+            alike = next((other for other in facts if other.kind is fact.kind), None)
+            if alike and dice.chance(0.3):
+                facts.remove(alike)
+                sentences.append((f"While {self.clause(fact)}, {self.clause(alike)}.", [fact, alike]))
+            else:
+                sentences.append((capital(fact.thing.fill(dice.pick(fact.kind.say), fact.value)), [fact]))
+        if dice.chance(0.25):
+            sentences.insert(dice.between(0, len(sentences)), (capital(dice.pick(things[0].kind.aside)), []))
+        return sentences
+
+    def clause(self, fact):
+        return fact.thing.fill(self.dice.pick(fact.kind.sum), fact.value)
+
+    def question(self, fact):
+        """(question, answer): mostly about the value, at times backwards about the thing itself."""
+        if self.dice.chance(self.backwards):
+            return fact.thing.fill(self.dice.pick(fact.kind.back), fact.value), fact.thing.name
+        return fact.thing.fill(self.dice.pick(fact.kind.ask)), fact.value
+
+    def row(self):
+        """A text for pretraining: an article around which people listen, ask, answer and sum up, in prose."""
+        dice = self.dice
+        things = self.things(short=dice.chance(0.7))
+        sentences = self.passage(things)
+        facts = dice.shuffled([fact for thing in things for fact in thing.facts])
+        form = dice.below(10)
+        if form == 0:
+            clauses = [f"{self.clause(fact)}." for fact in facts[:5]]
+            return " ".join([plain(sentences), dice.pick(SUMMARIES), clauses[0], *map(capital, clauses[1:])])
+        if form <= 3:
+            return self._listen(sentences, facts[0])
+        return self._talk(sentences, facts[: dice.between(2, 3)])
+
+    def _talk(self, sentences, facts):
+        """Questions before, between and after the sentences; each is answered at some time after its fact was told."""
+        dice, parts, told = self.dice, [], 0
+        for fact in facts:
+            start = told if dice.chance(0.6) else dice.between(told, len(sentences))
+            where = next(index for index, (_, its_facts) in enumerate(sentences) if fact in its_facts)
+            end = len(sentences) if dice.chance(0.6) else dice.between(max(start, where + 1), len(sentences))
+            asker = dice.pick(ASKERS)
+            question, answer = self.question(fact)
+            parts += [plain(sentences[told:start]), self._set(ASK if start else ASK_FIRST, asker, question=question),
+                      plain(sentences[start:end]), self._set(REPLIES, asker, answer=answer)]
+            told = end
+        return " ".join(part for part in parts if part)
+
+    def _listen(self, sentences, wanted):
+        """Somebody reads aloud, and after each sentence says whether it answers the question."""
+        dice = self.dice
+        question, answer = self.question(wanted)
+        no, yes = dice.pick(NOT_YET), dice.pick(FOUND)
+        parts = [self._set(LISTEN, dice.pick(ASKERS), question=question)]
+        for sentence, facts in sentences:
+            parts += [sentence, yes.format(answer=answer) if wanted in facts else no]
+            if wanted in facts:
+                break
+        return " ".join(parts)
+
+    def _set(self, templates, asker, **values):
+        return capital(self.dice.pick(templates).format(asker=asker, Asker=capital(asker), **values))
+
+
+def span_of(answer, context):
+    """Where the answer stands as whole words: not 43 within 1843, nor 500 within 12,500."""
+    return re.search(rf"(?<![\w,]){re.escape(answer)}(?!\w|,\d)", context)
+
+
+def squad(kinds, world, seed, num_questions, per_passage):
+    """A SQuAD v1.1 object with one article a kind."""
+    writer = Writer(kinds, world, seed)
+    articles = {kind.name: {"title": kind.title, "paragraphs": []} for kind in kinds}
+    count = 0
+    while count < num_questions:
+        things = writer.things()
+        context = plain(writer.passage(things))
+        facts = writer.dice.shuffled([fact for thing in things for fact in thing.facts])
+        questions = []
+        for fact in facts[: min(per_passage, num_questions - count)]:
+            question, answer = writer.question(fact)
+            span = span_of(answer, context) or span_of(capital(answer), context)
+            questions.append({"id": f"{world}-{count + len(questions):04}", "question": question,
+                              "answers": [{"text": span.group(), "answer_start": span.start()}]})
+        count += len(questions)
+        articles[things[0].kind.name]["paragraphs"].append({"context": context, "qas": questions})
+    return {"version": "1.1", "data": list(articles.values())}
+
+
+def dump(data):
+    return json.dumps(data, ensure_ascii=False, indent=1) + "\n"
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output-dir", type=Path, default=RECIPE)
+    parser.add_argument("--train-questions", type=int, default=1500)
+    parser.add_argument("--eval-questions", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--pretrain", type=Path, metavar="FILE", help="write the pretraining corpus (JSONL) instead")
+    parser.add_argument("--rows", type=int, default=176000, help="rows of the pretraining corpus")
+    args = parser.parse_args(arguments)
+    kinds = read_templates(TEMPLATES)
+    if args.pretrain:
+        writer = Writer(kinds, "pretrain", args.seed, backwards=0.18)
+        with args.pretrain.open("w", encoding="utf-8") as out:
+            for _ in range(args.rows):
+                out.write(json.dumps({"text": writer.row()}, ensure_ascii=False) + "\n")
+        return
+    args.output_dir.mkdir(parents=True, exist_ok=True)
+    for world, count, per_passage in (("train", args.train_questions, 3), ("eval", args.eval_questions, 2)):
+        data = squad(kinds, world, args.seed, count, per_passage)
+        (args.output_dir / f"{world}.json").write_text(dump(data), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
