@@ -9,7 +9,7 @@ enum class Transpose : bool { no, yes };
 enum class Result : bool { set, add };
 
 // Elements of scratch that a product in T may use.
-inline constexpr int64_t kProductScratchElems = 14 * 544 + 512 * 256;
+inline constexpr int64_t kProductScratchElems = 4 * 14 * 544 + 512 * 256;
 
 // c [m, n] = or += op(a) [m, k] · op(b) [k, n], k > 0. ld* are the elements between rows as stored. In float on AVX-512 by
 // register blocks written here, which come within a sixth of the processor's peak where OpenBLAS leaves a third; else by
