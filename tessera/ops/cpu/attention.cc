@@ -4,9 +4,9 @@
 
 #include <cmath>
 
-#include "tessera/ops/cpu/blas.h"
 #include "tessera/ops/cpu/dispatch.h"
 #include "tessera/ops/cpu/mask.h"
+#include "tessera/ops/cpu/product.h"
 #include "tessera/ops/cpu/vector_math.h"
 
 namespace tessera::cpu {
@@ -16,7 +16,6 @@ namespace {
 constexpr int64_t kQueries = 64;  // rows of a block of scores
 constexpr int64_t kKeys = 512;    // columns: a multiple of kQueries, so that no query's block of keys is empty
 static_assert(kKeys % kQueries == 0);
-static_assert((2 * kQueries + 1) * kKeys * static_cast<int64_t>(sizeof(double)) <= kCpuScratchBytesPerThread);
 
 // What all blocks of a head of a sequence share. Pointers are to the sequence's first row.
 template <typename T>
@@ -43,15 +42,19 @@ struct Head {
     v = qkv_row + at.v;
   }
 
-  // s [num_queries, num_keys] (rows of kKeys) = q·kᵀ/√D, without bias and mask.
-  void scores(int64_t q0, int64_t num_queries, int64_t k0, int64_t num_keys, T* s) const {
-    gemm(Transpose::no, Transpose::yes, num_queries, num_keys, head_dim, scale, q + q0 * stride, stride,
-         k + k0 * stride, stride, T(0), s, kKeys);
+  // s [num_queries, num_keys] (rows of kKeys) = q·kᵀ.
+  void products(int64_t q0, int64_t num_queries, int64_t k0, int64_t num_keys, T* s, T* scratch) const {
+    multiply(Transpose::no, Transpose::yes, num_queries, num_keys, head_dim, q + q0 * stride, stride, k + k0 * stride,
+             stride, Result::set, s, kKeys, scratch);
   }
-  void add_bias(int64_t k0, int64_t count, T* s) const {
-    if (slope == T(0)) return;
+  // q·kᵀ of keys k0 … become q·kᵀ/√D + slope·k.
+  void scale_and_bias(int64_t k0, int64_t count, T* s) const {
+    const T scale_here = scale, slope_here = slope;
+    const auto first = static_cast<int32_t>(k0);
 #pragma omp simd
-    for (int64_t j = 0; j < count; ++j) s[j] += slope * static_cast<T>(static_cast<int32_t>(k0 + j));
+    for (int32_t j = 0; j < static_cast<int32_t>(count); ++j) {
+      s[j] = s[j] * scale_here + slope_here * static_cast<T>(first + j);
+    }
   }
   // p of keys k0 … becomes dropout(p).
   void drop(int64_t query, int64_t k0, int64_t count, T* p) const {
@@ -97,19 +100,30 @@ T dot(const T* a, const T* b, int64_t count) {
   return sum;
 }
 
+// Scratch of a thread: two blocks of scores, a row of dropout factors, and that of the products.
+template <typename T>
+struct Scratch {
+  T *p, *ds, *factors, *product;
+  explicit Scratch(T* at)
+      : p(at), ds(p + kQueries * kKeys), factors(ds + kQueries * kKeys), product(factors + kKeys) {}
+  static constexpr int64_t kElems = (2 * kQueries + 1) * kKeys + kProductScratchElems;
+};
+static_assert(Scratch<double>::kElems <= Team::scratch_elems<double>());
+
 // One block of queries against all keys before their end, with the running maximum and sum of each query's exponentials.
 // o [·, row stride C] is to the sequence's first row and this head; log_sum_exp likewise with stride H, or null.
 template <typename T>
-void forward_block(const Head<T>& head, int64_t q0, int64_t num_queries, T* s, T* o, int64_t o_stride, T* log_sum_exp,
-                   int64_t num_heads) {
+void forward_block(const Head<T>& head, int64_t q0, int64_t num_queries, const Scratch<T>& scratch, T* o,
+                   int64_t o_stride, T* log_sum_exp, int64_t num_heads) {
+  T* s = scratch.p;
   T maximum[kQueries], sum[kQueries];
   for (int64_t k0 = 0; k0 < q0 + num_queries; k0 += kKeys) {
     const int64_t num_keys = std::min(kKeys, q0 + num_queries - k0);
-    head.scores(q0, num_queries, k0, num_keys, s);
+    head.products(q0, num_queries, k0, num_keys, s, scratch.product);
     for (int64_t i = 0; i < num_queries; ++i) {
       T* row = s + i * kKeys;
       const int64_t seen = visible(q0 + i, k0, num_keys);
-      head.add_bias(k0, seen, row);
+      head.scale_and_bias(k0, seen, row);
       const T row_maximum = max_of(row, seen);
       const T new_maximum = k0 == 0 ? row_maximum : std::max(maximum[i], row_maximum);
       const T row_sum = exp_in_place(row, seen, new_maximum);
@@ -124,8 +138,8 @@ void forward_block(const Head<T>& head, int64_t q0, int64_t num_queries, T* s, T
       head.drop(q0 + i, k0, seen, row);
       std::fill(row + seen, row + num_keys, T(0));
     }
-    gemm(Transpose::no, Transpose::no, num_queries, head.head_dim, num_keys, T(1), s, kKeys, head.v + k0 * head.stride,
-         head.stride, k0 == 0 ? T(0) : T(1), o + q0 * o_stride, o_stride);
+    multiply(Transpose::no, Transpose::no, num_queries, head.head_dim, num_keys, s, kKeys, head.v + k0 * head.stride,
+             head.stride, k0 == 0 ? Result::set : Result::add, o + q0 * o_stride, o_stride, scratch.product);
   }
   for (int64_t i = 0; i < num_queries; ++i) {
     scale_row(o + (q0 + i) * o_stride, head.head_dim, T(1) / sum[i]);
@@ -145,14 +159,15 @@ struct HeadGradients {
 // P = exp(S − log_sum_exp); dP = d_o·vᵀ; dS = P∘(dropout(dP) − Σ(d_o∘o))/√D, left in ds; P becomes dropout(P) in p.
 template <typename T>
 void score_gradients(const Head<T>& head, const HeadGradients<T>& at, int64_t q0, int64_t num_queries, int64_t k0,
-                     int64_t num_keys, T* p, T* ds, T* factors) {
-  head.scores(q0, num_queries, k0, num_keys, p);
-  gemm(Transpose::no, Transpose::yes, num_queries, num_keys, head.head_dim, T(1), at.d_o + q0 * at.channels,
-       at.channels, head.v + k0 * head.stride, head.stride, T(0), ds, kKeys);
+                     int64_t num_keys, const Scratch<T>& scratch) {
+  const auto [p, ds, factors, product] = scratch;
+  head.products(q0, num_queries, k0, num_keys, p, product);
+  multiply(Transpose::no, Transpose::yes, num_queries, num_keys, head.head_dim, at.d_o + q0 * at.channels, at.channels,
+           head.v + k0 * head.stride, head.stride, Result::set, ds, kKeys, product);
   for (int64_t i = 0; i < num_queries; ++i) {
     const int64_t query = q0 + i, seen = visible(query, k0, num_keys);
     T *p_row = p + i * kKeys, *ds_row = ds + i * kKeys;
-    head.add_bias(k0, seen, p_row);
+    head.scale_and_bias(k0, seen, p_row);
     exp_in_place(p_row, seen, at.log_sum_exp[query * at.num_heads]);
     const T delta = dot(at.d_o + query * at.channels, at.o + query * at.channels, head.head_dim);
     if (head.dropout) {
@@ -174,29 +189,27 @@ void score_gradients(const Head<T>& head, const HeadGradients<T>& at, int64_t q0
 
 // d_v += dropout(P)ᵀ·d_o; d_q += dS·k; d_k += dSᵀ·q; the first block to reach an element overwrites it.
 template <typename T>
-void backward_head(const Head<T>& head, const HeadGradients<T>& at, int64_t length, T* scratch) {
-  T *p = scratch, *ds = p + kQueries * kKeys, *factors = ds + kQueries * kKeys;
+void backward_head(const Head<T>& head, const HeadGradients<T>& at, int64_t length, const Scratch<T>& scratch) {
   const int64_t d = head.head_dim, stride = head.stride;
   for (int64_t k0 = 0; k0 < length; k0 += kKeys) {
     for (int64_t q0 = k0; q0 < length; q0 += kQueries) {
       const int64_t num_queries = std::min(kQueries, length - q0), num_keys = std::min(kKeys, q0 + num_queries - k0);
+      score_gradients(head, at, q0, num_queries, k0, num_keys, scratch);
       // Keys that this block of queries is the first to see: their gradients are set, not added to.
-      const int64_t old_keys = std::min(num_keys, q0 - k0), new_keys = num_keys - old_keys;
-      score_gradients(head, at, q0, num_queries, k0, num_keys, p, ds, factors);
+      const int64_t old_keys = std::min(num_keys, q0 - k0);
       auto add = [&](const T* left, const T* right, int64_t right_stride, T* result) {
-        if (old_keys > 0) {
-          gemm(Transpose::yes, Transpose::no, old_keys, d, num_queries, T(1), left, kKeys, right, right_stride, T(1),
-               result + k0 * stride, stride);
-        }
-        if (new_keys > 0) {
-          gemm(Transpose::yes, Transpose::no, new_keys, d, num_queries, T(1), left + old_keys, kKeys, right,
-               right_stride, T(0), result + (k0 + old_keys) * stride, stride);
-        }
+        auto part = [&](int64_t begin, int64_t end, Result how) {
+          if (begin == end) return;
+          multiply(Transpose::yes, Transpose::no, end - begin, d, num_queries, left + begin, kKeys, right, right_stride,
+                   how, result + (k0 + begin) * stride, stride, scratch.product);
+        };
+        part(0, old_keys, Result::add);
+        part(old_keys, num_keys, Result::set);
       };
-      add(p, at.d_o + q0 * at.channels, at.channels, at.d_v);
-      add(ds, head.q + q0 * stride, stride, at.d_k);
-      gemm(Transpose::no, Transpose::no, num_queries, d, num_keys, T(1), ds, kKeys, head.k + k0 * stride, stride,
-           k0 == 0 ? T(0) : T(1), at.d_q + q0 * stride, stride);
+      add(scratch.p, at.d_o + q0 * at.channels, at.channels, at.d_v);
+      add(scratch.ds, head.q + q0 * stride, stride, at.d_k);
+      multiply(Transpose::no, Transpose::no, num_queries, d, num_keys, scratch.ds, kKeys, head.k + k0 * stride, stride,
+               k0 == 0 ? Result::set : Result::add, at.d_q + q0 * stride, stride, scratch.product);
     }
   }
 }
@@ -223,7 +236,7 @@ void attention_forward(Team& team, AttentionTasks& tasks, View qkv, View starts,
       const auto task = tasks[index];
       const Head<T> head(qkv.as<T>() + task.begin * 3 * channels, shape, task.head, dropout, task.begin);
       const int64_t q0 = task.block * kQueries;
-      forward_block(head, q0, std::min(kQueries, task.length - q0), team.scratch<T>(slot),
+      forward_block(head, q0, std::min(kQueries, task.length - q0), Scratch<T>(team.scratch<T>(slot)),
                     o.as<T>() + task.begin * channels + task.head * shape.head_dim, channels,
                     log_sum_exp ? log_sum_exp.as<T>() + task.begin * num_heads + task.head : nullptr, num_heads);
     });
@@ -254,7 +267,7 @@ void attention_backward(Team& team, AttentionTasks& tasks, View qkv, View o, Vie
                                        d_row + offsets.v,
                                        channels,
                                        num_heads};
-      backward_head(head, gradients, task.length, team.scratch<T>(slot));
+      backward_head(head, gradients, task.length, Scratch<T>(team.scratch<T>(slot)));
     });
   });
 }

@@ -1,13 +1,13 @@
 #include "tessera/ops/cpu/cpu_kernels.h"
 
 #include "tessera/ops/cpu/attention.h"
-#include "tessera/ops/cpu/blas.h"
 #include "tessera/ops/cpu/elementwise.h"
 #include "tessera/ops/cpu/embedding.h"
 #include "tessera/ops/cpu/linear.h"
 #include "tessera/ops/cpu/loss.h"
 #include "tessera/ops/cpu/norm.h"
 #include "tessera/ops/cpu/optimizer.h"
+#include "tessera/ops/cpu/product.h"
 #include "tessera/ops/cpu/team.h"
 #include "tessera/ops/flops.h"
 

@@ -1,8 +1,8 @@
 #include "tessera/ops/cpu/linear.h"
 
-#include "tessera/ops/cpu/blas.h"
 #include "tessera/ops/cpu/dispatch.h"
 #include "tessera/ops/cpu/epilogue.h"
+#include "tessera/ops/cpu/product.h"
 
 namespace tessera::cpu {
 
@@ -10,24 +10,68 @@ namespace {
 
 constexpr int64_t kGrainRows = 4;
 
-// A tile of a product waits in half a megabyte of L2 for what follows it.
-constexpr int64_t kTileRows = 256, kTileColumns = 512;
+// The largest tile of a product: half a megabyte of float waits in L2 for what follows it. Borders between tiles are
+// multiples of the units, the register block of packed_product.
+constexpr int64_t kTileRows = 504, kTileColumns = 256, kRowUnit = 14, kColumnUnit = 32;
 
-// result [rows, columns] = finish(a · op(b)) in tiles, a [rows, k]; op(b) [k, columns].
+// How a result of [rows, columns] is cut into tiles for the threads to share.
+class Grid {
+ public:
+  struct Tile {
+    int64_t row_begin, row_end, begin, end;
+  };
+
+  // Of the grids near the coarsest, the one whose busiest thread has least to do. A tile costs its multiply-adds and the
+  // packing of its rows and columns, in units of what a multiply-add of each depth costs.
+  Grid(int64_t rows, int64_t columns, int64_t threads) : rows_(rows), columns_(columns) {
+    const int64_t coarse_rows = pieces(rows, kTileRows), coarse_columns = pieces(columns, kTileColumns);
+    int64_t least = 0;
+    for (int64_t i = coarse_rows; i < coarse_rows + threads; ++i) {
+      for (int64_t j = coarse_columns; j < coarse_columns + threads; ++j) {
+        const int64_t tile_rows = pieces(pieces(rows, kRowUnit), i) * kRowUnit;
+        const int64_t tile_columns = pieces(pieces(columns, kColumnUnit), j) * kColumnUnit;
+        const int64_t cost =
+            pieces(i * j, threads) * (tile_rows * tile_columns + kPackRow * tile_rows + kPackColumn * tile_columns);
+        if (least && cost >= least) continue;
+        least = cost;
+        row_tiles_ = i;
+        column_tiles_ = j;
+      }
+    }
+  }
+  int64_t count() const { return rows_ > 0 && columns_ > 0 ? row_tiles_ * column_tiles_ : 0; }
+  // Tiles that follow each other share columns, and so a part of the weight.
+  Tile operator[](int64_t index) const {
+    const int64_t i = index % row_tiles_, j = index / row_tiles_;
+    return {border(rows_, kRowUnit, i, row_tiles_), border(rows_, kRowUnit, i + 1, row_tiles_),
+            border(columns_, kColumnUnit, j, column_tiles_), border(columns_, kColumnUnit, j + 1, column_tiles_)};
+  }
+
+ private:
+  static constexpr int64_t kPackRow = 5, kPackColumn = 11;
+  static int64_t pieces(int64_t count, int64_t size) { return (count + size - 1) / size; }
+  static int64_t border(int64_t count, int64_t unit, int64_t index, int64_t tiles) {
+    return std::min(count, pieces(count, unit) * index / tiles * unit);
+  }
+
+  int64_t rows_, columns_, row_tiles_ = 1, column_tiles_ = 1;
+};
+
+// finish(a · op(b)) in tiles; a [rows, k], op(b) [k, columns].
 template <typename T>
 void product(Team& team, const T* a, int64_t rows, int64_t k, const T* b, Transpose transpose_b,
              const Finish<T>& finish) {
+  static_assert(kProductScratchElems + kTileRows * kTileColumns <= Team::scratch_elems<T>());
   const int64_t columns = finish.columns(), ldb = transpose_b == Transpose::yes ? k : columns;
-  const int64_t row_tiles = (rows + kTileRows - 1) / kTileRows, column_tiles = (columns + kTileColumns - 1) / kTileColumns;
-  team.for_each(row_tiles * column_tiles, [&](int64_t slot, int64_t tile) {
-    const int64_t i = tile / column_tiles, j = tile % column_tiles;
-    const int64_t row_begin = rows * i / row_tiles, row_end = rows * (i + 1) / row_tiles;
-    const int64_t begin = j * kTileColumns, end = std::min(columns, begin + kTileColumns);
-    const T* b_tile = transpose_b == Transpose::yes ? b + begin * k : b + begin;
-    T* out = finish.is_store() ? finish.result() + row_begin * columns + begin : team.scratch<T>(slot);
-    const int64_t ld = finish.is_store() ? columns : end - begin;
-    gemm(Transpose::no, transpose_b, row_end - row_begin, end - begin, k, T(1), a + row_begin * k, k, b_tile, ldb, T(0),
-         out, ld);
+  const Grid grid(rows, columns, team.num_threads());
+  team.for_each(grid.count(), [&](int64_t slot, int64_t index) {
+    const auto [row_begin, row_end, begin, end] = grid[index];
+    if (row_begin == row_end || begin == end) return;
+    T* scratch = team.scratch<T>(slot);
+    T* out = finish.is_store() ? finish.result() + row_begin * columns + begin : scratch + kProductScratchElems;
+    const int64_t ld = finish.is_store() ? columns : kTileColumns;
+    multiply(Transpose::no, transpose_b, row_end - row_begin, end - begin, k, a + row_begin * k, k,
+             transpose_b == Transpose::yes ? b + begin * k : b + begin, ldb, Result::set, out, ld, scratch);
     if (finish.is_store()) return;
     for (int64_t row = row_begin; row < row_end; ++row) finish.apply(row, begin, end, out + (row - row_begin) * ld);
   });
@@ -74,14 +118,14 @@ void linear_backward_weight(Team& team, View d_y, View x, View d_weight, View d_
   TESSERA_ASSERT(!d_bias || d_bias.num_elems() == out);
   with_float_type(d_y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const int64_t out_tiles = (out + kTileColumns - 1) / kTileColumns, in_tiles = (in + kTileColumns - 1) / kTileColumns;
-    team.for_each(out_tiles * in_tiles, [&](int64_t, int64_t tile) {
-      const int64_t i = tile / in_tiles, j = tile % in_tiles;
-      const int64_t begin = i * kTileColumns, end = std::min(out, begin + kTileColumns);
-      const int64_t in_begin = j * kTileColumns, in_end = std::min(in, in_begin + kTileColumns);
-      gemm(Transpose::yes, Transpose::no, end - begin, in_end - in_begin, rows, T(1), d_y.as<T>() + begin, out,
-           x.as<T>() + in_begin, in, T(1), d_weight.as<T>() + begin * in + in_begin, in);
-      if (d_bias && j == 0) add_column_sums(d_y.as<T>(), rows, out, begin, end, d_bias.as<T>());
+    const Grid grid(out, in, team.num_threads());
+    team.for_each(rows > 0 ? grid.count() : 0, [&](int64_t slot, int64_t index) {
+      const auto [begin, end, in_begin, in_end] = grid[index];
+      if (begin == end || in_begin == in_end) return;
+      multiply(Transpose::yes, Transpose::no, end - begin, in_end - in_begin, rows, d_y.as<T>() + begin, out,
+               x.as<T>() + in_begin, in, Result::add, d_weight.as<T>() + begin * in + in_begin, in,
+               team.scratch<T>(slot));
+      if (d_bias && in_begin == 0) add_column_sums(d_y.as<T>(), rows, out, begin, end, d_bias.as<T>());
     });
   });
 }

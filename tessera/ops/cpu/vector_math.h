@@ -12,10 +12,10 @@ namespace tessera::cpu {
 // in the low bits of the sum.
 inline constexpr float kRoundingShift = 0x1.8p23f;
 
-// eˣ within 2 ulp for x in [−87.33, 88.37]; 0 below, e^88.37 above; NaN stays NaN.
+// eˣ within 2 ulp for x in [−87.33, 87]; 0 below, e^87 above (neither it nor its inverse is denormal); NaN stays NaN.
 // Reduction of Cody and Waite: x = n·ln 2 + r, |r| ≤ ln 2 / 2; polynomial of expf in Moshier's Cephes library.
 inline float exp(float x) {
-  constexpr float kLowest = -87.33f, kHighest = 88.37f;
+  constexpr float kLowest = -87.33f, kHighest = 87.0f;
   const float z = x > kHighest ? kHighest : (x < kLowest ? kLowest : x);
   const float shifted = z * 0x1.715476p0f + kRoundingShift;
   const float n = shifted - kRoundingShift;

@@ -1,0 +1,248 @@
+// A block of b, up to 512 deep and 256 wide, is copied into strips of 32 columns that fit in L2, and a few panels of 14 rows
+// of a beside it; the panel in use stays in L1. A micro-kernel then holds a block of 14 × 32 sums in 28 of the 32 registers: each step of k takes two vectors of
+// b and 14 broadcasts of a for 28 multiply-adds, so that neither loads nor cache bound it.
+#include "tessera/ops/cpu/packed_product.h"
+
+#if defined(__AVX512F__)
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+namespace tessera::cpu {
+
+namespace {
+
+constexpr int64_t kRows = 14, kStrip = 32, kLanes = 16;
+constexpr int64_t kDepth = 512, kColumns = 256, kPanels = 4;
+constexpr int64_t kPanelStride = kDepth + 32;  // not a multiple of 4 KiB, or the panel's rows would share cache sets
+constexpr int64_t kPanelElems = kRows * kPanelStride;
+static_assert(kPanels * kPanelElems + kDepth * kColumns == kProductScratchElems);
+
+using Vector = float __attribute__((vector_size(64), may_alias));
+using UnalignedVector = float __attribute__((vector_size(64), aligned(4), may_alias));
+
+// Memory beyond L2 answers slowly: what is packed next is asked for while something else is computed.
+void prefetch(const float* from) { __builtin_prefetch(from, 0, 2); }
+
+Vector load(const float* from) { return *reinterpret_cast<const UnalignedVector*>(from); }
+void store(float* to, Vector value) { *reinterpret_cast<UnalignedVector*>(to) = value; }
+
+// How a panel of a lies in scratch: rows of kPanelStride, or, when a is transposed, k rows of kRows.
+enum class Panel { by_row, by_depth };
+
+// What to prefetch along with a micro-kernel: two addresses at every step of k, `step` elements after those before.
+struct Ahead {
+  const float *first, *second;
+  int64_t step;
+};
+
+// c [Rows, 32] = or += panel [Rows, depth] · strip [depth, 32].
+template <int Rows, Panel kPanel>
+void multiply_block(int64_t depth, const float* panel, const float* strip, Result result, float* c, int64_t ldc,
+                    Ahead ahead) {
+  // c comes from L2 or beyond; it has all the multiplications to arrive.
+#pragma GCC unroll 14
+  for (int64_t r = 0; r < Rows; ++r) {
+    __builtin_prefetch(c + r * ldc, 1);
+    __builtin_prefetch(c + r * ldc + kLanes, 1);
+  }
+  Vector sums[Rows][2] = {};
+  auto add_products = [&](int64_t p) {
+    const Vector b0 = load(strip + p * kStrip), b1 = load(strip + p * kStrip + kLanes);
+#pragma GCC unroll 14
+    for (int64_t r = 0; r < Rows; ++r) {
+      const float a = kPanel == Panel::by_row ? panel[r * kPanelStride + p] : panel[p * kRows + r];
+      sums[r][0] += a * b0;
+      sums[r][1] += a * b1;
+    }
+  };
+#pragma GCC unroll 4
+  for (int64_t p = 0; p < depth; ++p) {
+    prefetch(ahead.first + p * ahead.step);
+    prefetch(ahead.second + p * ahead.step);
+    add_products(p);
+  }
+#pragma GCC unroll 14
+  for (int64_t r = 0; r < Rows; ++r) {
+    float* row = c + r * ldc;
+    store(row, result == Result::add ? load(row) + sums[r][0] : sums[r][0]);
+    store(row + kLanes, result == Result::add ? load(row + kLanes) + sums[r][1] : sums[r][1]);
+  }
+}
+
+using MultiplyBlock = void (*)(int64_t, const float*, const float*, Result, float*, int64_t, Ahead);
+
+// The micro-kernels for 1 … 14 rows.
+template <Panel kPanel, size_t... I>
+constexpr std::array<MultiplyBlock, sizeof...(I)> blocks_of(std::index_sequence<I...>) {
+  return {multiply_block<static_cast<int>(I) + 1, kPanel>...};
+}
+template <Panel kPanel>
+constexpr auto kBlocks = blocks_of<kPanel>(std::make_index_sequence<kRows>());
+
+// Exchanges the off-diagonal quarters of every 2·Width square: one of the four steps of transposing 16 vectors.
+template <int Width>
+void exchange(Vector (&v)[kLanes]) {
+  using Indices = int __attribute__((vector_size(64)));
+  Indices low{}, high{};
+  for (int i = 0; i < kLanes; ++i) {
+    low[i] = i & Width ? 16 + i - Width : i;
+    high[i] = i & Width ? 16 + i : i + Width;
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kLanes; ++r) {
+    if (r & Width) continue;
+    const Vector first = v[r], second = v[r + Width];
+    v[r] = __builtin_shuffle(first, second, low);
+    v[r + Width] = __builtin_shuffle(first, second, high);
+  }
+}
+
+// to [16, row stride 32] = from [16, row stride ld] transposed.
+void transpose_square(const float* from, int64_t ld, float* to) {
+  Vector v[kLanes];
+#pragma GCC unroll 16
+  for (int r = 0; r < kLanes; ++r) {
+    v[r] = load(from + r * ld);
+    prefetch(from + (r + kLanes) * ld);
+  }
+  exchange<8>(v);
+  exchange<4>(v);
+  exchange<2>(v);
+  exchange<1>(v);
+#pragma GCC unroll 16
+  for (int r = 0; r < kLanes; ++r) store(to + r * kStrip, v[r]);
+}
+
+// One strip of b, stored [columns ≤ 32, depth].
+void pack_transposed_strip(const float* b, int64_t ldb, int64_t depth, int64_t columns, float* strip) {
+  const int64_t whole_depth = depth / kLanes * kLanes, whole_columns = columns / kLanes * kLanes;
+  for (int64_t j = 0; j < whole_columns; j += kLanes) {
+    for (int64_t p = 0; p < whole_depth; p += kLanes) {
+      transpose_square(b + j * ldb + p, ldb, strip + p * kStrip + j);
+    }
+  }
+  for (int64_t j = 0; j < kStrip; ++j) {
+    for (int64_t p = j < whole_columns ? whole_depth : 0; p < depth; ++p) {
+      strip[p * kStrip + j] = j < columns ? b[j * ldb + p] : 0.0f;
+    }
+  }
+}
+
+// A block of b [depth, columns] into strips of depth · 32 elements, the last filled up with zeros.
+void pack_strips(Transpose transpose, const float* b, int64_t ldb, int64_t depth, int64_t columns, float* strips) {
+  if (transpose == Transpose::yes) {
+    for (int64_t j = 0; j < columns; j += kStrip) {
+      pack_transposed_strip(b + j * ldb, ldb, depth, std::min(kStrip, columns - j), strips + j * depth);
+    }
+    return;
+  }
+  const int64_t whole = columns / kStrip * kStrip;
+  for (int64_t p = 0; p < depth; ++p) {
+    const float* row = b + p * ldb;
+    for (int64_t j = 0; j < whole; j += kStrip) {
+      prefetch(row + 8 * ldb + j);
+      prefetch(row + 8 * ldb + j + kLanes);
+      float* to = strips + j * depth + p * kStrip;
+      store(to, load(row + j));
+      store(to + kLanes, load(row + j + kLanes));
+    }
+    if (whole == columns) continue;
+    float* to = strips + whole * depth + p * kStrip;
+    std::fill(std::copy(row + whole, row + columns, to), to + kStrip, 0.0f);
+  }
+}
+
+// Up to kPanels panels of a, of `rows` rows together.
+void pack_panels(Transpose transpose, const float* a, int64_t lda, int64_t depth, int64_t rows, float* panels) {
+  if (transpose == Transpose::no) {
+    for (int64_t r = 0; r < rows; ++r) {
+      std::copy_n(a + r * lda, depth, panels + r / kRows * kPanelElems + r % kRows * kPanelStride);
+    }
+    return;
+  }
+  const int64_t whole = rows / kRows * kRows;
+  for (int64_t p = 0; p < depth; ++p) {
+    const float* from = a + p * lda;
+    float* to = panels + p * kRows;
+    for (int64_t r = 0; r < whole; r += kRows, to += kPanelElems) std::memcpy(to, from + r, kRows * sizeof(float));
+    std::copy(from + whole, from + rows, to);
+  }
+}
+
+// A block of a's rows [0, rows) and columns (or, transposed, columns and rows) as stored, to be packed.
+struct Source {
+  const float* at;
+  int64_t ld, depth, rows;
+};
+
+// What call number `call` of the micro-kernel prefetches, so that 28 calls bring 4 panels: two rows each or, transposed, two
+// lines of every row.
+Ahead ahead_of(Transpose transpose, const Source& next, int64_t call) {
+  if (transpose == Transpose::no) {
+    const int64_t first = std::min(2 * call, next.rows - 1), second = std::min(first + 1, next.rows - 1);
+    return {next.at + first * next.ld, next.at + second * next.ld, 1};
+  }
+  const int64_t first = 2 * call * kLanes;
+  if (first >= next.rows) return {next.at, next.at, 0};
+  return {next.at + first, next.at + std::min(first + kLanes, next.rows - 1), next.ld};
+}
+
+// Up to kPanels panels of a against all strips of a block of b.
+void multiply_panels(Transpose transpose_a, int64_t rows, int64_t columns, int64_t depth, const float* panels,
+                     const float* strips, Result result, float* c, int64_t ldc, const Source& next) {
+  const auto& blocks = transpose_a == Transpose::yes ? kBlocks<Panel::by_depth> : kBlocks<Panel::by_row>;
+  int64_t call = 0;
+  for (int64_t i = 0; i < rows; i += kRows) {
+    const int64_t panel_rows = std::min(kRows, rows - i);
+    const MultiplyBlock block = blocks[static_cast<size_t>(panel_rows - 1)];
+    const float* panel = panels + i / kRows * kPanelElems;
+    float* c_rows = c + i * ldc;
+    for (int64_t j = 0; j < columns; j += kStrip) {
+      const Ahead ahead = ahead_of(transpose_a, next, call++);
+      if (j + kStrip <= columns) {
+        block(depth, panel, strips + j * depth, result, c_rows + j, ldc, ahead);
+        continue;
+      }
+      float edge[kRows * kStrip];
+      block(depth, panel, strips + j * depth, Result::set, edge, kStrip, ahead);
+      for (int64_t r = 0; r < panel_rows; ++r) {
+        float* row = c_rows + r * ldc;
+        for (int64_t e = j; e < columns; ++e) row[e] = edge[r * kStrip + e - j] + (result == Result::add ? row[e] : 0);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void packed_product(Transpose transpose_a, Transpose transpose_b, int64_t m, int64_t n, int64_t k, const float* a,
+                    int64_t lda, const float* b, int64_t ldb, Result result, float* c, int64_t ldc, float* scratch) {
+  float *panels = scratch, *strips = scratch + kPanels * kPanelElems;
+  auto source = [&](int64_t i0, int64_t k0) {
+    return Source{transpose_a == Transpose::yes ? a + k0 * lda + i0 : a + i0 * lda + k0, lda, std::min(kDepth, k - k0),
+                  std::min(kPanels * kRows, m - i0)};
+  };
+  for (int64_t n0 = 0; n0 < n; n0 += kColumns) {
+    const int64_t columns = std::min(kColumns, n - n0);
+    for (int64_t k0 = 0; k0 < k; k0 += kDepth) {
+      const int64_t depth = std::min(kDepth, k - k0);
+      pack_strips(transpose_b, transpose_b == Transpose::yes ? b + n0 * ldb + k0 : b + k0 * ldb + n0, ldb, depth, columns,
+                  strips);
+      for (int64_t i = 0; i < m; i += kPanels * kRows) {
+        const Source now = source(i, k0);
+        pack_panels(transpose_a, now.at, lda, depth, now.rows, panels);
+        const bool last = i + kPanels * kRows >= m;
+        const Source next = !last ? source(i + kPanels * kRows, k0) : k0 + kDepth < k ? source(0, k0 + kDepth) : now;
+        multiply_panels(transpose_a, now.rows, columns, depth, panels, strips, k0 > 0 ? Result::add : result,
+                        c + i * ldc + n0, ldc, next);
+      }
+    }
+  }
+}
+
+}  // namespace tessera::cpu
+
+#endif
