@@ -144,17 +144,16 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
                 {"num_heads", config.num_heads},
                 {"ff_dim", config.ff_dim},
                 {"hidden_dropout", config.hidden_dropout},
-                {"attention_dropout", config.attention_dropout},
-                {"num_samples", samples.size()},
-                {"data_checksum", checksum_text(data.value())}};
-  for (const char* name : {"seed", "shuffle", "batch_size", "grad_accum", "epochs", "max_steps", "lr", "weight_decay", "beta1",
-                           "beta2", "adam_epsilon", "max_grad_norm", "lr_schedule", "warmup_steps", "warmup_ratio",
-                           "precision", "load_best_model_at_end", "metric_for_best_model"}) {
+                {"attention_dropout", config.attention_dropout}};
+  for (const char* name : {"seed", "shuffle", "objective", "max_length", "truncation", "batch_size", "grad_accum", "epochs",
+                           "max_steps", "lr", "weight_decay", "beta1", "beta2", "adam_epsilon", "max_grad_norm", "lr_schedule",
+                           "warmup_steps", "warmup_ratio", "precision", "load_best_model_at_end", "metric_for_best_model"}) {
     const Setting* setting = find_setting(name);
     TESSERA_ASSERT(setting);
     std::visit([&](const auto& value) { record.set(name, value); }, setting->get(settings));
   }
-  return record;
+  // After the settings that shape the samples, so that one of those is named where it is the cause.
+  return record.set("dataset_samples", samples.size()).set("dataset_checksum", checksum_text(data.value()));
 }
 
 void save_checkpoint(const std::filesystem::path& output_folder, const Engine& engine, const TrainState& state,
