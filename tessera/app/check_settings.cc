@@ -46,6 +46,21 @@ void check_best_model(const ResolvedSettings& resolved) {
   }
 }
 
+// Sizes on the command line, or other than the defaults in a file, that the model would not have.
+void check_shape(const ResolvedSettings& resolved) {
+  const std::string& model = resolved.settings.model;
+  if (model.empty() || model == "gpt") return;
+  const Settings defaults;
+  for (const Setting* setting : settings_of(resolved.groups & (kShape | kVocabulary))) {
+    const auto origin = resolved.origins.find(setting->name);
+    const bool on_command_line = origin != resolved.origins.end() && origin->second.kind == Origin::Kind::flag;
+    if (!on_command_line && setting->get(resolved.settings) == setting->get(defaults)) continue;
+    throw UsageError(resolved.where(setting->name),
+                     fmt::format("shapes a new model \"gpt\", and \"{}\" has a shape of its own", model),
+                     "Leave it out, or give --model gpt --init random");
+  }
+}
+
 [[noreturn]] void unsupported(const ResolvedSettings& resolved, const char* name, const char* needs,
                               const char* supported) {
   const auto value = std::get<std::string>(find_setting(name)->get(resolved.settings));
@@ -59,6 +74,7 @@ void check_consistent(const ResolvedSettings& resolved) {
   const S& s = resolved.settings;
   check_training(resolved);
   check_best_model(resolved);
+  check_shape(resolved);
   if (s.hidden_size % s.num_heads != 0) {
     throw UsageError(resolved.where("hidden_size"),
                      fmt::format("{} is not divisible by num_heads {}", s.hidden_size, s.num_heads));

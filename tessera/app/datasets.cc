@@ -38,6 +38,11 @@ Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& 
                      "Raise --max-length, or use --truncation context so that answers survive");
   }
   if (with_prompts) {
+    for (const Example& example : dataset.examples) {
+      if (!example.text) continue;
+      throw UsageError("--eval-generation", fmt::format("{} holds plain texts, which have no answers to score", path),
+                       "Leave it out, or evaluate on questions");
+    }
     dataset.prompts.resize(dataset.examples.size());
     pool.for_ranges(static_cast<int64_t>(dataset.examples.size()), 16, [&](int64_t begin, int64_t end) {
       for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {

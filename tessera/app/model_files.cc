@@ -21,6 +21,12 @@ constexpr const char* kCompanions[] = {"tokenizer_config.json", "special_tokens_
                                        "chat_template.jinja"};
 constexpr uint64_t kMaxCompanionBytes = 64 << 20;
 
+// --tokenizer, which may be a folder.
+fs::path tokenizer_path(const Settings& settings) {
+  const fs::path path = settings.tokenizer;
+  return fs::is_directory(path) ? path / "tokenizer.json" : path;
+}
+
 ModelConfig gpt_config_of(const Settings& settings) {
   ModelConfig config;
   config.architecture = "gpt";
@@ -30,7 +36,9 @@ ModelConfig gpt_config_of(const Settings& settings) {
   config.num_heads = settings.num_heads;
   config.ff_dim = settings.ff_dim;
   config.hidden_dropout = config.attention_dropout = settings.dropout;
-  if (config.vocab_size == 0 && !settings.tokenizer.empty()) config.vocab_size = Tokenizer::load(settings.tokenizer).vocab_size();
+  if (config.vocab_size == 0 && !settings.tokenizer.empty()) {
+    config.vocab_size = Tokenizer::load(tokenizer_path(settings)).vocab_size();
+  }
   if (config.vocab_size == 0) {
     throw UsageError("--vocab-size", "the model \"gpt\" needs it", "Give --vocab-size, or --tokenizer to take the tokenizer's");
   }
@@ -52,15 +60,15 @@ ModelConfig model_config_of(const Settings& settings) {
   }
   const fs::path path = settings.model;
   ModelConfig config;
-  const bool on_disk = fs::exists(path);
-  if (!on_disk && (settings.model == "gpt" || find_known_model(settings.model, config))) {
+  const bool is_name = settings.model == "gpt" || find_known_model(settings.model, config);
+  if (is_name && !fs::exists(path / "config.json")) {
     if (settings.init != Settings::Init::random) {
       throw UsageError("--model", fmt::format("\"{}\" names a shape, which has no pretrained weights here", settings.model),
                        "Add --init random, or give the folder of a downloaded model");
     }
     return settings.model == "gpt" ? gpt_config_of(settings) : config;
   }
-  if (!on_disk) {
+  if (!fs::exists(path)) {
     throw InputError(settings.model, "no such model folder",
                      fmt::format("Give a Hugging Face folder, or with --init random one of gpt, {}",
                                  fmt::join(known_model_names(), ", ")));
@@ -69,9 +77,8 @@ ModelConfig model_config_of(const Settings& settings) {
 }
 
 Tokenizer tokenizer_of(const Settings& settings, const ModelConfig& config) {
-  fs::path path = settings.tokenizer;
-  if (path.empty()) path = folder_of_model(settings) / "tokenizer.json";
-  else if (fs::is_directory(path)) path /= "tokenizer.json";
+  const fs::path path =
+      settings.tokenizer.empty() ? folder_of_model(settings) / "tokenizer.json" : tokenizer_path(settings);
   if (settings.tokenizer.empty() && !fs::exists(path)) {
     throw InputError(path.string(), "the model has no tokenizer.json", "Give one with --tokenizer");
   }

@@ -5,7 +5,7 @@
 #include "tessera/app/model_files.h"
 #include "tessera/app/verbs.h"
 #include "tessera/report/summary.h"
-#include "tessera/store/atomic_folder.h"
+#include "tessera/store/file.h"
 
 namespace tessera {
 
@@ -13,6 +13,7 @@ namespace fs = std::filesystem;
 
 int run_eval(const Invocation& invocation) {
   const Settings& settings = invocation.settings();
+  if (!settings.output_dir.empty()) create_folders(settings.output_dir);  // before the work that it is for
   Console console = Console::of_process();
   ThreadPool pool(static_cast<int>(settings.threads));
   const auto device = make_cpu_device(pool);
@@ -50,7 +51,6 @@ int run_eval(const Invocation& invocation) {
   }
   if (settings.json) console.print(to_json(summary));
   if (!settings.output_dir.empty()) {
-    fs::create_directories(settings.output_dir);
     write_summary((fs::path(settings.output_dir) / "eval.json").string(), summary);
     // The shape that SQuAD's own evaluation script reads: {id: answer}.
     if (settings.eval_generation) write_summary((fs::path(settings.output_dir) / "predictions.json").string(), predictions);

@@ -13,6 +13,7 @@
 #include "tessera/report/record.h"
 #include "tessera/report/text.h"
 #include "tessera/store/atomic_folder.h"
+#include "tessera/store/file.h"
 
 namespace tessera {
 
@@ -62,7 +63,7 @@ int run_tokenizer_train(const Invocation& invocation) {
   options.vocab_size = settings.vocab_size;
   const std::string json = train_bpe_tokenizer(texts, options);
   const Tokenizer tokenizer = Tokenizer::from_json_text(json, "the trained tokenizer");
-  fs::create_directories(settings.output_dir);
+  create_folders(settings.output_dir);
   const fs::path target = fs::path(settings.output_dir) / "tokenizer.json";
   write_file_atomically(target, json);
   Console::of_process().print(fmt::format("{}: {} tokens, from {} texts", target.string(),

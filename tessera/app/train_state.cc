@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "tessera/store/checksum.h"
 
 namespace tessera {
@@ -30,6 +32,9 @@ class RecordReader {
     const Value* value = record_.find(key);
     if constexpr (std::is_same_v<T, double>) {  // a whole number may have lost its fraction on the way
       if (value && value->get_if<int64_t>()) return static_cast<double>(*value->get_if<int64_t>());
+    }
+    if constexpr (std::is_same_v<T, double>) {  // JSON has no NaN: a loss that is none was written as null
+      if (value && value->get_if<std::nullptr_t>()) return std::numeric_limits<double>::quiet_NaN();
     }
     if (!value || !value->get_if<T>()) {
       throw InputError(where_, fmt::format("the key \"{}\" is missing or of another type", key),
@@ -76,7 +81,10 @@ std::string TrainState::to_json(const Record& fingerprint) const {
                 {"rows", row_values},
                 {"best_step", best_step},
                 {"metrics_bytes", metrics_bytes},
-                {"runtime_s", runtime_s}};
+                {"runtime_s", runtime_s},
+                {"steady_s", steady_s},
+                {"steady_samples", steady_samples},
+                {"steady_tokens", steady_tokens}};
   if (best_metric) record.set("best_metric", *best_metric);
   return to_pretty_json(record) + "\n";
 }
@@ -115,6 +123,9 @@ TrainState TrainState::from_json(const std::string& text, const Record& fingerpr
   state.best_step = read.get<int64_t>("best_step");
   state.metrics_bytes = read.get<int64_t>("metrics_bytes");
   state.runtime_s = read.get<double>("runtime_s");
+  state.steady_s = read.get<double>("steady_s");
+  state.steady_samples = read.get<int64_t>("steady_samples");
+  state.steady_tokens = read.get<int64_t>("steady_tokens");
   return state;
 }
 
@@ -132,16 +143,17 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
                 {"num_layers", config.num_layers},
                 {"num_heads", config.num_heads},
                 {"ff_dim", config.ff_dim},
-                {"num_samples", samples.size()},
-                {"data_checksum", checksum_text(data.value())}};
-  for (const char* name : {"seed", "shuffle", "batch_size", "grad_accum", "epochs", "max_steps", "lr", "weight_decay", "beta1",
-                           "beta2", "adam_epsilon", "max_grad_norm", "lr_schedule", "warmup_steps", "warmup_ratio",
-                           "precision"}) {
+                {"hidden_dropout", config.hidden_dropout},
+                {"attention_dropout", config.attention_dropout}};
+  for (const char* name : {"seed", "shuffle", "objective", "max_length", "truncation", "batch_size", "grad_accum", "epochs",
+                           "max_steps", "lr", "weight_decay", "beta1", "beta2", "adam_epsilon", "max_grad_norm", "lr_schedule",
+                           "warmup_steps", "warmup_ratio", "precision", "load_best_model_at_end", "metric_for_best_model"}) {
     const Setting* setting = find_setting(name);
     TESSERA_ASSERT(setting);
     std::visit([&](const auto& value) { record.set(name, value); }, setting->get(settings));
   }
-  return record;
+  // After the settings that shape the samples, so that one of those is named where it is the cause.
+  return record.set("dataset_samples", samples.size()).set("dataset_checksum", checksum_text(data.value()));
 }
 
 void save_checkpoint(const std::filesystem::path& output_folder, const Engine& engine, const TrainState& state,

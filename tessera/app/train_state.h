@@ -40,6 +40,10 @@ struct TrainState {
   int64_t best_step = 0;
   int64_t metrics_bytes = 0;     // of metrics.jsonl when the checkpoint was made
   double runtime_s = 0;          // over all runs up to the checkpoint
+  // Throughput without each run's first step (which also brings memory and caches into place), evaluations and
+  // checkpoints.
+  double steady_s = 0;
+  int64_t steady_samples = 0, steady_tokens = 0;
 
   std::string to_json(const Record& fingerprint) const;
   // InputError when the text is not what to_json makes; UsageError when `fingerprint` differs, naming the setting.

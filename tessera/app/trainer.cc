@@ -122,9 +122,16 @@ bool Trainer::resume() {
       settings_.resume == "auto" ? latest_checkpoint(settings_.output_dir, warn, &pool_)
                                  : Checkpoint::open_verified(settings_.resume, &pool_);
   if (!checkpoint) return false;
+  std::error_code ignored;  // what is not there is not the same
+  if (!fs::equivalent(checkpoint->folder(), checkpoint_folder(settings_.output_dir, checkpoint->step()), ignored)) {
+    throw UsageError("--resume", fmt::format("{} is no checkpoint of the output folder {}", checkpoint->folder().string(),
+                                             settings_.output_dir),
+                     "Give the output folder of the run that made it");
+  }
   const std::string where = (checkpoint->folder() / "trainer_state.json").string();
   state_ = TrainState::from_json(checkpoint->trainer_state(), fingerprint_, where);
   restore_checkpoint(*checkpoint, engine_, true, pool_);
+  forget_steps_after(state_.step);
   runtime_before_s_ = state_.runtime_s;
   last_saved_step_ = state_.step;
   metrics_.emplace(MetricsLog::resume((fs::path(settings_.output_dir) / "metrics.jsonl").string(), state_.metrics_bytes));
@@ -132,13 +139,24 @@ bool Trainer::resume() {
   return true;
 }
 
+// Checkpoints of later steps, damaged or of a run that is not continued, would point beyond the end of metrics.jsonl.
+void Trainer::forget_steps_after(int64_t last) {
+  for (const int64_t step : checkpoint_steps(settings_.output_dir)) {
+    if (step > last) remove_folder_atomically(checkpoint_folder(settings_.output_dir, step));
+  }
+}
+
 void Trainer::start_anew() {
   device_->ledger().enter(Phase::load);
-  for (const int64_t step : checkpoint_steps(settings_.output_dir)) {  // of an earlier run that is not to be continued
-    if (settings_.resume == "none") remove_folder_atomically(checkpoint_folder(settings_.output_dir, step));
-  }
   load_or_initialize(engine_, settings_, pool_);
+  if (settings_.resume == "none") forget_steps_after(-1);
   metrics_.emplace(MetricsLog::create((fs::path(settings_.output_dir) / "metrics.jsonl").string()));
+}
+
+// With --json, standard output is the summary alone.
+void Trainer::say(const std::string& line) {
+  if (settings_.json) console_.note(line);
+  else console_.print(line);
 }
 
 int Trainer::train() {
@@ -192,9 +210,9 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
   ++state_.logged_steps;
   ++state_.row_steps;
   if (++steps_of_this_run_ > 1) {
-    steady_s_ += steady_seconds() - begin_s;
-    steady_samples_ += result.num_sequences;
-    steady_tokens_ += result.num_tokens;
+    state_.steady_s += steady_seconds() - begin_s;
+    state_.steady_samples += result.num_sequences;
+    state_.steady_tokens += result.num_tokens;
   }
   progress_->update(state_.step, result.num_sequences, result.loss());
   if (settings_.logging_steps > 0 && state_.step % settings_.logging_steps == 0) log_step(result, learning_rate);
@@ -203,9 +221,9 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
 void Trainer::log_step(const StepResult& result, double learning_rate) {
   const StepMetrics metrics{state_.logged_loss / static_cast<double>(state_.logged_steps), result.gradient_norm,
                             learning_rate, epoch_now()};
-  console_.print(trainer_line(metrics));
+  say(trainer_line(metrics));
   Record timing{{"runtime_s", runtime_s()}};
-  if (steady_s_ > 0) timing.set("samples_per_second", static_cast<double>(steady_samples_) / steady_s_);
+  if (state_.steady_s > 0) timing.set("samples_per_second", static_cast<double>(state_.steady_samples) / state_.steady_s);
   metrics_->append("train", state_.step, metrics.epoch,
                    {{"loss", metrics.loss}, {"grad_norm", metrics.grad_norm}, {"learning_rate", learning_rate},
                     {"num_targets", result.num_targets}, {"num_tokens", result.num_tokens}},
@@ -219,14 +237,14 @@ EvalOutcome Trainer::evaluate() {
   EvalOutcome outcome;
   const LossEvaluation loss = evaluate_loss(engine_, eval_->samples, settings_.eval_batch_size, console_);
   outcome.loss = loss.loss;
-  console_.print(trainer_line(EvalMetrics{loss.loss, loss.runtime_s, loss.num_samples, loss.num_steps, epoch_now()}));
+  say(trainer_line(EvalMetrics{loss.loss, loss.runtime_s, loss.num_samples, loss.num_steps, epoch_now()}));
   Record values{{"eval_loss", loss.loss}}, timing{{"eval_runtime", loss.runtime_s}};
   if (settings_.eval_generation) {
     const AnswerEvaluation answers = evaluate_answers(engine_, *eval_, tokenizer_, settings_.eval_batch_size,
                                                       settings_.max_new_tokens, settings_.scoring, console_);
     outcome.exact_match = answers.metrics.exact_match;
     outcome.f1 = answers.metrics.f1;
-    console_.print(trainer_line(answers.metrics));
+    say(trainer_line(answers.metrics));
     values.set("exact_match", *outcome.exact_match).set("f1", *outcome.f1);
     timing.set("answers_runtime", answers.runtime_s);
   }
@@ -246,7 +264,7 @@ void Trainer::evaluate_after_step() {
 
 bool Trainer::improves(const EvalOutcome& outcome) {
   const double metric = metric_of(outcome, settings_.metric_for_best_model);
-  if (state_.best_metric && metric <= *state_.best_metric) return false;
+  if (!std::isfinite(metric) || (state_.best_metric && metric <= *state_.best_metric)) return false;
   state_.best_metric = metric;
   return true;
 }
@@ -276,7 +294,7 @@ void Trainer::finish() {
   }
   const double mean_loss = state_.step ? state_.total_loss / static_cast<double>(state_.step) : 0;
   const TrainMetrics metrics{runtime_s(), state_.num_samples, state_.step, mean_loss, epoch_now()};
-  console_.print(trainer_line(metrics));
+  say(trainer_line(metrics));
   save_model(engine_, folder / "model", &tokenizer_, settings_.model, settings_.save_dtype);
   Record timing{{"train_runtime", metrics.runtime_s}};
   metrics_->append("summary", state_.step, metrics.epoch, {{"train_loss", mean_loss}, {"num_samples", state_.num_samples},
@@ -290,7 +308,7 @@ void Trainer::finish() {
 Record Trainer::summary() const {
   const auto best_row = [&]() -> const EpochRow* {
     if (state_.rows.empty()) return nullptr;
-    if (!settings_.load_best_model_at_end) return &state_.rows.back();
+    if (!settings_.load_best_model_at_end || !state_.best_metric) return &state_.rows.back();
     const auto is_best = [&](const EpochRow& row) { return metric_of(row.eval, settings_.metric_for_best_model) == *state_.best_metric; };
     return &*std::find_if(state_.rows.begin(), state_.rows.end(), is_best);
   }();
@@ -310,8 +328,8 @@ Record Trainer::summary() const {
   record.set("num_samples", state_.num_samples).set("num_tokens", state_.num_tokens).set("num_targets", state_.num_targets);
   record.set("train_runtime", seconds).set("train_samples_per_second", rate(state_.num_samples, seconds));
   record.set("train_steps_per_second", rate(state_.step, seconds));
-  record.set("train_samples_per_second_steady", rate(steady_samples_, steady_s_));
-  record.set("train_tokens_per_second_steady", rate(steady_tokens_, steady_s_));
+  record.set("train_samples_per_second_steady", rate(state_.steady_samples, state_.steady_s));
+  record.set("train_tokens_per_second_steady", rate(state_.steady_tokens, state_.steady_s));
   record.set("peak_memory_bytes", peak_resident_bytes());
   Record ledger;
   const Ledger& book = device_->ledger();

@@ -36,6 +36,8 @@ class Trainer {
   void resume_or_start();
   bool resume();
   void start_anew();
+  void forget_steps_after(int64_t last);
+  void say(const std::string& line);
   int train();
   void one_step(const BatchPlan& plan, int64_t step_of_epoch);
   void log_step(const StepResult& result, double learning_rate);
@@ -71,9 +73,7 @@ class Trainer {
   int64_t last_saved_step_ = -1;
   std::optional<MetricsLog> metrics_;
   std::optional<Progress> progress_;
-  // Throughput without the first step (which also brings memory and caches into place), evaluations and checkpoints.
-  double steady_s_ = 0;
-  int64_t steady_samples_ = 0, steady_tokens_ = 0, steps_of_this_run_ = 0;
+  int64_t steps_of_this_run_ = 0;
 };
 
 }  // namespace tessera

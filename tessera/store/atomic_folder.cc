@@ -80,8 +80,7 @@ AtomicFolder::AtomicFolder(const fs::path& target, const std::vector<std::string
   if (!target_.has_filename()) target_ = target_.parent_path();  // a '/' at the end of a new name
   if (error) throw RunError(target, "cannot be reached: " + error.message(), "Check the path");
   if (!target_.has_filename()) throw UsageError(target, "is no name for a folder", "Choose another name");
-  fs::create_directories(target_.parent_path(), error);
-  if (error) throw_write_error(target_.parent_path(), error.value(), 0);
+  create_folders(target_.parent_path());
   check_replaceable(target_, markers);
   const fs::path temporary = name_beside(target_, kTemporary);
   if (mkdir(temporary.c_str(), 0777) != 0) throw_write_error(temporary, errno, 0);

@@ -143,6 +143,12 @@ void write_new_file(const std::filesystem::path& path, std::string_view text) {
   }
 }
 
+void create_folders(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw_write_error(folder, error.value(), 0);
+}
+
 void sync_folder(const std::filesystem::path& folder) {
   const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) throw_write_error(folder, errno, 0);

@@ -47,6 +47,8 @@ class File {
 std::string read_text_file(const std::filesystem::path& path, uint64_t limit_bytes);
 // A new file with this text, on the disk when it returns. RunError; nothing half-written stays.
 void write_new_file(const std::filesystem::path& path, std::string_view text);
+// Makes a folder and its parents where they are missing. RunError.
+void create_folders(const std::filesystem::path& folder);
 // Returns once a folder's entries (new, renamed, removed) are on the disk. RunError.
 void sync_folder(const std::filesystem::path& folder);
 

@@ -42,10 +42,7 @@ bool is_file_at(int descriptor, const std::filesystem::path& path) {
 }  // namespace
 
 OutputLock::OutputLock(const std::filesystem::path& folder) : file_(folder / ".tessera-lock") {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) throw_write_error(folder, error.value(), 0);
-
+  create_folders(folder);
   for (;;) {
     const int descriptor = open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (descriptor < 0) throw_write_error(file_, errno, 0);

@@ -1,0 +1,298 @@
+"""Runs that are killed, stopped, damaged or started again end as if nothing had happened."""
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+
+from tessera_cli import PROGRAM, main
+from tiny_job import EVALUATED, GPT, TinyJobTest, jsonl, questions, without_timing
+
+# Many steps, evaluations and checkpoints, in less than a second.
+LONG = EVALUATED + ["--epochs", "40", "--save-strategy", "steps", "--save-steps", "7", "--save-total-limit", "3",
+                    "--eval-strategy", "steps", "--eval-steps", "35", "--eval-before", "--threads", "2"]
+SAVED_AFTER_SIGNAL = 75
+
+
+class Interrupted(TinyJobTest):
+    def start(self, output, *words, job=LONG):
+        """A run whose process the caller signals and waits for."""
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_")}
+        process = subprocess.Popen([PROGRAM, "train", *job, "--output-dir", output, *words], cwd=self.folder, env=clean,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.kill)
+        return process
+
+    def wait_for_steps(self, output, count, process):
+        """Until metrics.jsonl has so many lines."""
+        for _ in range(20000):
+            try:
+                if self.read(output, "metrics.jsonl").count(b"\n") >= count:
+                    return
+            except FileNotFoundError:
+                pass
+            if process.poll() is not None:
+                self.fail(f"the run ended before it was stopped: {process.stderr.read().decode()}")
+            time.sleep(0.0005)
+        self.fail("the run does nothing")
+
+    def kill_until_done(self, output, job, source, longest_s):
+        """Kills runs at random moments until one reaches its end; how often it had to."""
+        for kills in range(1000):
+            process = self.start(output, job=job)
+            try:
+                process.wait(timeout=source.uniform(0, longest_s))
+            except subprocess.TimeoutExpired:
+                process.kill()
+            code = process.wait()
+            if code != -signal.SIGKILL:
+                self.assertEqual(code, 0, process.stderr.read().decode())
+                return kills
+        self.fail("killed runs do not get anywhere")
+
+    def stop(self, output, *words, by=signal.SIGTERM, lines=20, job=LONG):
+        """Starts a run and stops it by a signal; its checkpoints' steps."""
+        process = self.start(output, *words, job=job)
+        self.wait_for_steps(output, lines, process)
+        process.send_signal(by)
+        self.assertEqual(process.wait(timeout=60), SAVED_AFTER_SIGNAL, process.stderr.read().decode())
+        self.assert_tidy(output)
+        return self.checkpoints(output)
+
+
+class Killed(Interrupted):
+    def check(self, job, seed):
+        begin = time.monotonic()
+        self.train("whole", job=job)
+        duration = time.monotonic() - begin
+        source = random.Random(seed)
+        kills = 0
+        for trial in range(2):
+            output = f"killed-{trial}"
+            kills += self.kill_until_done(output, job, source, 0.4 * duration)
+            self.assert_same_results("whole", output)
+            self.assertEqual(self.checkpoints(output), self.checkpoints("whole"))
+            self.assert_tidy(output)
+        self.assertGreaterEqual(kills, 4)
+
+    def test_bloom(self):
+        self.check(LONG, 1)
+
+    def test_dropout(self):
+        self.check(GPT + ["--dropout", "0.2"] + LONG[len(EVALUATED):] + EVALUATED[-5:], 2)
+
+    def test_best_model_and_saves_at_every_step(self):
+        self.check(EVALUATED + ["--max-steps", "80", "--save-strategy=steps", "--save-steps=1", "--eval-strategy=steps",
+                                "--eval-steps=1", "--save-total-limit=1", "--load-best-model-at-end", "--lr=0.1"], 3)
+
+    def test_accumulation_over_the_ends_of_epochs(self):
+        self.check(LONG + ["--batch-size", "3", "--grad-accum", "2", "--activation-checkpointing", "block"], 4)
+
+
+class Stopped(Interrupted):
+    def test_signals(self):
+        self.train("whole", job=LONG)
+        for by in [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT]:
+            with self.subTest(by=by):
+                output = f"stopped-{by}"
+                first = self.stop(output, by=by)
+                second = self.stop(output, by=by, lines=150)
+                self.assertLess(first[-1], second[-1])
+                out = self.train(output, job=LONG)
+                self.assertIn("'train_loss'", out)
+                self.assert_same_results("whole", output)
+
+    def test_what_a_stopped_run_says(self):
+        process = self.start("out")
+        self.wait_for_steps("out", 20, process)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+        step = self.checkpoints("out")[-1]
+        self.assertIn(f"Stopped by signal 15 after step {step}; saved. Start the same command again to go on.",
+                      err.decode())
+        self.assertFalse(os.path.exists(self.path("out", "model")))
+        _, _, err = self.run_tessera("train", *LONG, "--output-dir", "out")
+        self.assertIn(f"Resuming from out/checkpoint-{step} (step {step} of 240)", err)
+
+    def test_a_second_signal_ends_at_once(self):
+        # One step of so much work that both signals fall into it.
+        process = self.start("out", "--batch-size", "100000", "--grad-accum", "1", job=self.slow_job())
+        self.wait_for_steps("out", 1, process)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.05)
+        process.send_signal(signal.SIGUSR1)
+        self.assertEqual(process.wait(timeout=60), 128 + signal.SIGUSR1)
+        self.assertEqual(self.checkpoints("out"), [])
+
+    def slow_job(self):
+        """Seconds for a step, after an evaluation that shows that the run has begun."""
+        self.write("many.jsonl", jsonl(questions(22, 1) * 200))
+        return EVALUATED + ["--dataset", "many.jsonl", "--eval-before", "--max-steps", "2", "--threads", "1"]
+
+    def test_a_run_that_is_done(self):
+        self.train("out", job=LONG)
+        before = {name: self.read("out", name) for name in ["metrics.jsonl", "summary.json", "resolved-config.toml"]}
+        shutil.copytree(self.path("out"), self.path("copy"))
+        out = self.train("out", job=LONG)
+        self.assertNotIn("'loss'", out)
+        self.assertNotIn("'eval_loss'", out)
+        self.assert_same_results("out", "copy")
+        after, was = self.json_of("out", "summary.json"), json.loads(before["summary.json"])
+        for key in ["eval_loss", "exact_match", "f1", "eval_loss_before", "train_loss", "steps", "num_tokens", "best_step",
+                    "epochs", "train_samples_per_second_steady", "train_tokens_per_second_steady"]:
+            self.assertEqual(after[key], was[key], key)
+        self.assertEqual(self.read("out", "resolved-config.toml"), before["resolved-config.toml"])
+
+
+class Resume(Interrupted):
+    def setUp(self):
+        super().setUp()
+        self.train("whole", job=LONG)
+        self.assertEqual(self.checkpoints("whole"), [231, 238, 240])
+
+    def stopped(self, output):
+        """A copy of the whole run as if killed after its checkpoint 238."""
+        shutil.copytree(self.path("whole"), self.path(output))
+        for name in ["model", "checkpoint-240"]:
+            shutil.rmtree(self.path(output, name))
+        return self.path(output, "checkpoint-238")
+
+    def test_damage(self):
+        """A bit of any file of the newest checkpoint, or its end, or the file itself."""
+        source = random.Random(5)
+
+        def flip(path):
+            with open(path, "r+b") as file:
+                data = bytearray(file.read())
+                data[source.randrange(len(data))] ^= 1 << source.randrange(8)
+                file.seek(0)
+                file.write(data)
+
+        def cut(path):
+            os.truncate(path, os.path.getsize(path) - 1)
+
+        for name in sorted(os.listdir(self.path("whole", "checkpoint-238"))):
+            for damage in [flip, flip, cut, os.remove]:
+                with self.subTest(name=name, damage=damage.__name__):
+                    newest = self.stopped("out")
+                    damage(os.path.join(newest, name))
+                    code, _, err = self.run_tessera("train", *LONG, "--output-dir", "out")
+                    self.assertEqual(code, 0, err)
+                    self.assertRegex(err, r"(?m)^warning: out/checkpoint-238.*" + (name if damage is not os.remove else ""))
+                    self.assertIn("Resuming from out/checkpoint-231 ", err)
+                    self.assert_same_results("whole", "out")
+                    self.assertEqual(self.checkpoints("out"), [231, 238, 240])
+                    shutil.rmtree(self.path("out"))
+
+    def test_damage_of_every_checkpoint(self):
+        self.stopped("out")
+        for step in (231, 238):
+            os.remove(self.path("out", f"checkpoint-{step}", "manifest.json"))
+        code, _, err = self.run_tessera("train", *LONG, "--output-dir", "out")
+        self.assertEqual((code, err.count("warning: ")), (0, 2), err)
+        self.assert_same_results("whole", "out")
+
+    def test_damage_of_the_checkpoint_asked_for(self):
+        newest = self.stopped("out")
+        os.truncate(os.path.join(newest, "trainer_state.json"), 5)
+        self.fails(3, "checkpoint-238/trainer_state.json", "train", *LONG, "--output-dir", "out", "--resume",
+                   "out/checkpoint-238")
+        self.fails(3, "checkpoint-9", "train", *LONG, "--output-dir", "out", "--resume", "out/checkpoint-9")
+
+    def test_another_setting(self):
+        self.stopped("out")
+        files = {name: self.read("out", name) for name in ["metrics.jsonl", "resolved-config.toml", "summary.json"]}
+        self.write("other.jsonl", jsonl(questions(22, 3)))
+        self.write("fewer.jsonl", jsonl(questions(22, 1)[:21]))
+        self.write("wider.json", self.read("config.json").replace(b'"hidden_size": 16', b'"hidden_size": 32'))
+        for words, message in [
+            (["--lr", "2e-2"], "was made with lr = 0.01, and this run has 0.02"),
+            (["--batch-size", "8"], "was made with batch_size = 4, and this run has 8"),
+            (["--grad-accum", "2"], "was made with grad_accum = 1, and this run has 2"),
+            (["--epochs", "41"], "was made with epochs = 40.0, and this run has 41.0"),
+            (["--seed", "1"], "was made with seed = 42, and this run has 1"),
+            (["--warmup-steps", "3"], "was made with warmup_steps = 0, and this run has 3"),
+            (["--lr-schedule", "cosine"], 'was made with lr_schedule = "linear", and this run has "cosine"'),
+            (["--no-shuffle"], "was made with shuffle = true, and this run has false"),
+            (["--dataset", "other.jsonl"], "was made with dataset_checksum = "),
+            (["--dataset", "fewer.jsonl"], "was made with dataset_samples = 22, and this run has 21"),
+            (["--objective", "causal_lm"], 'was made with objective = "completion", and this run has "causal_lm"'),
+            (["--max-length", "60"], "was made with max_length = 512, and this run has 60"),
+            (["--model", "wider.json"], "was made with hidden_size = 16, and this run has 32"),
+            (["--load-best-model-at-end", "--save-steps", "35"], "was made with load_best_model_at_end = false"),
+        ]:
+            with self.subTest(words=words):
+                self.fails(2, message, "train", *LONG, "--output-dir", "out", *words)
+                self.fails(2, "--resume none to start anew", "train", *LONG, "--output-dir", "out", *words)
+        self.assertEqual(self.checkpoints("out"), [231, 238])
+        self.assertEqual({name: self.read("out", name) for name in files}, files)
+
+    def test_settings_that_change_no_result(self):
+        self.stopped("out")
+        self.train("out", "--activation-checkpointing", "block", "--save-steps", "3", job=LONG)
+        self.assert_same_results("whole", "out")
+
+    def test_another_dropout(self):
+        job = GPT + ["--save-strategy", "epoch"]
+        self.train("gpt-run", "--dropout", "0.1", job=job)
+        self.fails(2, "was made with hidden_dropout = 0.1, and this run has 0.2", "train", *job, "--dropout", "0.2",
+                   "--output-dir", "gpt-run")
+
+    def test_none(self):
+        self.stopped("out")
+        self.train("out", "--resume", "none", "--max-steps", "10", job=LONG)
+        self.assertEqual(self.checkpoints("out"), [7, 10])
+        self.assertEqual([record["step"] for record in self.metrics("out", "train")], list(range(1, 11)))
+
+    def test_none_with_a_model_that_cannot_be_read(self):
+        """The earlier run's checkpoints stay until the new one has begun."""
+        self.stopped("out")
+        os.mkdir(self.path("broken"))
+        shutil.copy(self.path("config.json"), self.path("broken"))
+        words = [word if word != "config.json" else "broken" for word in LONG]
+        self.fails(3, "broken", "train", *words, "--init", "pretrained", "--output-dir", "out", "--resume", "none")
+        self.assertEqual(self.checkpoints("out"), [231, 238])
+
+    def test_path(self):
+        """From an older checkpoint, although there is a newer one; then from where a kill leaves it."""
+        self.stopped("out")
+        process = self.start("out", "--resume", "out/checkpoint-231/", "--save-strategy", "no")
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0)
+        self.assert_same_results("whole", "out")
+        self.assertEqual(self.checkpoints("out"), [231])  # what followed it was forgotten
+        shutil.rmtree(self.path("out", "model"))
+        os.truncate(self.path("out", "metrics.jsonl"), os.path.getsize(self.path("out", "metrics.jsonl")) - 30)
+        self.train("out", job=LONG)
+        self.assert_same_results("whole", "out")
+
+    def test_path_outside(self):
+        self.fails(2, "whole/checkpoint-231 is no checkpoint of the output folder out", "train", *LONG, "--output-dir",
+                   "out", "--resume", "whole/checkpoint-231")
+
+    def test_metrics_that_are_gone(self):
+        self.stopped("out")
+        os.remove(self.path("out", "metrics.jsonl"))
+        self.fails_after_note(3, "out/metrics.jsonl: cannot read it")
+        self.write("out/metrics.jsonl", b"{}\n")
+        self.fails_after_note(3, "out/metrics.jsonl: it has 3 bytes where the checkpoint wrote ")
+        self.assertEqual(self.checkpoints("out"), [231, 238])
+
+    def fails_after_note(self, code, message):
+        got, out, err = self.run_tessera("train", *LONG, "--output-dir", "out")
+        self.assertEqual((got, out), (code, ""), err)
+        self.assertIn("error: " + message, err)
+
+    def test_a_folder_that_was_moved(self):
+        self.stopped("out")
+        os.rename(self.path("out"), self.path("elsewhere"))
+        self.train("elsewhere", job=LONG)
+        self.assert_same_results("whole", "elsewhere")
+        self.assertEqual(len(without_timing(self.path("elsewhere", "metrics.jsonl"))), 1 + 240 + 7 + 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,303 @@
+"""The verbs of a training run and what is done with its model: train, plan, eval, export, generate."""
+import ast
+import json
+import math
+import os
+import struct
+
+from tessera_cli import main
+from tiny_job import BLOOM, EVALUATED, GPT, JOB, TinyJobTest, jsonl, questions, read_tensors, without_timing
+
+
+class Output(TinyJobTest):
+    def test_lines_of_the_trainer(self):
+        out = self.train("out", "--eval-before", "--epochs", "2", "--logging-steps", "3")
+        lines = [ast.literal_eval(line.removeprefix("Evaluation Metrics: ")) for line in out.splitlines()
+                 if line.startswith(("{", "Evaluation Metrics: {"))]
+        step = ["loss", "grad_norm", "learning_rate", "epoch"]
+        evaluation = ["eval_loss", "eval_runtime", "eval_samples_per_second", "eval_steps_per_second", "epoch"]
+        answers = ["exact_match", "f1"]
+        whole = ["train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss", "epoch"]
+        self.assertEqual([list(line) for line in lines],
+                         [evaluation, answers, step, step, evaluation, answers, step, step, evaluation, answers, whole])
+        for line in lines:
+            self.assertTrue(all(isinstance(value, float) for value in line.values()), line)
+        # 22 samples in steps of 4 are 6 steps an epoch; the linear schedule is at 1 - (step - 1) / 12.
+        self.assertEqual([line["epoch"] for line in lines if "loss" in line], [0.5, 1.0, 1.5, 2.0])
+        for line, step in zip((line for line in lines if "loss" in line), (3, 6, 9, 12)):
+            self.assertAlmostEqual(line["learning_rate"], 1e-2 * (1 - (step - 1) / 12), places=9)
+        self.assertLess(lines[-1]["train_loss"], lines[0]["eval_loss"])
+        # The lines round; metrics.jsonl has the numbers.
+        for line, record in zip((line for line in lines if "loss" in line), self.metrics("out", "train"), strict=True):
+            self.assertEqual(line["loss"], round(record["loss"], 4))
+        self.assertEqual([line["eval_loss"] for line in lines if "eval_loss" in line],
+                         [record["eval_loss"] for record in self.metrics("out", "eval")])
+
+    def test_files(self):
+        self.train("out", "--eval-before", "--epochs", "2")
+        self.assertEqual(sorted(os.listdir(self.path("out"))),
+                         ["checkpoint-12", "checkpoint-6", "metrics.jsonl", "model", "resolved-config.toml", "summary.json"])
+        kinds = [json.loads(line)["kind"] for line in self.read("out", "metrics.jsonl").splitlines()]
+        self.assertEqual(kinds, ["eval"] + 2 * (6 * ["train"] + ["eval"]) + ["summary"])
+        summary = self.json_of("out", "summary.json")
+        before, last = self.metrics("out", "eval")[0], self.metrics("out", "eval")[-1]
+        for key in ["exact_match", "f1", "eval_loss"]:
+            self.assertEqual(summary[key], last[key])
+            self.assertEqual(summary[key + "_before"], before[key])
+        losses = [record["loss"] for record in self.metrics("out", "train")]
+        self.assertAlmostEqual(summary["train_loss"], sum(losses) / 12, places=12)
+        self.assertEqual((summary["steps"], summary["epoch"], summary["num_samples"]), (12, 2.0, 44))
+        self.assertEqual(summary["num_tokens"], sum(record["num_tokens"] for record in self.metrics("out", "train")))
+        self.assertGreater(summary["train_samples_per_second"], 0)
+        self.assertGreater(summary["peak_memory_bytes"], summary["ledger_peak_bytes"]["total"])
+        self.assertEqual([row["epoch"] for row in summary["epochs"]], [1.0, 2.0])
+        self.assertAlmostEqual(summary["epochs"][1]["train_loss"], sum(losses[6:]) / 6, places=12)
+        self.assertEqual(self.json_of("out", "model", "config.json")["hidden_size"], BLOOM["hidden_size"])
+
+    def test_resolved_config_is_a_config(self):
+        self.train("out", "--epochs", "1.5")
+        os.rename(self.path("out"), self.path("first"))
+        out = self.succeeds("train", self.path("first", "resolved-config.toml"))
+        self.assertIn("'train_loss'", out)
+        self.assert_same_results("first", "out")
+
+    def test_json(self):
+        printed = json.loads(self.train("out", "--json"))
+        self.assertEqual(printed, self.json_of("out", "summary.json"))
+
+    def test_a_loss_that_is_no_number(self):
+        """Reported as it is; the last model stands, and no model counts as the best."""
+        words = ["--lr", "1e30", "--max-grad-norm", "0", "--load-best-model-at-end", "--save-total-limit", "1"]
+        out = self.train("out", *words)
+        self.assertIn("{'loss': nan,", out)
+        summary = self.json_of("out", "summary.json")
+        self.assertEqual((summary["train_loss"], summary["eval_loss"], summary["best_step"]), (None, None, 0))
+        self.assertIn("'train_loss': nan", self.train("out", *words))
+
+
+class Schedule(TinyJobTest):
+    def test_epochs_and_max_steps(self):
+        for words, steps in [(["--epochs", "1"], 6), (["--epochs", "0.5"], 3), (["--epochs", "1.2"], 8),
+                             (["--epochs", "0.01"], 1), (["--max-steps", "7"], 7), (["--max-steps=7", "--epochs=1"], 7),
+                             (["--epochs", "1", "--grad-accum", "2"], 3), (["--epochs=2", "--batch-size=30"], 2)]:
+            with self.subTest(words=words):
+                self.train("out", *words, "--resume", "none", job=JOB)
+                self.assertEqual([r["step"] for r in self.metrics("out", "train")], list(range(1, steps + 1)))
+                self.assertEqual(self.json_of("out", "summary.json")["steps"], steps)
+
+    def test_evaluations_and_checkpoints(self):
+        every = ["--eval-strategy", "steps", "--eval-steps", "2", "--save-strategy", "steps", "--save-steps", "5"]
+        for words, evaluated, saved in [
+            ([], [6, 8], [6, 8]), (every, [2, 4, 6, 8], [5, 8]),
+            (["--eval-strategy", "no", "--save-strategy", "no"], [], []),
+            (every + ["--save-total-limit", "1"], [2, 4, 6, 8], [8]),
+            (["--save-strategy", "steps", "--save-steps", "2", "--save-total-limit", "2"], [6, 8], [6, 8]),
+        ]:
+            with self.subTest(words=words):
+                self.train("out", "--max-steps", "8", *words, "--resume", "none")
+                self.assertEqual([record["step"] for record in self.metrics("out", "eval")], evaluated)
+                self.assertEqual(self.checkpoints("out"), saved)
+
+    def test_best_model(self):
+        # A rate that is too high makes the last model worse than the one of the best evaluation.
+        words = ["--max-steps", "24", "--lr", "0.3", "--max-grad-norm", "0", "--lr-schedule", "constant",
+                 "--eval-strategy", "steps", "--eval-steps", "1", "--save-strategy", "steps", "--save-steps", "6",
+                 "--load-best-model-at-end", "--save-total-limit", "1"]
+        self.train("out", *words, job=JOB + ["--eval-dataset", "eval.jsonl"])
+        losses = {record["step"]: record["eval_loss"] for record in self.metrics("out", "eval")}
+        best = min(losses, key=losses.get)
+        self.assertNotEqual(best, 24)
+        summary = self.json_of("out", "summary.json")
+        self.assertEqual((summary["best_step"], summary["eval_loss"]), (best, losses[best]))
+        self.assertEqual(self.checkpoints("out"), sorted({best, 24}))
+        again = json.loads(self.succeeds("eval", "--model", "out/model", "--eval-dataset", "eval.jsonl", "--json"))
+        self.assertEqual(again["eval_loss"], losses[best])
+
+    def test_best_model_by_f1(self):
+        self.train("out", "--load-best-model-at-end", "--metric-for-best-model", "f1", "--epochs", "4")
+        scores = {record["step"]: record["f1"] for record in self.metrics("out", "eval")}
+        summary = self.json_of("out", "summary.json")
+        self.assertEqual(summary["best_step"], max(scores, key=scores.get))  # the first of equals
+        self.assertEqual(summary["f1"], max(scores.values()))
+
+    def test_seeds(self):
+        self.train("a")
+        self.train("b")
+        self.assert_same_results("a", "b")
+        self.train("c", "--seed", "43")
+        self.assertNotEqual(self.read("a", "model", "model.safetensors"), self.read("c", "model", "model.safetensors"))
+        self.train("d", "--no-shuffle")
+        self.assertNotEqual(without_timing(self.path("a", "metrics.jsonl")), without_timing(self.path("d", "metrics.jsonl")))
+
+
+class Strategies(TinyJobTest):
+    def test_activation_checkpointing_changes_nothing(self):
+        for name, job in [("bloom", EVALUATED), ("gpt", GPT)]:
+            with self.subTest(name=name):
+                self.train(name, job=job)
+                self.train(name + "-block", "--activation-checkpointing", "block", job=job)
+                self.assert_same_results(name, name + "-block")
+                peaks = [self.json_of(out, "summary.json")["ledger_peak_bytes"] for out in (name, name + "-block")]
+                self.assertLess(peaks[1]["activations"], peaks[0]["activations"])
+
+    def test_objectives(self):
+        rows = questions(22, 1)
+        targets = {}
+        for objective in ["completion", "causal_lm", "separate"]:
+            self.train(objective, "--objective", objective)
+            first, last = self.metrics(objective, "eval")[0], self.metrics(objective, "eval")[-1]
+            self.assertLess(last["eval_loss"], first["eval_loss"], objective)
+            targets[objective] = sum(record["num_targets"] for record in self.metrics(objective, "train"))
+        tokens = {o: sum(r["num_tokens"] for r in self.metrics(o, "train")) for o in targets}
+        num_answers = 3 * len(rows)  # in three epochs
+        answer_tokens = 3 * sum(len(self.succeeds("tokenize", "--tokenizer", "tok", "--prompt",
+                                                  " " + row["answers"]["text"][0]).split()) for row in rows)
+        # Every token but each sample's first is a target, or the answer's with the end; `separate` has no end.
+        self.assertEqual(targets["causal_lm"], tokens["causal_lm"] - num_answers)
+        self.assertEqual(targets["completion"], answer_tokens + num_answers)
+        self.assertEqual(targets["separate"], answer_tokens)
+        self.assertEqual(tokens["completion"], tokens["separate"] + answer_tokens + num_answers)
+
+    def test_truncations(self):
+        """By the context, every answer keeps its loss; from the right, long samples lose it."""
+        self.train("whole")
+        for truncation in ["context", "right"]:
+            self.train(truncation, "--truncation", truncation, "--max-length", "46")
+        targets = {out: self.json_of(out, "summary.json")["num_targets"] for out in ["whole", "context", "right"]}
+        self.assertEqual(targets["context"], targets["whole"])
+        self.assertLess(targets["right"], targets["whole"])
+        self.assertLess(self.json_of("context", "summary.json")["num_tokens"],
+                        self.json_of("whole", "summary.json")["num_tokens"])
+
+    def test_gpt_from_flags(self):
+        self.train("out", "--dropout", "0.3", job=GPT + ["--eval-dataset", "eval.jsonl", "--eval-generation"])
+        config = self.json_of("out", "model", "config.json")
+        self.assertEqual((config["model_type"], config["vocab_size"]), ("gpt", 400))
+        again = json.loads(self.succeeds("eval", "--model", "out/model", "--eval-dataset", "eval.jsonl", "--json"))
+        self.assertEqual(again["eval_loss"], self.json_of("out", "summary.json")["eval_loss"])
+        self.train("dry", "--dropout", "0", job=GPT)
+        self.assertNotEqual(self.read("out", "model", "model.safetensors"), self.read("dry", "model", "model.safetensors"))
+
+    def test_the_vocabulary_of_gpt_is_the_tokenizers(self):
+        job = GPT[:GPT.index("--vocab-size")]
+        self.train("out", job=job)
+        self.assertEqual(self.json_of("out", "model", "config.json")["vocab_size"], len(self.vocabulary()))
+
+    def vocabulary(self):
+        tokenizer = self.json_of("tok", "tokenizer.json")
+        return set(tokenizer["model"]["vocab"]) | {token["content"] for token in tokenizer["added_tokens"]}
+
+    def test_accumulation(self):
+        """4 x 1 and 2 x 2 see the same samples in the same steps; they differ by the order of sums alone."""
+        self.train("whole", "--batch-size", "4", job=JOB)
+        self.train("parts", "--batch-size", "2", "--grad-accum", "2", job=JOB)
+        pairs = list(zip(self.metrics("whole", "train"), self.metrics("parts", "train"), strict=True))
+        # A step's sums of about 200 fp32 terms carry 200 eps = 2.4e-5; Adam may amplify it where gradients are near 0.
+        for whole, parts in pairs:
+            self.assertEqual((whole["num_targets"], whole["num_tokens"]), (parts["num_targets"], parts["num_tokens"]))
+            self.assertTrue(math.isclose(whole["loss"], parts["loss"], rel_tol=2e-4), (whole, parts))
+        self.assertTrue(math.isclose(pairs[0][0]["loss"], pairs[0][1]["loss"], rel_tol=1e-6))
+
+    def test_plan_is_what_happens(self):
+        for words in [[], ["--activation-checkpointing", "block", "--batch-size", "3"], ["--objective", "causal_lm"]]:
+            with self.subTest(words=words):
+                self.train("out", *words, "--resume", "none")
+                summary = self.json_of("out", "summary.json")
+                plan = json.loads(self.succeeds("plan", *EVALUATED, *words, "--json"))
+                self.assertEqual(plan["num_parameters"], summary["num_parameters"])
+                for category, measured in summary["ledger_peak_bytes"].items():
+                    if category in ("workspace", "total"):  # a real device's libraries have workspaces of their own
+                        continue
+                    planned = max(phase[category] for phase in plan["phases"].values())
+                    self.assertEqual(planned, measured, category)
+
+
+class Models(TinyJobTest):
+    def test_the_saved_model_is_the_trained_one(self):
+        self.train("out")
+        summary = self.json_of("out", "summary.json")
+        words = ["--model", "out/model", "--eval-dataset", "eval.jsonl", "--eval-generation", "--max-new-tokens", "5"]
+        out = json.loads(self.succeeds("eval", *words, "--json", "--output-dir", "measured"))
+        for key in ["eval_loss", "exact_match", "f1"]:
+            self.assertEqual(out[key], summary[key])
+        self.assertEqual(self.json_of("measured", "eval.json"), out)
+        answers = self.json_of("measured", "predictions.json")
+        rows = questions(7, 2)
+        self.assertEqual(sorted(answers), sorted(row["id"] for row in rows))
+        for row in rows:  # `generate` answers alike, one question at a time
+            answer = self.succeeds("generate", "--model", "out/model", "--max-new-tokens", "5", "--question",
+                                   row["question"], "--context", row["context"])
+            self.assertEqual(answer.strip(), answers[row["id"]].strip())
+
+    def test_generate(self):
+        self.train("out", job=JOB)
+        asked = ["--question", "Where does Gwen live?", "--context", "Gwen lives in Oslo."]
+        answer = json.loads(self.succeeds("generate", "--model", "out/model", *asked, "--json"))
+        prompt = "Question: Where does Gwen live? Context: Gwen lives in Oslo. Answer:"
+        whole = json.loads(self.succeeds("generate", "--model", "out/model", "--prompt", prompt, "--json"))
+        self.assertEqual(whole["ids"], answer["ids"])
+        self.assertEqual(whole["text"].removeprefix(" "), answer["text"])
+        ids = self.succeeds("tokenize", "--tokenizer", "out/model", "--prompt", prompt).split()
+        self.assertEqual(answer["num_prompt_tokens"], len(ids))
+        self.assertLessEqual(len(answer["ids"]), 50)
+
+    def test_memorises(self):
+        """One question, many epochs: the model answers it."""
+        self.write("one.jsonl", jsonl(questions(22, 1)[:1]))
+        self.train("out", "--dataset", "one.jsonl", "--eval-dataset", "one.jsonl", "--epochs", "80", "--logging-steps=0",
+                   "--save-strategy=no", "--eval-strategy=no", "--eval-before")
+        row = questions(22, 1)[0]
+        answer = self.succeeds("generate", "--model", "out/model", "--question", row["question"], "--context", row["context"])
+        self.assertEqual(answer, row["answers"]["text"][0] + "\n")
+
+    def test_export_is_the_saved_model(self):
+        self.train("out")
+        for dtype in ["fp32", "bf16"]:
+            self.succeeds("export", *JOB[:6], "--checkpoint", "out/checkpoint-18", "--output-dir", "exported",
+                          "--save-dtype", dtype)
+            if dtype == "fp32":
+                names = sorted(os.listdir(self.path("out", "model")))
+                self.assertEqual(sorted(os.listdir(self.path("exported"))), names)
+                for name in names:
+                    self.assertEqual(self.read("exported", name), self.read("out", "model", name), name)
+        self.succeeds("export", "--model", "out/model", "--checkpoint", "out/checkpoint-6", "--output-dir", "earlier")
+        loss = json.loads(self.succeeds("eval", "--model", "earlier", "--eval-dataset", "eval.jsonl", "--json"))["eval_loss"]
+        self.assertEqual(loss, self.metrics("out", "eval")[0]["eval_loss"])
+
+    def test_save_dtype(self):
+        self.train("out")
+        self.train("half", "--save-dtype", "bf16")
+        full = read_tensors(self.path("out", "model", "model.safetensors"))
+        half = read_tensors(self.path("half", "model", "model.safetensors"))
+        self.assertEqual(full.keys(), half.keys())
+        for name, (dtype, shape, data) in half.items():
+            self.assertEqual((dtype, shape), ("BF16", full[name][1]))
+            words = struct.unpack(f"<{len(data) // 2}H", data)
+            for word, bits in zip(words, struct.unpack(f"<{len(words)}I", full[name][2]), strict=True):
+                self.assertEqual(word, (bits + 0x7fff + ((bits >> 16) & 1)) >> 16)  # to nearest, ties to even
+        config = self.json_of("half", "model", "config.json")
+        self.assertIn("bfloat16", (config.get("torch_dtype"), config.get("dtype")))
+        loss = json.loads(self.succeeds("eval", "--model", "half/model", "--eval-dataset", "eval.jsonl", "--json"))["eval_loss"]
+        # Weights off by 2^-9 each, as good as independent of each other, move the loss by far less than 1 %.
+        self.assertTrue(math.isclose(loss, self.json_of("out", "summary.json")["eval_loss"], rel_tol=1e-2))
+
+    def test_fine_tuning_goes_on_from_a_saved_model(self):
+        self.train("out")
+        words = ["--model", "out/model", "--dataset", "train.jsonl", "--eval-dataset", "eval.jsonl", "--eval-before",
+                 "--lr", "1e-3", "--threads", "1"]
+        self.succeeds("train", *words, "--output-dir", "more")
+        summary, first = self.json_of("more", "summary.json"), self.json_of("out", "summary.json")
+        self.assertEqual(summary["eval_loss_before"], first["eval_loss"])
+        self.assertLess(summary["eval_loss"], first["eval_loss"])
+
+    def test_output_on_the_model_it_came_from(self):
+        """Weights are mapped while they are read; the folder is replaced by a new one, not written into."""
+        self.train("out")
+        self.succeeds("train", "--model", "out/model", "--dataset", "train.jsonl", "--output-dir", "out", "--resume", "none",
+                      "--threads", "1")
+        self.assert_tidy("out")
+        self.succeeds("eval", "--model", "out/model", "--eval-dataset", "eval.jsonl")
+
+
+if __name__ == "__main__":
+    main()
