@@ -1,10 +1,10 @@
 #include "tessera/app/model_files.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
+#include "tessera/app/suggest.h"
 #include "tessera/report/record.h"
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/file.h"
@@ -71,7 +71,7 @@ ModelConfig model_config_of(const Settings& settings) {
   if (!fs::exists(path)) {
     throw InputError(settings.model, "no such model folder",
                      fmt::format("Give a Hugging Face folder, or with --init random one of gpt, {}",
-                                 fmt::join(known_model_names(), ", ")));
+                                 joined(known_model_names(), ", ")));
   }
   return read_model_config(fs::is_directory(path) ? path / "config.json" : path);
 }

@@ -1,6 +1,5 @@
 // tessera tokenize: ids of a text, or of every line of standard input. tessera tokenizer train: a new vocabulary.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <filesystem>
 #include <iostream>
@@ -28,7 +27,9 @@ int run_tokenize(const Invocation& invocation) {
   const auto show = [&](const std::string& text) {
     const std::vector<int32_t> ids = tokenizer.encode(text);
     if (!settings.json) {
-      console.print(fmt::format("{}", fmt::join(ids, " ")));
+      std::string line;
+      for (const int32_t id : ids) line += (line.empty() ? "" : " ") + std::to_string(id);
+      console.print(line);
       return;
     }
     std::vector<std::string> tokens;

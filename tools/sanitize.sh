@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Builds and runs the tests under sanitizers: tools/sanitize.sh [address,undefined | thread] ...   (default: both, in turn)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+[ $# -gt 0 ] || set -- address,undefined thread
+for sanitizers in "$@"; do
+  folder=build-${sanitizers//,/-}
+  cmake -S . -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_SANITIZE="$sanitizers" >/dev/null
+  ninja -C "$folder" --quiet
+  # Death tests fork, which the thread sanitizer takes amiss only when asked to: die_after_fork=0.
+  ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 TSAN_OPTIONS=die_after_fork=0:halt_on_error=1 \
+    ctest --test-dir "$folder" --output-on-failure -j "$(nproc)"
+done
