@@ -99,8 +99,8 @@ class Schedule(TinyJobTest):
                 self.assertEqual(self.checkpoints("out"), saved)
 
     def test_best_model(self):
-        # A rate that is too high makes the last model worse than the one of the best evaluation.
-        words = ["--max-steps", "24", "--lr", "0.3", "--max-grad-norm", "0", "--lr-schedule", "constant",
+        # A rate that rises to absurdity makes the last model worse than the one of the best evaluation.
+        words = ["--max-steps", "24", "--lr", "1", "--warmup-steps", "24",
                  "--eval-strategy", "steps", "--eval-steps", "1", "--save-strategy", "steps", "--save-steps", "6",
                  "--load-best-model-at-end", "--save-total-limit", "1"]
         self.train("out", *words, job=JOB + ["--eval-dataset", "eval.jsonl"])
