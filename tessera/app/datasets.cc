@@ -53,6 +53,12 @@ Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& 
   return dataset;
 }
 
+std::optional<Dataset> eval_dataset_of(const Settings& settings, const Tokenizer& tokenizer, int32_t eos_id,
+                                       ThreadPool& pool) {
+  if (settings.eval_dataset.empty()) return std::nullopt;
+  return load_dataset(settings, DatasetUse::evaluation, tokenizer, eos_id, settings.eval_generation, pool);
+}
+
 BatchBounds bounds_of(const std::vector<Sample>& samples, int64_t batch_size) {
   std::vector<int64_t> lengths, targets;
   for (const Sample& sample : samples) {

@@ -28,4 +28,8 @@ Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& 
 BatchBounds bounds_of(const std::vector<Sample>& samples, int64_t batch_size);
 BatchBounds bounds_of(const std::vector<std::vector<int32_t>>& prompts, int64_t batch_size);
 
+// That of --eval-dataset, with prompts if answers are to be generated; nullopt where none is given.
+std::optional<Dataset> eval_dataset_of(const Settings& settings, const Tokenizer& tokenizer, int32_t eos_id,
+                                       ThreadPool& pool);
+
 }  // namespace tessera

@@ -117,6 +117,15 @@ bool hides_value(const std::string& name) {
   return name.find("TOKEN") != std::string::npos || name.find("KEY") != std::string::npos;
 }
 
+std::optional<int64_t> control_group_memory_bytes() {
+  std::optional<int64_t> limit;
+  for (const auto& value : control_group_values("memory.max", "memory/memory.limit_in_bytes")) {
+    const int64_t bytes = std::atoll(value.c_str());  // "max" is 0; version 1 tells a huge number for none
+    if (bytes > 0 && bytes < int64_t{1} << 60) limit = std::min(limit.value_or(bytes), bytes);
+  }
+  return limit;
+}
+
 }  // namespace
 
 Json build_facts() {
@@ -138,13 +147,13 @@ Json memory_facts() {
   Json facts = Json::object();
   if (auto bytes = meminfo_bytes("MemTotal")) facts["total_bytes"] = *bytes;
   if (auto bytes = meminfo_bytes("MemAvailable")) facts["available_bytes"] = *bytes;
-  std::optional<int64_t> limit;
-  for (const auto& value : control_group_values("memory.max", "memory/memory.limit_in_bytes")) {
-    const int64_t bytes = std::atoll(value.c_str());  // "max" is 0; version 1 tells a huge number for none
-    if (bytes > 0 && bytes < int64_t{1} << 60) limit = std::min(limit.value_or(bytes), bytes);
-  }
-  if (limit) facts["control_group_limit_bytes"] = *limit;
+  if (auto bytes = control_group_memory_bytes()) facts["control_group_limit_bytes"] = *bytes;
   return facts;
+}
+
+std::optional<int64_t> usable_memory_bytes() {
+  const std::optional<int64_t> total = meminfo_bytes("MemTotal"), limit = control_group_memory_bytes();
+  return total && limit ? std::min(total, limit) : (total ? total : limit);
 }
 
 Json disk_facts(const std::string& folder) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 #include "tessera/app/resolve.h"
@@ -18,5 +19,8 @@ nlohmann::ordered_json library_facts();                           // BLAS and it
 nlohmann::ordered_json accelerator_facts();                       // driver, GPUs, NCCL, cuDNN
 nlohmann::ordered_json mpi_facts(const Environment& environment);
 nlohmann::ordered_json environment_facts(const Environment& environment);  // the variables that matter, no secrets
+
+// The memory that a process may have: the machine's, or less by its control group's limit.
+std::optional<int64_t> usable_memory_bytes();
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "tessera/app/evaluation.h"
+#include "tessera/app/memory_check.h"
 #include "tessera/app/model_files.h"
 #include "tessera/app/verbs.h"
 #include "tessera/report/summary.h"
@@ -13,7 +14,6 @@ namespace fs = std::filesystem;
 
 int run_eval(const Invocation& invocation) {
   const Settings& settings = invocation.settings();
-  if (!settings.output_dir.empty()) create_folders(settings.output_dir);  // before the work that it is for
   Console console = Console::of_process();
   ThreadPool pool(static_cast<int>(settings.threads));
   const auto device = make_cpu_device(pool);
@@ -21,13 +21,15 @@ int run_eval(const Invocation& invocation) {
   const Tokenizer tokenizer = tokenizer_of(settings, config);
   const Dataset dataset = load_dataset(settings, DatasetUse::evaluation, tokenizer, config.eos_token_id,
                                        settings.eval_generation, pool);
-  Engine engine(*device, config, {});
   WorkBounds work;
   work.evaluation = bounds_of(dataset.samples, settings.eval_batch_size);
   if (settings.eval_generation) {
     work.generation = bounds_of(dataset.prompts, settings.eval_batch_size);
     work.max_new_tokens = settings.max_new_tokens;
   }
+  check_memory(config, {}, work);
+  if (!settings.output_dir.empty()) create_folders(settings.output_dir);  // before the work that it is for
+  Engine engine(*device, config, {});
   engine.prepare(work);
   load_or_initialize(engine, settings, pool);
 

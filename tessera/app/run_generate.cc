@@ -1,6 +1,7 @@
 // tessera generate: the model's answer to a question about a context, or its continuation of a prompt.
 #include <fmt/format.h>
 
+#include "tessera/app/memory_check.h"
 #include "tessera/app/model_files.h"
 #include "tessera/app/verbs.h"
 #include "tessera/data/prompts.h"
@@ -34,10 +35,11 @@ int run_generate(const Invocation& invocation) {
   const std::vector<int32_t> prompt = encode_prompt(example, encode, options);
   if (prompt.empty()) throw UsageError("--prompt", "has no token");
 
-  Engine engine(*device, config, {});
   WorkBounds work;
   work.generation = {static_cast<int64_t>(prompt.size()), 1, 0};
   work.max_new_tokens = settings.max_new_tokens;
+  check_memory(config, {}, work);
+  Engine engine(*device, config, {});
   engine.prepare(work);
   load_or_initialize(engine, settings, pool);
   const double begin_s = steady_seconds();

@@ -14,13 +14,23 @@
 namespace tessera {
 namespace {
 
+// The plan lays out the ids of a micro-batch, and no machine holds the activations of so many.
+constexpr int64_t kMaxPlannedTokens = int64_t{1} << 28;
+
 // Without data every sample is as long as it may be, and every token carries loss: no run needs more.
 WorkBounds largest_work(const Settings& settings) {
   WorkBounds work;
-  const int64_t tokens = settings.batch_size * settings.max_length;
+  const auto tokens_of = [&](const char* name, int64_t batch_size) {
+    if (batch_size <= kMaxPlannedTokens / settings.max_length) return batch_size * settings.max_length;
+    throw UsageError(find_setting(name)->flag(),
+                     fmt::format("{} samples of {} tokens are more than the {} tokens of a micro-batch that can be planned",
+                                 batch_size, settings.max_length, kMaxPlannedTokens),
+                     "Use a smaller --max-length, or give the --dataset");
+  };
+  const int64_t tokens = tokens_of("batch_size", settings.batch_size);
   work.training = {tokens, settings.batch_size, tokens};
   if (settings.eval_dataset.empty()) return work;
-  const int64_t eval_tokens = settings.eval_batch_size * settings.max_length;
+  const int64_t eval_tokens = tokens_of("eval_batch_size", settings.eval_batch_size);
   work.evaluation = {eval_tokens, settings.eval_batch_size, eval_tokens};
   if (settings.eval_generation) {
     work.generation = {eval_tokens, settings.eval_batch_size, 0};
@@ -41,10 +51,7 @@ int run_plan(const Invocation& invocation) {
     ThreadPool pool(static_cast<int>(settings.threads));
     const Tokenizer tokenizer = tokenizer_of(settings, config);
     const Dataset train = load_dataset(settings, DatasetUse::training, tokenizer, config.eos_token_id, false, pool);
-    std::optional<Dataset> eval;
-    if (!settings.eval_dataset.empty()) {
-      eval = load_dataset(settings, DatasetUse::evaluation, tokenizer, config.eos_token_id, settings.eval_generation, pool);
-    }
+    const std::optional<Dataset> eval = eval_dataset_of(settings, tokenizer, config.eos_token_id, pool);
     work = training_work(settings, train, eval ? &*eval : nullptr);
   }
   const Plan plan = plan_run(config, engine_options(settings), work);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/app/memory_check.h"
 #include "tessera/app/model_files.h"
 #include "tessera/report/summary.h"
 #include "tessera/report/table.h"
@@ -66,6 +67,13 @@ WorkBounds training_work(const Settings& settings, const Dataset& train, const D
   return work;
 }
 
+static WorkBounds work_within_memory(const Settings& settings, const ModelConfig& config, const Dataset& train,
+                                     const Dataset* eval) {
+  const WorkBounds work = training_work(settings, train, eval);
+  check_memory(config, engine_options(settings), work);
+  return work;
+}
+
 Trainer::Trainer(const Settings& settings, std::string resolved_config, Console& console)
     : settings_(settings),
       resolved_config_(std::move(resolved_config)),
@@ -77,11 +85,10 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
       config_(model_config_of(settings)),
       tokenizer_(tokenizer_of(settings, config_)),
       train_(load_dataset(settings, DatasetUse::training, tokenizer_, config_.eos_token_id, false, pool_)),
+      eval_(eval_dataset_of(settings, tokenizer_, config_.eos_token_id, pool_)),
+      work_(work_within_memory(settings, config_, train_, eval_ ? &*eval_ : nullptr)),
       engine_(*device_, config_, engine_options(settings)) {
   remove_stale_temporaries(settings_.output_dir);
-  if (!settings_.eval_dataset.empty()) {
-    eval_ = load_dataset(settings_, DatasetUse::evaluation, tokenizer_, config_.eos_token_id, settings_.eval_generation, pool_);
-  }
   fingerprint_ = train_fingerprint(settings_, config_, train_.samples);
   const BatchPlan plan(batch_options(settings_, train_.samples.size()), 0);
   steps_per_epoch_ = plan.num_steps();
@@ -93,7 +100,7 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
   schedule_ = {settings_.lr_schedule, settings_.warmup_steps > 0 ? settings_.warmup_steps : ratio_steps, num_steps_};
   if (eval_) eval_every_ = interval(settings_.eval_strategy, settings_.eval_steps);
   save_every_ = interval(settings_.save_strategy, settings_.save_steps);
-  engine_.prepare(training_work(settings_, train_, eval_ ? &*eval_ : nullptr));
+  engine_.prepare(work_);
 }
 
 Trainer::Interval Trainer::interval(Settings::Interval kind, int64_t steps) const {

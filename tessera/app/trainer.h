@@ -62,6 +62,7 @@ class Trainer {
   Tokenizer tokenizer_;
   Dataset train_;
   std::optional<Dataset> eval_;
+  WorkBounds work_;
   Engine engine_;
   Record fingerprint_;
 

@@ -106,7 +106,8 @@ void Engine::rehearse(const WorkBounds& work) {
     // As long a prompt as there is room for, and the others of one token: B prompts of N tokens together.
     std::vector<std::vector<int32_t>> prompts(static_cast<size_t>(work.generation.num_sequences), {0});
     prompts[0].resize(static_cast<size_t>(work.generation.num_tokens - work.generation.num_sequences + 1));
-    generate(prompts, work.max_new_tokens, -1);
+    // The cache has room for all new tokens, and every turn after the first takes the same.
+    generate(prompts, std::min<int64_t>(work.max_new_tokens, 2), -1);
   }
 }
 
