@@ -44,8 +44,9 @@ struct Head {
 
   // s [num_queries, num_keys] (rows of kKeys) = q·kᵀ.
   void products(int64_t q0, int64_t num_queries, int64_t k0, int64_t num_keys, T* s, T* scratch) const {
-    multiply(Transpose::no, Transpose::yes, num_queries, num_keys, head_dim, q + q0 * stride, stride, k + k0 * stride,
-             stride, Result::set, s, kKeys, scratch);
+    multiply(Factors<T>{Transpose::no, Transpose::yes, num_queries, num_keys, head_dim, q + q0 * stride, stride,
+                        k + k0 * stride, stride},
+             Result::set, s, kKeys, scratch);
   }
   // q·kᵀ of keys k0 … become q·kᵀ/√D + slope·k.
   void scale_and_bias(int64_t k0, int64_t count, T* s) const {
@@ -138,8 +139,9 @@ void forward_block(const Head<T>& head, int64_t q0, int64_t num_queries, const S
       head.drop(q0 + i, k0, seen, row);
       std::fill(row + seen, row + num_keys, T(0));
     }
-    multiply(Transpose::no, Transpose::no, num_queries, head.head_dim, num_keys, s, kKeys, head.v + k0 * head.stride,
-             head.stride, k0 == 0 ? Result::set : Result::add, o + q0 * o_stride, o_stride, scratch.product);
+    multiply(Factors<T>{Transpose::no, Transpose::no, num_queries, head.head_dim, num_keys, s, kKeys,
+                        head.v + k0 * head.stride, head.stride},
+             k0 == 0 ? Result::set : Result::add, o + q0 * o_stride, o_stride, scratch.product);
   }
   for (int64_t i = 0; i < num_queries; ++i) {
     scale_row(o + (q0 + i) * o_stride, head.head_dim, T(1) / sum[i]);
@@ -162,8 +164,9 @@ void score_gradients(const Head<T>& head, const HeadGradients<T>& at, int64_t q0
                      int64_t num_keys, const Scratch<T>& scratch) {
   const auto [p, ds, factors, product] = scratch;
   head.products(q0, num_queries, k0, num_keys, p, product);
-  multiply(Transpose::no, Transpose::yes, num_queries, num_keys, head.head_dim, at.d_o + q0 * at.channels, at.channels,
-           head.v + k0 * head.stride, head.stride, Result::set, ds, kKeys, product);
+  multiply(Factors<T>{Transpose::no, Transpose::yes, num_queries, num_keys, head.head_dim, at.d_o + q0 * at.channels,
+                      at.channels, head.v + k0 * head.stride, head.stride},
+           Result::set, ds, kKeys, product);
   for (int64_t i = 0; i < num_queries; ++i) {
     const int64_t query = q0 + i, seen = visible(query, k0, num_keys);
     T *p_row = p + i * kKeys, *ds_row = ds + i * kKeys;
@@ -200,7 +203,8 @@ void backward_head(const Head<T>& head, const HeadGradients<T>& at, int64_t leng
       auto add = [&](const T* left, const T* right, int64_t right_stride, T* result) {
         auto part = [&](int64_t begin, int64_t end, Result how) {
           if (begin == end) return;
-          multiply(Transpose::yes, Transpose::no, end - begin, d, num_queries, left + begin, kKeys, right, right_stride,
+          multiply(Factors<T>{Transpose::yes, Transpose::no, end - begin, d, num_queries, left + begin, kKeys, right,
+                              right_stride},
                    how, result + (k0 + begin) * stride, stride, scratch.product);
         };
         part(0, old_keys, Result::add);
@@ -208,7 +212,8 @@ void backward_head(const Head<T>& head, const HeadGradients<T>& at, int64_t leng
       };
       add(scratch.p, at.d_o + q0 * at.channels, at.channels, at.d_v);
       add(scratch.ds, head.q + q0 * stride, stride, at.d_k);
-      multiply(Transpose::no, Transpose::no, num_queries, d, num_keys, scratch.ds, kKeys, head.k + k0 * stride, stride,
+      multiply(Factors<T>{Transpose::no, Transpose::no, num_queries, d, num_keys, scratch.ds, kKeys,
+                          head.k + k0 * stride, stride},
                k0 == 0 ? Result::set : Result::add, at.d_q + q0 * stride, stride, scratch.product);
     }
   }

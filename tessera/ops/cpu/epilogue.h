@@ -1,6 +1,8 @@
 // What is done to a product while it is in cache, a piece of a row at a time.
 #pragma once
 
+#include <array>
+
 #include "tessera/ops/cpu/mask.h"
 #include "tessera/ops/cpu/vector_math.h"
 #include "tessera/ops/kernels.h"
@@ -49,11 +51,16 @@ class Finish {
 
   // Nothing is left to do but to store the product.
   bool is_store() const {
-    return !bias_ && !residual_ && !has_dropout() && (epilogue_.activation == Activation::none) &&
+    return !bias_ && !residual_ && !has_dropout() && epilogue_.activation == Activation::none &&
            (backward_ || !preactivation_);
   }
   T* result() const { return result_; }
-  int64_t columns() const { return columns_; }
+  // What apply() reads and writes from this place on.
+  std::array<const T*, 3> touched(int64_t row, int64_t column) const {
+    const int64_t at = row * columns_ + column;
+    const bool apart = residual_ && residual_ != result_;
+    return {result_ + at, preactivation_ ? preactivation_ + at : nullptr, apart ? residual_ + at : nullptr};
+  }
 
   // `product` holds columns [begin, end) of a row and is used up.
   void apply(int64_t row, int64_t begin, int64_t end, T* product) const {

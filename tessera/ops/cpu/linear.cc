@@ -10,10 +10,6 @@ namespace {
 
 constexpr int64_t kGrainRows = 4;
 
-// The largest tile of a product: half a megabyte of float waits in L2 for what follows it. Borders between tiles are
-// multiples of the units, the register block of packed_product.
-constexpr int64_t kTileRows = 504, kTileColumns = 256, kRowUnit = 14, kColumnUnit = 32;
-
 // How a result of [rows, columns] is cut into tiles for the threads to share.
 class Grid {
  public:
@@ -57,23 +53,37 @@ class Grid {
   int64_t rows_, columns_, row_tiles_ = 1, column_tiles_ = 1;
 };
 
-// finish(a · op(b)) in tiles; a [rows, k], op(b) [k, columns].
-template <typename T>
-void product(Team& team, const T* a, int64_t rows, int64_t k, const T* b, Transpose transpose_b,
-             const Finish<T>& finish) {
-  static_assert(kProductScratchElems + kTileRows * kTileColumns <= Team::scratch_elems<T>());
-  const int64_t columns = finish.columns(), ldb = transpose_b == Transpose::yes ? k : columns;
-  const Grid grid(rows, columns, team.num_threads());
+// Calls body(tile, row, column, scratch) for every tile of a product, shared out to the threads: its factors, its place in
+// the whole, and the scratch of its thread.
+template <typename T, typename Body>
+void for_tiles(Team& team, const Factors<T>& whole, const Body& body) {
+  static_assert(kProductScratchElems <= Team::scratch_elems<T>());
+  const Grid grid(whole.m, whole.n, team.num_threads());
   team.for_each(grid.count(), [&](int64_t slot, int64_t index) {
-    const auto [row_begin, row_end, begin, end] = grid[index];
-    if (row_begin == row_end || begin == end) return;
-    T* scratch = team.scratch<T>(slot);
-    T* out = finish.is_store() ? finish.result() + row_begin * columns + begin : scratch + kProductScratchElems;
-    const int64_t ld = finish.is_store() ? columns : kTileColumns;
-    multiply(Transpose::no, transpose_b, row_end - row_begin, end - begin, k, a + row_begin * k, k,
-             transpose_b == Transpose::yes ? b + begin * k : b + begin, ldb, Result::set, out, ld, scratch);
-    if (finish.is_store()) return;
-    for (int64_t row = row_begin; row < row_end; ++row) finish.apply(row, begin, end, out + (row - row_begin) * ld);
+    const auto [row, row_end, column, column_end] = grid[index];
+    if (row == row_end || column == column_end) return;
+    Factors<T> tile = whole;
+    tile.m = row_end - row;
+    tile.n = column_end - column;
+    tile.a += row * (whole.transpose_a == Transpose::yes ? 1 : whole.lda);
+    tile.b += column * (whole.transpose_b == Transpose::yes ? whole.ldb : 1);
+    body(tile, row, column, team.scratch<T>(slot));
+  });
+}
+
+// finish(a · op(b))
+template <typename T>
+void finished_product(Team& team, const Factors<T>& factors, const Finish<T>& finish) {
+  for_tiles(team, factors, [&](const Factors<T>& tile, int64_t row, int64_t column, T* scratch) {
+    if (finish.is_store()) {
+      multiply(tile, Result::set, finish.result() + row * factors.n + column, factors.n, scratch);
+      return;
+    }
+    auto then = [&](int64_t block_row, int64_t rows, int64_t block_column, int64_t columns, T* c, int64_t ldc) {
+      const int64_t begin = column + block_column;
+      for (int64_t r = 0; r < rows; ++r) finish.apply(row + block_row + r, begin, begin + columns, c + r * ldc);
+    };
+    multiply_then(tile, Continuation<T>{std::ref(then), finish.touched(row, column), factors.n}, scratch);
   });
 }
 
@@ -96,8 +106,8 @@ void linear_forward(Team& team, View x, View weight, View bias, const LinearEpil
   TESSERA_ASSERT(!bias || bias.num_elems() == y.shape[1]);
   with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    product(team, x.as<T>(), rows, in, weight.as<T>(), Transpose::yes,
-            Finish<T>::forward(bias, epilogue, preactivation, y));
+    finished_product(team, Factors<T>{Transpose::no, Transpose::yes, rows, y.shape[1], in, x.as<T>(), in, weight.as<T>(), in},
+                     Finish<T>::forward(bias, epilogue, preactivation, y));
   });
 }
 
@@ -107,8 +117,9 @@ void linear_backward_input(Team& team, View d_y, View weight, const LinearEpilog
   TESSERA_ASSERT(weight.shape == (Shape{out, d_x.shape[1]}) && d_x.shape[0] == rows);
   with_float_type(d_y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    product(team, d_y.as<T>(), rows, out, weight.as<T>(), Transpose::no,
-            Finish<T>::backward(epilogue, preactivation, d_x));
+    const int64_t in = d_x.shape[1];
+    finished_product(team, Factors<T>{Transpose::no, Transpose::no, rows, in, out, d_y.as<T>(), out, weight.as<T>(), in},
+                     Finish<T>::backward(epilogue, preactivation, d_x));
   });
 }
 
@@ -116,16 +127,16 @@ void linear_backward_weight(Team& team, View d_y, View x, View d_weight, View d_
   const int64_t rows = d_y.shape[0], out = d_y.shape[1], in = x.shape[1];
   TESSERA_ASSERT(x.shape[0] == rows && d_weight.shape == (Shape{out, in}));
   TESSERA_ASSERT(!d_bias || d_bias.num_elems() == out);
+  if (rows == 0) return;
   with_float_type(d_y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Grid grid(out, in, team.num_threads());
-    team.for_each(rows > 0 ? grid.count() : 0, [&](int64_t slot, int64_t index) {
-      const auto [begin, end, in_begin, in_end] = grid[index];
-      if (begin == end || in_begin == in_end) return;
-      multiply(Transpose::yes, Transpose::no, end - begin, in_end - in_begin, rows, d_y.as<T>() + begin, out,
-               x.as<T>() + in_begin, in, Result::add, d_weight.as<T>() + begin * in + in_begin, in,
-               team.scratch<T>(slot));
-      if (d_bias && in_begin == 0) add_column_sums(d_y.as<T>(), rows, out, begin, end, d_bias.as<T>());
+    const Factors<T> factors{Transpose::yes, Transpose::no, out, in, rows, d_y.as<T>(), out, x.as<T>(), in};
+    for_tiles(team, factors, [&](const Factors<T>& tile, int64_t row, int64_t column, T* scratch) {
+      multiply(tile, Result::add, d_weight.as<T>() + row * in + column, in, scratch);
+    });
+    if (!d_bias) return;
+    team.for_ranges(out, kColumnUnit, [&](int64_t, int64_t begin, int64_t end) {
+      add_column_sums(d_y.as<T>(), rows, out, begin, end, d_bias.as<T>());
     });
   });
 }

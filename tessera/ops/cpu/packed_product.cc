@@ -18,7 +18,8 @@ constexpr int64_t kRows = 14, kStrip = 32, kLanes = 16;
 constexpr int64_t kDepth = 512, kColumns = 256, kPanels = 4;
 constexpr int64_t kPanelStride = kDepth + 32;  // not a multiple of 4 KiB, or the panel's rows would share cache sets
 constexpr int64_t kPanelElems = kRows * kPanelStride;
-static_assert(kPanels * kPanelElems + kDepth * kColumns == kProductScratchElems);
+static_assert(kPanels * kPanelElems + kDepth * kColumns + kTileRows * kTileColumns == kProductScratchElems);
+static_assert(kTileColumns == kColumns && kRowUnit == kRows && kColumnUnit == kStrip);
 
 using Vector = float __attribute__((vector_size(64), may_alias));
 using UnalignedVector = float __attribute__((vector_size(64), aligned(4), may_alias));
@@ -42,12 +43,6 @@ struct Ahead {
 template <int Rows, Panel kPanel>
 void multiply_block(int64_t depth, const float* panel, const float* strip, Result result, float* c, int64_t ldc,
                     Ahead ahead) {
-  // c comes from L2 or beyond; it has all the multiplications to arrive.
-#pragma GCC unroll 14
-  for (int64_t r = 0; r < Rows; ++r) {
-    __builtin_prefetch(c + r * ldc, 1);
-    __builtin_prefetch(c + r * ldc + kLanes, 1);
-  }
   Vector sums[Rows][2] = {};
   auto add_products = [&](int64_t p) {
     const Vector b0 = load(strip + p * kStrip), b1 = load(strip + p * kStrip + kLanes);
@@ -190,54 +185,106 @@ Ahead ahead_of(Transpose transpose, const Source& next, int64_t call) {
   return {next.at + first, next.at + std::min(first + kLanes, next.rows - 1), next.ld};
 }
 
+// Asks for the lines of a block [rows, 32] that is needed when the micro-kernel has done its multiplications.
+void prefetch_block(const float* block, int64_t ld, int64_t rows) {
+  for (int64_t r = 0; r < rows; ++r) {
+    __builtin_prefetch(block + r * ld, 1);
+    __builtin_prefetch(block + r * ld + kLanes, 1);
+  }
+}
+
+// Where a group of panels leaves its part of the product, and arrays to be prefetched there.
+struct Target {
+  Result result;
+  float* c;
+  int64_t ldc;
+  std::array<const float*, 3> touched;
+  int64_t ld;
+};
+
 // Up to kPanels panels of a against all strips of a block of b.
 void multiply_panels(Transpose transpose_a, int64_t rows, int64_t columns, int64_t depth, const float* panels,
-                     const float* strips, Result result, float* c, int64_t ldc, const Source& next) {
+                     const float* strips, const Target& target, const Source& next) {
   const auto& blocks = transpose_a == Transpose::yes ? kBlocks<Panel::by_depth> : kBlocks<Panel::by_row>;
   int64_t call = 0;
   for (int64_t i = 0; i < rows; i += kRows) {
     const int64_t panel_rows = std::min(kRows, rows - i);
     const MultiplyBlock block = blocks[static_cast<size_t>(panel_rows - 1)];
     const float* panel = panels + i / kRows * kPanelElems;
-    float* c_rows = c + i * ldc;
+    float* c_rows = target.c + i * target.ldc;
     for (int64_t j = 0; j < columns; j += kStrip) {
       const Ahead ahead = ahead_of(transpose_a, next, call++);
+      for (const float* touched : target.touched) {
+        if (touched) prefetch_block(touched + i * target.ld + j, target.ld, panel_rows);
+      }
       if (j + kStrip <= columns) {
-        block(depth, panel, strips + j * depth, result, c_rows + j, ldc, ahead);
+        block(depth, panel, strips + j * depth, target.result, c_rows + j, target.ldc, ahead);
         continue;
       }
       float edge[kRows * kStrip];
       block(depth, panel, strips + j * depth, Result::set, edge, kStrip, ahead);
       for (int64_t r = 0; r < panel_rows; ++r) {
-        float* row = c_rows + r * ldc;
-        for (int64_t e = j; e < columns; ++e) row[e] = edge[r * kStrip + e - j] + (result == Result::add ? row[e] : 0);
+        float* row = c_rows + r * target.ldc;
+        for (int64_t e = j; e < columns; ++e) {
+          row[e] = edge[r * kStrip + e - j] + (target.result == Result::add ? row[e] : 0);
+        }
       }
     }
   }
 }
 
+// k in equal parts of at most kDepth.
+int64_t depth_of_parts(int64_t k) {
+  const int64_t parts = (k + kDepth - 1) / kDepth, depth = (k + parts - 1) / parts;
+  return (depth + kLanes - 1) / kLanes * kLanes;
+}
+
+// Where rows i … and columns n0 … of the product go in the part of k that begins at k0.
+Target target_of(Result result, float* c, int64_t ldc,
+                 const Continuation<float>* continuation, int64_t i, int64_t n0, int64_t k0, bool last_part) {
+  Target target{k0 > 0 ? Result::add : result, c, ldc, {}, 0};
+  if (!continuation) {
+    target.c += i * ldc + n0;
+    target.touched[0] = target.c;
+    target.ld = ldc;
+    return target;
+  }
+  // Of a product in one part, a group of panels is done with before the next begins: they share their place.
+  if (k0 > 0 || !last_part) target.c += i * ldc;
+  if (!last_part) return target;
+  target.ld = continuation->ld;
+  for (size_t t = 0; t < target.touched.size(); ++t) {
+    const float* touched = continuation->touched[t];
+    target.touched[t] = touched ? touched + i * target.ld + n0 : nullptr;
+  }
+  return target;
+}
+
 }  // namespace
 
-void packed_product(Transpose transpose_a, Transpose transpose_b, int64_t m, int64_t n, int64_t k, const float* a,
-                    int64_t lda, const float* b, int64_t ldb, Result result, float* c, int64_t ldc, float* scratch) {
-  float *panels = scratch, *strips = scratch + kPanels * kPanelElems;
-  auto source = [&](int64_t i0, int64_t k0) {
-    return Source{transpose_a == Transpose::yes ? a + k0 * lda + i0 : a + i0 * lda + k0, lda, std::min(kDepth, k - k0),
-                  std::min(kPanels * kRows, m - i0)};
+void packed_product(const Factors<float>& f, Result result, float* c, int64_t ldc,
+                    const Continuation<float>* continuation, float* scratch) {
+  float *panels = scratch, *strips = panels + kPanels * kPanelElems;
+  if (continuation) c = strips + kDepth * kColumns, ldc = kTileColumns;
+  const int64_t part = depth_of_parts(f.k), group = kPanels * kRows;
+  auto source = [&](int64_t i, int64_t k0) {
+    return Source{f.transpose_a == Transpose::yes ? f.a + k0 * f.lda + i : f.a + i * f.lda + k0, f.lda,
+                  std::min(part, f.k - k0), std::min(group, f.m - i)};
   };
-  for (int64_t n0 = 0; n0 < n; n0 += kColumns) {
-    const int64_t columns = std::min(kColumns, n - n0);
-    for (int64_t k0 = 0; k0 < k; k0 += kDepth) {
-      const int64_t depth = std::min(kDepth, k - k0);
-      pack_strips(transpose_b, transpose_b == Transpose::yes ? b + n0 * ldb + k0 : b + k0 * ldb + n0, ldb, depth, columns,
-                  strips);
-      for (int64_t i = 0; i < m; i += kPanels * kRows) {
+  for (int64_t n0 = 0; n0 < f.n; n0 += kColumns) {
+    const int64_t columns = std::min(kColumns, f.n - n0);
+    for (int64_t k0 = 0; k0 < f.k; k0 += part) {
+      const int64_t depth = std::min(part, f.k - k0);
+      const bool last_part = k0 + part >= f.k;
+      pack_strips(f.transpose_b, f.transpose_b == Transpose::yes ? f.b + n0 * f.ldb + k0 : f.b + k0 * f.ldb + n0, f.ldb,
+                  depth, columns, strips);
+      for (int64_t i = 0; i < f.m; i += group) {
         const Source now = source(i, k0);
-        pack_panels(transpose_a, now.at, lda, depth, now.rows, panels);
-        const bool last = i + kPanels * kRows >= m;
-        const Source next = !last ? source(i + kPanels * kRows, k0) : k0 + kDepth < k ? source(0, k0 + kDepth) : now;
-        multiply_panels(transpose_a, now.rows, columns, depth, panels, strips, k0 > 0 ? Result::add : result,
-                        c + i * ldc + n0, ldc, next);
+        const Source next = i + group < f.m ? source(i + group, k0) : last_part ? now : source(0, k0 + part);
+        const Target target = target_of(result, c, ldc, continuation, i, n0, k0, last_part);
+        pack_panels(f.transpose_a, now.at, f.lda, depth, now.rows, panels);
+        multiply_panels(f.transpose_a, now.rows, columns, depth, panels, strips, target, next);
+        if (continuation && last_part) continuation->then(i, now.rows, n0, columns, target.c, ldc);
       }
     }
   }

@@ -7,9 +7,9 @@
 namespace tessera::cpu {
 
 #if defined(__AVX512F__)
-// As multiply().
-void packed_product(Transpose transpose_a, Transpose transpose_b, int64_t m, int64_t n, int64_t k, const float* a,
-                    int64_t lda, const float* b, int64_t ldb, Result result, float* c, int64_t ldc, float* scratch);
+// As multiply() into c, or as multiply_then() when there is a continuation; c is then null.
+void packed_product(const Factors<float>& factors, Result result, float* c, int64_t ldc,
+                    const Continuation<float>* continuation, float* scratch);
 #endif
 
 }  // namespace tessera::cpu

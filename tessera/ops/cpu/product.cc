@@ -15,22 +15,40 @@ CBLAS_TRANSPOSE cblas(Transpose transpose) { return transpose == Transpose::yes 
 
 }  // namespace
 
-void multiply(Transpose transpose_a, Transpose transpose_b, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda,
-              const float* b, int64_t ldb, Result result, float* c, int64_t ldc, [[maybe_unused]] float* scratch) {
 #if defined(__AVX512F__)
-  packed_product(transpose_a, transpose_b, m, n, k, a, lda, b, ldb, result, c, ldc, scratch);
-#else
-  cblas_sgemm(CblasRowMajor, cblas(transpose_a), cblas(transpose_b), static_cast<int>(m), static_cast<int>(n),
-              static_cast<int>(k), 1, a, static_cast<int>(lda), b, static_cast<int>(ldb), result == Result::add ? 1 : 0,
-              c, static_cast<int>(ldc));
-#endif
+
+void multiply(const Factors<float>& factors, Result result, float* c, int64_t ldc, float* scratch) {
+  packed_product(factors, result, c, ldc, nullptr, scratch);
 }
 
-void multiply(Transpose transpose_a, Transpose transpose_b, int64_t m, int64_t n, int64_t k, const double* a, int64_t lda,
-              const double* b, int64_t ldb, Result result, double* c, int64_t ldc, double*) {
-  cblas_dgemm(CblasRowMajor, cblas(transpose_a), cblas(transpose_b), static_cast<int>(m), static_cast<int>(n),
-              static_cast<int>(k), 1, a, static_cast<int>(lda), b, static_cast<int>(ldb), result == Result::add ? 1 : 0,
-              c, static_cast<int>(ldc));
+void multiply_then(const Factors<float>& factors, const Continuation<float>& continuation, float* scratch) {
+  packed_product(factors, Result::set, nullptr, 0, &continuation, scratch);
+}
+
+#else
+
+void multiply(const Factors<float>& f, Result result, float* c, int64_t ldc, float*) {
+  cblas_sgemm(CblasRowMajor, cblas(f.transpose_a), cblas(f.transpose_b), static_cast<int>(f.m), static_cast<int>(f.n),
+              static_cast<int>(f.k), 1, f.a, static_cast<int>(f.lda), f.b, static_cast<int>(f.ldb),
+              result == Result::add ? 1 : 0, c, static_cast<int>(ldc));
+}
+
+void multiply_then(const Factors<float>& factors, const Continuation<float>& continuation, float* scratch) {
+  multiply(factors, Result::set, scratch, factors.n, nullptr);
+  continuation.then(0, factors.m, 0, factors.n, scratch, factors.n);
+}
+
+#endif
+
+void multiply(const Factors<double>& f, Result result, double* c, int64_t ldc, double*) {
+  cblas_dgemm(CblasRowMajor, cblas(f.transpose_a), cblas(f.transpose_b), static_cast<int>(f.m), static_cast<int>(f.n),
+              static_cast<int>(f.k), 1, f.a, static_cast<int>(f.lda), f.b, static_cast<int>(f.ldb),
+              result == Result::add ? 1 : 0, c, static_cast<int>(ldc));
+}
+
+void multiply_then(const Factors<double>& factors, const Continuation<double>& continuation, double* scratch) {
+  multiply(factors, Result::set, scratch, factors.n, nullptr);
+  continuation.then(0, factors.m, 0, factors.n, scratch, factors.n);
 }
 
 void use_one_blas_thread() {

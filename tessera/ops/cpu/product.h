@@ -1,23 +1,50 @@
 // Matrix products of one thread, row-major: the tiles that the kernels share out among their threads.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
 
 namespace tessera::cpu {
 
 enum class Transpose : bool { no, yes };
 enum class Result : bool { set, add };
 
-// Elements of scratch that a product in T may use.
-inline constexpr int64_t kProductScratchElems = 4 * 14 * 544 + 512 * 256;
+// The largest tile of multiply_then(), and the units its borders should be multiples of.
+inline constexpr int64_t kTileRows = 504, kTileColumns = 256, kRowUnit = 14, kColumnUnit = 32;
 
-// c [m, n] = or += op(a) [m, k] · op(b) [k, n], k > 0. ld* are the elements between rows as stored. In float on AVX-512 by
-// register blocks written here, which come within a sixth of the processor's peak where OpenBLAS leaves a third; else by
-// CBLAS.
-void multiply(Transpose transpose_a, Transpose transpose_b, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda,
-              const float* b, int64_t ldb, Result result, float* c, int64_t ldc, float* scratch);
-void multiply(Transpose transpose_a, Transpose transpose_b, int64_t m, int64_t n, int64_t k, const double* a, int64_t lda,
-              const double* b, int64_t ldb, Result result, double* c, int64_t ldc, double* scratch);
+// Elements of scratch that a product in T may use.
+inline constexpr int64_t kProductScratchElems = 4 * 14 * 544 + 512 * 256 + kTileRows * kTileColumns;
+
+// op(a) [m, k] · op(b) [k, n], k > 0. lda and ldb are the elements between rows as stored.
+template <typename T>
+struct Factors {
+  Transpose transpose_a, transpose_b;
+  int64_t m, n, k;
+  const T* a;
+  int64_t lda;
+  const T* b;
+  int64_t ldb;
+};
+
+// c [m, n] = or += the product. In float on AVX-512 by register blocks written here, which come within a sixth of the
+// processor's peak where OpenBLAS leaves a third; else by CBLAS.
+void multiply(const Factors<float>& factors, Result result, float* c, int64_t ldc, float* scratch);
+void multiply(const Factors<double>& factors, Result result, double* c, int64_t ldc, double* scratch);
+
+// What follows a product while it is in cache.
+template <typename T>
+struct Continuation {
+  // Called with every block of the product once it is whole: c [rows, columns] may be changed and is forgotten afterwards.
+  std::function<void(int64_t row, int64_t rows, int64_t column, int64_t columns, T* c, int64_t ldc)> then;
+  // Arrays [m, n] that it reads or writes at the block's place, to be prefetched; null after the last.
+  std::array<const T*, 3> touched;
+  int64_t ld;
+};
+
+// The product of at most kTileRows × kTileColumns, handed on.
+void multiply_then(const Factors<float>& factors, const Continuation<float>& continuation, float* scratch);
+void multiply_then(const Factors<double>& factors, const Continuation<double>& continuation, double* scratch);
 
 // Tells the BLAS library of this process, whichever vendor's, to use one thread a call: the kernels bring their own
 // threads, and a library's would spin beside them.
