@@ -27,11 +27,16 @@ void check_training(const ResolvedSettings& resolved) {
 
 void check_best_model(const ResolvedSettings& resolved) {
   const S& s = resolved.settings;
+  if (s.metric_for_best_model != S::Metric::eval_loss && !s.eval_generation) {
+    throw UsageError(resolved.where("metric_for_best_model"), "exact match and F1 need generated answers",
+                     "Give --eval-generation");
+  }
   if (!s.load_best_model_at_end) return;
   const std::string where = resolved.where("load_best_model_at_end");
   if (s.eval_strategy == S::Interval::no) {
     throw UsageError(where, "needs evaluations, but eval_strategy is \"no\"", "Give --eval-strategy epoch or steps");
   }
+  if (s.eval_dataset.empty()) throw UsageError(where, "needs evaluations", "Give --eval-dataset");
   if (s.save_strategy != s.eval_strategy) {
     throw UsageError(where, "needs a checkpoint of each evaluated model",
                      "Give --save-strategy and --eval-strategy the same value");
@@ -39,10 +44,6 @@ void check_best_model(const ResolvedSettings& resolved) {
   if (s.eval_strategy == S::Interval::steps && s.save_steps % s.eval_steps != 0) {
     throw UsageError(where, fmt::format("needs evaluated checkpoints, but save_steps {} is no multiple of eval_steps {}",
                                         s.save_steps, s.eval_steps));
-  }
-  if (s.metric_for_best_model != S::Metric::eval_loss && !s.eval_generation) {
-    throw UsageError(resolved.where("metric_for_best_model"), "exact match and F1 need generated answers",
-                     "Give --eval-generation");
   }
 }
 

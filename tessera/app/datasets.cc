@@ -25,7 +25,7 @@ Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& 
   const std::string& path = training ? settings.dataset : settings.eval_dataset;
   Dataset dataset;
   dataset.examples = select_examples(load_examples(path), training ? settings.train_size : settings.eval_size,
-                                     static_cast<uint64_t>(settings.seed), settings.shuffle,
+                                     static_cast<uint64_t>(settings.seed), training ? settings.shuffle : settings.eval_size > 0,
                                      training ? "--train-size" : "--eval-size");
   const EncodeFn encode = [&](std::string_view text) { return tokenizer.encode(text); };
   const PromptOptions options{settings.objective, settings.truncation, settings.max_length, eos_id, training};

@@ -1,5 +1,7 @@
 #include "tessera/app/machine.h"
 
+#include <cstdlib>
+#include <cmath>
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/statvfs.h>
@@ -188,6 +190,12 @@ Json environment_facts(const Environment& environment) {
     if (name.starts_with("TESSERA_")) facts[name] = hides_value(name) ? "(set)" : value;
   }
   return facts;
+}
+
+int threads_to_use(int64_t setting) {
+  if (setting > 0 || std::getenv("OMP_NUM_THREADS")) return static_cast<int>(setting);
+  const std::optional<double> quota = control_group_cores();
+  return quota ? static_cast<int>(std::ceil(std::min<double>(*quota, std::thread::hardware_concurrency()))) : 0;
 }
 
 }  // namespace tessera

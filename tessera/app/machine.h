@@ -23,4 +23,8 @@ nlohmann::ordered_json environment_facts(const Environment& environment);  // th
 // The memory that a process may have: the machine's, or less by its control group's limit.
 std::optional<int64_t> usable_memory_bytes();
 
+// Threads to compute with: `setting`; where it is 0 what OMP_NUM_THREADS says, else 0 for all cores allowed, or fewer where
+// a control group's quota is less than they are.
+int threads_to_use(int64_t setting);
+
 }  // namespace tessera

@@ -16,9 +16,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Files of a model folder that say how its tokenizer and generation are to be used; they travel with the weights.
-constexpr const char* kCompanions[] = {"tokenizer_config.json", "special_tokens_map.json", "generation_config.json",
-                                       "chat_template.jinja"};
 constexpr uint64_t kMaxCompanionBytes = 64 << 20;
 
 // --tokenizer, which may be a folder.
@@ -123,18 +120,23 @@ std::string default_tokenizer_config(const ModelConfig& config, const Tokenizer&
          "\n";
 }
 
-void save_model(const Engine& engine, const fs::path& folder, const Tokenizer* tokenizer, const fs::path& source,
-                DType dtype) {
+void save_model(const Engine& engine, const fs::path& folder, const Tokenizer& tokenizer, const Settings& settings) {
   const Model& model = engine.model();
+  const DType dtype = settings.save_dtype;
   AtomicFolder target(folder, {"config.json"});
   target.write_text("config.json", model_config_json(model.config(), dtype));
-  if (tokenizer) target.write_text("tokenizer.json", tokenizer->json_text());
-  for (const char* name : kCompanions) {
-    if (fs::exists(source / name)) {
-      target.write_text(name, read_text_file(source / name, kMaxCompanionBytes));
-    } else if (tokenizer && std::string_view(name) == "tokenizer_config.json") {
-      target.write_text(name, default_tokenizer_config(model.config(), *tokenizer));
-    }
+  target.write_text("tokenizer.json", tokenizer.json_text());
+  const auto bring = [&](const fs::path& source, const char* name) {
+    if (!fs::exists(source / name)) return false;
+    target.write_text(name, read_text_file(source / name, kMaxCompanionBytes));
+    return true;
+  };
+  bring(folder_of_model(settings), "generation_config.json");
+  const fs::path own = settings.tokenizer;
+  const fs::path tokenizer_folder = own.empty() ? folder_of_model(settings) : fs::is_directory(own) ? own : own.parent_path();
+  for (const char* name : {"special_tokens_map.json", "chat_template.jinja"}) bring(tokenizer_folder, name);
+  if (!bring(tokenizer_folder, "tokenizer_config.json")) {
+    target.write_text("tokenizer_config.json", default_tokenizer_config(model.config(), tokenizer));
   }
   std::vector<PlannedTensor> plan;
   for (int64_t u = 0; u < model.num_units(); ++u) {

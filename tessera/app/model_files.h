@@ -22,10 +22,11 @@ void load_parameters(Engine& engine, const std::filesystem::path& folder, Thread
 // --init: reads the folder of --model, or draws from --seed.
 void load_or_initialize(Engine& engine, const Settings& settings, ThreadPool& pool);
 
-// Writes the engine's model as a Hugging Face folder that transformers loads; it appears whole or not at all. What
-// `source` has beside weights and config (tokenizer_config.json and the like) comes along. `tokenizer` may be null.
-void save_model(const Engine& engine, const std::filesystem::path& folder, const Tokenizer* tokenizer,
-                const std::filesystem::path& source, DType dtype);
+// Writes the engine's model in --save-dtype as a Hugging Face folder that transformers loads; it appears whole or not at
+// all. What stands beside --model's weights and beside the tokenizer (generation_config.json, tokenizer_config.json) comes
+// along.
+void save_model(const Engine& engine, const std::filesystem::path& folder, const Tokenizer& tokenizer,
+                const Settings& settings);
 
 // The tokenizer's own small files, for a folder that has only tokenizer.json.
 std::string default_tokenizer_config(const ModelConfig& config, const Tokenizer& tokenizer);

@@ -1,6 +1,7 @@
 // tessera eval: the loss of a model on a data set, and exact match and F1 of the answers it generates.
 #include <filesystem>
 
+#include "tessera/app/machine.h"
 #include "tessera/app/evaluation.h"
 #include "tessera/app/memory_check.h"
 #include "tessera/app/model_files.h"
@@ -14,8 +15,8 @@ namespace fs = std::filesystem;
 
 int run_eval(const Invocation& invocation) {
   const Settings& settings = invocation.settings();
-  Console console = Console::of_process();
-  ThreadPool pool(static_cast<int>(settings.threads));
+  Console console = Console::of_process(settings.bars());
+  ThreadPool pool(threads_to_use(settings.threads));
   const auto device = make_cpu_device(pool);
   const ModelConfig config = model_config_of(settings);
   const Tokenizer tokenizer = tokenizer_of(settings, config);

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "tessera/app/machine.h"
 #include "tessera/app/model_files.h"
 #include "tessera/app/train_state.h"
 #include "tessera/app/verbs.h"
@@ -15,14 +16,14 @@ namespace fs = std::filesystem;
 int run_export(const Invocation& invocation) {
   const Settings& settings = invocation.settings();
   Console console = Console::of_process();
-  ThreadPool pool(static_cast<int>(settings.threads));
+  ThreadPool pool(threads_to_use(settings.threads));
   const auto device = make_cpu_device(pool);
   const ModelConfig config = model_config_of(settings);
   const Tokenizer tokenizer = tokenizer_of(settings, config);
   const Checkpoint checkpoint = Checkpoint::open_verified(settings.checkpoint, &pool);
   Engine engine(*device, config, {});
   restore_checkpoint(checkpoint, engine, false, pool);
-  save_model(engine, settings.output_dir, &tokenizer, settings.model, settings.save_dtype);
+  save_model(engine, settings.output_dir, tokenizer, settings);
   console.print(fmt::format("{}: the model of step {}", settings.output_dir, checkpoint.step()));
   return static_cast<int>(ExitCode::kDone);
 }

@@ -1,6 +1,7 @@
 // tessera generate: the model's answer to a question about a context, or its continuation of a prompt.
 #include <fmt/format.h>
 
+#include "tessera/app/machine.h"
 #include "tessera/app/memory_check.h"
 #include "tessera/app/model_files.h"
 #include "tessera/app/verbs.h"
@@ -21,7 +22,7 @@ int run_generate(const Invocation& invocation) {
                      "Give --question and --context, or a whole --prompt");
   }
   Console console = Console::of_process();
-  ThreadPool pool(static_cast<int>(settings.threads));
+  ThreadPool pool(threads_to_use(settings.threads));
   const auto device = make_cpu_device(pool);
   const ModelConfig config = model_config_of(settings);
   const Tokenizer tokenizer = tokenizer_of(settings, config);

@@ -1,6 +1,7 @@
 // tessera plan: what a training run will hold in memory, before it starts.
 #include <fmt/format.h>
 
+#include "tessera/app/machine.h"
 #include "tessera/app/datasets.h"
 #include "tessera/app/model_files.h"
 #include "tessera/app/trainer.h"
@@ -48,7 +49,7 @@ int run_plan(const Invocation& invocation) {
   const ModelConfig config = model_config_of(settings);
   WorkBounds work = largest_work(settings);
   if (!settings.dataset.empty()) {
-    ThreadPool pool(static_cast<int>(settings.threads));
+    ThreadPool pool(threads_to_use(settings.threads));
     const Tokenizer tokenizer = tokenizer_of(settings, config);
     const Dataset train = load_dataset(settings, DatasetUse::training, tokenizer, config.eos_token_id, false, pool);
     const std::optional<Dataset> eval = eval_dataset_of(settings, tokenizer, config.eos_token_id, pool);

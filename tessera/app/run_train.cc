@@ -5,7 +5,7 @@
 namespace tessera {
 
 int run_train(const Invocation& invocation) {
-  Console console = Console::of_process();
+  Console console = Console::of_process(invocation.settings().bars());
   Trainer trainer(invocation.settings(), resolved_config_text(invocation.resolved), console);
   return trainer.run();
 }

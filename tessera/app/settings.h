@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -82,6 +83,11 @@ struct Settings {
   std::string output_dir, checkpoint;
   bool json = false;
   Progress progress = Progress::automatic;
+
+  // What `progress` asks for, or nothing where the terminal decides.
+  std::optional<bool> bars() const {
+    return progress == Progress::automatic ? std::nullopt : std::optional(progress == Progress::on);
+  }
 };
 
 // Groups of settings: a verb names those it takes.

@@ -80,6 +80,7 @@ std::string TrainState::to_json(const Record& fingerprint) const {
                 {"before", eval_record(before)},
                 {"rows", row_values},
                 {"best_step", best_step},
+                {"num_threads", num_threads},
                 {"metrics_bytes", metrics_bytes},
                 {"runtime_s", runtime_s},
                 {"steady_s", steady_s},
@@ -121,6 +122,7 @@ TrainState TrainState::from_json(const std::string& text, const Record& fingerpr
   }
   state.best_metric = read.optional("best_metric");
   state.best_step = read.get<int64_t>("best_step");
+  state.num_threads = read.get<int64_t>("num_threads");
   state.metrics_bytes = read.get<int64_t>("metrics_bytes");
   state.runtime_s = read.get<double>("runtime_s");
   state.steady_s = read.get<double>("steady_s");
@@ -129,7 +131,7 @@ TrainState TrainState::from_json(const std::string& text, const Record& fingerpr
   return state;
 }
 
-Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples) {
+std::string checksum_of(const std::vector<Sample>& samples) {
   Checksum data;
   for (const Sample& sample : samples) {
     const auto size = static_cast<int64_t>(sample.ids.size());
@@ -137,6 +139,10 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
     data.update(sample.ids.data(), sample.ids.size() * sizeof(int32_t));
     data.update(sample.labels.data(), sample.labels.size() * sizeof(int32_t));
   }
+  return checksum_text(data.value());
+}
+
+Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples) {
   Record record{{"architecture", config.architecture},
                 {"vocab_size", config.vocab_size},
                 {"hidden_size", config.hidden_size},
@@ -144,7 +150,9 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
                 {"num_heads", config.num_heads},
                 {"ff_dim", config.ff_dim},
                 {"hidden_dropout", config.hidden_dropout},
-                {"attention_dropout", config.attention_dropout}};
+                {"attention_dropout", config.attention_dropout},
+                {"layer_norm_epsilon", config.layer_norm_epsilon},
+                {"residual_from_norm", config.residual_from_norm}};
   for (const char* name : {"seed", "shuffle", "objective", "max_length", "truncation", "batch_size", "grad_accum", "epochs",
                            "max_steps", "lr", "weight_decay", "beta1", "beta2", "adam_epsilon", "max_grad_norm", "lr_schedule",
                            "warmup_steps", "warmup_ratio", "precision", "load_best_model_at_end", "metric_for_best_model"}) {
@@ -153,7 +161,7 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
     std::visit([&](const auto& value) { record.set(name, value); }, setting->get(settings));
   }
   // After the settings that shape the samples, so that one of those is named where it is the cause.
-  return record.set("dataset_samples", samples.size()).set("dataset_checksum", checksum_text(data.value()));
+  return record.set("dataset_samples", samples.size()).set("dataset_checksum", checksum_of(samples));
 }
 
 void save_checkpoint(const std::filesystem::path& output_folder, const Engine& engine, const TrainState& state,

@@ -38,6 +38,7 @@ struct TrainState {
   std::vector<EpochRow> rows;
   std::optional<double> best_metric;
   int64_t best_step = 0;
+  int64_t num_threads = 0;       // that computed the checkpoint
   int64_t metrics_bytes = 0;     // of metrics.jsonl when the checkpoint was made
   double runtime_s = 0;          // over all runs up to the checkpoint
   // Throughput without each run's first step (which also brings memory and caches into place), evaluations and
@@ -51,6 +52,8 @@ struct TrainState {
 };
 
 // The settings and facts that a resumed run must share with the run that made the checkpoint to repeat it.
+// A checksum of all tokens and targets.
+std::string checksum_of(const std::vector<Sample>& samples);
 Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples);
 
 void save_checkpoint(const std::filesystem::path& output_folder, const Engine& engine, const TrainState& state,

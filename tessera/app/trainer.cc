@@ -1,10 +1,12 @@
+#include "tessera/app/machine.h"
 #include "tessera/app/trainer.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
 
 #include "tessera/app/memory_check.h"
 #include "tessera/app/model_files.h"
@@ -31,9 +33,12 @@ BatchOptions batch_options(const Settings& s, size_t num_samples) {
 
 // The most memory this process has had resident.
 int64_t peak_resident_bytes() {
-  struct rusage usage {};
-  getrusage(RUSAGE_SELF, &usage);
-  return int64_t{usage.ru_maxrss} * 1024;
+  // Not getrusage(): its figure starts at what the parent process had.
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::atoll(line.c_str() + 6) * 1024;
+  }
+  return 0;
 }
 
 double metric_of(const EvalOutcome& outcome, Settings::Metric metric) {
@@ -78,9 +83,8 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
     : settings_(settings),
       resolved_config_(std::move(resolved_config)),
       console_(console),
-      begin_s_(steady_seconds()),
       lock_(settings.output_dir),
-      pool_(static_cast<int>(settings.threads)),
+      pool_(threads_to_use(settings.threads)),
       device_(make_cpu_device(pool_)),
       config_(model_config_of(settings)),
       tokenizer_(tokenizer_of(settings, config_)),
@@ -90,6 +94,10 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
       engine_(*device_, config_, engine_options(settings)) {
   remove_stale_temporaries(settings_.output_dir);
   fingerprint_ = train_fingerprint(settings_, config_, train_.samples);
+  if (eval_) {
+    fingerprint_.set("eval_data_checksum", checksum_of(eval_->samples)).set("eval_generation", settings_.eval_generation);
+    fingerprint_.set("max_new_tokens", settings_.max_new_tokens).set("workshop_scoring", settings_.scoring == Scoring::workshop);
+  }
   const BatchPlan plan(batch_options(settings_, train_.samples.size()), 0);
   steps_per_epoch_ = plan.num_steps();
   // As the Trainer: a fraction of an epoch is rounded up to a whole step.
@@ -138,10 +146,14 @@ bool Trainer::resume() {
   const std::string where = (checkpoint->folder() / "trainer_state.json").string();
   state_ = TrainState::from_json(checkpoint->trainer_state(), fingerprint_, where);
   restore_checkpoint(*checkpoint, engine_, true, pool_);
-  forget_steps_after(state_.step);
   runtime_before_s_ = state_.runtime_s;
   last_saved_step_ = state_.step;
+  if (state_.num_threads != pool_.num_threads()) {
+    warn(fmt::format("the checkpoint was made on {} threads; on {} sums round otherwise, and results may differ in their "
+                     "last digits", state_.num_threads, pool_.num_threads()));
+  }
   metrics_.emplace(MetricsLog::resume((fs::path(settings_.output_dir) / "metrics.jsonl").string(), state_.metrics_bytes));
+  forget_steps_after(state_.step);
   console_.note(fmt::format("Resuming from {} (step {} of {})", checkpoint->folder().string(), state_.step, num_steps_));
   return true;
 }
@@ -149,7 +161,10 @@ bool Trainer::resume() {
 // Checkpoints of later steps, damaged or of a run that is not continued, would point beyond the end of metrics.jsonl.
 void Trainer::forget_steps_after(int64_t last) {
   for (const int64_t step : checkpoint_steps(settings_.output_dir)) {
-    if (step > last) remove_folder_atomically(checkpoint_folder(settings_.output_dir, step));
+    if (step <= last) continue;
+    const fs::path folder = checkpoint_folder(settings_.output_dir, step);
+    console_.note(fmt::format("Removing {}, which this run does not go on from", folder.string()));
+    remove_folder_atomically(folder);
   }
 }
 
@@ -168,11 +183,12 @@ void Trainer::say(const std::string& line) {
 
 int Trainer::train() {
   const StopSignals signals;
+  begin_s_ = steady_seconds();
   const Model& model = engine_.model();
   console_.note(fmt::format("{} parameters, {} samples, {} steps of {} x {} samples, {} threads",
                             format_count(model.num_parameters()), format_count(static_cast<int64_t>(train_.samples.size())),
                             num_steps_, settings_.batch_size, settings_.grad_accum, pool_.num_threads()));
-  if (settings_.eval_before && eval_ && !state_.evaluated_before) {
+  if (settings_.eval_before && eval_ && state_.step == 0 && !state_.evaluated_before) {
     state_.before = evaluate();
     state_.evaluated_before = true;
   }
@@ -282,6 +298,7 @@ void Trainer::checkpoint() {
   progress_->pause();
   state_.metrics_bytes = metrics_->synced_size_bytes();
   state_.runtime_s = runtime_s();
+  state_.num_threads = pool_.num_threads();
   save_checkpoint(settings_.output_dir, engine_, state_, fingerprint_);
   last_saved_step_ = state_.step;
   if (settings_.save_total_limit > 0) {
@@ -302,7 +319,7 @@ void Trainer::finish() {
   const double mean_loss = state_.step ? state_.total_loss / static_cast<double>(state_.step) : 0;
   const TrainMetrics metrics{runtime_s(), state_.num_samples, state_.step, mean_loss, epoch_now()};
   say(trainer_line(metrics));
-  save_model(engine_, folder / "model", &tokenizer_, settings_.model, settings_.save_dtype);
+  save_model(engine_, folder / "model", tokenizer_, settings_);
   Record timing{{"train_runtime", metrics.runtime_s}};
   metrics_->append("summary", state_.step, metrics.epoch, {{"train_loss", mean_loss}, {"num_samples", state_.num_samples},
                    {"num_tokens", state_.num_tokens}, {"num_targets", state_.num_targets}}, timing);

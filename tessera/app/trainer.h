@@ -54,7 +54,6 @@ class Trainer {
   const Settings settings_;
   const std::string resolved_config_;
   Console& console_;
-  const double begin_s_;
   OutputLock lock_;
   ThreadPool pool_;
   std::unique_ptr<Device> device_;
@@ -70,6 +69,7 @@ class Trainer {
   ScheduleOptions schedule_;
   Interval eval_every_, save_every_;
   TrainState state_;
+  double begin_s_ = steady_seconds();  // of training: data and model have been read
   double runtime_before_s_ = 0;  // of the runs that this one continues
   int64_t last_saved_step_ = -1;
   std::optional<MetricsLog> metrics_;

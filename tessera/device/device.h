@@ -1,4 +1,4 @@
-// A device owns memory and runs work in order on streams. The CPU runs work at once in the calling thread's team; the
+// A device owns memory and books it. The CPU runs work at once in the calling thread's team; the
 // counting device holds nothing and runs nothing, so that the same engine on it is the plan of a run.
 #pragma once
 
@@ -55,7 +55,7 @@ class Device {
   virtual ~Device() = default;
   virtual DeviceKind kind() const = 0;
 
-  // Memory aligned to kAlignment with unspecified contents; enters the ledger with exactly `bytes` bytes.
+  // Zeroed memory aligned to kAlignment; enters the ledger with exactly `bytes` bytes.
   // Throws OutOfMemoryError with the category, the bytes asked for and the bytes held.
   Buffer allocate(int64_t bytes, Category category);
 

@@ -59,8 +59,6 @@ void Engine::prepare_with_stack(const WorkBounds& work, int64_t stack_bytes) {
       unit.gradients = device_.allocate(bytes, Category::gradients);
       unit.m = device_.allocate(bytes, Category::optimizer);
       unit.v = device_.allocate(bytes, Category::optimizer);
-      ops_->fill(flat(unit.m, u), 0);
-      ops_->fill(flat(unit.v, u), 0);
     }
   }
   stack_ = std::make_unique<Stack>(device_, stack_bytes);

@@ -94,7 +94,6 @@ class Engine {
   struct UnitStorage {
     Buffer parameters, gradients, m, v;
   };
-  struct Upload;  // a micro-batch on the device
 
   ParameterViews views_of(const Buffer& buffer, int64_t unit) const;
   View flat(const Buffer& buffer, int64_t unit) const;

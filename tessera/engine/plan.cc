@@ -8,6 +8,7 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   const auto device = make_counting_device();
   Engine engine(*device, config, options);
   engine.prepare(work);
+  device->ledger().enter(Phase::resume);  // a resumed run reads what a checkpoint has into buffers it holds already
   WorkBounds training;
   training.training = work.training;
   engine.rehearse(training);
@@ -22,6 +23,7 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   WorkBounds others = work;
   others.training = {};
   engine.rehearse(others);
+  device->ledger().enter(Phase::save);
   plan.ledger = device->ledger();
   return plan;
 }

@@ -75,8 +75,7 @@ void Engine::forward_backward(const Batch& batch, double scale) {
     const auto n = static_cast<size_t>(i);
     const StackScope block_scope(*stack_);
     if (options_.checkpoint_blocks) {
-      const View again = f.push(N, C);  // the block's output, already used: only the saved views matter
-      model_.block(i).forward(f, parameters(1 + i), x[n], again, &saved[n]);
+      model_.block(i).forward(f, parameters(1 + i), x[n], {}, &saved[n]);  // its output has been used: only for backward
     }
     model_.block(i).backward(f, parameters(1 + i), gradients(1 + i), x[n], saved[n], d_y, d_x);
     std::swap(d_x, d_y);

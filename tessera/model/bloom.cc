@@ -77,8 +77,10 @@ void BloomBlock::forward(Frame& f, const ParameterViews& p, View x, View y, Save
 
   f.ops.layer_norm_forward(mid, p[norm2_weight_], p[norm2_bias_], epsilon_, norm, stats2);
   f.ops.linear_forward(norm, p[up_weight_], p[up_bias_], {Activation::gelu_tanh, {}, {}}, up, gelu);
-  f.ops.linear_forward(gelu, p[down_weight_], p[down_bias_],
+  if (y) {
+    f.ops.linear_forward(gelu, p[down_weight_], p[down_bias_],
                        {Activation::none, dropout(f, 2, hidden_dropout_), residual_from_norm_ ? norm : mid}, {}, y);
+  }
 
   if (saved) *saved = {stats1, qkv, log_sum_exp, o, mid, stats2, up};
   f.stack.pop_to(saved ? kept : floor);

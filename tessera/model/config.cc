@@ -82,6 +82,9 @@ ModelConfig parse_model_config(std::string_view text, const std::string& where) 
                      "Tessera knows \"bloom\" and \"gpt\"");
   }
   const Reader read(json, where);
+  if (!read.boolean("tie_word_embeddings", true)) {
+    throw InputError(where, "\"tie_word_embeddings\" is false", "Tessera's heads are tied to the embedding; such a model is another one");
+  }
   ModelConfig config;
   config.architecture = model_type;
   config.original_json = text;
@@ -124,6 +127,10 @@ void check_model_config(const ModelConfig& config, const std::string& where) {
   if (config.hidden_size % config.num_heads != 0) {
     refuse(fmt::format("hidden_size {} is not a multiple of the {} heads", config.hidden_size, config.num_heads));
   }
+  const auto C = static_cast<double>(config.hidden_size);
+  const double parameters = static_cast<double>(config.vocab_size) * C +
+                            static_cast<double>(config.num_layers) * C * (4 * C + 2 * static_cast<double>(config.ff_dim));
+  if (parameters > 1e15) refuse(fmt::format("its sizes make {:.1e} parameters, more than any machine has room for", parameters));
   if (config.architecture == "bloom" && config.ff_dim != 4 * config.hidden_size) {
     refuse(fmt::format("ff_dim is {}, but BLOOM's feed-forward layer has 4 x hidden_size = {} channels", config.ff_dim,
                        4 * config.hidden_size));

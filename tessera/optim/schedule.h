@@ -1,4 +1,4 @@
-// Learning-rate schedules, as transformers' get_*_schedule functions.
+// Learning-rate schedules, as transformers' get_*_schedule_with_warmup functions.
 #pragma once
 
 #include <cstdint>

@@ -52,11 +52,13 @@ Terminal describe_terminal(bool is_tty, const std::function<const char*(const ch
   return {.interactive = true, .color = value("NO_COLOR").empty(), .unicode = utf8};
 }
 
-Console Console::of_process() {
+Console Console::of_process(std::optional<bool> bars) {
   const auto env = [](const char* name) -> const char* { return std::getenv(name); };
   const auto columns = [](int descriptor) { return [descriptor] { return columns_of(descriptor); }; };
+  Terminal err = describe_terminal(::isatty(STDERR_FILENO), env);
+  err.interactive = bars.value_or(err.interactive);
   return Console({describe_terminal(::isatty(STDOUT_FILENO), env), write_result, columns(STDOUT_FILENO)},
-                 {describe_terminal(::isatty(STDERR_FILENO), env),
+                 {err,
                   [](std::string_view text) { static_cast<void>(write_now(stderr, text)); }, columns(STDERR_FILENO)});
 }
 

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,7 +32,8 @@ class Console {
 
   // Standard output and error of this process. RunError when standard output cannot be written; what standard error
   // cannot take is lost.
-  static Console of_process();
+  // `bars` overrides whether standard error counts as a terminal that a progress bar can be drawn on.
+  static Console of_process(std::optional<bool> bars = {});
   // Prints nothing anywhere: for all ranks but the first.
   static Console muted();
 
