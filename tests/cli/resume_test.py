@@ -12,7 +12,7 @@ from tiny_job import EVALUATED, GPT, TinyJobTest, jsonl, questions, without_timi
 
 # Many steps, evaluations and checkpoints, in less than a second.
 LONG = EVALUATED + ["--epochs", "40", "--save-strategy", "steps", "--save-steps", "7", "--save-total-limit", "3",
-                    "--eval-strategy", "steps", "--eval-steps", "35", "--eval-before", "--threads", "2"]
+                    "--eval-strategy", "steps", "--eval-steps", "35", "--eval-before"]
 SAVED_AFTER_SIGNAL = 75
 
 
@@ -26,26 +26,28 @@ class Interrupted(TinyJobTest):
         self.addCleanup(process.kill)
         return process
 
-    def wait_for_steps(self, output, count, process):
-        """Until metrics.jsonl has so many lines."""
-        for _ in range(20000):
-            try:
-                if self.read(output, "metrics.jsonl").count(b"\n") >= count:
-                    return
-            except FileNotFoundError:
-                pass
-            if process.poll() is not None:
-                self.fail(f"the run ended before it was stopped: {process.stderr.read().decode()}")
-            time.sleep(0.0005)
-        self.fail("the run does nothing")
+    def num_lines(self, output):
+        """Of metrics.jsonl, by which the tests see where a run is, whatever the machine's speed."""
+        try:
+            return self.read(output, "metrics.jsonl").count(b"\n")
+        except FileNotFoundError:
+            return 0
 
-    def kill_until_done(self, output, job, source, longest_s):
+    def wait_for_lines(self, output, count, process):
+        """Whether the run got so far before it ended."""
+        while self.num_lines(output) < count:
+            if process.poll() is not None:
+                return False
+            time.sleep(0.0005)
+        return True
+
+    def kill_until_done(self, output, job, source):
         """Kills runs at random moments until one reaches its end; how often it had to."""
         for kills in range(1000):
             process = self.start(output, job=job)
-            try:
-                process.wait(timeout=source.uniform(0, longest_s))
-            except subprocess.TimeoutExpired:
+            # At once, or after up to 60 lines more than the run before had written, somewhere in a step or a save.
+            if self.wait_for_lines(output, self.num_lines(output) + source.randint(-10, 60), process):
+                time.sleep(source.uniform(0, 0.005))
                 process.kill()
             code = process.wait()
             if code != -signal.SIGKILL:
@@ -56,7 +58,7 @@ class Interrupted(TinyJobTest):
     def stop(self, output, *words, by=signal.SIGTERM, lines=20, job=LONG):
         """Starts a run and stops it by a signal; its checkpoints' steps."""
         process = self.start(output, *words, job=job)
-        self.wait_for_steps(output, lines, process)
+        self.assertTrue(self.wait_for_lines(output, lines, process))
         process.send_signal(by)
         self.assertEqual(process.wait(timeout=60), SAVED_AFTER_SIGNAL, process.stderr.read().decode())
         self.assert_tidy(output)
@@ -65,14 +67,12 @@ class Interrupted(TinyJobTest):
 
 class Killed(Interrupted):
     def check(self, job, seed):
-        begin = time.monotonic()
         self.train("whole", job=job)
-        duration = time.monotonic() - begin
         source = random.Random(seed)
         kills = 0
         for trial in range(2):
             output = f"killed-{trial}"
-            kills += self.kill_until_done(output, job, source, 0.4 * duration)
+            kills += self.kill_until_done(output, job, source)
             self.assert_same_results("whole", output)
             self.assertEqual(self.checkpoints(output), self.checkpoints("whole"))
             self.assert_tidy(output)
@@ -89,7 +89,8 @@ class Killed(Interrupted):
                                 "--eval-steps=1", "--save-total-limit=1", "--load-best-model-at-end", "--lr=0.1"], 3)
 
     def test_accumulation_over_the_ends_of_epochs(self):
-        self.check(LONG + ["--batch-size", "3", "--grad-accum", "2", "--activation-checkpointing", "block"], 4)
+        self.check(LONG + ["--batch-size", "3", "--grad-accum", "2", "--activation-checkpointing", "block",
+                           "--threads", "2"], 4)
 
 
 class Stopped(Interrupted):
@@ -99,7 +100,7 @@ class Stopped(Interrupted):
             with self.subTest(by=by):
                 output = f"stopped-{by}"
                 first = self.stop(output, by=by)
-                second = self.stop(output, by=by, lines=150)
+                second = self.stop(output, by=by, lines=60)
                 self.assertLess(first[-1], second[-1])
                 out = self.train(output, job=LONG)
                 self.assertIn("'train_loss'", out)
@@ -107,7 +108,7 @@ class Stopped(Interrupted):
 
     def test_what_a_stopped_run_says(self):
         process = self.start("out")
-        self.wait_for_steps("out", 20, process)
+        self.assertTrue(self.wait_for_lines("out", 20, process))
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=60)
         step = self.checkpoints("out")[-1]
@@ -120,7 +121,7 @@ class Stopped(Interrupted):
     def test_a_second_signal_ends_at_once(self):
         # One step of so much work that both signals fall into it.
         process = self.start("out", "--batch-size", "100000", "--grad-accum", "1", job=self.slow_job())
-        self.wait_for_steps("out", 1, process)
+        self.assertTrue(self.wait_for_lines("out", 1, process))
         process.send_signal(signal.SIGTERM)
         time.sleep(0.05)
         process.send_signal(signal.SIGUSR1)

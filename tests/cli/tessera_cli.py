@@ -10,7 +10,8 @@ PROGRAM = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else "tessera"
 
 class CliTest(unittest.TestCase):
     def setUp(self):
-        self._folder = tempfile.TemporaryDirectory()
+        # In memory where that can be: runs sync every checkpoint, and a busy disk would make the tests slow.
+        self._folder = tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
         self.addCleanup(self._folder.cleanup)
         self.folder = self._folder.name
 
