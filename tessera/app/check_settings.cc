@@ -36,7 +36,6 @@ void check_best_model(const ResolvedSettings& resolved) {
   if (s.eval_strategy == S::Interval::no) {
     throw UsageError(where, "needs evaluations, but eval_strategy is \"no\"", "Give --eval-strategy epoch or steps");
   }
-  if (s.eval_dataset.empty()) throw UsageError(where, "needs evaluations", "Give --eval-dataset");
   if (s.save_strategy != s.eval_strategy) {
     throw UsageError(where, "needs a checkpoint of each evaluated model",
                      "Give --save-strategy and --eval-strategy the same value");
@@ -45,6 +44,7 @@ void check_best_model(const ResolvedSettings& resolved) {
     throw UsageError(where, fmt::format("needs evaluated checkpoints, but save_steps {} is no multiple of eval_steps {}",
                                         s.save_steps, s.eval_steps));
   }
+  if (s.eval_dataset.empty()) throw UsageError(where, "needs evaluations", "Give --eval-dataset");
 }
 
 // Sizes on the command line, or other than the defaults in a file, that the model would not have.

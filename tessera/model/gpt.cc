@@ -58,7 +58,7 @@ void GptBlock::forward(Frame& f, const ParameterViews& p, View x, View y, SavedV
   f.ops.layer_norm_forward(sum1, p[norm1_weight_], p[norm1_bias_], epsilon_, norm, stats1);
   f.ops.linear_forward(norm, p[up_weight_], p[up_bias_], {Activation::relu, dropout(f, 2), {}}, up, inner);
   f.ops.linear_forward(inner, p[down_weight_], p[down_bias_], {Activation::none, dropout(f, 3), norm}, {}, sum2);
-  if (y) f.ops.layer_norm_forward(sum2, p[norm2_weight_], p[norm2_bias_], epsilon_, y, stats2);
+  f.ops.layer_norm_forward(sum2, p[norm2_weight_], p[norm2_bias_], epsilon_, y ? y : norm, stats2);
 
   if (saved) *saved = {qkv, log_sum_exp, o, sum1, stats1, up, sum2, stats2};
   f.stack.pop_to(saved ? kept : floor);

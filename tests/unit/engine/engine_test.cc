@@ -203,11 +203,13 @@ TEST_F(EngineTest, ThePlanIsTheLedger) {
       Engine engine(*device, config, options);
       engine.prepare(work);
       engine.initialize_parameters(1);
+      device->ledger().enter(Phase::resume);
       device->ledger().enter(Phase::step);
       engine.train_step({&batch, 1}, 1e-3);
       device->ledger().enter(Phase::evaluation);
       engine.evaluate(batch);
       engine.generate(std::vector<std::vector<int32_t>>{{1, 2, 3}, {4}}, 4, 2);
+      device->ledger().enter(Phase::save);
       for (int p = 0; p < kNumPhases; ++p) {
         for (int c = 0; c < kNumCategories; ++c) {
           const auto phase = static_cast<Phase>(p);
