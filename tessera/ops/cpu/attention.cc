@@ -3,6 +3,7 @@
 #include "tessera/ops/cpu/attention.h"
 
 #include <cmath>
+#include <limits>
 
 #include "tessera/ops/cpu/dispatch.h"
 #include "tessera/ops/cpu/mask.h"
@@ -14,6 +15,7 @@ namespace tessera::cpu {
 namespace {
 
 constexpr int64_t kQueries = 64;  // rows of a block of scores
+constexpr int64_t kLanes = 16;    // elements of a whole vector, or several
 constexpr int64_t kKeys = 512;    // columns: a multiple of kQueries, so that no query's block of keys is empty
 static_assert(kKeys % kQueries == 0);
 
@@ -48,14 +50,18 @@ struct Head {
                         k + k0 * stride, stride},
              Result::set, s, kKeys, scratch);
   }
-  // q·kᵀ of keys k0 … become q·kᵀ/√D + slope·k.
-  void scale_and_bias(int64_t k0, int64_t count, T* s) const {
+  // q·kᵀ of keys k0 … become q·kᵀ/√D + slope·k; returns their maximum. `count` is whole vectors: what lies past the last
+  // visible key is −∞.
+  T scale_and_bias(int64_t k0, int64_t count, T* s) const {
     const T scale_here = scale, slope_here = slope;
     const auto first = static_cast<int32_t>(k0);
-#pragma omp simd
+    T most = -std::numeric_limits<T>::infinity();
+#pragma omp simd reduction(max : most)
     for (int32_t j = 0; j < static_cast<int32_t>(count); ++j) {
       s[j] = s[j] * scale_here + slope_here * static_cast<T>(first + j);
+      most = most < s[j] ? s[j] : most;
     }
+    return most;
   }
   // p of keys k0 … becomes dropout(p).
   void drop(int64_t query, int64_t k0, int64_t count, T* p) const {
@@ -67,12 +73,20 @@ struct Head {
 // Keys of a block that a query may see.
 int64_t visible(int64_t query, int64_t k0, int64_t num_keys) { return std::min(query + 1 - k0, num_keys); }
 
+// Hides the keys after `seen` and returns the number of columns to compute on: whole vectors, so that no element is left
+// for a scalar loop.
 template <typename T>
-T max_of(const T* x, int64_t count) {
-  T most = x[0];
-#pragma omp simd reduction(max : most)
-  for (int64_t j = 0; j < count; ++j) most = most < x[j] ? x[j] : most;
-  return most;
+int64_t hide(T* s, int64_t seen) {
+  static_assert(kKeys % kLanes == 0);
+  const int64_t whole = (seen + kLanes - 1) / kLanes * kLanes;
+  std::fill(s + seen, s + whole, -std::numeric_limits<T>::infinity());
+  return whole;
+}
+
+// Sets columns [begin, end) of a row to zero.
+template <typename T>
+void clear(T* row, int64_t begin, int64_t end) {
+  if (begin < end) std::fill(row + begin, row + end, T(0));
 }
 
 // x = exp(x − shift); returns the sum.
@@ -124,10 +138,10 @@ void forward_block(const Head<T>& head, int64_t q0, int64_t num_queries, const S
     for (int64_t i = 0; i < num_queries; ++i) {
       T* row = s + i * kKeys;
       const int64_t seen = visible(q0 + i, k0, num_keys);
-      head.scale_and_bias(k0, seen, row);
-      const T row_maximum = max_of(row, seen);
+      const int64_t computed = hide(row, seen);
+      const T row_maximum = head.scale_and_bias(k0, computed, row);
       const T new_maximum = k0 == 0 ? row_maximum : std::max(maximum[i], row_maximum);
-      const T row_sum = exp_in_place(row, seen, new_maximum);
+      const T row_sum = exp_in_place(row, computed, new_maximum);
       if (k0 == 0) {
         sum[i] = row_sum;
       } else {
@@ -137,7 +151,7 @@ void forward_block(const Head<T>& head, int64_t q0, int64_t num_queries, const S
       }
       maximum[i] = new_maximum;
       head.drop(q0 + i, k0, seen, row);
-      std::fill(row + seen, row + num_keys, T(0));
+      clear(row, computed, num_keys);
     }
     multiply(Factors<T>{Transpose::no, Transpose::no, num_queries, head.head_dim, num_keys, s, kKeys,
                         head.v + k0 * head.stride, head.stride},
@@ -170,23 +184,24 @@ void score_gradients(const Head<T>& head, const HeadGradients<T>& at, int64_t q0
   for (int64_t i = 0; i < num_queries; ++i) {
     const int64_t query = q0 + i, seen = visible(query, k0, num_keys);
     T *p_row = p + i * kKeys, *ds_row = ds + i * kKeys;
-    head.scale_and_bias(k0, seen, p_row);
-    exp_in_place(p_row, seen, at.log_sum_exp[query * at.num_heads]);
+    const int64_t computed = hide(p_row, seen);
+    head.scale_and_bias(k0, computed, p_row);
+    exp_in_place(p_row, computed, at.log_sum_exp[query * at.num_heads]);
     const T delta = dot(at.d_o + query * at.channels, at.o + query * at.channels, head.head_dim);
     if (head.dropout) {
-      std::fill(factors, factors + seen, T(1));
-      head.drop(query, k0, seen, factors);
+      std::fill(factors, factors + computed, T(1));
+      head.drop(query, k0, computed, factors);
 #pragma omp simd
-      for (int64_t j = 0; j < seen; ++j) {
+      for (int64_t j = 0; j < computed; ++j) {
         ds_row[j] = p_row[j] * (factors[j] * ds_row[j] - delta) * head.scale;
         p_row[j] *= factors[j];
       }
     } else {
 #pragma omp simd
-      for (int64_t j = 0; j < seen; ++j) ds_row[j] = p_row[j] * (ds_row[j] - delta) * head.scale;
+      for (int64_t j = 0; j < computed; ++j) ds_row[j] = p_row[j] * (ds_row[j] - delta) * head.scale;
     }
-    std::fill(p_row + seen, p_row + num_keys, T(0));
-    std::fill(ds_row + seen, ds_row + num_keys, T(0));
+    clear(p_row, computed, num_keys);
+    clear(ds_row, computed, num_keys);
   }
 }
 

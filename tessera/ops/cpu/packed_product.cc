@@ -5,9 +5,10 @@
 
 #if defined(__AVX512F__)
 
+#include <immintrin.h>
+
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <utility>
 
 namespace tessera::cpu {
@@ -158,12 +159,16 @@ void pack_panels(Transpose transpose, const float* a, int64_t lda, int64_t depth
     }
     return;
   }
-  const int64_t whole = rows / kRows * kRows;
+  // A load and a store of 16 lanes for each 14 elements: the last two lanes are not read, and are written over with the
+  // next step of k.
+  constexpr __mmask16 kRowLanes = (1u << kRows) - 1;
   for (int64_t p = 0; p < depth; ++p) {
     const float* from = a + p * lda;
     float* to = panels + p * kRows;
-    for (int64_t r = 0; r < whole; r += kRows, to += kPanelElems) std::memcpy(to, from + r, kRows * sizeof(float));
-    std::copy(from + whole, from + rows, to);
+    for (int64_t r = 0; r < rows; r += kRows, to += kPanelElems) {
+      const auto lanes = static_cast<__mmask16>(kRowLanes >> std::max<int64_t>(0, r + kRows - rows));
+      store(to, _mm512_maskz_loadu_ps(lanes, from + r));
+    }
   }
 }
 

@@ -31,6 +31,13 @@ TEST(VectorMath, ExpAtItsEnds) {
   EXPECT_TRUE(std::isnan(exp(std::numeric_limits<float>::quiet_NaN())));
 }
 
+TEST(VectorMath, ReciprocalIsWithinTwoUlp) {
+  double worst = 0;
+  for (float x = 1; x < 0x1p126f; x *= 1.00037f) worst = std::max(worst, ulps(reciprocal(x), 1 / double{x}));
+  EXPECT_LE(worst, 2.0);
+  EXPECT_TRUE(std::isnan(reciprocal(std::numeric_limits<float>::quiet_NaN())));
+}
+
 TEST(VectorMath, LogIsWithinTwoUlpAwayFromOne) {
   for (float x = 0x1p-25f; x < 4.0f; x *= 1.00071f) {
     const double expected = std::log(double{x});
