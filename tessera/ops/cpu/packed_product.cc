@@ -17,10 +17,11 @@ namespace {
 
 constexpr int64_t kRows = 14, kStrip = 32, kLanes = 16;
 constexpr int64_t kDepth = 512, kColumns = 256, kPanels = 4;
-constexpr int64_t kPanelStride = kDepth + 32;  // not a multiple of 4 KiB, or the panel's rows would share cache sets
+// Not a multiple of 4 KiB, or the panel's rows would share cache sets.
+constexpr int64_t kPanelStride = kPackedRowStride;
 constexpr int64_t kPanelElems = kRows * kPanelStride;
 static_assert(kPanels * kPanelElems + kDepth * kColumns + kTileRows * kTileColumns == kProductScratchElems);
-static_assert(kTileColumns == kColumns && kRowUnit == kRows && kColumnUnit == kStrip);
+static_assert(kTileColumns == kColumns && kRowUnit == kRows && kColumnUnit == kStrip && kMaxPackedDepth == kDepth);
 
 using Vector = float __attribute__((vector_size(64), may_alias));
 using UnalignedVector = float __attribute__((vector_size(64), aligned(4), may_alias));
@@ -207,6 +208,18 @@ struct Target {
   int64_t ld;
 };
 
+// The micro-kernel on a block of `columns` ≤ 32: at the right edge by way of a whole one.
+void multiply_edge(MultiplyBlock block, int64_t rows, int64_t columns, int64_t depth, const float* panel,
+                   const float* strip, Result result, float* c, int64_t ldc, Ahead ahead) {
+  if (columns == kStrip) return block(depth, panel, strip, result, c, ldc, ahead);
+  float edge[kRows * kStrip];
+  block(depth, panel, strip, Result::set, edge, kStrip, ahead);
+  for (int64_t r = 0; r < rows; ++r) {
+    float* row = c + r * ldc;
+    for (int64_t j = 0; j < columns; ++j) row[j] = edge[r * kStrip + j] + (result == Result::add ? row[j] : 0);
+  }
+}
+
 // Up to kPanels panels of a against all strips of a block of b.
 void multiply_panels(Transpose transpose_a, int64_t rows, int64_t columns, int64_t depth, const float* panels,
                      const float* strips, const Target& target, const Source& next) {
@@ -215,25 +228,13 @@ void multiply_panels(Transpose transpose_a, int64_t rows, int64_t columns, int64
   for (int64_t i = 0; i < rows; i += kRows) {
     const int64_t panel_rows = std::min(kRows, rows - i);
     const MultiplyBlock block = blocks[static_cast<size_t>(panel_rows - 1)];
-    const float* panel = panels + i / kRows * kPanelElems;
-    float* c_rows = target.c + i * target.ldc;
     for (int64_t j = 0; j < columns; j += kStrip) {
-      const Ahead ahead = ahead_of(transpose_a, next, call++);
       for (const float* touched : target.touched) {
         if (touched) prefetch_block(touched + i * target.ld + j, target.ld, panel_rows);
       }
-      if (j + kStrip <= columns) {
-        block(depth, panel, strips + j * depth, target.result, c_rows + j, target.ldc, ahead);
-        continue;
-      }
-      float edge[kRows * kStrip];
-      block(depth, panel, strips + j * depth, Result::set, edge, kStrip, ahead);
-      for (int64_t r = 0; r < panel_rows; ++r) {
-        float* row = c_rows + r * target.ldc;
-        for (int64_t e = j; e < columns; ++e) {
-          row[e] = edge[r * kStrip + e - j] + (target.result == Result::add ? row[e] : 0);
-        }
-      }
+      multiply_edge(block, panel_rows, std::min(kStrip, columns - j), depth, panels + i / kRows * kPanelElems,
+                    strips + j * depth, target.result, target.c + i * target.ldc + j, target.ldc,
+                    ahead_of(transpose_a, next, call++));
     }
   }
 }
@@ -291,6 +292,28 @@ void packed_product(const Factors<float>& f, Result result, float* c, int64_t ld
         multiply_panels(f.transpose_a, now.rows, columns, depth, panels, strips, target, next);
         if (continuation && last_part) continuation->then(i, now.rows, n0, columns, target.c, ldc);
       }
+    }
+  }
+}
+
+Packed<float> pack_factor(Transpose transpose, int64_t depth, int64_t columns, const float* b, int64_t ldb, float* room) {
+  pack_strips(transpose, b, ldb, depth, columns, room);
+  return {Transpose::no, depth, columns, room, kStrip};
+}
+
+void product_with_packed(int64_t m, int64_t columns, int64_t depth, const float* a, int64_t lda, const Packed<float>& b,
+                         Result result, float* c, int64_t ldc, float* scratch) {
+  for (int64_t i = 0; i < m; i += kRows) {
+    const int64_t rows = std::min(kRows, m - i);
+    const MultiplyBlock block = kBlocks<Panel::by_row>[static_cast<size_t>(rows - 1)];
+    const float* panel = a + i * lda;
+    if (lda != kPanelStride) {
+      pack_panels(Transpose::no, panel, lda, depth, rows, scratch);
+      panel = scratch;
+    }
+    for (int64_t j = 0; j < columns; j += kStrip) {
+      multiply_edge(block, rows, std::min(kStrip, columns - j), depth, panel, b.at + j * b.depth, result,
+                    c + i * ldc + j, ldc, {panel, panel, 0});
     }
   }
 }

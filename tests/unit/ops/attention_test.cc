@@ -38,6 +38,7 @@ const Case kCases[] = {
     {{77, 128}, 5, 64, QkvLayout::interleaved, true, 0, 1},
     {{600, 20}, 2, 24, QkvLayout::interleaved, true},           // longer than a block of keys
     {{577}, 1, 128, QkvLayout::blocked, false, 0.3f, 3},
+    {{450}, 1, 320, QkvLayout::blocked, true},                  // heads so wide that blocks of keys are shorter
     {{9, 0, 4}, 2, 8},                                          // an empty sequence
 };
 
