@@ -14,21 +14,22 @@ namespace tessera::cpu {
 
 namespace {
 
-constexpr int64_t kLanes = 16;       // elements of a whole vector, or several
-constexpr int64_t kQueries = 64;     // rows of a block of scores
-constexpr int64_t kKeys = 512;       // its columns at most
-constexpr int64_t kGroup = 512;      // queries that share what is packed of a block of keys
+constexpr int64_t kLanes = 16;                 // elements of a whole vector, or several
+constexpr int64_t kQueries = 64;               // rows of a block of scores
+constexpr int64_t kKeys = 512;                 // its columns at most
+constexpr int64_t kGroup = 512;                // queries that share what is packed of a block of keys
 constexpr int64_t kStride = kPackedRowStride;  // from row to row of scores
 constexpr int64_t kPackedElems = kKeys * 256;  // of a block of keys or values
 static_assert(kKeys <= kMaxPackedDepth && kKeys % kQueries == 0 && kGroup % kQueries == 0 && kKeys + kLanes <= kStride);
 
 // Keys of a block: fewer where heads are wide, and always whole blocks of queries, so that no query's block is empty.
 int64_t keys_of_block(int64_t head_dim) {
-  return std::min(kKeys, kPackedElems / ((head_dim + kColumnUnit - 1) / kColumnUnit * kColumnUnit) / kQueries * kQueries);
+  return std::min(kKeys,
+                  kPackedElems / ((head_dim + kColumnUnit - 1) / kColumnUnit * kColumnUnit) / kQueries * kQueries);
 }
 
-// Scratch of a thread: two blocks of scores, a row of dropout factors, keys and values packed in up to three ways, and that
-// of the products.
+// Scratch of a thread: two blocks of scores, a row of dropout factors, keys and values packed in up to three ways, and
+// that of the products.
 template <typename T>
 struct Scratch {
   T *p, *ds, *factors, *packed[3], *product;
@@ -45,11 +46,11 @@ struct Scratch {
 template <typename T>
 struct Head {
   const T *q, *k, *v;
-  int64_t stride;    // of q, k and v: 3C
+  int64_t stride;  // of q, k and v: 3C
   int64_t head_dim;
-  int64_t index;     // of the head
-  T scale, slope;    // 1/√D, ALiBi
-  const Dropout* dropout;         // null for none
+  int64_t index;           // of the head
+  T scale, slope;          // 1/√D, ALiBi
+  const Dropout* dropout;  // null for none
   const int64_t* row_ids;
 
   Head(const T* qkv_row, const AttentionShape& shape, int64_t head, const Dropout& all_dropout, int64_t first_row)
@@ -77,8 +78,8 @@ struct Head {
   void products(int64_t q0, int64_t num_queries, int64_t num_keys, const Packed<T>& keys, T* s, T* scratch) const {
     multiply_packed(num_queries, num_keys, head_dim, q + q0 * stride, stride, keys, Result::set, s, kStride, scratch);
   }
-  // q·kᵀ of keys k0 … become q·kᵀ/√D + slope·k; returns their maximum. `count` is whole vectors: what lies past the last
-  // visible key is −∞.
+  // q·kᵀ of keys k0 … become q·kᵀ/√D + slope·k; returns their maximum. `count` is whole vectors: what lies past the
+  // last visible key is −∞.
   T scale_and_bias(int64_t k0, int64_t count, T* s) const {
     const T scale_here = scale, slope_here = slope;
     const auto first = static_cast<int32_t>(k0);
@@ -98,10 +99,12 @@ struct Head {
 };
 
 // Keys of a block that a query may see.
-int64_t visible(int64_t query, int64_t k0, int64_t num_keys) { return std::min(query + 1 - k0, num_keys); }
+int64_t visible(int64_t query, int64_t k0, int64_t num_keys) {
+  return std::min(query + 1 - k0, num_keys);
+}
 
-// Hides the keys after `seen` and returns the number of columns to compute on: whole vectors, so that no element is left
-// for a scalar loop.
+// Hides the keys after `seen` and returns the number of columns to compute on: whole vectors, so that no element is
+// left for a scalar loop.
 template <typename T>
 int64_t hide(T* s, int64_t seen) {
   const int64_t whole = (seen + kLanes - 1) / kLanes * kLanes;
@@ -170,8 +173,8 @@ void softmax_block(const Head<T>& head, int64_t q0, int64_t num_queries, int64_t
   }
 }
 
-// Queries [begin, end), at most kGroup, against all keys before their end. o [·, row stride C] is to the sequence's first row
-// and this head; log_sum_exp likewise with stride H, or null.
+// Queries [begin, end), at most kGroup, against all keys before their end. o [·, row stride C] is to the sequence's
+// first row and this head; log_sum_exp likewise with stride H, or null.
 template <typename T>
 void forward_group(const Head<T>& head, int64_t begin, int64_t end, const Scratch<T>& scratch, T* o, int64_t o_stride,
                    T* log_sum_exp, int64_t num_heads) {
@@ -253,7 +256,8 @@ void backward_head(const Head<T>& head, const HeadGradients<T>& at, int64_t leng
                                head.pack_transposed(head.v, k0, keys, scratch.packed[1]),
                                head.pack_rows(head.k, k0, keys, scratch.packed[2])};
     for (int64_t q0 = k0; q0 < length; q0 += kQueries) {
-      const int64_t num_queries = std::min(kQueries, length - q0), num_keys = std::min(block_end, q0 + num_queries) - k0;
+      const int64_t num_queries = std::min(kQueries, length - q0),
+                    num_keys = std::min(block_end, q0 + num_queries) - k0;
       score_gradients(head, at, q0, num_queries, k0, num_keys, block, scratch);
       // Keys that this block of queries is the first to see: their gradients are set, not added to.
       const int64_t old_keys = std::min(num_keys, q0 - k0);
@@ -278,8 +282,8 @@ void backward_head(const Head<T>& head, const HeadGradients<T>& at, int64_t leng
 void check(View qkv, const AttentionShape& shape, const Dropout& dropout) {
   TESSERA_ASSERT(qkv.shape[1] == 3 * shape.num_heads * shape.head_dim && shape.head_dim <= kMaxHeadDim);
   TESSERA_ASSERT(!shape.alibi_slopes || shape.alibi_slopes.num_elems() == shape.num_heads);
-  TESSERA_ASSERT(!(dropout.rate > 0) || (dropout.row_ids.num_elems() == qkv.shape[0] &&
-                                         qkv.shape[0] <= kMaxDropoutKeys));
+  TESSERA_ASSERT(!(dropout.rate > 0) ||
+                 (dropout.row_ids.num_elems() == qkv.shape[0] && qkv.shape[0] <= kMaxDropoutKeys));
 }
 
 }  // namespace
@@ -320,14 +324,10 @@ void attention_backward(Team& team, AttentionTasks& tasks, View qkv, View o, Vie
       const HeadOffsets offsets(shape, task.head);
       const int64_t at = task.begin * channels + task.head * shape.head_dim;
       T* d_row = d_qkv.as<T>() + task.begin * 3 * channels;
-      const HeadGradients<T> gradients{o.as<T>() + at,
-                                       d_o.as<T>() + at,
-                                       log_sum_exp.as<T>() + task.begin * num_heads + task.head,
-                                       d_row + offsets.q,
-                                       d_row + offsets.k,
-                                       d_row + offsets.v,
-                                       channels,
-                                       num_heads};
+      const HeadGradients<T> gradients{
+          o.as<T>() + at,    d_o.as<T>() + at,  log_sum_exp.as<T>() + task.begin * num_heads + task.head,
+          d_row + offsets.q, d_row + offsets.k, d_row + offsets.v,
+          channels,          num_heads};
       backward_head(head, gradients, task.length, Scratch<T>(team.scratch<T>(slot)));
     });
   });

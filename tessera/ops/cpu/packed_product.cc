@@ -1,6 +1,7 @@
-// A block of b, up to 512 deep and 256 wide, is copied into strips of 32 columns that fit in L2, and a few panels of 14 rows
-// of a beside it; the panel in use stays in L1. A micro-kernel then holds a block of 14 × 32 sums in 28 of the 32 registers: each step of k takes two vectors of
-// b and 14 broadcasts of a for 28 multiply-adds, so that neither loads nor cache bound it.
+// A block of b, up to 512 deep and 256 wide, is copied into strips of 32 columns that fit in L2, and a few panels of 14
+// rows of a beside it; the panel in use stays in L1. A micro-kernel then holds a block of 14 × 32 sums in 28 of the 32
+// registers: each step of k takes two vectors of b and 14 broadcasts of a for 28 multiply-adds, so that neither loads
+// nor cache bound it.
 #include "tessera/ops/cpu/packed_product.h"
 
 #if defined(__AVX512F__)
@@ -27,10 +28,16 @@ using Vector = float __attribute__((vector_size(64), may_alias));
 using UnalignedVector = float __attribute__((vector_size(64), aligned(4), may_alias));
 
 // Memory beyond L2 answers slowly: what is packed next is asked for while something else is computed.
-void prefetch(const float* from) { __builtin_prefetch(from, 0, 2); }
+void prefetch(const float* from) {
+  __builtin_prefetch(from, 0, 2);
+}
 
-Vector load(const float* from) { return *reinterpret_cast<const UnalignedVector*>(from); }
-void store(float* to, Vector value) { *reinterpret_cast<UnalignedVector*>(to) = value; }
+Vector load(const float* from) {
+  return *reinterpret_cast<const UnalignedVector*>(from);
+}
+void store(float* to, Vector value) {
+  *reinterpret_cast<UnalignedVector*>(to) = value;
+}
 
 // How a panel of a lies in scratch: rows of kPanelStride, or, when a is transposed, k rows of kRows.
 enum class Panel { by_row, by_depth };
@@ -179,8 +186,8 @@ struct Source {
   int64_t ld, depth, rows;
 };
 
-// What call number `call` of the micro-kernel prefetches, so that 28 calls bring 4 panels: two rows each or, transposed, two
-// lines of every row.
+// What call number `call` of the micro-kernel prefetches, so that 28 calls bring 4 panels: two rows each or,
+// transposed, two lines of every row.
 Ahead ahead_of(Transpose transpose, const Source& next, int64_t call) {
   if (transpose == Transpose::no) {
     const int64_t first = std::min(2 * call, next.rows - 1), second = std::min(first + 1, next.rows - 1);
@@ -246,8 +253,8 @@ int64_t depth_of_parts(int64_t k) {
 }
 
 // Where rows i … and columns n0 … of the product go in the part of k that begins at k0.
-Target target_of(Result result, float* c, int64_t ldc,
-                 const Continuation<float>* continuation, int64_t i, int64_t n0, int64_t k0, bool last_part) {
+Target target_of(Result result, float* c, int64_t ldc, const Continuation<float>* continuation, int64_t i, int64_t n0,
+                 int64_t k0, bool last_part) {
   Target target{k0 > 0 ? Result::add : result, c, ldc, {}, 0};
   if (!continuation) {
     target.c += i * ldc + n0;
@@ -296,7 +303,8 @@ void packed_product(const Factors<float>& f, Result result, float* c, int64_t ld
   }
 }
 
-Packed<float> pack_factor(Transpose transpose, int64_t depth, int64_t columns, const float* b, int64_t ldb, float* room) {
+Packed<float> pack_factor(Transpose transpose, int64_t depth, int64_t columns, const float* b, int64_t ldb,
+                          float* room) {
   pack_strips(transpose, b, ldb, depth, columns, room);
   return {Transpose::no, depth, columns, room, kStrip};
 }

@@ -12,7 +12,8 @@ void packed_product(const Factors<float>& factors, Result result, float* c, int6
                     const Continuation<float>* continuation, float* scratch);
 
 // As pack() and multiply_packed().
-Packed<float> pack_factor(Transpose transpose, int64_t depth, int64_t columns, const float* b, int64_t ldb, float* room);
+Packed<float> pack_factor(Transpose transpose, int64_t depth, int64_t columns, const float* b, int64_t ldb,
+                          float* room);
 void product_with_packed(int64_t m, int64_t columns, int64_t depth, const float* a, int64_t lda, const Packed<float>& b,
                          Result result, float* c, int64_t ldc, float* scratch);
 #endif

@@ -11,7 +11,9 @@ namespace tessera::cpu {
 
 namespace {
 
-CBLAS_TRANSPOSE cblas(Transpose transpose) { return transpose == Transpose::yes ? CblasTrans : CblasNoTrans; }
+CBLAS_TRANSPOSE cblas(Transpose transpose) {
+  return transpose == Transpose::yes ? CblasTrans : CblasNoTrans;
+}
 
 }  // namespace
 

@@ -35,7 +35,8 @@ void multiply(const Factors<double>& factors, Result result, double* c, int64_t 
 // What follows a product while it is in cache.
 template <typename T>
 struct Continuation {
-  // Called with every block of the product once it is whole: c [rows, columns] may be changed and is forgotten afterwards.
+  // Called with every block of the product once it is whole: c [rows, columns] may be changed and is forgotten
+  // afterwards.
   std::function<void(int64_t row, int64_t rows, int64_t column, int64_t columns, T* c, int64_t ldc)> then;
   // Arrays [m, n] that it reads or writes at the block's place, to be prefetched; null after the last.
   std::array<const T*, 3> touched;
@@ -46,8 +47,8 @@ struct Continuation {
 void multiply_then(const Factors<float>& factors, const Continuation<float>& continuation, float* scratch);
 void multiply_then(const Factors<double>& factors, const Continuation<double>& continuation, double* scratch);
 
-// A right factor b [depth, columns] that several products share, depth ≤ kMaxPackedDepth. `at` and `ld` are b as stored, or
-// its packed copy.
+// A right factor b [depth, columns] that several products share, depth ≤ kMaxPackedDepth. `at` and `ld` are b as
+// stored, or its packed copy.
 template <typename T>
 struct Packed {
   Transpose transpose;
@@ -65,8 +66,8 @@ constexpr int64_t packed_elems(int64_t depth, int64_t columns) {
 Packed<float> pack(Transpose transpose, int64_t depth, int64_t columns, const float* b, int64_t ldb, float* room);
 Packed<double> pack(Transpose transpose, int64_t depth, int64_t columns, const double* b, int64_t ldb, double* room);
 
-// c [m, columns] = or += a [m, depth] · the first rows and columns of b. Rows of a that lie kPackedRowStride apart are used as
-// they are, others are copied first.
+// c [m, columns] = or += a [m, depth] · the first rows and columns of b. Rows of a that lie kPackedRowStride apart are
+// used as they are, others are copied first.
 inline constexpr int64_t kPackedRowStride = 544;
 void multiply_packed(int64_t m, int64_t columns, int64_t depth, const float* a, int64_t lda, const Packed<float>& b,
                      Result result, float* c, int64_t ldc, float* scratch);

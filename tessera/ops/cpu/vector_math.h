@@ -31,10 +31,12 @@ inline float exp(float x) {
   const float power = std::bit_cast<float>((std::bit_cast<uint32_t>(shifted) + 127u) << 23);
   return x < kLowest ? 0.0f : p * power;
 }
-inline double exp(double x) { return std::exp(x); }
+inline double exp(double x) {
+  return std::exp(x);
+}
 
-// 1 / x within 2 ulp for x in [1, 2^126): a guess by the exponent, good to an eighth, and three steps of Newton, each of
-// which squares the error. A third of the time of a division.
+// 1 / x within 2 ulp for x in [1, 2^126): a guess by the exponent, good to an eighth, and three steps of Newton, each
+// of which squares the error. A third of the time of a division.
 inline float reciprocal(float x) {
   float y = std::bit_cast<float>(0x7ef311c3u - std::bit_cast<uint32_t>(x));
   y += y * (1.0f - x * y);
@@ -42,7 +44,9 @@ inline float reciprocal(float x) {
   y += y * (1.0f - x * y);
   return y;
 }
-inline double reciprocal(double x) { return 1.0 / x; }
+inline double reciprocal(double x) {
+  return 1.0 / x;
+}
 
 // ln x within 2 ulp of max(|ln x|, 1e-3) for normal x > 0: x = 2^e · (1 + f), polynomial of logf in Cephes.
 inline float log_positive(float x) {
