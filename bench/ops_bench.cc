@@ -1,7 +1,8 @@
-// Speed of the CPU's kernels at the shapes of small and middle BLOOMs: best and median of many calls, as GFLOP/s or GB/s of
-// the arrays that must be read and written.
+// Speed of the CPU's kernels at the shapes of small and middle BLOOMs: best and median of many calls, as GFLOP/s or
+// GB/s of the arrays that must be read and written.
 //   ops_bench [filter] [seconds per line]
-// Shapes: N tokens, C channels; 800 × 1024 is four SQuAD prompts in bloom-560m, 2048 × 512 four full rows of a small model.
+// Shapes: N tokens, C channels; 800 × 1024 is four SQuAD prompts in bloom-560m, 2048 × 512 four full rows of a small
+// model.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,13 +17,15 @@
 namespace tessera {
 namespace {
 
-double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 class Bench {
  public:
   Bench(std::string filter, double seconds) : filter_(std::move(filter)), seconds_(seconds) {
-    fmt::print("{:<44} {:>10} {:>10} {:>10}\n", fmt::format("{} threads", pool_.num_threads()), "median ms", "best rate",
-               "median");
+    fmt::print("{:<44} {:>10} {:>10} {:>10}\n", fmt::format("{} threads", pool_.num_threads()), "median ms",
+               "best rate", "median");
   }
 
   // `work`: billions of operations or bytes a call.

@@ -1,5 +1,5 @@
-// Which elements a dropout keeps: a pure function of (seed, site, row id, column), so that recomputing a block, sharding a
-// batch or running on another device repeats the mask.
+// Which elements a dropout keeps: a pure function of (seed, site, row id, column), so that recomputing a block,
+// sharding a batch or running on another device repeats the mask.
 //
 // 64 columns take the four words of 16 Philox counters, laid so that 16 neighbouring columns are the same word of 16
 // neighbouring counters and vector code needs no shuffles.
@@ -12,8 +12,12 @@
 namespace tessera {
 
 // The counter and the word of it that decide a column.
-constexpr uint32_t dropout_counter(uint32_t column) { return column / 64 * 16 + column % 16; }
-constexpr uint32_t dropout_word_index(uint32_t column) { return column % 64 / 16; }
+constexpr uint32_t dropout_counter(uint32_t column) {
+  return column / 64 * 16 + column % 16;
+}
+constexpr uint32_t dropout_word_index(uint32_t column) {
+  return column % 64 / 16;
+}
 
 // The upper half of the 128-bit counter.
 constexpr uint64_t dropout_counter_high(uint32_t site, uint32_t counter) {
@@ -21,11 +25,12 @@ constexpr uint64_t dropout_counter_high(uint32_t site, uint32_t counter) {
 }
 
 // An element is kept when its word is at least this. Rates are in [0, 1).
-inline uint32_t dropout_threshold(float rate) { return static_cast<uint32_t>(static_cast<double>(rate) * 0x1p32); }
+inline uint32_t dropout_threshold(float rate) {
+  return static_cast<uint32_t>(static_cast<double>(rate) * 0x1p32);
+}
 
 inline bool dropout_keeps(float rate, uint64_t seed, uint32_t site, int64_t row_id, uint32_t column) {
-  const auto words = philox(seed, static_cast<uint64_t>(row_id),
-                            dropout_counter_high(site, dropout_counter(column)));
+  const auto words = philox(seed, static_cast<uint64_t>(row_id), dropout_counter_high(site, dropout_counter(column)));
   return words[dropout_word_index(column)] >= dropout_threshold(rate);
 }
 

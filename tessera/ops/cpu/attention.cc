@@ -3,6 +3,7 @@
 #include "tessera/ops/cpu/attention.h"
 
 #include <cmath>
+#include <limits>
 
 #include "tessera/ops/cpu/dispatch.h"
 #include "tessera/ops/cpu/mask.h"
@@ -13,19 +14,43 @@ namespace tessera::cpu {
 
 namespace {
 
-constexpr int64_t kQueries = 64;  // rows of a block of scores
-constexpr int64_t kKeys = 512;    // columns: a multiple of kQueries, so that no query's block of keys is empty
-static_assert(kKeys % kQueries == 0);
+constexpr int64_t kLanes = 16;                 // elements of a whole vector, or several
+constexpr int64_t kQueries = 64;               // rows of a block of scores
+constexpr int64_t kKeys = 512;                 // its columns at most
+constexpr int64_t kGroup = 512;                // queries that share what is packed of a block of keys
+constexpr int64_t kStride = kPackedRowStride;  // from row to row of scores
+constexpr int64_t kPackedElems = kKeys * 256;  // of a block of keys or values
+static_assert(kKeys <= kMaxPackedDepth && kKeys % kQueries == 0 && kGroup % kQueries == 0 && kKeys + kLanes <= kStride);
+
+// Keys of a block: fewer where heads are wide, and always whole blocks of queries, so that no query's block is empty.
+int64_t keys_of_block(int64_t head_dim) {
+  return std::min(kKeys,
+                  kPackedElems / ((head_dim + kColumnUnit - 1) / kColumnUnit * kColumnUnit) / kQueries * kQueries);
+}
+
+// Scratch of a thread: two blocks of scores, a row of dropout factors, keys and values packed in up to three ways, and
+// that of the products.
+template <typename T>
+struct Scratch {
+  T *p, *ds, *factors, *packed[3], *product;
+  explicit Scratch(T* at) : p(at), ds(p + kQueries * kStride), factors(ds + kQueries * kStride) {
+    for (int i = 0; i < 3; ++i) packed[i] = factors + kStride + i * kPackedRoom;
+    product = packed[2] + kPackedRoom;
+  }
+  static constexpr int64_t kPackedRoom = packed_elems<T>(kPackedElems / kColumnUnit, kColumnUnit);
+  static constexpr int64_t kElems = (2 * kQueries + 1) * kStride + 3 * kPackedRoom + kProductScratchElems;
+  static_assert(kElems <= Team::scratch_elems<T>());
+};
 
 // What all blocks of a head of a sequence share. Pointers are to the sequence's first row.
 template <typename T>
 struct Head {
   const T *q, *k, *v;
-  int64_t stride;    // of q, k and v: 3C
+  int64_t stride;  // of q, k and v: 3C
   int64_t head_dim;
-  int64_t index;     // of the head
-  T scale, slope;    // 1/√D, ALiBi
-  const Dropout* dropout;         // null for none
+  int64_t index;           // of the head
+  T scale, slope;          // 1/√D, ALiBi
+  const Dropout* dropout;  // null for none
   const int64_t* row_ids;
 
   Head(const T* qkv_row, const AttentionShape& shape, int64_t head, const Dropout& all_dropout, int64_t first_row)
@@ -42,20 +67,29 @@ struct Head {
     v = qkv_row + at.v;
   }
 
-  // s [num_queries, num_keys] (rows of kKeys) = q·kᵀ.
-  void products(int64_t q0, int64_t num_queries, int64_t k0, int64_t num_keys, T* s, T* scratch) const {
-    multiply(Factors<T>{Transpose::no, Transpose::yes, num_queries, num_keys, head_dim, q + q0 * stride, stride,
-                        k + k0 * stride, stride},
-             Result::set, s, kKeys, scratch);
+  // A block of keys or values, or its transpose, as the right factor of the products with several blocks of queries.
+  Packed<T> pack_rows(const T* rows, int64_t k0, int64_t num_keys, T* room) const {
+    return pack(Transpose::no, num_keys, head_dim, rows + k0 * stride, stride, room);
   }
-  // q·kᵀ of keys k0 … become q·kᵀ/√D + slope·k.
-  void scale_and_bias(int64_t k0, int64_t count, T* s) const {
+  Packed<T> pack_transposed(const T* rows, int64_t k0, int64_t num_keys, T* room) const {
+    return pack(Transpose::yes, head_dim, num_keys, rows + k0 * stride, stride, room);
+  }
+  // s [num_queries, num_keys] (rows of kStride) = q·kᵀ.
+  void products(int64_t q0, int64_t num_queries, int64_t num_keys, const Packed<T>& keys, T* s, T* scratch) const {
+    multiply_packed(num_queries, num_keys, head_dim, q + q0 * stride, stride, keys, Result::set, s, kStride, scratch);
+  }
+  // q·kᵀ of keys k0 … become q·kᵀ/√D + slope·k; returns their maximum. `count` is whole vectors: what lies past the
+  // last visible key is −∞.
+  T scale_and_bias(int64_t k0, int64_t count, T* s) const {
     const T scale_here = scale, slope_here = slope;
     const auto first = static_cast<int32_t>(k0);
-#pragma omp simd
+    T most = -std::numeric_limits<T>::infinity();
+#pragma omp simd reduction(max : most)
     for (int32_t j = 0; j < static_cast<int32_t>(count); ++j) {
       s[j] = s[j] * scale_here + slope_here * static_cast<T>(first + j);
+      most = most < s[j] ? s[j] : most;
     }
+    return most;
   }
   // p of keys k0 … becomes dropout(p).
   void drop(int64_t query, int64_t k0, int64_t count, T* p) const {
@@ -65,14 +99,23 @@ struct Head {
 };
 
 // Keys of a block that a query may see.
-int64_t visible(int64_t query, int64_t k0, int64_t num_keys) { return std::min(query + 1 - k0, num_keys); }
+int64_t visible(int64_t query, int64_t k0, int64_t num_keys) {
+  return std::min(query + 1 - k0, num_keys);
+}
 
+// Hides the keys after `seen` and returns the number of columns to compute on: whole vectors, so that no element is
+// left for a scalar loop.
 template <typename T>
-T max_of(const T* x, int64_t count) {
-  T most = x[0];
-#pragma omp simd reduction(max : most)
-  for (int64_t j = 0; j < count; ++j) most = most < x[j] ? x[j] : most;
-  return most;
+int64_t hide(T* s, int64_t seen) {
+  const int64_t whole = (seen + kLanes - 1) / kLanes * kLanes;
+  std::fill(s + seen, s + whole, -std::numeric_limits<T>::infinity());
+  return whole;
+}
+
+// Sets columns [begin, end) of a row to zero.
+template <typename T>
+void clear(T* row, int64_t begin, int64_t end) {
+  if (begin < end) std::fill(row + begin, row + end, T(0));
 }
 
 // x = exp(x − shift); returns the sum.
@@ -101,51 +144,58 @@ T dot(const T* a, const T* b, int64_t count) {
   return sum;
 }
 
-// Scratch of a thread: two blocks of scores, a row of dropout factors, and that of the products.
+// Running maximum and sum of the exponentials of a query.
 template <typename T>
-struct Scratch {
-  T *p, *ds, *factors, *product;
-  explicit Scratch(T* at)
-      : p(at), ds(p + kQueries * kKeys), factors(ds + kQueries * kKeys), product(factors + kKeys) {}
-  static constexpr int64_t kElems = (2 * kQueries + 1) * kKeys + kProductScratchElems;
+struct Softmax {
+  T maximum, sum;
 };
-static_assert(Scratch<double>::kElems <= Team::scratch_elems<double>());
 
-// One block of queries against all keys before their end, with the running maximum and sum of each query's exponentials.
-// o [·, row stride C] is to the sequence's first row and this head; log_sum_exp likewise with stride H, or null.
+// A block of scores becomes dropout(exp(S − maximum)); what o holds of earlier keys is brought to the new maximum.
 template <typename T>
-void forward_block(const Head<T>& head, int64_t q0, int64_t num_queries, const Scratch<T>& scratch, T* o,
-                   int64_t o_stride, T* log_sum_exp, int64_t num_heads) {
-  T* s = scratch.p;
-  T maximum[kQueries], sum[kQueries];
-  for (int64_t k0 = 0; k0 < q0 + num_queries; k0 += kKeys) {
-    const int64_t num_keys = std::min(kKeys, q0 + num_queries - k0);
-    head.products(q0, num_queries, k0, num_keys, s, scratch.product);
-    for (int64_t i = 0; i < num_queries; ++i) {
-      T* row = s + i * kKeys;
-      const int64_t seen = visible(q0 + i, k0, num_keys);
-      head.scale_and_bias(k0, seen, row);
-      const T row_maximum = max_of(row, seen);
-      const T new_maximum = k0 == 0 ? row_maximum : std::max(maximum[i], row_maximum);
-      const T row_sum = exp_in_place(row, seen, new_maximum);
-      if (k0 == 0) {
-        sum[i] = row_sum;
-      } else {
-        const T correction = exp(maximum[i] - new_maximum);
-        sum[i] = sum[i] * correction + row_sum;
-        scale_row(o + (q0 + i) * o_stride, head.head_dim, correction);
-      }
-      maximum[i] = new_maximum;
-      head.drop(q0 + i, k0, seen, row);
-      std::fill(row + seen, row + num_keys, T(0));
-    }
-    multiply(Factors<T>{Transpose::no, Transpose::no, num_queries, head.head_dim, num_keys, s, kKeys,
-                        head.v + k0 * head.stride, head.stride},
-             k0 == 0 ? Result::set : Result::add, o + q0 * o_stride, o_stride, scratch.product);
-  }
+void softmax_block(const Head<T>& head, int64_t q0, int64_t num_queries, int64_t k0, int64_t num_keys, T* s,
+                   Softmax<T>* softmax, T* o, int64_t o_stride) {
   for (int64_t i = 0; i < num_queries; ++i) {
-    scale_row(o + (q0 + i) * o_stride, head.head_dim, T(1) / sum[i]);
-    if (log_sum_exp) log_sum_exp[(q0 + i) * num_heads] = maximum[i] + std::log(sum[i]);
+    T* row = s + i * kStride;
+    const int64_t computed = hide(row, visible(q0 + i, k0, num_keys));
+    const T row_maximum = head.scale_and_bias(k0, computed, row);
+    const T maximum = k0 == 0 ? row_maximum : std::max(softmax[i].maximum, row_maximum);
+    const T row_sum = exp_in_place(row, computed, maximum);
+    if (k0 == 0) {
+      softmax[i].sum = row_sum;
+    } else {
+      const T correction = exp(softmax[i].maximum - maximum);
+      softmax[i].sum = softmax[i].sum * correction + row_sum;
+      scale_row(o + i * o_stride, head.head_dim, correction);
+    }
+    softmax[i].maximum = maximum;
+    head.drop(q0 + i, k0, computed, row);
+    clear(row, computed, num_keys);
+  }
+}
+
+// Queries [begin, end), at most kGroup, against all keys before their end. o [·, row stride C] is to the sequence's
+// first row and this head; log_sum_exp likewise with stride H, or null.
+template <typename T>
+void forward_group(const Head<T>& head, int64_t begin, int64_t end, const Scratch<T>& scratch, T* o, int64_t o_stride,
+                   T* log_sum_exp, int64_t num_heads) {
+  Softmax<T> softmax[kGroup];
+  const int64_t block_keys = keys_of_block(head.head_dim);
+  for (int64_t k0 = 0; k0 < end; k0 += block_keys) {
+    const int64_t block_end = std::min(end, k0 + block_keys);
+    const auto keys = head.pack_transposed(head.k, k0, block_end - k0, scratch.packed[0]);
+    const auto values = head.pack_rows(head.v, k0, block_end - k0, scratch.packed[1]);
+    for (int64_t q0 = std::max(begin, k0); q0 < end; q0 += kQueries) {
+      const int64_t num_queries = std::min(kQueries, end - q0), num_keys = std::min(block_end, q0 + num_queries) - k0;
+      head.products(q0, num_queries, num_keys, keys, scratch.p, scratch.product);
+      softmax_block(head, q0, num_queries, k0, num_keys, scratch.p, softmax + q0 - begin, o + q0 * o_stride, o_stride);
+      multiply_packed(num_queries, head.head_dim, num_keys, scratch.p, kStride, values,
+                      k0 == 0 ? Result::set : Result::add, o + q0 * o_stride, o_stride, scratch.product);
+    }
+  }
+  for (int64_t q = begin; q < end; ++q) {
+    const auto [maximum, sum] = softmax[q - begin];
+    scale_row(o + q * o_stride, head.head_dim, T(1) / sum);
+    if (log_sum_exp) log_sum_exp[q * num_heads] = maximum + std::log(sum);
   }
 }
 
@@ -158,52 +208,63 @@ struct HeadGradients {
   int64_t channels, num_heads;
 };
 
+// Keys and values of a block as its products want them.
+template <typename T>
+struct PackedBlock {
+  Packed<T> keys_transposed, values_transposed, keys;
+};
+
 // P = exp(S − log_sum_exp); dP = d_o·vᵀ; dS = P∘(dropout(dP) − Σ(d_o∘o))/√D, left in ds; P becomes dropout(P) in p.
 template <typename T>
 void score_gradients(const Head<T>& head, const HeadGradients<T>& at, int64_t q0, int64_t num_queries, int64_t k0,
-                     int64_t num_keys, const Scratch<T>& scratch) {
-  const auto [p, ds, factors, product] = scratch;
-  head.products(q0, num_queries, k0, num_keys, p, product);
-  multiply(Factors<T>{Transpose::no, Transpose::yes, num_queries, num_keys, head.head_dim, at.d_o + q0 * at.channels,
-                      at.channels, head.v + k0 * head.stride, head.stride},
-           Result::set, ds, kKeys, product);
+                     int64_t num_keys, const PackedBlock<T>& block, const Scratch<T>& scratch) {
+  T *p = scratch.p, *ds = scratch.ds, *factors = scratch.factors;
+  head.products(q0, num_queries, num_keys, block.keys_transposed, p, scratch.product);
+  multiply_packed(num_queries, num_keys, head.head_dim, at.d_o + q0 * at.channels, at.channels, block.values_transposed,
+                  Result::set, ds, kStride, scratch.product);
   for (int64_t i = 0; i < num_queries; ++i) {
     const int64_t query = q0 + i, seen = visible(query, k0, num_keys);
-    T *p_row = p + i * kKeys, *ds_row = ds + i * kKeys;
-    head.scale_and_bias(k0, seen, p_row);
-    exp_in_place(p_row, seen, at.log_sum_exp[query * at.num_heads]);
+    T *p_row = p + i * kStride, *ds_row = ds + i * kStride;
+    const int64_t computed = hide(p_row, seen);
+    head.scale_and_bias(k0, computed, p_row);
+    exp_in_place(p_row, computed, at.log_sum_exp[query * at.num_heads]);
     const T delta = dot(at.d_o + query * at.channels, at.o + query * at.channels, head.head_dim);
     if (head.dropout) {
-      std::fill(factors, factors + seen, T(1));
-      head.drop(query, k0, seen, factors);
+      std::fill(factors, factors + computed, T(1));
+      head.drop(query, k0, computed, factors);
 #pragma omp simd
-      for (int64_t j = 0; j < seen; ++j) {
+      for (int64_t j = 0; j < computed; ++j) {
         ds_row[j] = p_row[j] * (factors[j] * ds_row[j] - delta) * head.scale;
         p_row[j] *= factors[j];
       }
     } else {
 #pragma omp simd
-      for (int64_t j = 0; j < seen; ++j) ds_row[j] = p_row[j] * (ds_row[j] - delta) * head.scale;
+      for (int64_t j = 0; j < computed; ++j) ds_row[j] = p_row[j] * (ds_row[j] - delta) * head.scale;
     }
-    std::fill(p_row + seen, p_row + num_keys, T(0));
-    std::fill(ds_row + seen, ds_row + num_keys, T(0));
+    clear(p_row, computed, num_keys);
+    clear(ds_row, computed, num_keys);
   }
 }
 
 // d_v += dropout(P)ᵀ·d_o; d_q += dS·k; d_k += dSᵀ·q; the first block to reach an element overwrites it.
 template <typename T>
 void backward_head(const Head<T>& head, const HeadGradients<T>& at, int64_t length, const Scratch<T>& scratch) {
-  const int64_t d = head.head_dim, stride = head.stride;
-  for (int64_t k0 = 0; k0 < length; k0 += kKeys) {
+  const int64_t d = head.head_dim, stride = head.stride, block_keys = keys_of_block(d);
+  for (int64_t k0 = 0; k0 < length; k0 += block_keys) {
+    const int64_t block_end = std::min(length, k0 + block_keys), keys = block_end - k0;
+    const PackedBlock<T> block{head.pack_transposed(head.k, k0, keys, scratch.packed[0]),
+                               head.pack_transposed(head.v, k0, keys, scratch.packed[1]),
+                               head.pack_rows(head.k, k0, keys, scratch.packed[2])};
     for (int64_t q0 = k0; q0 < length; q0 += kQueries) {
-      const int64_t num_queries = std::min(kQueries, length - q0), num_keys = std::min(kKeys, q0 + num_queries - k0);
-      score_gradients(head, at, q0, num_queries, k0, num_keys, scratch);
+      const int64_t num_queries = std::min(kQueries, length - q0),
+                    num_keys = std::min(block_end, q0 + num_queries) - k0;
+      score_gradients(head, at, q0, num_queries, k0, num_keys, block, scratch);
       // Keys that this block of queries is the first to see: their gradients are set, not added to.
       const int64_t old_keys = std::min(num_keys, q0 - k0);
       auto add = [&](const T* left, const T* right, int64_t right_stride, T* result) {
         auto part = [&](int64_t begin, int64_t end, Result how) {
           if (begin == end) return;
-          multiply(Factors<T>{Transpose::yes, Transpose::no, end - begin, d, num_queries, left + begin, kKeys, right,
+          multiply(Factors<T>{Transpose::yes, Transpose::no, end - begin, d, num_queries, left + begin, kStride, right,
                               right_stride},
                    how, result + (k0 + begin) * stride, stride, scratch.product);
         };
@@ -212,18 +273,17 @@ void backward_head(const Head<T>& head, const HeadGradients<T>& at, int64_t leng
       };
       add(scratch.p, at.d_o + q0 * at.channels, at.channels, at.d_v);
       add(scratch.ds, head.q + q0 * stride, stride, at.d_k);
-      multiply(Factors<T>{Transpose::no, Transpose::no, num_queries, d, num_keys, scratch.ds, kKeys,
-                          head.k + k0 * stride, stride},
-               k0 == 0 ? Result::set : Result::add, at.d_q + q0 * stride, stride, scratch.product);
+      multiply_packed(num_queries, d, num_keys, scratch.ds, kStride, block.keys, k0 == 0 ? Result::set : Result::add,
+                      at.d_q + q0 * stride, stride, scratch.product);
     }
   }
 }
 
 void check(View qkv, const AttentionShape& shape, const Dropout& dropout) {
-  TESSERA_ASSERT(qkv.shape[1] == 3 * shape.num_heads * shape.head_dim);
+  TESSERA_ASSERT(qkv.shape[1] == 3 * shape.num_heads * shape.head_dim && shape.head_dim <= kMaxHeadDim);
   TESSERA_ASSERT(!shape.alibi_slopes || shape.alibi_slopes.num_elems() == shape.num_heads);
-  TESSERA_ASSERT(!(dropout.rate > 0) || (dropout.row_ids.num_elems() == qkv.shape[0] &&
-                                         qkv.shape[0] <= kMaxDropoutKeys));
+  TESSERA_ASSERT(!(dropout.rate > 0) ||
+                 (dropout.row_ids.num_elems() == qkv.shape[0] && qkv.shape[0] <= kMaxDropoutKeys));
 }
 
 }  // namespace
@@ -234,14 +294,14 @@ void attention_forward(Team& team, AttentionTasks& tasks, View qkv, View starts,
   const int64_t channels = shape.num_heads * shape.head_dim, num_heads = shape.num_heads;
   TESSERA_ASSERT(o.shape == (Shape{qkv.shape[0], channels}));
   TESSERA_ASSERT(!log_sum_exp || log_sum_exp.shape == (Shape{qkv.shape[0], num_heads}));
-  tasks.plan(starts, qkv.shape[0], num_heads, kQueries);
+  tasks.plan(starts, qkv.shape[0], num_heads, kGroup);
   with_float_type(qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
     team.for_each(tasks.count(), [&](int64_t slot, int64_t index) {
       const auto task = tasks[index];
       const Head<T> head(qkv.as<T>() + task.begin * 3 * channels, shape, task.head, dropout, task.begin);
-      const int64_t q0 = task.block * kQueries;
-      forward_block(head, q0, std::min(kQueries, task.length - q0), Scratch<T>(team.scratch<T>(slot)),
+      const int64_t begin = task.block * kGroup;
+      forward_group(head, begin, std::min(task.length, begin + kGroup), Scratch<T>(team.scratch<T>(slot)),
                     o.as<T>() + task.begin * channels + task.head * shape.head_dim, channels,
                     log_sum_exp ? log_sum_exp.as<T>() + task.begin * num_heads + task.head : nullptr, num_heads);
     });
@@ -264,14 +324,10 @@ void attention_backward(Team& team, AttentionTasks& tasks, View qkv, View o, Vie
       const HeadOffsets offsets(shape, task.head);
       const int64_t at = task.begin * channels + task.head * shape.head_dim;
       T* d_row = d_qkv.as<T>() + task.begin * 3 * channels;
-      const HeadGradients<T> gradients{o.as<T>() + at,
-                                       d_o.as<T>() + at,
-                                       log_sum_exp.as<T>() + task.begin * num_heads + task.head,
-                                       d_row + offsets.q,
-                                       d_row + offsets.k,
-                                       d_row + offsets.v,
-                                       channels,
-                                       num_heads};
+      const HeadGradients<T> gradients{
+          o.as<T>() + at,    d_o.as<T>() + at,  log_sum_exp.as<T>() + task.begin * num_heads + task.head,
+          d_row + offsets.q, d_row + offsets.k, d_row + offsets.v,
+          channels,          num_heads};
       backward_head(head, gradients, task.length, Scratch<T>(team.scratch<T>(slot)));
     });
   });

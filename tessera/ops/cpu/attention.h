@@ -1,11 +1,13 @@
-// Causal attention of unpadded sequences, in blocks whose scores stay in L2: Dao, "FlashAttention-2", 2023, algorithms 1
-// and 2.
+// Causal attention of unpadded sequences, in blocks whose scores stay in L2: Dao, "FlashAttention-2", 2023, algorithms
+// 1 and 2.
 #pragma once
 
 #include "tessera/ops/cpu/attention_shapes.h"
 #include "tessera/ops/cpu/team.h"
 
 namespace tessera::cpu {
+
+inline constexpr int64_t kMaxHeadDim = 512;
 
 void attention_forward(Team& team, AttentionTasks& tasks, View qkv, View starts, const AttentionShape& shape,
                        const Dropout& dropout, View o, View log_sum_exp);

@@ -25,8 +25,8 @@ inline float alibi_slope(const AttentionShape& shape, int64_t head) {
   return shape.alibi_slopes ? shape.alibi_slopes.as<float>()[head] : 0.0f;
 }
 
-// Splits a batch of sequences into tasks, the longest sequence first, so that threads finish together. Its memory is kept
-// from call to call.
+// Splits a batch of sequences into tasks, the longest sequence first, so that threads finish together. Its memory is
+// kept from call to call.
 class AttentionTasks {
  public:
   struct Task {
@@ -42,8 +42,8 @@ class AttentionTasks {
  private:
   std::span<const int32_t> starts_;
   int64_t num_heads_ = 0;
-  std::vector<int32_t> order_;        // sequences by falling length
-  std::vector<int64_t> first_task_;   // of order_[i]; one more entry holds the number of tasks
+  std::vector<int32_t> order_;       // sequences by falling length
+  std::vector<int64_t> first_task_;  // of order_[i]; one more entry holds the number of tasks
 };
 
 }  // namespace tessera::cpu

@@ -92,9 +92,7 @@ class CpuKernels final : public Kernels {
 
  private:
   // Of x·weightᵀ or either of its gradients: the same number.
-  void count_linear(View rows, View weight) {
-    flops_ += linear_flops(rows.shape[0], weight.shape[1], weight.shape[0]);
-  }
+  void count_linear(View rows, View weight) { flops_ += linear_flops(rows.shape[0], weight.shape[1], weight.shape[0]); }
 
   cpu::Team team_;
   cpu::AttentionTasks attention_tasks_;
@@ -102,6 +100,8 @@ class CpuKernels final : public Kernels {
 
 }  // namespace
 
-std::unique_ptr<Kernels> make_cpu_kernels(Device& device) { return std::make_unique<CpuKernels>(device); }
+std::unique_ptr<Kernels> make_cpu_kernels(Device& device) {
+  return std::make_unique<CpuKernels>(device);
+}
 
 }  // namespace tessera

@@ -10,8 +10,8 @@ namespace tessera {
 // Scratch of one thread, held under Category::workspace for as long as the kernels live.
 inline constexpr int64_t kCpuScratchBytesPerThread = int64_t{4} << 20;
 
-// `device` must be a CPU device and outlive the kernels. Matrix products run in its threads: the BLAS library is told to
-// use one thread a call, for the whole process.
+// `device` must be a CPU device and outlive the kernels. Matrix products run in its threads: the BLAS library is told
+// to use one thread a call, for the whole process.
 std::unique_ptr<Kernels> make_cpu_kernels(Device& device);
 
 }  // namespace tessera

@@ -48,7 +48,8 @@ void copy(Team& team, View from, View to) {
 
 void convert(Team& team, View from, View to) {
   TESSERA_ASSERT(from.shape == to.shape);
-  const int64_t from_size = static_cast<int64_t>(size_of(from.dtype)), to_size = static_cast<int64_t>(size_of(to.dtype));
+  const int64_t from_size = static_cast<int64_t>(size_of(from.dtype)),
+                to_size = static_cast<int64_t>(size_of(to.dtype));
   team.for_ranges(from.num_elems(), kGrainElems, [&](int64_t, int64_t begin, int64_t end) {
     tessera::convert(from.data + begin * from_size, from.dtype, to.data + begin * to_size, to.dtype,
                      static_cast<size_t>(end - begin));

@@ -94,7 +94,9 @@ class Finish {
     }
     if (has_dropout()) TESSERA_ASSERT(epilogue.dropout.row_ids.num_elems() == result.shape[0]);
   }
-  bool has_dropout() const { return epilogue_.dropout.rate > 0; }
+  bool has_dropout() const {
+    return epilogue_.dropout.rate > 0;
+  }
   void drop(int64_t row, int64_t column, int64_t count, T* values) const {
     if (!has_dropout()) return;
     apply_dropout(epilogue_.dropout, epilogue_.dropout.row_ids.as<int64_t>()[row], static_cast<uint32_t>(column), count,

@@ -17,8 +17,8 @@ class Grid {
     int64_t row_begin, row_end, begin, end;
   };
 
-  // Of the grids near the coarsest, the one whose busiest thread has least to do. A tile costs its multiply-adds and the
-  // packing of its rows and columns, in units of what a multiply-add of each depth costs.
+  // Of the grids near the coarsest, the one whose busiest thread has least to do. A tile costs its multiply-adds and
+  // the packing of its rows and columns, in units of what a multiply-add of each depth costs.
   Grid(int64_t rows, int64_t columns, int64_t threads) : rows_(rows), columns_(columns) {
     const int64_t coarse_rows = pieces(rows, kTileRows), coarse_columns = pieces(columns, kTileColumns);
     int64_t least = 0;
@@ -53,8 +53,8 @@ class Grid {
   int64_t rows_, columns_, row_tiles_ = 1, column_tiles_ = 1;
 };
 
-// Calls body(tile, row, column, scratch) for every tile of a product, shared out to the threads: its factors, its place in
-// the whole, and the scratch of its thread.
+// Calls body(tile, row, column, scratch) for every tile of a product, shared out to the threads: its factors, its place
+// in the whole, and the scratch of its thread.
 template <typename T, typename Body>
 void for_tiles(Team& team, const Factors<T>& whole, const Body& body) {
   static_assert(kProductScratchElems <= Team::scratch_elems<T>());
@@ -106,7 +106,8 @@ void linear_forward(Team& team, View x, View weight, View bias, const LinearEpil
   TESSERA_ASSERT(!bias || bias.num_elems() == y.shape[1]);
   with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    finished_product(team, Factors<T>{Transpose::no, Transpose::yes, rows, y.shape[1], in, x.as<T>(), in, weight.as<T>(), in},
+    finished_product(team,
+                     Factors<T>{Transpose::no, Transpose::yes, rows, y.shape[1], in, x.as<T>(), in, weight.as<T>(), in},
                      Finish<T>::forward(bias, epilogue, preactivation, y));
   });
 }
@@ -118,7 +119,8 @@ void linear_backward_input(Team& team, View d_y, View weight, const LinearEpilog
   with_float_type(d_y.dtype, [&](auto zero) {
     using T = decltype(zero);
     const int64_t in = d_x.shape[1];
-    finished_product(team, Factors<T>{Transpose::no, Transpose::no, rows, in, out, d_y.as<T>(), out, weight.as<T>(), in},
+    finished_product(team,
+                     Factors<T>{Transpose::no, Transpose::no, rows, in, out, d_y.as<T>(), out, weight.as<T>(), in},
                      Finish<T>::backward(epilogue, preactivation, d_x));
   });
 }

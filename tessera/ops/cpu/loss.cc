@@ -90,9 +90,8 @@ void softmax_cross_entropy(Team& team, View logits, View targets, double d_scale
       });
     } else {
       for (int64_t i = 0; i < rows; ++i) {
-        row(i, team.scratch<LogSumExp>(0), [&](auto&& body) {
-          team.for_each(num_chunks, [&](int64_t, int64_t chunk) { body(chunk); });
-        });
+        row(i, team.scratch<LogSumExp>(0),
+            [&](auto&& body) { team.for_each(num_chunks, [&](int64_t, int64_t chunk) { body(chunk); }); });
       }
     }
   });

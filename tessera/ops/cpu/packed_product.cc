@@ -1,13 +1,15 @@
-// A block of b, up to 512 deep and 256 wide, is copied into strips of 32 columns that fit in L2, and a few panels of 14 rows
-// of a beside it; the panel in use stays in L1. A micro-kernel then holds a block of 14 × 32 sums in 28 of the 32 registers: each step of k takes two vectors of
-// b and 14 broadcasts of a for 28 multiply-adds, so that neither loads nor cache bound it.
+// A block of b, up to 512 deep and 256 wide, is copied into strips of 32 columns that fit in L2, and a few panels of 14
+// rows of a beside it; the panel in use stays in L1. A micro-kernel then holds a block of 14 × 32 sums in 28 of the 32
+// registers: each step of k takes two vectors of b and 14 broadcasts of a for 28 multiply-adds, so that neither loads
+// nor cache bound it.
 #include "tessera/ops/cpu/packed_product.h"
 
 #if defined(__AVX512F__)
 
+#include <immintrin.h>
+
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <utility>
 
 namespace tessera::cpu {
@@ -16,19 +18,26 @@ namespace {
 
 constexpr int64_t kRows = 14, kStrip = 32, kLanes = 16;
 constexpr int64_t kDepth = 512, kColumns = 256, kPanels = 4;
-constexpr int64_t kPanelStride = kDepth + 32;  // not a multiple of 4 KiB, or the panel's rows would share cache sets
+// Not a multiple of 4 KiB, or the panel's rows would share cache sets.
+constexpr int64_t kPanelStride = kPackedRowStride;
 constexpr int64_t kPanelElems = kRows * kPanelStride;
 static_assert(kPanels * kPanelElems + kDepth * kColumns + kTileRows * kTileColumns == kProductScratchElems);
-static_assert(kTileColumns == kColumns && kRowUnit == kRows && kColumnUnit == kStrip);
+static_assert(kTileColumns == kColumns && kRowUnit == kRows && kColumnUnit == kStrip && kMaxPackedDepth == kDepth);
 
 using Vector = float __attribute__((vector_size(64), may_alias));
 using UnalignedVector = float __attribute__((vector_size(64), aligned(4), may_alias));
 
 // Memory beyond L2 answers slowly: what is packed next is asked for while something else is computed.
-void prefetch(const float* from) { __builtin_prefetch(from, 0, 2); }
+void prefetch(const float* from) {
+  __builtin_prefetch(from, 0, 2);
+}
 
-Vector load(const float* from) { return *reinterpret_cast<const UnalignedVector*>(from); }
-void store(float* to, Vector value) { *reinterpret_cast<UnalignedVector*>(to) = value; }
+Vector load(const float* from) {
+  return *reinterpret_cast<const UnalignedVector*>(from);
+}
+void store(float* to, Vector value) {
+  *reinterpret_cast<UnalignedVector*>(to) = value;
+}
 
 // How a panel of a lies in scratch: rows of kPanelStride, or, when a is transposed, k rows of kRows.
 enum class Panel { by_row, by_depth };
@@ -158,12 +167,16 @@ void pack_panels(Transpose transpose, const float* a, int64_t lda, int64_t depth
     }
     return;
   }
-  const int64_t whole = rows / kRows * kRows;
+  // A load and a store of 16 lanes for each 14 elements: the last two lanes are not read, and are written over with the
+  // next step of k.
+  constexpr __mmask16 kRowLanes = (1u << kRows) - 1;
   for (int64_t p = 0; p < depth; ++p) {
     const float* from = a + p * lda;
     float* to = panels + p * kRows;
-    for (int64_t r = 0; r < whole; r += kRows, to += kPanelElems) std::memcpy(to, from + r, kRows * sizeof(float));
-    std::copy(from + whole, from + rows, to);
+    for (int64_t r = 0; r < rows; r += kRows, to += kPanelElems) {
+      const auto lanes = static_cast<__mmask16>(kRowLanes >> std::max<int64_t>(0, r + kRows - rows));
+      store(to, _mm512_maskz_loadu_ps(lanes, from + r));
+    }
   }
 }
 
@@ -173,8 +186,8 @@ struct Source {
   int64_t ld, depth, rows;
 };
 
-// What call number `call` of the micro-kernel prefetches, so that 28 calls bring 4 panels: two rows each or, transposed, two
-// lines of every row.
+// What call number `call` of the micro-kernel prefetches, so that 28 calls bring 4 panels: two rows each or,
+// transposed, two lines of every row.
 Ahead ahead_of(Transpose transpose, const Source& next, int64_t call) {
   if (transpose == Transpose::no) {
     const int64_t first = std::min(2 * call, next.rows - 1), second = std::min(first + 1, next.rows - 1);
@@ -202,6 +215,18 @@ struct Target {
   int64_t ld;
 };
 
+// The micro-kernel on a block of `columns` ≤ 32: at the right edge by way of a whole one.
+void multiply_edge(MultiplyBlock block, int64_t rows, int64_t columns, int64_t depth, const float* panel,
+                   const float* strip, Result result, float* c, int64_t ldc, Ahead ahead) {
+  if (columns == kStrip) return block(depth, panel, strip, result, c, ldc, ahead);
+  float edge[kRows * kStrip];
+  block(depth, panel, strip, Result::set, edge, kStrip, ahead);
+  for (int64_t r = 0; r < rows; ++r) {
+    float* row = c + r * ldc;
+    for (int64_t j = 0; j < columns; ++j) row[j] = edge[r * kStrip + j] + (result == Result::add ? row[j] : 0);
+  }
+}
+
 // Up to kPanels panels of a against all strips of a block of b.
 void multiply_panels(Transpose transpose_a, int64_t rows, int64_t columns, int64_t depth, const float* panels,
                      const float* strips, const Target& target, const Source& next) {
@@ -210,25 +235,13 @@ void multiply_panels(Transpose transpose_a, int64_t rows, int64_t columns, int64
   for (int64_t i = 0; i < rows; i += kRows) {
     const int64_t panel_rows = std::min(kRows, rows - i);
     const MultiplyBlock block = blocks[static_cast<size_t>(panel_rows - 1)];
-    const float* panel = panels + i / kRows * kPanelElems;
-    float* c_rows = target.c + i * target.ldc;
     for (int64_t j = 0; j < columns; j += kStrip) {
-      const Ahead ahead = ahead_of(transpose_a, next, call++);
       for (const float* touched : target.touched) {
         if (touched) prefetch_block(touched + i * target.ld + j, target.ld, panel_rows);
       }
-      if (j + kStrip <= columns) {
-        block(depth, panel, strips + j * depth, target.result, c_rows + j, target.ldc, ahead);
-        continue;
-      }
-      float edge[kRows * kStrip];
-      block(depth, panel, strips + j * depth, Result::set, edge, kStrip, ahead);
-      for (int64_t r = 0; r < panel_rows; ++r) {
-        float* row = c_rows + r * target.ldc;
-        for (int64_t e = j; e < columns; ++e) {
-          row[e] = edge[r * kStrip + e - j] + (target.result == Result::add ? row[e] : 0);
-        }
-      }
+      multiply_edge(block, panel_rows, std::min(kStrip, columns - j), depth, panels + i / kRows * kPanelElems,
+                    strips + j * depth, target.result, target.c + i * target.ldc + j, target.ldc,
+                    ahead_of(transpose_a, next, call++));
     }
   }
 }
@@ -240,8 +253,8 @@ int64_t depth_of_parts(int64_t k) {
 }
 
 // Where rows i … and columns n0 … of the product go in the part of k that begins at k0.
-Target target_of(Result result, float* c, int64_t ldc,
-                 const Continuation<float>* continuation, int64_t i, int64_t n0, int64_t k0, bool last_part) {
+Target target_of(Result result, float* c, int64_t ldc, const Continuation<float>* continuation, int64_t i, int64_t n0,
+                 int64_t k0, bool last_part) {
   Target target{k0 > 0 ? Result::add : result, c, ldc, {}, 0};
   if (!continuation) {
     target.c += i * ldc + n0;
@@ -286,6 +299,29 @@ void packed_product(const Factors<float>& f, Result result, float* c, int64_t ld
         multiply_panels(f.transpose_a, now.rows, columns, depth, panels, strips, target, next);
         if (continuation && last_part) continuation->then(i, now.rows, n0, columns, target.c, ldc);
       }
+    }
+  }
+}
+
+Packed<float> pack_factor(Transpose transpose, int64_t depth, int64_t columns, const float* b, int64_t ldb,
+                          float* room) {
+  pack_strips(transpose, b, ldb, depth, columns, room);
+  return {Transpose::no, depth, columns, room, kStrip};
+}
+
+void product_with_packed(int64_t m, int64_t columns, int64_t depth, const float* a, int64_t lda, const Packed<float>& b,
+                         Result result, float* c, int64_t ldc, float* scratch) {
+  for (int64_t i = 0; i < m; i += kRows) {
+    const int64_t rows = std::min(kRows, m - i);
+    const MultiplyBlock block = kBlocks<Panel::by_row>[static_cast<size_t>(rows - 1)];
+    const float* panel = a + i * lda;
+    if (lda != kPanelStride) {
+      pack_panels(Transpose::no, panel, lda, depth, rows, scratch);
+      panel = scratch;
+    }
+    for (int64_t j = 0; j < columns; j += kStrip) {
+      multiply_edge(block, rows, std::min(kStrip, columns - j), depth, panel, b.at + j * b.depth, result,
+                    c + i * ldc + j, ldc, {panel, panel, 0});
     }
   }
 }

@@ -10,6 +10,12 @@ namespace tessera::cpu {
 // As multiply() into c, or as multiply_then() when there is a continuation; c is then null.
 void packed_product(const Factors<float>& factors, Result result, float* c, int64_t ldc,
                     const Continuation<float>* continuation, float* scratch);
+
+// As pack() and multiply_packed().
+Packed<float> pack_factor(Transpose transpose, int64_t depth, int64_t columns, const float* b, int64_t ldb,
+                          float* room);
+void product_with_packed(int64_t m, int64_t columns, int64_t depth, const float* a, int64_t lda, const Packed<float>& b,
+                         Result result, float* c, int64_t ldc, float* scratch);
 #endif
 
 }  // namespace tessera::cpu

@@ -11,7 +11,9 @@ namespace tessera::cpu {
 
 namespace {
 
-CBLAS_TRANSPOSE cblas(Transpose transpose) { return transpose == Transpose::yes ? CblasTrans : CblasNoTrans; }
+CBLAS_TRANSPOSE cblas(Transpose transpose) {
+  return transpose == Transpose::yes ? CblasTrans : CblasNoTrans;
+}
 
 }  // namespace
 
@@ -23,6 +25,15 @@ void multiply(const Factors<float>& factors, Result result, float* c, int64_t ld
 
 void multiply_then(const Factors<float>& factors, const Continuation<float>& continuation, float* scratch) {
   packed_product(factors, Result::set, nullptr, 0, &continuation, scratch);
+}
+
+Packed<float> pack(Transpose transpose, int64_t depth, int64_t columns, const float* b, int64_t ldb, float* room) {
+  return pack_factor(transpose, depth, columns, b, ldb, room);
+}
+
+void multiply_packed(int64_t m, int64_t columns, int64_t depth, const float* a, int64_t lda, const Packed<float>& b,
+                     Result result, float* c, int64_t ldc, float* scratch) {
+  product_with_packed(m, columns, depth, a, lda, b, result, c, ldc, scratch);
 }
 
 #else
@@ -38,6 +49,15 @@ void multiply_then(const Factors<float>& factors, const Continuation<float>& con
   continuation.then(0, factors.m, 0, factors.n, scratch, factors.n);
 }
 
+Packed<float> pack(Transpose transpose, int64_t depth, int64_t columns, const float* b, int64_t ldb, float*) {
+  return {transpose, depth, columns, b, ldb};
+}
+
+void multiply_packed(int64_t m, int64_t columns, int64_t depth, const float* a, int64_t lda, const Packed<float>& b,
+                     Result result, float* c, int64_t ldc, float* scratch) {
+  multiply(Factors<float>{Transpose::no, b.transpose, m, columns, depth, a, lda, b.at, b.ld}, result, c, ldc, scratch);
+}
+
 #endif
 
 void multiply(const Factors<double>& f, Result result, double* c, int64_t ldc, double*) {
@@ -49,6 +69,15 @@ void multiply(const Factors<double>& f, Result result, double* c, int64_t ldc, d
 void multiply_then(const Factors<double>& factors, const Continuation<double>& continuation, double* scratch) {
   multiply(factors, Result::set, scratch, factors.n, nullptr);
   continuation.then(0, factors.m, 0, factors.n, scratch, factors.n);
+}
+
+Packed<double> pack(Transpose transpose, int64_t depth, int64_t columns, const double* b, int64_t ldb, double*) {
+  return {transpose, depth, columns, b, ldb};
+}
+
+void multiply_packed(int64_t m, int64_t columns, int64_t depth, const double* a, int64_t lda, const Packed<double>& b,
+                     Result result, double* c, int64_t ldc, double* scratch) {
+  multiply(Factors<double>{Transpose::no, b.transpose, m, columns, depth, a, lda, b.at, b.ld}, result, c, ldc, scratch);
 }
 
 void use_one_blas_thread() {

@@ -14,7 +14,7 @@ enum class Result : bool { set, add };
 inline constexpr int64_t kTileRows = 504, kTileColumns = 256, kRowUnit = 14, kColumnUnit = 32;
 
 // Elements of scratch that a product in T may use.
-inline constexpr int64_t kProductScratchElems = 4 * 14 * 544 + 512 * 256 + kTileRows * kTileColumns;
+inline constexpr int64_t kProductScratchElems = 4 * kRowUnit * 544 + 512 * kTileColumns + kTileRows * kTileColumns;
 
 // op(a) [m, k] · op(b) [k, n], k > 0. lda and ldb are the elements between rows as stored.
 template <typename T>
@@ -35,7 +35,8 @@ void multiply(const Factors<double>& factors, Result result, double* c, int64_t 
 // What follows a product while it is in cache.
 template <typename T>
 struct Continuation {
-  // Called with every block of the product once it is whole: c [rows, columns] may be changed and is forgotten afterwards.
+  // Called with every block of the product once it is whole: c [rows, columns] may be changed and is forgotten
+  // afterwards.
   std::function<void(int64_t row, int64_t rows, int64_t column, int64_t columns, T* c, int64_t ldc)> then;
   // Arrays [m, n] that it reads or writes at the block's place, to be prefetched; null after the last.
   std::array<const T*, 3> touched;
@@ -45,6 +46,33 @@ struct Continuation {
 // The product of at most kTileRows × kTileColumns, handed on.
 void multiply_then(const Factors<float>& factors, const Continuation<float>& continuation, float* scratch);
 void multiply_then(const Factors<double>& factors, const Continuation<double>& continuation, double* scratch);
+
+// A right factor b [depth, columns] that several products share, depth ≤ kMaxPackedDepth. `at` and `ld` are b as
+// stored, or its packed copy.
+template <typename T>
+struct Packed {
+  Transpose transpose;
+  int64_t depth, columns;
+  const T* at;
+  int64_t ld;
+};
+inline constexpr int64_t kMaxPackedDepth = 512;
+
+// Elements of room that pack() needs.
+template <typename T>
+constexpr int64_t packed_elems(int64_t depth, int64_t columns) {
+  return sizeof(T) == sizeof(float) ? depth * ((columns + kColumnUnit - 1) / kColumnUnit * kColumnUnit) : 0;
+}
+Packed<float> pack(Transpose transpose, int64_t depth, int64_t columns, const float* b, int64_t ldb, float* room);
+Packed<double> pack(Transpose transpose, int64_t depth, int64_t columns, const double* b, int64_t ldb, double* room);
+
+// c [m, columns] = or += a [m, depth] · the first rows and columns of b. Rows of a that lie kPackedRowStride apart are
+// used as they are, others are copied first.
+inline constexpr int64_t kPackedRowStride = 544;
+void multiply_packed(int64_t m, int64_t columns, int64_t depth, const float* a, int64_t lda, const Packed<float>& b,
+                     Result result, float* c, int64_t ldc, float* scratch);
+void multiply_packed(int64_t m, int64_t columns, int64_t depth, const double* a, int64_t lda, const Packed<double>& b,
+                     Result result, double* c, int64_t ldc, double* scratch);
 
 // Tells the BLAS library of this process, whichever vendor's, to use one thread a call: the kernels bring their own
 // threads, and a library's would spin beside them.

@@ -1,4 +1,5 @@
-// Counter-based draws into arrays: element i takes word i % 4 of Philox counter i / 4, whatever thread or shard fills it.
+// Counter-based draws into arrays: element i takes word i % 4 of Philox counter i / 4, whatever thread or shard fills
+// it.
 #include <numbers>
 
 #include "tessera/ops/cpu/dispatch.h"

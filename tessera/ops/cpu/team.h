@@ -21,8 +21,12 @@ class FlushDenormals {
   FlushDenormals(const FlushDenormals&) = delete;
   FlushDenormals& operator=(const FlushDenormals&) = delete;
 #if defined(__SSE2__)
-  FlushDenormals() : kept_(_mm_getcsr()) { _mm_setcsr(kept_ | 0x8040u); }  // denormals are zero, flush to zero
-  ~FlushDenormals() { _mm_setcsr(kept_); }
+  FlushDenormals() : kept_(_mm_getcsr()) {
+    _mm_setcsr(kept_ | 0x8040u);
+  }  // denormals are zero, flush to zero
+  ~FlushDenormals() {
+    _mm_setcsr(kept_);
+  }
 
  private:
   unsigned kept_;
@@ -50,8 +54,8 @@ class Team {
     pool_.run(num_threads(), std::ref(flushed));
   }
 
-  // Calls body(slot, i) for every i in [0, count), in ascending order of start; who takes which is not defined, so a body
-  // must write what is its own alone. A slot is used by one body at a time.
+  // Calls body(slot, i) for every i in [0, count), in ascending order of start; who takes which is not defined, so a
+  // body must write what is its own alone. A slot is used by one body at a time.
   template <typename Body>
   void for_each(int64_t count, Body&& body) {
     std::atomic<int64_t> next{0};

@@ -16,7 +16,8 @@ inline constexpr float kRoundingShift = 0x1.8p23f;
 // Reduction of Cody and Waite: x = n·ln 2 + r, |r| ≤ ln 2 / 2; polynomial of expf in Moshier's Cephes library.
 inline float exp(float x) {
   constexpr float kLowest = -87.33f, kHighest = 87.0f;
-  const float z = x > kHighest ? kHighest : (x < kLowest ? kLowest : x);
+  const float below = kHighest < x ? kHighest : x;  // in the form that is one instruction and keeps NaN
+  const float z = kLowest > below ? kLowest : below;
   const float shifted = z * 0x1.715476p0f + kRoundingShift;
   const float n = shifted - kRoundingShift;
   const float r = (z - n * 0.693359375f) + n * 2.12194440e-4f;
@@ -30,7 +31,22 @@ inline float exp(float x) {
   const float power = std::bit_cast<float>((std::bit_cast<uint32_t>(shifted) + 127u) << 23);
   return x < kLowest ? 0.0f : p * power;
 }
-inline double exp(double x) { return std::exp(x); }
+inline double exp(double x) {
+  return std::exp(x);
+}
+
+// 1 / x within 2 ulp for x in [1, 2^126): a guess by the exponent, good to an eighth, and three steps of Newton, each
+// of which squares the error. A third of the time of a division.
+inline float reciprocal(float x) {
+  float y = std::bit_cast<float>(0x7ef311c3u - std::bit_cast<uint32_t>(x));
+  y += y * (1.0f - x * y);
+  y += y * (1.0f - x * y);
+  y += y * (1.0f - x * y);
+  return y;
+}
+inline double reciprocal(double x) {
+  return 1.0 / x;
+}
 
 // ln x within 2 ulp of max(|ln x|, 1e-3) for normal x > 0: x = 2^e · (1 + f), polynomial of logf in Cephes.
 inline float log_positive(float x) {
@@ -76,7 +92,7 @@ inline constexpr double kGeluScale = 0.79788456, kGeluCubic = 0.044715;
 
 template <typename T>
 inline T gelu_sigmoid(T x) {
-  return T(1) / (T(1) + exp(T(-2 * kGeluScale) * x * (T(1) + T(kGeluCubic) * x * x)));
+  return reciprocal(T(1) + exp(T(-2 * kGeluScale) * x * (T(1) + T(kGeluCubic) * x * x)));
 }
 template <typename T>
 inline T gelu(T x) {

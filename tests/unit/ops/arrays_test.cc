@@ -114,7 +114,8 @@ TEST(Embedding, ForwardGatherScatter) {
     rig->embedding_forward(view(ids), view(weight, {vocabulary, channels}), view(y, {rows, channels}));
     for (int64_t n = 0; n < rows; ++n) {
       for (int64_t c = 0; c < channels; ++c) {
-        ASSERT_EQ(y[static_cast<size_t>(n * channels + c)], weight[static_cast<size_t>(ids[static_cast<size_t>(n)] * channels + c)]);
+        ASSERT_EQ(y[static_cast<size_t>(n * channels + c)],
+                  weight[static_cast<size_t>(ids[static_cast<size_t>(n)] * channels + c)]);
       }
     }
     std::vector<int32_t> chosen{16, 2, 9};
@@ -139,7 +140,8 @@ TEST(Embedding, BackwardAddsEveryOccurrenceWhateverTheThreads) {
   auto expected = converted<double>(before);
   for (int64_t n = 0; n < rows; ++n) {
     for (int64_t c = 0; c < channels; ++c) {
-      expected[static_cast<size_t>(ids[static_cast<size_t>(n)] * channels + c)] += static_cast<double>(d_y[static_cast<size_t>(n * channels + c)]);
+      expected[static_cast<size_t>(ids[static_cast<size_t>(n)] * channels + c)] +=
+          static_cast<double>(d_y[static_cast<size_t>(n * channels + c)]);
     }
   }
   std::vector<float> first;
@@ -147,7 +149,8 @@ TEST(Embedding, BackwardAddsEveryOccurrenceWhateverTheThreads) {
     Rig rig(threads);
     auto d_weight = before;
     rig->embedding_backward(view(ids), view(d_y, {rows, channels}), view(d_weight, {vocabulary, channels}));
-    expect_close(d_weight, expected, 0x1p-24 * static_cast<double>(rows) * std::sqrt(static_cast<double>(rows)), "d_weight");
+    expect_close(d_weight, expected, 0x1p-24 * static_cast<double>(rows) * std::sqrt(static_cast<double>(rows)),
+                 "d_weight");
     if (first.empty()) first = d_weight;
     EXPECT_EQ(d_weight, first);
   }

@@ -36,14 +36,16 @@ const Case kCases[] = {
     {{5, 64, 1, 65}, 2, 8, QkvLayout::interleaved, true, 0.2f, 3},
     {{130, 3, 63}, 3, 40, QkvLayout::blocked, true, 0.1f},
     {{77, 128}, 5, 64, QkvLayout::interleaved, true, 0, 1},
-    {{600, 20}, 2, 24, QkvLayout::interleaved, true},           // longer than a block of keys
+    {{600, 20}, 2, 24, QkvLayout::interleaved, true},  // longer than a block of keys
     {{577}, 1, 128, QkvLayout::blocked, false, 0.3f, 3},
-    {{9, 0, 4}, 2, 8},                                          // an empty sequence
+    {{450}, 1, 320, QkvLayout::blocked, true},  // heads so wide that blocks of keys are shorter
+    {{9, 0, 4}, 2, 8},                          // an empty sequence
 };
 
 std::vector<float> slopes_of(const Case& c) {
   std::vector<float> slopes;
-  for (int64_t h = 0; h < c.heads; ++h) slopes.push_back(std::exp2(-8.0f * static_cast<float>(h + 1) / static_cast<float>(c.heads)));
+  for (int64_t h = 0; h < c.heads; ++h)
+    slopes.push_back(std::exp2(-8.0f * static_cast<float>(h + 1) / static_cast<float>(c.heads)));
   return slopes;
 }
 
@@ -70,7 +72,8 @@ Result reference(const Case& c, const std::vector<double>& qkv, const std::vecto
         std::vector<double> p;
         for (int64_t k = 0; k <= q; ++k) {
           double score = 0;
-          for (int64_t d = 0; d < c.head_dim; ++d) score += qkv[at(c, begin + q, 0, head, d)] * qkv[at(c, begin + k, 1, head, d)];
+          for (int64_t d = 0; d < c.head_dim; ++d)
+            score += qkv[at(c, begin + q, 0, head, d)] * qkv[at(c, begin + k, 1, head, d)];
           score /= std::sqrt(static_cast<double>(c.head_dim));
           if (c.alibi) score += static_cast<double>(slopes[static_cast<size_t>(head)]) * static_cast<double>(k);
           p.push_back(score);
@@ -87,7 +90,8 @@ Result reference(const Case& c, const std::vector<double>& qkv, const std::vecto
             weight = kept ? weight / (1 - static_cast<double>(c.dropout)) : 0;
           }
           for (int64_t d = 0; d < c.head_dim; ++d) {
-            result.o[static_cast<size_t>((begin + q) * c.channels() + head * c.head_dim + d)] += weight * qkv[at(c, begin + k, 2, head, d)];
+            result.o[static_cast<size_t>((begin + q) * c.channels() + head * c.head_dim + d)] +=
+                weight * qkv[at(c, begin + k, 2, head, d)];
           }
         }
       }
@@ -139,8 +143,8 @@ TYPED_TEST(AttentionTest, ForwardEqualsTheDefinition) {
     Call<T> call(c, converted<T>(values));
     call.forward();
     const Result expected = reference(c, converted<double>(values), call.ids);
-    // Scores reach slope·T ≤ 600·½ and are rounded to ε of that, which is a relative error of the probabilities; o is an
-    // average of values ≤ 1, times at most 1 / (1 − rate).
+    // Scores reach slope·T ≤ 600·½ and are rounded to ε of that, which is a relative error of the probabilities; o is
+    // an average of values ≤ 1, times at most 1 / (1 − rate).
     const double longest = *std::max_element(c.lengths.begin(), c.lengths.end());
     const double tolerance = epsilon<T>() * (4 * (c.alibi ? longest : 4) + 2 * static_cast<double>(c.head_dim) + 32);
     expect_close(call.o, expected.o, tolerance, "o");
@@ -161,7 +165,8 @@ TEST(Attention, GradientsMatchFiniteDifferences) {
     call.backward(r);
     const auto d_qkv = call.d_qkv;
     for (double d : d_qkv) ASSERT_FALSE(std::isnan(d));
-    expect_gradient(call.qkv, d_qkv, [&] { return call.forward(), dot(call.o, r); }, "qkv", 25);
+    expect_gradient(
+        call.qkv, d_qkv, [&] { return call.forward(), dot(call.o, r); }, "qkv", 25);
   }
 }
 
@@ -240,7 +245,8 @@ TYPED_TEST(AttentionTest, DecodeEqualsForward) {
     for (int64_t b = 0; b < num_sequences; ++b) {
       for (int64_t i = 0; i < channels; ++i) {
         ASSERT_NEAR(o[static_cast<size_t>(b * channels + i)],
-                    whole.o[static_cast<size_t>((whole.starts[static_cast<size_t>(b) + 1] - 1) * channels + i)], tolerance);
+                    whole.o[static_cast<size_t>((whole.starts[static_cast<size_t>(b) + 1] - 1) * channels + i)],
+                    tolerance);
       }
     }
   }

@@ -1,6 +1,5 @@
-#include "tessera/ops/dropout_mask.h"
-
 #include "ops_testing.h"
+#include "tessera/ops/dropout_mask.h"
 
 namespace tessera::testing {
 namespace {

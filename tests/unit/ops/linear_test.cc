@@ -5,24 +5,32 @@
 namespace tessera::testing {
 namespace {
 
-double gelu(double x) { return 0.5 * x * (1 + std::tanh(0.79788456 * x * (1 + 0.044715 * x * x))); }
+double gelu(double x) {
+  return 0.5 * x * (1 + std::tanh(0.79788456 * x * (1 + 0.044715 * x * x)));
+}
 double gelu_slope(double x) {
   const double t = std::tanh(0.79788456 * x * (1 + 0.044715 * x * x));
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.79788456 * (1 + 3 * 0.044715 * x * x);
 }
 double activated(Activation activation, double x) {
   switch (activation) {
-    case Activation::none: return x;
-    case Activation::gelu_tanh: return gelu(x);
-    case Activation::relu: return x > 0 ? x : 0;
+    case Activation::none:
+      return x;
+    case Activation::gelu_tanh:
+      return gelu(x);
+    case Activation::relu:
+      return x > 0 ? x : 0;
   }
   return 0;
 }
 double slope(Activation activation, double x) {
   switch (activation) {
-    case Activation::none: return 1;
-    case Activation::gelu_tanh: return gelu_slope(x);
-    case Activation::relu: return x > 0 ? 1 : 0;
+    case Activation::none:
+      return 1;
+    case Activation::gelu_tanh:
+      return gelu_slope(x);
+    case Activation::relu:
+      return x > 0 ? 1 : 0;
   }
   return 0;
 }
@@ -111,8 +119,9 @@ TYPED_TEST(LinearTest, ForwardEqualsTheDefinition) {
                         c.preactivation ? view(pre, {c.rows, c.out}) : View{}, view(y, {c.rows, c.out}));
     // Products of magnitude ≤ 1 summed in any order: each partial sum rounds by at most ε·I; GELU adds a few ε of |pre|
     // and its slope is at most 1.13; the mask multiplies by at most 2.
-    const double tolerance = 3 * epsilon<T>() * (static_cast<double>(c.in) + 16) * std::sqrt(static_cast<double>(c.in)) +
-                             (sizeof(T) == 4 ? 2e-6 : 1e-14);
+    const double tolerance =
+        3 * epsilon<T>() * (static_cast<double>(c.in) + 16) * std::sqrt(static_cast<double>(c.in)) +
+        (sizeof(T) == 4 ? 2e-6 : 1e-14);
     expect_close(y, expected, tolerance, "y");
     if (c.preactivation) {
       expect_close(pre, expected_pre, tolerance, "preactivation");
@@ -152,8 +161,9 @@ TYPED_TEST(LinearTest, BackwardInputEqualsTheDefinition) {
     rig->linear_backward_input(view(d_y, {c.rows, c.in}), view(weight, {c.in, c.out}), epilogue,
                                c.activation == Activation::none ? View{} : view(pre, {c.rows, c.out}),
                                view(d_x, {c.rows, c.out}));
-    const double tolerance = 3 * epsilon<T>() * (static_cast<double>(c.in) + 16) * std::sqrt(static_cast<double>(c.in)) +
-                             (sizeof(T) == 4 ? 2e-6 : 1e-14) * static_cast<double>(c.in);
+    const double tolerance =
+        3 * epsilon<T>() * (static_cast<double>(c.in) + 16) * std::sqrt(static_cast<double>(c.in)) +
+        (sizeof(T) == 4 ? 2e-6 : 1e-14) * static_cast<double>(c.in);
     expect_close(d_x, expected, tolerance, "d_x");
   }
 }
@@ -178,7 +188,8 @@ TYPED_TEST(LinearTest, BackwardWeightAddsTheDefinition) {
     auto x = converted<T>(in.x), d_y = converted<T>(in.residual);
     rig->linear_backward_weight(view(d_y, {c.rows, c.out}), view(x, {c.rows, c.in}), view(d_weight, {c.out, c.in}),
                                 c.bias ? view(d_bias) : View{});
-    const double tolerance = 2 * epsilon<T>() * static_cast<double>(c.rows + 2) * std::sqrt(static_cast<double>(c.rows) + 1);
+    const double tolerance =
+        2 * epsilon<T>() * static_cast<double>(c.rows + 2) * std::sqrt(static_cast<double>(c.rows) + 1);
     expect_close(d_weight, expected, tolerance, "d_weight");
     if (c.bias) expect_close(d_bias, expected_bias, tolerance, "d_bias");
   }

@@ -19,7 +19,8 @@ TYPED_TEST(LossTest, EqualsTheDefinition) {
       auto logits = random_values<T>(rows * vocabulary, 1);
       for (T& x : logits) x *= T(20);
       std::vector<int32_t> targets;
-      for (int64_t i = 0; i < rows; ++i) targets.push_back(static_cast<int32_t>((i * 7919 + vocabulary - 1) % vocabulary));
+      for (int64_t i = 0; i < rows; ++i)
+        targets.push_back(static_cast<int32_t>((i * 7919 + vocabulary - 1) % vocabulary));
       double expected_loss = 1.5;
       std::vector<double> expected;
       for (int64_t i = 0; i < rows; ++i) {

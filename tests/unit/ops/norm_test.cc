@@ -39,8 +39,8 @@ TYPED_TEST(LayerNormTest, ForwardEqualsTheDefinition) {
       rig->layer_norm_forward(view(in_place, {rows, channels}), view(weight), view(bias), 1e-5,
                               view(in_place, {rows, channels}), {});
       EXPECT_EQ(in_place, y);
-      // The mean rounds by ε·log-ish of C times |x|; rstd (up to 316 for C = 1) multiplies what is lost in x − mean. Lanes
-      // keep the summation error near ε·(C/16 + 16).
+      // The mean rounds by ε·log-ish of C times |x|; rstd (up to 316 for C = 1) multiplies what is lost in x − mean.
+      // Lanes keep the summation error near ε·(C/16 + 16).
       const double magnitude = 1 + offset, lanes = static_cast<double>(channels) / 16 + 16;
       for (int64_t n = 0; n < rows; ++n) {
         const double rstd = expected_stats[static_cast<size_t>(2 * n + 1)];

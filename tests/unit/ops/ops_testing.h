@@ -72,9 +72,10 @@ inline double dot(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
-// Checks d_x against central differences of `value` (a scalar function that reads x) at `samples` places of x. With step
-// h = 1e-5 the formula is off by h²·|f'''|/6, near 1e-10·|f'''|, and by the rounding of f over h: f sums about as many
-// terms of magnitude ≤ 1 as x has elements, n, so its partial sums are near √n and their roundings add to about ε·n.
+// Checks d_x against central differences of `value` (a scalar function that reads x) at `samples` places of x. With
+// step h = 1e-5 the formula is off by h²·|f'''|/6, near 1e-10·|f'''|, and by the rounding of f over h: f sums about as
+// many terms of magnitude ≤ 1 as x has elements, n, so its partial sums are near √n and their roundings add to about
+// ε·n.
 inline void expect_gradient(std::vector<double>& x, const std::vector<double>& d_x,
                             const std::function<double()>& value, const char* what, int samples = 40) {
   constexpr double kStep = 1e-5;

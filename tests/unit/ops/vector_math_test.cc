@@ -31,6 +31,13 @@ TEST(VectorMath, ExpAtItsEnds) {
   EXPECT_TRUE(std::isnan(exp(std::numeric_limits<float>::quiet_NaN())));
 }
 
+TEST(VectorMath, ReciprocalIsWithinTwoUlp) {
+  double worst = 0;
+  for (float x = 1; x < 0x1p126f; x *= 1.00037f) worst = std::max(worst, ulps(reciprocal(x), 1 / double{x}));
+  EXPECT_LE(worst, 2.0);
+  EXPECT_TRUE(std::isnan(reciprocal(std::numeric_limits<float>::quiet_NaN())));
+}
+
 TEST(VectorMath, LogIsWithinTwoUlpAwayFromOne) {
   for (float x = 0x1p-25f; x < 4.0f; x *= 1.00071f) {
     const double expected = std::log(double{x});
@@ -48,11 +55,14 @@ TEST(VectorMath, SinCosOfTurns) {
 }
 
 // The formulas as published, in double.
-double reference_gelu(double x) { return 0.5 * x * (1 + std::tanh(0.79788456 * x * (1 + 0.044715 * x * x))); }
+double reference_gelu(double x) {
+  return 0.5 * x * (1 + std::tanh(0.79788456 * x * (1 + 0.044715 * x * x)));
+}
 
 TEST(VectorMath, GeluEqualsTheTanhFormula) {
   for (double x = -12; x < 12; x += 0.0037) {
-    // exp's 2 ulp, grown by the rounding of its argument, of magnitude up to 3.2·|x| at |x| ≤ 5 where the result counts.
+    // exp's 2 ulp, grown by the rounding of its argument, of magnitude up to 3.2·|x| at |x| ≤ 5 where the result
+    // counts.
     ASSERT_NEAR(gelu(static_cast<float>(x)), reference_gelu(static_cast<float>(x)), 4e-7 * std::max(1.0, std::abs(x)));
     ASSERT_NEAR(gelu(x), reference_gelu(x), 1e-15 * std::max(1.0, std::abs(x)));
   }
