@@ -21,6 +21,9 @@ int run_export(const Invocation& invocation) {
   const ModelConfig config = model_config_of(settings);
   const Tokenizer tokenizer = tokenizer_of(settings, config);
   const Checkpoint checkpoint = Checkpoint::open_verified(settings.checkpoint, &pool);
+  // Refuses the configuration of another model, which may have tensors of the same sizes.
+  TrainState::from_json(checkpoint.trainer_state(), model_fingerprint(config),
+                        (checkpoint.folder() / "trainer_state.json").string());
   Engine engine(*device, config, {});
   restore_checkpoint(checkpoint, engine, false, pool);
   save_model(engine, settings.output_dir, tokenizer, settings);

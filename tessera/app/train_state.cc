@@ -142,17 +142,20 @@ std::string checksum_of(const std::vector<Sample>& samples) {
   return checksum_text(data.value());
 }
 
+Record model_fingerprint(const ModelConfig& config) {
+  return {{"architecture", config.architecture},
+          {"vocab_size", config.vocab_size},
+          {"hidden_size", config.hidden_size},
+          {"num_layers", config.num_layers},
+          {"num_heads", config.num_heads},
+          {"ff_dim", config.ff_dim},
+          {"layer_norm_epsilon", config.layer_norm_epsilon},
+          {"residual_from_norm", config.residual_from_norm}};
+}
+
 Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples) {
-  Record record{{"architecture", config.architecture},
-                {"vocab_size", config.vocab_size},
-                {"hidden_size", config.hidden_size},
-                {"num_layers", config.num_layers},
-                {"num_heads", config.num_heads},
-                {"ff_dim", config.ff_dim},
-                {"hidden_dropout", config.hidden_dropout},
-                {"attention_dropout", config.attention_dropout},
-                {"layer_norm_epsilon", config.layer_norm_epsilon},
-                {"residual_from_norm", config.residual_from_norm}};
+  Record record = model_fingerprint(config);
+  record.set("hidden_dropout", config.hidden_dropout).set("attention_dropout", config.attention_dropout);
   for (const char* name : {"seed", "shuffle", "objective", "max_length", "truncation", "batch_size", "grad_accum", "epochs",
                            "max_steps", "lr", "weight_decay", "beta1", "beta2", "adam_epsilon", "max_grad_norm", "lr_schedule",
                            "warmup_steps", "warmup_ratio", "precision", "load_best_model_at_end", "metric_for_best_model"}) {

@@ -52,6 +52,8 @@ struct TrainState {
 };
 
 // The settings and facts that a resumed run must share with the run that made the checkpoint to repeat it.
+// What of a model's configuration its parameters mean nothing without.
+Record model_fingerprint(const ModelConfig& config);
 // A checksum of all tokens and targets.
 std::string checksum_of(const std::vector<Sample>& samples);
 Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples);

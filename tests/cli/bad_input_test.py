@@ -224,7 +224,7 @@ class Models(BadInputTest):
         self.fails(INPUT, "good/checkpoint-99: no such checkpoint", *words, "good/checkpoint-99")
         self.fails(INPUT, "tok/manifest.json: cannot open: No such file or directory", *words, "tok")
         self.write_json("wide.json", {**BLOOM, "hidden_size": 32})
-        self.fails(INPUT, 'tensor "parameters/root" has 6656 elements, this run needs 13', *words, "good/checkpoint-18",
+        self.fails(USAGE, "was made with hidden_size = 16, and this run has 32", *words, "good/checkpoint-18",
                    "--model", "wide.json", "--tokenizer", "tok")
         self.assertFalse(os.path.exists(self.path("new")))
         self.fails(USAGE, "exists and holds ", *words, "good/checkpoint-18", "--output-dir", "good")

@@ -264,6 +264,13 @@ class Models(TinyJobTest):
         loss = json.loads(self.succeeds("eval", "--model", "earlier", "--eval-dataset", "eval.jsonl", "--json"))["eval_loss"]
         self.assertEqual(loss, self.metrics("out", "eval")[0]["eval_loss"])
 
+    def test_export_refuses_the_configuration_of_another_model(self):
+        self.train("out", "--max-steps", "2")
+        self.write("other.json", json.dumps(BLOOM | {"n_head": 4}))  # tensors of the same sizes
+        self.fails(2, "num_heads", "export", "--model", "other.json", "--init", "random", "--tokenizer", "tok",
+                   "--checkpoint", "out/checkpoint-2", "--output-dir", "exported")
+        self.assertFalse(os.path.exists(self.path("exported")))
+
     def test_save_dtype(self):
         self.train("out")
         self.train("half", "--save-dtype", "bf16")
