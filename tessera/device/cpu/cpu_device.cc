@@ -13,13 +13,16 @@ class CpuDevice final : public Device {
  public:
   explicit CpuDevice(ThreadPool& pool) : pool_(pool) {}
   DeviceKind kind() const override { return DeviceKind::cpu; }
-  void copy_to_host(View from, void* to) override { std::memcpy(to, from.data, static_cast<size_t>(from.bytes())); }
-  void copy_from_host(const void* from, View to) override {
-    std::memcpy(to.data, from, static_cast<size_t>(to.bytes()));
-  }
+  void copy_to_host(View from, void* to) override { copy(to, from.data, from.bytes()); }
+  void copy_from_host(const void* from, View to) override { copy(to.data, from, to.bytes()); }
   ThreadPool& pool() { return pool_; }
 
  private:
+  // An empty vector's address may be null, which memcpy must not get even for no bytes.
+  static void copy(void* to, const void* from, int64_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
+
   static constexpr size_t kHugePage = 2u << 20;
 
   std::byte* take(int64_t bytes) override {
