@@ -127,6 +127,11 @@ void check_model_config(const ModelConfig& config, const std::string& where) {
   if (config.hidden_size % config.num_heads != 0) {
     refuse(fmt::format("hidden_size {} is not a multiple of the {} heads", config.hidden_size, config.num_heads));
   }
+  constexpr int64_t kMaxHeadDim = 512;  // what every device's attention has scratch for
+  if (config.head_dim() > kMaxHeadDim) {
+    refuse(fmt::format("hidden_size {} over {} heads makes heads of {} channels, and attention takes at most {}",
+                       config.hidden_size, config.num_heads, config.head_dim(), kMaxHeadDim));
+  }
   const auto C = static_cast<double>(config.hidden_size);
   const double parameters = static_cast<double>(config.vocab_size) * C +
                             static_cast<double>(config.num_layers) * C * (4 * C + 2 * static_cast<double>(config.ff_dim));
