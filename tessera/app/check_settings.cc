@@ -41,8 +41,9 @@ void check_best_model(const ResolvedSettings& resolved) {
                      "Give --save-strategy and --eval-strategy the same value");
   }
   if (s.eval_strategy == S::Interval::steps && s.save_steps % s.eval_steps != 0) {
-    throw UsageError(where, fmt::format("needs evaluated checkpoints, but save_steps {} is no multiple of eval_steps {}",
-                                        s.save_steps, s.eval_steps));
+    throw UsageError(where,
+                     fmt::format("needs evaluated checkpoints, but save_steps {} is no multiple of eval_steps {}",
+                                 s.save_steps, s.eval_steps));
   }
   if (s.eval_dataset.empty()) throw UsageError(where, "needs evaluations", "Give --eval-dataset");
 }

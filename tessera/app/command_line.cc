@@ -21,7 +21,8 @@ std::vector<std::string> names_of(const std::vector<Verb>& verbs) {
   return names;
 }
 
-// Takes the verb off the front of `words`: its name is their first word, or their first two. nullptr when there is none.
+// Takes the verb off the front of `words`: its name is their first word, or their first two. nullptr when there is
+// none.
 const Verb* take_verb(std::vector<std::string>& words, const std::vector<Verb>& verbs) {
   for (const size_t length : {2, 1}) {
     if (words.size() < length) continue;
@@ -86,7 +87,8 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
   }
   SettingSources sources{.flags = flags.values, .environment = environment, .file = {}, .file_name = flags.config_file};
   if (!flags.config_file.empty()) sources.file = read_config_file(flags.config_file);
-  Invocation invocation{.verb = verb, .subject = subject,
+  Invocation invocation{.verb = verb,
+                        .subject = subject,
                         .resolved = resolve(sources, groups, subject->name, names_of(verbs)),
                         .environment = environment};
   for (const auto& warning : invocation.resolved.warnings) console.note("warning: " + warning);

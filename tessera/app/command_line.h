@@ -15,8 +15,8 @@ struct ParsedFlags {
   bool help = false;
 };
 
-// `words` follow the verb. In flags a dash and an underscore are the same; a boolean is --x or --no-x. Throws UsageError
-// on unknown flags, missing values and more than one other word.
+// `words` follow the verb. In flags a dash and an underscore are the same; a boolean is --x or --no-x. Throws
+// UsageError on unknown flags, missing values and more than one other word.
 ParsedFlags parse_flags(const std::vector<std::string>& words, const Verb& verb, Groups groups);
 
 // Finds the verb in the arguments (without the program's name), resolves its settings and runs it; prints help and

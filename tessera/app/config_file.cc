@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-// toml++ 3.3 trips over two things that a file may hold, both in checks that the code after them makes needless: it asserts
-// that a table's name begins well ("[=]") just before it reports that as an error, and calls unreachable that a letter
-// beyond ASCII is no white space.
+// toml++ 3.3 trips over two things that a file may hold, both in checks that the code after them makes needless: it
+// asserts that a table's name begins well ("[=]") just before it reports that as an error, and calls unreachable that a
+// letter beyond ASCII is no white space.
 #define TOML_ASSERT(expression) static_assert(true)
 #include <toml++/impl/preprocessor.h>
 #pragma push_macro("TOML_UNREACHABLE")
@@ -25,18 +25,25 @@ namespace tessera {
 
 namespace {
 
-// Settings are a page of text. The limit also bounds how deep hostile keys (a.a.a.…) nest, because freeing them recurses.
+// Settings are a page of text. The limit also bounds how deep hostile keys (a.a.a.…) nest, because freeing them
+// recurses.
 constexpr size_t kMaxFileBytes = 16 * 1024;
 
-std::string place(const std::string& name, int line) { return fmt::format("{}:{}", name, line); }
+std::string place(const std::string& name, int line) {
+  return fmt::format("{}:{}", name, line);
+}
 
 FileEntry entry_of(const std::string& table, const toml::key& key, const toml::node& node, const std::string& name) {
-  FileEntry entry{.table = table, .key = std::string(key.str()), .value = {},
-                  .line = static_cast<int>(key.source().begin.line)};
-  if (const auto* flag = node.as_boolean()) entry.value = flag->get();
-  else if (const auto* whole = node.as_integer()) entry.value = whole->get();
-  else if (const auto* number = node.as_floating_point()) entry.value = number->get();
-  else if (const auto* text = node.as_string()) entry.value = text->get();
+  FileEntry entry{
+      .table = table, .key = std::string(key.str()), .value = {}, .line = static_cast<int>(key.source().begin.line)};
+  if (const auto* flag = node.as_boolean())
+    entry.value = flag->get();
+  else if (const auto* whole = node.as_integer())
+    entry.value = whole->get();
+  else if (const auto* number = node.as_floating_point())
+    entry.value = number->get();
+  else if (const auto* text = node.as_string())
+    entry.value = text->get();
   else {
     const char* kind = node.is_table() ? "a table" : node.is_array() ? "an array" : "a date or time";
     throw UsageError(fmt::format("{}: {}", place(name, entry.line), entry.key),
@@ -57,7 +64,8 @@ std::vector<FileEntry> parse_config(std::string_view text, const std::string& na
     root = toml::parse(text, name);
   } catch (const toml::parse_error& error) {
     throw UsageError(place(name, static_cast<int>(error.source().begin.line)),
-                     fmt::format("is not TOML: {}", error.description()), "Texts need quotes, as in lr_schedule = \"linear\"");
+                     fmt::format("is not TOML: {}", error.description()),
+                     "Texts need quotes, as in lr_schedule = \"linear\"");
   }
   std::vector<FileEntry> entries;
   for (const auto& [key, node] : root) {

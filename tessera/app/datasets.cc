@@ -24,9 +24,9 @@ Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& 
   const bool training = use == DatasetUse::training;
   const std::string& path = training ? settings.dataset : settings.eval_dataset;
   Dataset dataset;
-  dataset.examples = select_examples(load_examples(path), training ? settings.train_size : settings.eval_size,
-                                     static_cast<uint64_t>(settings.seed), training ? settings.shuffle : settings.eval_size > 0,
-                                     training ? "--train-size" : "--eval-size");
+  dataset.examples = select_examples(
+      load_examples(path), training ? settings.train_size : settings.eval_size, static_cast<uint64_t>(settings.seed),
+      training ? settings.shuffle : settings.eval_size > 0, training ? "--train-size" : "--eval-size");
   const EncodeFn encode = [&](std::string_view text) { return tokenizer.encode(text); };
   const PromptOptions options{settings.objective, settings.truncation, settings.max_length, eos_id, training};
   dataset.samples = encode_samples(dataset.examples, encode, options, pool);
@@ -63,16 +63,18 @@ BatchBounds bounds_of(const std::vector<Sample>& samples, int64_t batch_size) {
   std::vector<int64_t> lengths, targets;
   for (const Sample& sample : samples) {
     lengths.push_back(static_cast<int64_t>(sample.ids.size()));
-    targets.push_back(std::count_if(sample.labels.begin(), sample.labels.end(), [](int32_t l) { return l != kNoTarget; }));
+    targets.push_back(
+        std::count_if(sample.labels.begin(), sample.labels.end(), [](int32_t l) { return l != kNoTarget; }));
   }
-  return {sum_of_largest(std::move(lengths), batch_size),
-          std::min(batch_size, static_cast<int64_t>(samples.size())), sum_of_largest(std::move(targets), batch_size)};
+  return {sum_of_largest(std::move(lengths), batch_size), std::min(batch_size, static_cast<int64_t>(samples.size())),
+          sum_of_largest(std::move(targets), batch_size)};
 }
 
 BatchBounds bounds_of(const std::vector<std::vector<int32_t>>& prompts, int64_t batch_size) {
   std::vector<int64_t> lengths;
   for (const auto& prompt : prompts) lengths.push_back(static_cast<int64_t>(prompt.size()));
-  return {sum_of_largest(std::move(lengths), batch_size), std::min(batch_size, static_cast<int64_t>(prompts.size())), 0};
+  return {sum_of_largest(std::move(lengths), batch_size), std::min(batch_size, static_cast<int64_t>(prompts.size())),
+          0};
 }
 
 }  // namespace tessera

@@ -13,8 +13,8 @@ namespace tessera {
 
 struct Dataset {
   std::vector<Example> examples;
-  std::vector<Sample> samples;                 // of each example: tokens and targets
-  std::vector<std::vector<int32_t>> prompts;   // of each example, for generation; empty unless asked for
+  std::vector<Sample> samples;                // of each example: tokens and targets
+  std::vector<std::vector<int32_t>> prompts;  // of each example, for generation; empty unless asked for
 };
 
 enum class DatasetUse { training, evaluation };

@@ -36,8 +36,8 @@ LossEvaluation evaluate_loss(Engine& engine, const std::vector<Sample>& samples,
   return result;
 }
 
-AnswerEvaluation evaluate_answers(Engine& engine, const Dataset& dataset, const Tokenizer& tokenizer, int64_t batch_size,
-                                  int64_t max_new_tokens, Scoring scoring, Console& console) {
+AnswerEvaluation evaluate_answers(Engine& engine, const Dataset& dataset, const Tokenizer& tokenizer,
+                                  int64_t batch_size, int64_t max_new_tokens, Scoring scoring, Console& console) {
   const double begin_s = steady_seconds();
   const auto num_examples = static_cast<int64_t>(dataset.examples.size());
   const int64_t num_steps = (num_examples + batch_size - 1) / batch_size;

@@ -21,13 +21,13 @@ struct LossEvaluation {
 LossEvaluation evaluate_loss(Engine& engine, const std::vector<Sample>& samples, int64_t batch_size, Console& console);
 
 struct AnswerEvaluation {
-  AnswerMetrics metrics;                 // means over the examples, in [0, 1]
+  AnswerMetrics metrics;  // means over the examples, in [0, 1]
   double runtime_s = 0;
   std::vector<std::string> predictions;  // [examples]
 };
 
 // Answers every prompt of the data set, `batch_size` at a time, and scores them.
-AnswerEvaluation evaluate_answers(Engine& engine, const Dataset& dataset, const Tokenizer& tokenizer, int64_t batch_size,
-                                  int64_t max_new_tokens, Scoring scoring, Console& console);
+AnswerEvaluation evaluate_answers(Engine& engine, const Dataset& dataset, const Tokenizer& tokenizer,
+                                  int64_t batch_size, int64_t max_new_tokens, Scoring scoring, Console& console);
 
 }  // namespace tessera

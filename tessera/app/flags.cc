@@ -12,10 +12,12 @@ namespace tessera {
 
 namespace {
 
-bool is_long_flag(const std::string& word) { return word.size() > 2 && word.starts_with("--"); }
+bool is_long_flag(const std::string& word) {
+  return word.size() > 2 && word.starts_with("--");
+}
 
-// Words as CLI11 takes them: dashes in the names of flags, and `--x=` (an empty value) as two words, because CLI11 would
-// take the word after it for the value.
+// Words as CLI11 takes them: dashes in the names of flags, and `--x=` (an empty value) as two words, because CLI11
+// would take the word after it for the value.
 std::vector<std::string> canonical_words(const std::vector<std::string>& words, Groups groups) {
   std::vector<std::string> result;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -40,9 +42,9 @@ std::vector<std::string> canonical_words(const std::vector<std::string>& words, 
     if (equals != std::string::npos) {
       result.push_back("");
     } else if (i + 1 == words.size() || is_long_flag(words[i + 1])) {
-      throw UsageError("--" + name, "needs a value", fmt::format("Write --{} {} or --{}={}", name,
-                       setting->unit.empty() ? "VALUE" : setting->unit, name,
-                       setting->unit.empty() ? "VALUE" : setting->unit));
+      throw UsageError("--" + name, "needs a value",
+                       fmt::format("Write --{} {} or --{}={}", name, setting->unit.empty() ? "VALUE" : setting->unit,
+                                   name, setting->unit.empty() ? "VALUE" : setting->unit));
     } else {
       result.push_back(words[++i]);
     }
@@ -64,8 +66,7 @@ std::string option_names(const Setting& setting) {
 
 [[noreturn]] void unknown_word(const std::string& word, const Verb& verb, Groups groups) {
   if (!word.starts_with("-")) {
-    throw UsageError(word, "is one word too many",
-                     fmt::format("Usage: tessera {} [config.toml] [--flags]", verb.name));
+    throw UsageError(word, "is one word too many", fmt::format("Usage: tessera {} [config.toml] [--flags]", verb.name));
   }
   const std::string name = word.substr(0, word.find('='));
   const std::string bare = underscored(name.substr(std::min(name.size(), name.find_first_not_of('-'))));
@@ -74,8 +75,9 @@ std::string option_names(const Setting& setting) {
   if (setting && setting->group & groups) {  // --no-x of a setting that is no boolean
     throw UsageError(name, fmt::format("{} is no boolean", setting->flag()));
   }
-  if (setting) throw UsageError(name, fmt::format("is no setting of {}", verb.name),
-                                fmt::format("See tessera {} --help", verb.name));
+  if (setting)
+    throw UsageError(name, fmt::format("is no setting of {}", verb.name),
+                     fmt::format("See tessera {} --help", verb.name));
   std::vector<std::string> flags = {"--help"};
   for (const Setting* known : settings_of(groups)) {
     flags.push_back(known->flag());

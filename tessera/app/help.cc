@@ -30,11 +30,11 @@ std::string wrapped(const std::string& text) {
 }
 
 std::string setting_help(const Setting& setting) {
-  std::string head = setting.type == SettingType::boolean
-                         ? fmt::format("--{0}, --no-{0}", dashed(setting.name))
-                         : fmt::format("{} {}", setting.flag(), setting.type == SettingType::choice
-                                                                    ? joined(setting.choices, "|")
-                                                                    : setting.unit);
+  std::string head =
+      setting.type == SettingType::boolean
+          ? fmt::format("--{0}, --no-{0}", dashed(setting.name))
+          : fmt::format("{} {}", setting.flag(),
+                        setting.type == SettingType::choice ? joined(setting.choices, "|") : setting.unit);
   const SettingValue preset = setting.get(Settings{});
   const auto* text = std::get_if<std::string>(&preset);
   std::string notes = text ? *text : toml_text(preset);

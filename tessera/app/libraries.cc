@@ -92,14 +92,17 @@ std::string first_line_of(const std::string& command) {
   std::unique_ptr<std::FILE, decltype(close)> pipe(popen(command.c_str(), "r"), close);
   char line[256] = {};
   if (!pipe || !std::fgets(line, sizeof line, pipe.get())) return "";
-  while (std::fgetc(pipe.get()) != EOF) {}  // so that the command does not die of a closed pipe
+  while (std::fgetc(pipe.get()) != EOF) {
+  }  // so that the command does not die of a closed pipe
   std::string text = line;
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
   return text;
 }
 
 // CUDA writes versions as 1000 × major + 10 × minor.
-std::string cuda_version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+std::string cuda_version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
 
 // Through the driver's own interface (cuda.h), whose declarations are repeated here by type because the header need not
 // be there: CUresult is an int, CUdevice is an int.

@@ -1,11 +1,11 @@
 #include "tessera/app/machine.h"
 
-#include <cstdlib>
-#include <cmath>
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+#include <cmath>
+#include <cstdlib>
 
 #include <algorithm>
 #include <filesystem>
@@ -161,7 +161,7 @@ std::optional<int64_t> usable_memory_bytes() {
 Json disk_facts(const std::string& folder) {
   std::error_code error;
   std::filesystem::path path = folder.empty() ? std::filesystem::current_path(error)
-                                             : std::filesystem::absolute(folder, error).lexically_normal();
+                                              : std::filesystem::absolute(folder, error).lexically_normal();
   const std::string asked = path.string();
   while (!std::filesystem::exists(path, error) && path != path.parent_path()) path = path.parent_path();
   Json facts = {{"folder", asked}};
@@ -175,12 +175,31 @@ Json disk_facts(const std::string& folder) {
 }
 
 Json environment_facts(const Environment& environment) {
-  static constexpr const char* kNames[] = {
-      "OMP_NUM_THREADS",   "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",      "CUDA_VISIBLE_DEVICES", "HF_HOME",
-      "HF_HUB_CACHE",      "HF_HUB_OFFLINE",       "TRANSFORMERS_OFFLINE", "HF_ENDPOINT",          "HF_TOKEN",
-      "SLURM_JOB_ID",      "SLURM_NNODES",         "SLURM_NTASKS",         "SLURM_PROCID",         "SLURM_LOCALID",
-      "SLURM_CPUS_PER_TASK", "SLURM_MEM_PER_NODE", "SLURM_RESTART_COUNT",  "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-      "PMIX_RANK",         "RANK",                 "WORLD_SIZE",           "LOCAL_RANK",           "NO_COLOR"};
+  static constexpr const char* kNames[] = {"OMP_NUM_THREADS",
+                                           "OPENBLAS_NUM_THREADS",
+                                           "MKL_NUM_THREADS",
+                                           "CUDA_VISIBLE_DEVICES",
+                                           "HF_HOME",
+                                           "HF_HUB_CACHE",
+                                           "HF_HUB_OFFLINE",
+                                           "TRANSFORMERS_OFFLINE",
+                                           "HF_ENDPOINT",
+                                           "HF_TOKEN",
+                                           "SLURM_JOB_ID",
+                                           "SLURM_NNODES",
+                                           "SLURM_NTASKS",
+                                           "SLURM_PROCID",
+                                           "SLURM_LOCALID",
+                                           "SLURM_CPUS_PER_TASK",
+                                           "SLURM_MEM_PER_NODE",
+                                           "SLURM_RESTART_COUNT",
+                                           "OMPI_COMM_WORLD_RANK",
+                                           "OMPI_COMM_WORLD_SIZE",
+                                           "PMIX_RANK",
+                                           "RANK",
+                                           "WORLD_SIZE",
+                                           "LOCAL_RANK",
+                                           "NO_COLOR"};
   Json facts = Json::object();
   for (const char* name : kNames) {
     const auto it = environment.find(name);

@@ -1,5 +1,5 @@
-// Facts about the machine a process runs on, for `tessera doctor`. Nothing here throws on an odd machine: what cannot be
-// found out is left out.
+// Facts about the machine a process runs on, for `tessera doctor`. Nothing here throws on an odd machine: what cannot
+// be found out is left out.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,20 +11,20 @@
 namespace tessera {
 
 // Each is an object of facts; keys that end in `_bytes` are numbers of bytes.
-nlohmann::ordered_json build_facts();                             // version, compiler, instruction set, back ends
-nlohmann::ordered_json cpu_facts();                               // model, cores, SIMD
-nlohmann::ordered_json memory_facts();                            // total, available, the control group's limit
-nlohmann::ordered_json disk_facts(const std::string& folder);     // free space where `folder` is or would be
-nlohmann::ordered_json library_facts();                           // BLAS and its threads, Oniguruma, …
-nlohmann::ordered_json accelerator_facts();                       // driver, GPUs, NCCL, cuDNN
+nlohmann::ordered_json build_facts();                          // version, compiler, instruction set, back ends
+nlohmann::ordered_json cpu_facts();                            // model, cores, SIMD
+nlohmann::ordered_json memory_facts();                         // total, available, the control group's limit
+nlohmann::ordered_json disk_facts(const std::string& folder);  // free space where `folder` is or would be
+nlohmann::ordered_json library_facts();                        // BLAS and its threads, Oniguruma, …
+nlohmann::ordered_json accelerator_facts();                    // driver, GPUs, NCCL, cuDNN
 nlohmann::ordered_json mpi_facts(const Environment& environment);
 nlohmann::ordered_json environment_facts(const Environment& environment);  // the variables that matter, no secrets
 
 // The memory that a process may have: the machine's, or less by its control group's limit.
 std::optional<int64_t> usable_memory_bytes();
 
-// Threads to compute with: `setting`; where it is 0 what OMP_NUM_THREADS says, else 0 for all cores allowed, or fewer where
-// a control group's quota is less than they are.
+// Threads to compute with: `setting`; where it is 0 what OMP_NUM_THREADS says, else 0 for all cores allowed, or fewer
+// where a control group's quota is less than they are.
 int threads_to_use(int64_t setting);
 
 }  // namespace tessera

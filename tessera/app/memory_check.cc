@@ -12,11 +12,11 @@ void check_memory(const ModelConfig& config, const EngineOptions& options, const
   if (!usable_bytes) return;
   const int64_t needed_bytes = plan_run(config, options, work).ledger.peak_total();
   if (needed_bytes <= *usable_bytes) return;
-  throw OutOfMemoryError("memory",
-                         fmt::format("the run needs {}, and this machine has {}", format_bytes(needed_bytes),
-                                     format_bytes(*usable_bytes)),
-                         "Use a smaller --batch-size or --max-length, --activation-checkpointing block, or a smaller "
-                         "model; tessera plan shows what takes how much");
+  throw OutOfMemoryError(
+      "memory",
+      fmt::format("the run needs {}, and this machine has {}", format_bytes(needed_bytes), format_bytes(*usable_bytes)),
+      "Use a smaller --batch-size or --max-length, --activation-checkpointing block, or a smaller "
+      "model; tessera plan shows what takes how much");
 }
 
 }  // namespace tessera

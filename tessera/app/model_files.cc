@@ -37,7 +37,8 @@ ModelConfig gpt_config_of(const Settings& settings) {
     config.vocab_size = Tokenizer::load(tokenizer_path(settings)).vocab_size();
   }
   if (config.vocab_size == 0) {
-    throw UsageError("--vocab-size", "the model \"gpt\" needs it", "Give --vocab-size, or --tokenizer to take the tokenizer's");
+    throw UsageError("--vocab-size", "the model \"gpt\" needs it",
+                     "Give --vocab-size, or --tokenizer to take the tokenizer's");
   }
   check_model_config(config, "the model \"gpt\"");
   return config;
@@ -60,7 +61,8 @@ ModelConfig model_config_of(const Settings& settings) {
   const bool is_name = settings.model == "gpt" || find_known_model(settings.model, config);
   if (is_name && !fs::exists(path / "config.json")) {
     if (settings.init != Settings::Init::random) {
-      throw UsageError("--model", fmt::format("\"{}\" names a shape, which has no pretrained weights here", settings.model),
+      throw UsageError("--model",
+                       fmt::format("\"{}\" names a shape, which has no pretrained weights here", settings.model),
                        "Add --init random, or give the folder of a downloaded model");
     }
     return settings.model == "gpt" ? gpt_config_of(settings) : config;
@@ -104,8 +106,10 @@ void load_parameters(Engine& engine, const fs::path& folder, ThreadPool& pool) {
 }
 
 void load_or_initialize(Engine& engine, const Settings& settings, ThreadPool& pool) {
-  if (settings.init == Settings::Init::random) engine.initialize_parameters(static_cast<uint64_t>(settings.seed));
-  else load_parameters(engine, folder_of_model(settings), pool);
+  if (settings.init == Settings::Init::random)
+    engine.initialize_parameters(static_cast<uint64_t>(settings.seed));
+  else
+    load_parameters(engine, folder_of_model(settings), pool);
 }
 
 std::string default_tokenizer_config(const ModelConfig& config, const Tokenizer& tokenizer) {
@@ -133,7 +137,9 @@ void save_model(const Engine& engine, const fs::path& folder, const Tokenizer& t
   };
   bring(folder_of_model(settings), "generation_config.json");
   const fs::path own = settings.tokenizer;
-  const fs::path tokenizer_folder = own.empty() ? folder_of_model(settings) : fs::is_directory(own) ? own : own.parent_path();
+  const fs::path tokenizer_folder = own.empty()             ? folder_of_model(settings)
+                                    : fs::is_directory(own) ? own
+                                                            : own.parent_path();
   for (const char* name : {"special_tokens_map.json", "chat_template.jinja"}) bring(tokenizer_folder, name);
   if (!bring(tokenizer_folder, "tokenizer_config.json")) {
     target.write_text("tokenizer_config.json", default_tokenizer_config(model.config(), tokenizer));
@@ -147,7 +153,8 @@ void save_model(const Engine& engine, const fs::path& folder, const Tokenizer& t
   SafetensorsWriter writer(target.path("model.safetensors"), std::move(plan));
   for (int64_t u = 0; u < model.num_units(); ++u) {
     const ParameterViews p = engine.parameters(u);
-    for (size_t i = 0; i < p.table->specs().size(); ++i) writer.write(model.file_prefix() + p.table->specs()[i].name, p[i]);
+    for (size_t i = 0; i < p.table->specs().size(); ++i)
+      writer.write(model.file_prefix() + p.table->specs()[i].name, p[i]);
   }
   writer.finish();
   target.commit();

@@ -16,15 +16,16 @@ ModelConfig model_config_of(const Settings& settings);
 // --tokenizer, or else the model folder's. InputError when it has ids that the model's vocabulary has no row for.
 Tokenizer tokenizer_of(const Settings& settings, const ModelConfig& config);
 
-// Reads a Hugging Face folder's tensors into the engine's parameters. InputError names what is missing, extra or misshapen.
+// Reads a Hugging Face folder's tensors into the engine's parameters. InputError names what is missing, extra or
+// misshapen.
 void load_parameters(Engine& engine, const std::filesystem::path& folder, ThreadPool& pool);
 
 // --init: reads the folder of --model, or draws from --seed.
 void load_or_initialize(Engine& engine, const Settings& settings, ThreadPool& pool);
 
-// Writes the engine's model in --save-dtype as a Hugging Face folder that transformers loads; it appears whole or not at
-// all. What stands beside --model's weights and beside the tokenizer (generation_config.json, tokenizer_config.json) comes
-// along.
+// Writes the engine's model in --save-dtype as a Hugging Face folder that transformers loads; it appears whole or not
+// at all. What stands beside --model's weights and beside the tokenizer (generation_config.json, tokenizer_config.json)
+// comes along.
 void save_model(const Engine& engine, const std::filesystem::path& folder, const Tokenizer& tokenizer,
                 const Settings& settings);
 

@@ -28,8 +28,7 @@ std::string resolved_config_text(const ResolvedSettings& resolved) {
       text += fmt::format("{}# {}\n", text.empty() ? "" : "\n", title_of(setting->group));
       last_group = setting->group;
     }
-    const std::string assignment =
-        fmt::format("{} = {}", setting->name, toml_text(setting->get(resolved.settings)));
+    const std::string assignment = fmt::format("{} = {}", setting->name, toml_text(setting->get(resolved.settings)));
     const std::string origin = comment_text(resolved.origins.at(setting->name).to_string());
     text += fmt::format("{:<{}}  # {}\n", assignment, kCommentColumn, origin);
   }

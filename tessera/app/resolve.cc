@@ -49,8 +49,8 @@ void apply_environment(const Environment& environment, ResolvedSettings& resolve
     const auto it = std::find(variables.begin(), variables.end(), variable);
     if (it == variables.end()) {
       const std::string remedy = did_you_mean(variable, variables);
-      resolved.warnings.push_back(fmt::format("{}: is no setting and is ignored{}{}", variable,
-                                              remedy.empty() ? "" : ". ", remedy));
+      resolved.warnings.push_back(
+          fmt::format("{}: is no setting and is ignored{}{}", variable, remedy.empty() ? "" : ". ", remedy));
       continue;
     }
     const Setting& setting = all_settings()[static_cast<size_t>(it - variables.begin())];
@@ -64,10 +64,14 @@ void apply_environment(const Environment& environment, ResolvedSettings& resolve
 
 std::string Origin::to_string() const {
   switch (kind) {
-    case Kind::preset: return "default";
-    case Kind::file: return place;
-    case Kind::environment: return "environment " + place;
-    case Kind::flag: return "flag " + place;
+    case Kind::preset:
+      return "default";
+    case Kind::file:
+      return place;
+    case Kind::environment:
+      return "environment " + place;
+    case Kind::flag:
+      return "flag " + place;
   }
   return "";
 }

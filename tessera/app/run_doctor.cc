@@ -41,14 +41,10 @@ void add_lines(const std::string& prefix, const Json& facts, std::string& text) 
 }  // namespace
 
 int run_doctor(const Invocation& invocation) {
-  const Json report = {{"build", build_facts()},
-                       {"cpu", cpu_facts()},
-                       {"memory", memory_facts()},
-                       {"disk", disk_facts(invocation.settings().output_dir)},
-                       {"libraries", library_facts()},
-                       {"mpi", mpi_facts(invocation.environment)},
-                       {"cuda", accelerator_facts()},
-                       {"environment", environment_facts(invocation.environment)}};
+  const Json report = {{"build", build_facts()},       {"cpu", cpu_facts()},
+                       {"memory", memory_facts()},     {"disk", disk_facts(invocation.settings().output_dir)},
+                       {"libraries", library_facts()}, {"mpi", mpi_facts(invocation.environment)},
+                       {"cuda", accelerator_facts()},  {"environment", environment_facts(invocation.environment)}};
   if (invocation.settings().json) {
     Console::of_process().print(report.dump(2, ' ', false, Json::error_handler_t::replace));
     return static_cast<int>(ExitCode::kDone);

@@ -1,8 +1,8 @@
 // tessera eval: the loss of a model on a data set, and exact match and F1 of the answers it generates.
 #include <filesystem>
 
-#include "tessera/app/machine.h"
 #include "tessera/app/evaluation.h"
+#include "tessera/app/machine.h"
 #include "tessera/app/memory_check.h"
 #include "tessera/app/model_files.h"
 #include "tessera/app/verbs.h"
@@ -20,8 +20,8 @@ int run_eval(const Invocation& invocation) {
   const auto device = make_cpu_device(pool);
   const ModelConfig config = model_config_of(settings);
   const Tokenizer tokenizer = tokenizer_of(settings, config);
-  const Dataset dataset = load_dataset(settings, DatasetUse::evaluation, tokenizer, config.eos_token_id,
-                                       settings.eval_generation, pool);
+  const Dataset dataset =
+      load_dataset(settings, DatasetUse::evaluation, tokenizer, config.eos_token_id, settings.eval_generation, pool);
   WorkBounds work;
   work.evaluation = bounds_of(dataset.samples, settings.eval_batch_size);
   if (settings.eval_generation) {
@@ -56,7 +56,8 @@ int run_eval(const Invocation& invocation) {
   if (!settings.output_dir.empty()) {
     write_summary((fs::path(settings.output_dir) / "eval.json").string(), summary);
     // The shape that SQuAD's own evaluation script reads: {id: answer}.
-    if (settings.eval_generation) write_summary((fs::path(settings.output_dir) / "predictions.json").string(), predictions);
+    if (settings.eval_generation)
+      write_summary((fs::path(settings.output_dir) / "predictions.json").string(), predictions);
   }
   return static_cast<int>(ExitCode::kDone);
 }

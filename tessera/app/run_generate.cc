@@ -18,8 +18,7 @@ static constexpr int64_t kAnyLength = int64_t{1} << 30;
 int run_generate(const Invocation& invocation) {
   const Settings& settings = invocation.settings();
   if (settings.prompt.empty() && settings.question.empty()) {
-    throw UsageError("generate", "there is nothing to continue",
-                     "Give --question and --context, or a whole --prompt");
+    throw UsageError("generate", "there is nothing to continue", "Give --question and --context, or a whole --prompt");
   }
   Console console = Console::of_process();
   ThreadPool pool(threads_to_use(settings.threads));
@@ -50,7 +49,8 @@ int run_generate(const Invocation& invocation) {
   std::string text = tokenizer.decode(ids, true);
   if (settings.prompt.empty() && !text.empty() && text[0] == ' ') text.erase(0, 1);  // an answer follows "Answer:"
   if (settings.json) {
-    console.print(to_json({{"text", text}, {"ids", ids}, {"num_prompt_tokens", prompt.size()}, {"runtime_s", seconds}}));
+    console.print(
+        to_json({{"text", text}, {"ids", ids}, {"num_prompt_tokens", prompt.size()}, {"runtime_s", seconds}}));
   } else {
     console.print(text);
   }

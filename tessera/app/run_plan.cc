@@ -1,8 +1,8 @@
 // tessera plan: what a training run will hold in memory, before it starts.
 #include <fmt/format.h>
 
-#include "tessera/app/machine.h"
 #include "tessera/app/datasets.h"
+#include "tessera/app/machine.h"
 #include "tessera/app/model_files.h"
 #include "tessera/app/trainer.h"
 #include "tessera/app/verbs.h"
@@ -23,10 +23,11 @@ WorkBounds largest_work(const Settings& settings) {
   WorkBounds work;
   const auto tokens_of = [&](const char* name, int64_t batch_size) {
     if (batch_size <= kMaxPlannedTokens / settings.max_length) return batch_size * settings.max_length;
-    throw UsageError(find_setting(name)->flag(),
-                     fmt::format("{} samples of {} tokens are more than the {} tokens of a micro-batch that can be planned",
-                                 batch_size, settings.max_length, kMaxPlannedTokens),
-                     "Use a smaller --max-length, or give the --dataset");
+    throw UsageError(
+        find_setting(name)->flag(),
+        fmt::format("{} samples of {} tokens are more than the {} tokens of a micro-batch that can be planned",
+                    batch_size, settings.max_length, kMaxPlannedTokens),
+        "Use a smaller --max-length, or give the --dataset");
   };
   const int64_t tokens = tokens_of("batch_size", settings.batch_size);
   work.training = {tokens, settings.batch_size, tokens};
@@ -62,7 +63,8 @@ int run_plan(const Invocation& invocation) {
     for (int p = 0; p < kNumPhases; ++p) {
       Record categories;
       for (int c = 0; c < kNumCategories; ++c) {
-        categories.set(name_of(static_cast<Category>(c)), plan.ledger.peak(static_cast<Phase>(p), static_cast<Category>(c)));
+        categories.set(name_of(static_cast<Category>(c)),
+                       plan.ledger.peak(static_cast<Phase>(p), static_cast<Category>(c)));
       }
       categories.set("total", plan.ledger.peak_total(static_cast<Phase>(p)));
       phases.set(name_of(static_cast<Phase>(p)), categories);

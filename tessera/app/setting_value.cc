@@ -32,11 +32,21 @@ std::string shown(const SettingValue& value) {
 [[noreturn]] void wrong_type(const Setting& setting, const SettingValue& value, const std::string& where) {
   const char* wanted = "";
   switch (setting.type) {
-    case SettingType::boolean: wanted = "true or false"; break;
-    case SettingType::integer: wanted = "a whole number"; break;
-    case SettingType::real: wanted = "a number"; break;
-    case SettingType::text: wanted = "a text in quotes"; break;
-    case SettingType::choice: wanted = "a word in quotes"; break;
+    case SettingType::boolean:
+      wanted = "true or false";
+      break;
+    case SettingType::integer:
+      wanted = "a whole number";
+      break;
+    case SettingType::real:
+      wanted = "a number";
+      break;
+    case SettingType::text:
+      wanted = "a text in quotes";
+      break;
+    case SettingType::choice:
+      wanted = "a word in quotes";
+      break;
   }
   throw UsageError(where, fmt::format("must be {}, got {}", wanted, shown(value)));
 }
@@ -81,7 +91,9 @@ std::string dashed(std::string_view word) {
   return text;
 }
 
-std::string Setting::flag() const { return "--" + dashed(name); }
+std::string Setting::flag() const {
+  return "--" + dashed(name);
+}
 
 std::string Setting::environment_variable() const {
   std::string text = "TESSERA_" + name;
@@ -113,9 +125,12 @@ SettingValue checked_value(const Setting& setting, const SettingValue& value, co
     }
     case SettingType::real: {
       double x = 0;
-      if (const auto* whole = std::get_if<int64_t>(&value)) x = static_cast<double>(*whole);
-      else if (const auto* number = std::get_if<double>(&value)) x = *number;
-      else wrong_type(setting, value, where);
+      if (const auto* whole = std::get_if<int64_t>(&value))
+        x = static_cast<double>(*whole);
+      else if (const auto* number = std::get_if<double>(&value))
+        x = *number;
+      else
+        wrong_type(setting, value, where);
       check_range(setting, x, value, where);
       return x;
     }
@@ -134,8 +149,10 @@ SettingValue checked_value(const Setting& setting, const SettingValue& value, co
 SettingValue parse_value(const Setting& setting, std::string_view text, const std::string& where) {
   SettingValue value = std::string(text);  // stays text where it is not of the type, which checked_value then tells
   if (setting.type == SettingType::boolean) {
-    for (const char* word : {"true", "1", "yes", "on"}) if (text == word) value = true;
-    for (const char* word : {"false", "0", "no", "off"}) if (text == word) value = false;
+    for (const char* word : {"true", "1", "yes", "on"})
+      if (text == word) value = true;
+    for (const char* word : {"false", "0", "no", "off"})
+      if (text == word) value = false;
   } else if (setting.type == SettingType::integer) {
     if (int64_t x = 0; parse_number(text, x)) value = x;
   } else if (setting.type == SettingType::real) {
@@ -150,11 +167,16 @@ std::string toml_text(const SettingValue& value) {
   if (const auto* number = std::get_if<double>(&value)) return number_text(*number);
   std::string quoted = "\"";
   for (const char c : std::get<std::string>(value)) {
-    if (c == '"' || c == '\\') quoted += '\\', quoted += c;
-    else if (c == '\n') quoted += "\\n";
-    else if (c == '\t') quoted += "\\t";
-    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) quoted += fmt::format("\\u{:04X}", static_cast<int>(c));
-    else quoted += c;
+    if (c == '"' || c == '\\')
+      quoted += '\\', quoted += c;
+    else if (c == '\n')
+      quoted += "\\n";
+    else if (c == '\t')
+      quoted += "\\t";
+    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+      quoted += fmt::format("\\u{:04X}", static_cast<int>(c));
+    else
+      quoted += c;
   }
   return quoted + "\"";
 }

@@ -10,9 +10,9 @@ namespace {
 using S = Settings;
 using Names = std::vector<std::string>;
 
-constexpr double kMaxCount = 2147483647;     // counts fit an int wherever they are used
-constexpr double kMaxSeed = 9.2e18;          // below 2^63
-constexpr Range kCount{0, kMaxCount};        // 0 has a meaning of its own, told in the help
+constexpr double kMaxCount = 2147483647;  // counts fit an int wherever they are used
+constexpr double kMaxSeed = 9.2e18;       // below 2^63
+constexpr Range kCount{0, kMaxCount};     // 0 has a meaning of its own, told in the help
 constexpr Range kPositive{1, kMaxCount};
 constexpr Range kNonNegativeReal{.min = 0};
 constexpr Range kUnitInterval{.min = 0, .max = 1};
@@ -20,7 +20,13 @@ constexpr Range kBelowOne{.min = 0, .max = 1, .open_max = true};
 
 template <typename T>
 Setting declare(const char* name, T S::*field, Group group, SettingType type, const char* unit, const char* help) {
-  return {.name = name, .aliases = {}, .group = group, .type = type, .unit = unit, .help = help, .range = {},
+  return {.name = name,
+          .aliases = {},
+          .group = group,
+          .type = type,
+          .unit = unit,
+          .help = help,
+          .range = {},
           .choices = {},
           .get = [field](const S& s) { return SettingValue(s.*field); },
           .set = [field](S& s, const SettingValue& value) { s.*field = std::get<T>(value); }};
@@ -58,8 +64,16 @@ Setting real(const char* name, double S::*field, Group group, const char* unit, 
 template <typename E>
 Setting choice(const char* name, E S::*field, Group group, std::vector<std::pair<const char*, E>> words,
                const char* help, Names aliases = {}) {
-  Setting setting{.name = name, .aliases = std::move(aliases), .group = group, .type = SettingType::choice, .unit = "",
-                  .help = help, .range = {}, .choices = {}, .get = {}, .set = {}};
+  Setting setting{.name = name,
+                  .aliases = std::move(aliases),
+                  .group = group,
+                  .type = SettingType::choice,
+                  .unit = "",
+                  .help = help,
+                  .range = {},
+                  .choices = {},
+                  .get = {},
+                  .set = {}};
   for (const auto& [word, value] : words) setting.choices.push_back(word);
   setting.get = [field, words](const S& s) {
     const auto it = std::find_if(words.begin(), words.end(), [&](const auto& w) { return w.second == s.*field; });
@@ -83,7 +97,8 @@ std::vector<Setting> model_settings() {
       choice("init", &S::init, kModel, {{"pretrained", S::Init::pretrained}, {"random", S::Init::random}},
              "read the model's weights, or draw new ones"),
       text("tokenizer", &S::tokenizer, kTokenizer, "PATH", "a tokenizer.json or its folder; empty: the model's"),
-      integer("vocab_size", &S::vocab_size, kVocabulary, "TOKENS", kCount, "tokens of the vocabulary; 0: the tokenizer's"),
+      integer("vocab_size", &S::vocab_size, kVocabulary, "TOKENS", kCount,
+              "tokens of the vocabulary; 0: the tokenizer's"),
       integer("hidden_size", &S::hidden_size, kShape, "N", kPositive, "width of the model, divisible by the heads"),
       integer("num_layers", &S::num_layers, kShape, "N", kPositive, "blocks"),
       integer("num_heads", &S::num_heads, kShape, "N", kPositive, "attention heads"),
@@ -106,8 +121,7 @@ std::vector<Setting> data_settings() {
              "which tokens carry loss: the answer, all, or labels made apart from the prompt"),
       integer("max_length", &S::max_length, kText, "TOKENS", {2, kMaxCount}, "longest sample",
               {"max_seq_length", "model_max_length"}),
-      choice("truncation", &S::truncation, kText,
-             {{"context", Truncation::context}, {"right", Truncation::right}},
+      choice("truncation", &S::truncation, kText, {{"context", Truncation::context}, {"right", Truncation::right}},
              "what a sample that is too long loses: the end of its context, or its own end"),
   };
 }
@@ -118,8 +132,8 @@ std::vector<Setting> optimization_settings() {
               {"per_device_train_batch_size"}),
       integer("grad_accum", &S::grad_accum, kOptimization, "N", kPositive, "micro-batches per step",
               {"gradient_accumulation_steps"}),
-      real("epochs", &S::epochs, kOptimization, "N", {.min = 0, .max = 1e9, .open_min = true}, "passes over the data set",
-           {"num_train_epochs", "num_epochs"}),
+      real("epochs", &S::epochs, kOptimization, "N", {.min = 0, .max = 1e9, .open_min = true},
+           "passes over the data set", {"num_train_epochs", "num_epochs"}),
       integer("max_steps", &S::max_steps, kOptimization, "STEPS", kCount, "end after so many steps; 0: by epochs"),
       real("lr", &S::lr, kOptimization, "RATE", kNonNegativeReal, "learning rate at its highest", {"learning_rate"}),
       choice("lr_schedule", &S::lr_schedule, kOptimization,
@@ -180,8 +194,7 @@ std::vector<Setting> generation_settings() {
               {"per_device_eval_batch_size"}),
       boolean("eval_generation", &S::eval_generation, kScoring, "generate answers for exact match and F1",
               {"predict_with_generate"}),
-      choice("scoring", &S::scoring, kScoring,
-             {{"official", Scoring::official}, {"workshop", Scoring::workshop}},
+      choice("scoring", &S::scoring, kScoring, {{"official", Scoring::official}, {"workshop", Scoring::workshop}},
              "SQuAD's own rules over all references, or the workshop's over the first"),
       integer("max_new_tokens", &S::max_new_tokens, kGeneration, "TOKENS", {1, 1 << 20}, "longest generated text"),
       text("prompt", &S::prompt, kPrompt, "TEXT", "text to go on from, as it is"),
@@ -196,14 +209,21 @@ std::vector<Setting> machine_settings() {
              {{"auto", S::DeviceChoice::automatic}, {"cpu", S::DeviceChoice::cpu}, {"cuda", S::DeviceChoice::cuda}},
              "where to compute"),
       choice("precision", &S::precision, kMachine,
-             {{"fp32", S::Precision::fp32}, {"tf32", S::Precision::tf32}, {"fp16", S::Precision::fp16},
+             {{"fp32", S::Precision::fp32},
+              {"tf32", S::Precision::tf32},
+              {"fp16", S::Precision::fp16},
               {"bf16", S::Precision::bf16}},
              "type of the arithmetic"),
       choice("strategy", &S::strategy, kMachine,
-             {{"no_shard", S::Strategy::no_shard}, {"zero0", S::Strategy::zero0}, {"zero1", S::Strategy::zero1},
-              {"zero2", S::Strategy::zero2}, {"zero3", S::Strategy::zero3},
-              {"shard_grad_op", S::Strategy::shard_grad_op}, {"full_shard", S::Strategy::full_shard},
-              {"hybrid_shard", S::Strategy::hybrid_shard}, {"hybrid_shard_zero2", S::Strategy::hybrid_shard_zero2}},
+             {{"no_shard", S::Strategy::no_shard},
+              {"zero0", S::Strategy::zero0},
+              {"zero1", S::Strategy::zero1},
+              {"zero2", S::Strategy::zero2},
+              {"zero3", S::Strategy::zero3},
+              {"shard_grad_op", S::Strategy::shard_grad_op},
+              {"full_shard", S::Strategy::full_shard},
+              {"hybrid_shard", S::Strategy::hybrid_shard},
+              {"hybrid_shard_zero2", S::Strategy::hybrid_shard_zero2}},
              "what the ranks share of parameters, gradients and optimizer states"),
       integer("threads", &S::threads, kMachine, "N", {0, 4096}, "threads; 0: OMP_NUM_THREADS, else all cores"),
       integer("seed", &S::seed, kMachine, "N", {0, kMaxSeed}, "seed of all random numbers"),
@@ -229,26 +249,46 @@ std::vector<Setting> declare_all() {
 
 const char* title_of(Group group) {
   switch (group) {
-    case kModel: return "Model";
-    case kShape: return "Shape of a new model (gpt)";
-    case kText: return "Samples";
-    case kTrainData: return "Training data";
-    case kEvalData: return "Evaluation data";
-    case kOptimization: return "Training";
-    case kTrainEvaluation: return "Evaluation while training";
-    case kScoring: return "Scoring";
-    case kGeneration: return "Generation";
-    case kQuestion: return "Question";
-    case kTokenizer: return "Tokenizer";
-    case kVocabulary: return "Vocabulary";
-    case kDataset: return "Data";
-    case kPrompt: return "Prompt";
-    case kCheckpoint: return "Checkpoint";
-    case kCheckpoints: return "Checkpoints";
-    case kSavedModel: return "Saved model";
-    case kMachine: return "Machine";
-    case kOutputDir: return "Output";
-    case kPresentation: return "Presentation";
+    case kModel:
+      return "Model";
+    case kShape:
+      return "Shape of a new model (gpt)";
+    case kText:
+      return "Samples";
+    case kTrainData:
+      return "Training data";
+    case kEvalData:
+      return "Evaluation data";
+    case kOptimization:
+      return "Training";
+    case kTrainEvaluation:
+      return "Evaluation while training";
+    case kScoring:
+      return "Scoring";
+    case kGeneration:
+      return "Generation";
+    case kQuestion:
+      return "Question";
+    case kTokenizer:
+      return "Tokenizer";
+    case kVocabulary:
+      return "Vocabulary";
+    case kDataset:
+      return "Data";
+    case kPrompt:
+      return "Prompt";
+    case kCheckpoint:
+      return "Checkpoint";
+    case kCheckpoints:
+      return "Checkpoints";
+    case kSavedModel:
+      return "Saved model";
+    case kMachine:
+      return "Machine";
+    case kOutputDir:
+      return "Output";
+    case kPresentation:
+      return "Presentation";
   }
   return "";
 }

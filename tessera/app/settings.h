@@ -29,7 +29,15 @@ struct Settings {
   enum class ActivationCheckpointing { none, block };
   enum class Precision { fp32, tf32, fp16, bf16 };
   enum class Strategy {
-    no_shard, zero0, zero1, zero2, zero3, shard_grad_op, full_shard, hybrid_shard, hybrid_shard_zero2
+    no_shard,
+    zero0,
+    zero1,
+    zero2,
+    zero3,
+    shard_grad_op,
+    full_shard,
+    hybrid_shard,
+    hybrid_shard_zero2
   };
   enum class DeviceChoice { automatic, cpu, cuda };
   enum class Interval { no, epoch, steps };
@@ -93,26 +101,26 @@ struct Settings {
 // Groups of settings: a verb names those it takes.
 using Groups = uint32_t;
 enum Group : Groups {
-  kModel = 1u << 0,          // model, init
-  kShape = 1u << 1,          // sizes of a model made from flags
-  kText = 1u << 2,           // how a sample becomes tokens
-  kTrainData = 1u << 3,      // what is trained on
-  kEvalData = 1u << 4,       // what is evaluated on
-  kOptimization = 1u << 5,   // steps, rates, schedules
+  kModel = 1u << 0,            // model, init
+  kShape = 1u << 1,            // sizes of a model made from flags
+  kText = 1u << 2,             // how a sample becomes tokens
+  kTrainData = 1u << 3,        // what is trained on
+  kEvalData = 1u << 4,         // what is evaluated on
+  kOptimization = 1u << 5,     // steps, rates, schedules
   kTrainEvaluation = 1u << 6,  // when a training run evaluates
-  kScoring = 1u << 7,        // how answers are scored
-  kGeneration = 1u << 8,     // how text is generated
-  kQuestion = 1u << 9,       // what is asked
-  kCheckpoints = 1u << 10,   // when a training run saves, and from what it goes on
-  kSavedModel = 1u << 11,    // what a saved model folder holds
-  kMachine = 1u << 12,       // device, precision, sharding, threads, seed
-  kOutputDir = 1u << 13,     // where results go
-  kPresentation = 1u << 14,  // what is printed, and how
-  kTokenizer = 1u << 15,     // tokenizer
-  kVocabulary = 1u << 16,    // vocab_size
-  kDataset = 1u << 17,       // dataset
-  kPrompt = 1u << 18,        // a text as it is
-  kCheckpoint = 1u << 19,    // which checkpoint
+  kScoring = 1u << 7,          // how answers are scored
+  kGeneration = 1u << 8,       // how text is generated
+  kQuestion = 1u << 9,         // what is asked
+  kCheckpoints = 1u << 10,     // when a training run saves, and from what it goes on
+  kSavedModel = 1u << 11,      // what a saved model folder holds
+  kMachine = 1u << 12,         // device, precision, sharding, threads, seed
+  kOutputDir = 1u << 13,       // where results go
+  kPresentation = 1u << 14,    // what is printed, and how
+  kTokenizer = 1u << 15,       // tokenizer
+  kVocabulary = 1u << 16,      // vocab_size
+  kDataset = 1u << 17,         // dataset
+  kPrompt = 1u << 18,          // a text as it is
+  kCheckpoint = 1u << 19,      // which checkpoint
 };
 inline constexpr Groups kAllGroups = (1u << 20) - 1;
 

@@ -32,6 +32,8 @@ StopSignals::~StopSignals() {
   for (const int signal : kSignals) ::signal(signal, SIG_DFL);
 }
 
-int StopSignals::received() const { return received_signal; }
+int StopSignals::received() const {
+  return received_signal;
+}
 
 }  // namespace tessera

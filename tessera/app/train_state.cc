@@ -118,7 +118,8 @@ TrainState TrainState::from_json(const std::string& text, const Record& fingerpr
     const Record* row = value.get_if<Record>();
     if (!row) throw InputError(where, "\"rows\" holds something else than records");
     const RecordReader row_reader(*row, where);
-    state.rows.push_back({row_reader.get<double>("epoch"), row_reader.get<double>("train_loss"), row_reader.outcome("eval")});
+    state.rows.push_back(
+        {row_reader.get<double>("epoch"), row_reader.get<double>("train_loss"), row_reader.outcome("eval")});
   }
   state.best_metric = read.optional("best_metric");
   state.best_step = read.get<int64_t>("best_step");
@@ -156,9 +157,27 @@ Record model_fingerprint(const ModelConfig& config) {
 Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples) {
   Record record = model_fingerprint(config);
   record.set("hidden_dropout", config.hidden_dropout).set("attention_dropout", config.attention_dropout);
-  for (const char* name : {"seed", "shuffle", "objective", "max_length", "truncation", "batch_size", "grad_accum", "epochs",
-                           "max_steps", "lr", "weight_decay", "beta1", "beta2", "adam_epsilon", "max_grad_norm", "lr_schedule",
-                           "warmup_steps", "warmup_ratio", "precision", "load_best_model_at_end", "metric_for_best_model"}) {
+  for (const char* name : {"seed",
+                           "shuffle",
+                           "objective",
+                           "max_length",
+                           "truncation",
+                           "batch_size",
+                           "grad_accum",
+                           "epochs",
+                           "max_steps",
+                           "lr",
+                           "weight_decay",
+                           "beta1",
+                           "beta2",
+                           "adam_epsilon",
+                           "max_grad_norm",
+                           "lr_schedule",
+                           "warmup_steps",
+                           "warmup_ratio",
+                           "precision",
+                           "load_best_model_at_end",
+                           "metric_for_best_model"}) {
     const Setting* setting = find_setting(name);
     TESSERA_ASSERT(setting);
     std::visit([&](const auto& value) { record.set(name, value); }, setting->get(settings));

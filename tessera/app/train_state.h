@@ -26,11 +26,11 @@ struct EpochRow {
 };
 
 struct TrainState {
-  int64_t step = 0;              // updates done
-  double total_loss = 0;         // sum of the steps' losses
-  double logged_loss = 0;        // the same since the last line
+  int64_t step = 0;        // updates done
+  double total_loss = 0;   // sum of the steps' losses
+  double logged_loss = 0;  // the same since the last line
   int64_t logged_steps = 0;
-  double row_loss = 0;           // the same since the last row of the table
+  double row_loss = 0;  // the same since the last row of the table
   int64_t row_steps = 0;
   int64_t num_samples = 0, num_tokens = 0, num_targets = 0;
   EvalOutcome before;
@@ -38,9 +38,9 @@ struct TrainState {
   std::vector<EpochRow> rows;
   std::optional<double> best_metric;
   int64_t best_step = 0;
-  int64_t num_threads = 0;       // that computed the checkpoint
-  int64_t metrics_bytes = 0;     // of metrics.jsonl when the checkpoint was made
-  double runtime_s = 0;          // over all runs up to the checkpoint
+  int64_t num_threads = 0;    // that computed the checkpoint
+  int64_t metrics_bytes = 0;  // of metrics.jsonl when the checkpoint was made
+  double runtime_s = 0;       // over all runs up to the checkpoint
   // Throughput without each run's first step (which also brings memory and caches into place), evaluations and
   // checkpoints.
   double steady_s = 0;

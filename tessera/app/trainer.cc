@@ -1,5 +1,5 @@
-#include "tessera/app/machine.h"
 #include "tessera/app/trainer.h"
+#include "tessera/app/machine.h"
 
 #include <fmt/format.h>
 
@@ -43,9 +43,12 @@ int64_t peak_resident_bytes() {
 
 double metric_of(const EvalOutcome& outcome, Settings::Metric metric) {
   switch (metric) {
-    case Settings::Metric::eval_loss: return -outcome.loss.value();
-    case Settings::Metric::exact_match: return outcome.exact_match.value();
-    case Settings::Metric::f1: return outcome.f1.value();
+    case Settings::Metric::eval_loss:
+      return -outcome.loss.value();
+    case Settings::Metric::exact_match:
+      return outcome.exact_match.value();
+    case Settings::Metric::f1:
+      return outcome.f1.value();
   }
   return 0;
 }
@@ -95,8 +98,10 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
   remove_stale_temporaries(settings_.output_dir);
   fingerprint_ = train_fingerprint(settings_, config_, train_.samples);
   if (eval_) {
-    fingerprint_.set("eval_data_checksum", checksum_of(eval_->samples)).set("eval_generation", settings_.eval_generation);
-    fingerprint_.set("max_new_tokens", settings_.max_new_tokens).set("workshop_scoring", settings_.scoring == Scoring::workshop);
+    fingerprint_.set("eval_data_checksum", checksum_of(eval_->samples))
+        .set("eval_generation", settings_.eval_generation);
+    fingerprint_.set("max_new_tokens", settings_.max_new_tokens)
+        .set("workshop_scoring", settings_.scoring == Scoring::workshop);
   }
   const BatchPlan plan(batch_options(settings_, train_.samples.size()), 0);
   steps_per_epoch_ = plan.num_steps();
@@ -113,9 +118,12 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
 
 Trainer::Interval Trainer::interval(Settings::Interval kind, int64_t steps) const {
   switch (kind) {
-    case Settings::Interval::no: return {0};
-    case Settings::Interval::epoch: return {steps_per_epoch_};
-    case Settings::Interval::steps: return {steps};
+    case Settings::Interval::no:
+      return {0};
+    case Settings::Interval::epoch:
+      return {steps_per_epoch_};
+    case Settings::Interval::steps:
+      return {steps};
   }
   return {0};
 }
@@ -133,15 +141,16 @@ void Trainer::resume_or_start() {
 bool Trainer::resume() {
   device_->ledger().enter(Phase::resume);
   const auto warn = [&](const std::string& text) { console_.note("warning: " + text); };
-  const std::optional<Checkpoint> checkpoint =
-      settings_.resume == "auto" ? latest_checkpoint(settings_.output_dir, warn, &pool_)
-                                 : Checkpoint::open_verified(settings_.resume, &pool_);
+  const std::optional<Checkpoint> checkpoint = settings_.resume == "auto"
+                                                   ? latest_checkpoint(settings_.output_dir, warn, &pool_)
+                                                   : Checkpoint::open_verified(settings_.resume, &pool_);
   if (!checkpoint) return false;
   std::error_code ignored;  // what is not there is not the same
   if (!fs::equivalent(checkpoint->folder(), checkpoint_folder(settings_.output_dir, checkpoint->step()), ignored)) {
-    throw UsageError("--resume", fmt::format("{} is no checkpoint of the output folder {}", checkpoint->folder().string(),
-                                             settings_.output_dir),
-                     "Give the output folder of the run that made it");
+    throw UsageError(
+        "--resume",
+        fmt::format("{} is no checkpoint of the output folder {}", checkpoint->folder().string(), settings_.output_dir),
+        "Give the output folder of the run that made it");
   }
   const std::string where = (checkpoint->folder() / "trainer_state.json").string();
   state_ = TrainState::from_json(checkpoint->trainer_state(), fingerprint_, where);
@@ -149,12 +158,16 @@ bool Trainer::resume() {
   runtime_before_s_ = state_.runtime_s;
   last_saved_step_ = state_.step;
   if (state_.num_threads != pool_.num_threads()) {
-    warn(fmt::format("the checkpoint was made on {} threads; on {} sums round otherwise, and results may differ in their "
-                     "last digits", state_.num_threads, pool_.num_threads()));
+    warn(fmt::format(
+        "the checkpoint was made on {} threads; on {} sums round otherwise, and results may differ in their "
+        "last digits",
+        state_.num_threads, pool_.num_threads()));
   }
-  metrics_.emplace(MetricsLog::resume((fs::path(settings_.output_dir) / "metrics.jsonl").string(), state_.metrics_bytes));
+  metrics_.emplace(
+      MetricsLog::resume((fs::path(settings_.output_dir) / "metrics.jsonl").string(), state_.metrics_bytes));
   forget_steps_after(state_.step);
-  console_.note(fmt::format("Resuming from {} (step {} of {})", checkpoint->folder().string(), state_.step, num_steps_));
+  console_.note(
+      fmt::format("Resuming from {} (step {} of {})", checkpoint->folder().string(), state_.step, num_steps_));
   return true;
 }
 
@@ -177,8 +190,10 @@ void Trainer::start_anew() {
 
 // With --json, standard output is the summary alone.
 void Trainer::say(const std::string& line) {
-  if (settings_.json) console_.note(line);
-  else console_.print(line);
+  if (settings_.json)
+    console_.note(line);
+  else
+    console_.print(line);
 }
 
 int Trainer::train() {
@@ -186,15 +201,15 @@ int Trainer::train() {
   begin_s_ = steady_seconds();
   const Model& model = engine_.model();
   console_.note(fmt::format("{} parameters, {} samples, {} steps of {} x {} samples, {} threads",
-                            format_count(model.num_parameters()), format_count(static_cast<int64_t>(train_.samples.size())),
-                            num_steps_, settings_.batch_size, settings_.grad_accum, pool_.num_threads()));
+                            format_count(model.num_parameters()),
+                            format_count(static_cast<int64_t>(train_.samples.size())), num_steps_, settings_.batch_size,
+                            settings_.grad_accum, pool_.num_threads()));
   if (settings_.eval_before && eval_ && state_.step == 0 && !state_.evaluated_before) {
     state_.before = evaluate();
     state_.evaluated_before = true;
   }
-  progress_.emplace(console_, ProgressOptions{.description = "Training",
-                                              .first_step = state_.step,
-                                              .total_steps = num_steps_});
+  progress_.emplace(console_,
+                    ProgressOptions{.description = "Training", .first_step = state_.step, .total_steps = num_steps_});
   while (state_.step < num_steps_) {
     const BatchPlan plan(batch_options(settings_, train_.samples.size()), state_.step / steps_per_epoch_);
     for (int64_t i = state_.step % steps_per_epoch_; i < steps_per_epoch_ && state_.step < num_steps_; ++i) {
@@ -246,10 +261,14 @@ void Trainer::log_step(const StepResult& result, double learning_rate) {
                             learning_rate, epoch_now()};
   say(trainer_line(metrics));
   Record timing{{"runtime_s", runtime_s()}};
-  if (state_.steady_s > 0) timing.set("samples_per_second", static_cast<double>(state_.steady_samples) / state_.steady_s);
+  if (state_.steady_s > 0)
+    timing.set("samples_per_second", static_cast<double>(state_.steady_samples) / state_.steady_s);
   metrics_->append("train", state_.step, metrics.epoch,
-                   {{"loss", metrics.loss}, {"grad_norm", metrics.grad_norm}, {"learning_rate", learning_rate},
-                    {"num_targets", result.num_targets}, {"num_tokens", result.num_tokens}},
+                   {{"loss", metrics.loss},
+                    {"grad_norm", metrics.grad_norm},
+                    {"learning_rate", learning_rate},
+                    {"num_targets", result.num_targets},
+                    {"num_tokens", result.num_tokens}},
                    timing);
   state_.logged_loss = 0;
   state_.logged_steps = 0;
@@ -278,7 +297,8 @@ EvalOutcome Trainer::evaluate() {
 void Trainer::evaluate_after_step() {
   progress_->pause();
   const EvalOutcome outcome = evaluate();
-  state_.rows.push_back({epoch_now(), state_.row_loss / static_cast<double>(std::max<int64_t>(1, state_.row_steps)), outcome});
+  state_.rows.push_back(
+      {epoch_now(), state_.row_loss / static_cast<double>(std::max<int64_t>(1, state_.row_steps)), outcome});
   state_.row_loss = 0;
   state_.row_steps = 0;
   if (improves(outcome)) state_.best_step = state_.step;
@@ -321,19 +341,27 @@ void Trainer::finish() {
   say(trainer_line(metrics));
   save_model(engine_, folder / "model", tokenizer_, settings_);
   Record timing{{"train_runtime", metrics.runtime_s}};
-  metrics_->append("summary", state_.step, metrics.epoch, {{"train_loss", mean_loss}, {"num_samples", state_.num_samples},
-                   {"num_tokens", state_.num_tokens}, {"num_targets", state_.num_targets}}, timing);
+  metrics_->append("summary", state_.step, metrics.epoch,
+                   {{"train_loss", mean_loss},
+                    {"num_samples", state_.num_samples},
+                    {"num_tokens", state_.num_tokens},
+                    {"num_targets", state_.num_targets}},
+                   timing);
   const Record record = summary();
   write_summary((folder / "summary.json").string(), record);
-  if (settings_.json) console_.print(to_json(record));
-  else print_table(record);
+  if (settings_.json)
+    console_.print(to_json(record));
+  else
+    print_table(record);
 }
 
 Record Trainer::summary() const {
   const auto best_row = [&]() -> const EpochRow* {
     if (state_.rows.empty()) return nullptr;
     if (!settings_.load_best_model_at_end || !state_.best_metric) return &state_.rows.back();
-    const auto is_best = [&](const EpochRow& row) { return metric_of(row.eval, settings_.metric_for_best_model) == *state_.best_metric; };
+    const auto is_best = [&](const EpochRow& row) {
+      return metric_of(row.eval, settings_.metric_for_best_model) == *state_.best_metric;
+    };
     return &*std::find_if(state_.rows.begin(), state_.rows.end(), is_best);
   }();
   const auto put = [](Record& record, const EvalOutcome& outcome, const std::string& suffix) {
@@ -349,7 +377,9 @@ Record Trainer::summary() const {
   record.set("train_loss", state_.step ? state_.total_loss / static_cast<double>(state_.step) : 0.0);
   record.set("epoch", epoch_now()).set("steps", state_.step).set("best_step", state_.best_step);
   record.set("num_parameters", engine_.model().num_parameters());
-  record.set("num_samples", state_.num_samples).set("num_tokens", state_.num_tokens).set("num_targets", state_.num_targets);
+  record.set("num_samples", state_.num_samples)
+      .set("num_tokens", state_.num_tokens)
+      .set("num_targets", state_.num_targets);
   record.set("train_runtime", seconds).set("train_samples_per_second", rate(state_.num_samples, seconds));
   record.set("train_steps_per_second", rate(state_.step, seconds));
   record.set("train_samples_per_second_steady", rate(state_.steady_samples, state_.steady_s));
@@ -379,8 +409,11 @@ void Trainer::print_table(const Record& summary) const {
   const auto number = [](const std::optional<double>& value, int decimals) {
     return value ? fmt::format("{:.{}f}", *value, decimals) : std::string("-");
   };
-  Table table({{"epoch", Align::kRight}, {"train loss", Align::kRight}, {"eval loss", Align::kRight},
-               {"exact match", Align::kRight}, {"F1", Align::kRight}});
+  Table table({{"epoch", Align::kRight},
+               {"train loss", Align::kRight},
+               {"eval loss", Align::kRight},
+               {"exact match", Align::kRight},
+               {"F1", Align::kRight}});
   const auto add = [&](const std::string& epoch, std::optional<double> loss, const EvalOutcome& e) {
     table.row({epoch, number(loss, 4), number(e.loss, 4), number(e.exact_match, 3), number(e.f1, 3)});
   };
@@ -390,7 +423,8 @@ void Trainer::print_table(const Record& summary) const {
   const auto field = [&](const char* key) { return *summary.find(key)->get_if<double>(); };
   console_.print(fmt::format("speed   {} samples/s, {} tokens/s", format_rate(field("train_samples_per_second_steady")),
                              format_rate(field("train_tokens_per_second_steady"))));
-  console_.print(fmt::format("memory  {} at most", format_bytes(*summary.find("peak_memory_bytes")->get_if<int64_t>())));
+  console_.print(
+      fmt::format("memory  {} at most", format_bytes(*summary.find("peak_memory_bytes")->get_if<int64_t>())));
   console_.print(fmt::format("model   {}", *summary.find("model")->get_if<std::string>()));
 }
 

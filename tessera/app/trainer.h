@@ -70,7 +70,7 @@ class Trainer {
   Interval eval_every_, save_every_;
   TrainState state_;
   double begin_s_ = steady_seconds();  // of training: data and model have been read
-  double runtime_before_s_ = 0;  // of the runs that this one continues
+  double runtime_before_s_ = 0;        // of the runs that this one continues
   int64_t last_saved_step_ = -1;
   std::optional<MetricsLog> metrics_;
   std::optional<Progress> progress_;

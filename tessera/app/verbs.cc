@@ -5,8 +5,8 @@ namespace tessera {
 // A model to compute with, whether read from a folder or made from flags.
 static constexpr Groups kAnyModel = kModel | kTokenizer | kVocabulary | kShape | kMachine;
 // All that a training run depends on, and so its plan.
-static constexpr Groups kTraining = kAnyModel | kText | kDataset | kTrainData | kEvalData | kOptimization |
-                                    kTrainEvaluation | kScoring | kGeneration;
+static constexpr Groups kTraining =
+    kAnyModel | kText | kDataset | kTrainData | kEvalData | kOptimization | kTrainEvaluation | kScoring | kGeneration;
 
 const std::vector<Verb>& all_verbs() {
   static const std::vector<Verb> verbs = {

@@ -11,10 +11,10 @@ namespace tessera {
 struct Invocation;
 
 struct Verb {
-  std::string name;                   // one word or two: "train", "tokenizer train"
-  std::string help;                   // one line, no full stop
-  Groups groups = 0;                  // the settings it takes
-  std::vector<std::string> required;  // settings that must be given
+  std::string name;                         // one word or two: "train", "tokenizer train"
+  std::string help;                         // one line, no full stop
+  Groups groups = 0;                        // the settings it takes
+  std::vector<std::string> required;        // settings that must be given
   int (*run)(const Invocation&) = nullptr;  // returns the exit code; throws Error
   // `config` is about another verb: its first word may be the name of one, whose groups then take the place of its own,
   // and nothing is required.
@@ -23,10 +23,10 @@ struct Verb {
 
 // What a verb's function gets.
 struct Invocation {
-  const Verb* verb;             // the one that runs
-  const Verb* subject;          // the one that it is about; `verb` itself unless about_verb
-  ResolvedSettings resolved;    // checked
-  Environment environment;      // of the process
+  const Verb* verb;           // the one that runs
+  const Verb* subject;        // the one that it is about; `verb` itself unless about_verb
+  ResolvedSettings resolved;  // checked
+  Environment environment;    // of the process
 
   const Settings& settings() const { return resolved.settings; }
 };

@@ -32,22 +32,26 @@ namespace {
 
 template <DType D>
 struct Element;
-template <> struct Element<DType::f64> {
+template <>
+struct Element<DType::f64> {
   using Type = double;
   static double load(Type x) { return x; }
   static Type store(double x) { return x; }
 };
-template <> struct Element<DType::f32> {
+template <>
+struct Element<DType::f32> {
   using Type = float;
   static float load(Type x) { return x; }
   static Type store(double x) { return static_cast<float>(x); }
 };
-template <> struct Element<DType::bf16> {
+template <>
+struct Element<DType::bf16> {
   using Type = uint16_t;
   static float load(Type x) { return bf16_to_f32(x); }
   static Type store(float x) { return f32_to_bf16(x); }
 };
-template <> struct Element<DType::f16> {
+template <>
+struct Element<DType::f16> {
   using Type = uint16_t;
   static float load(Type x) { return f16_to_f32(x); }
   static Type store(float x) { return f32_to_f16(x); }
@@ -63,11 +67,16 @@ void convert_typed(const void* source, void* target, size_t count) {
 template <DType S>
 void convert_from(const void* source, void* target, DType target_dtype, size_t count) {
   switch (target_dtype) {
-    case DType::f64: return convert_typed<S, DType::f64>(source, target, count);
-    case DType::f32: return convert_typed<S, DType::f32>(source, target, count);
-    case DType::f16: return convert_typed<S, DType::f16>(source, target, count);
-    case DType::bf16: return convert_typed<S, DType::bf16>(source, target, count);
-    default: TESSERA_ASSERT(!"convert: the target is no floating-point type");
+    case DType::f64:
+      return convert_typed<S, DType::f64>(source, target, count);
+    case DType::f32:
+      return convert_typed<S, DType::f32>(source, target, count);
+    case DType::f16:
+      return convert_typed<S, DType::f16>(source, target, count);
+    case DType::bf16:
+      return convert_typed<S, DType::bf16>(source, target, count);
+    default:
+      TESSERA_ASSERT(!"convert: the target is no floating-point type");
   }
 }
 
@@ -79,11 +88,16 @@ void convert(const void* source, DType source_dtype, void* target, DType target_
     return;
   }
   switch (source_dtype) {
-    case DType::f64: return convert_from<DType::f64>(source, target, target_dtype, count);
-    case DType::f32: return convert_from<DType::f32>(source, target, target_dtype, count);
-    case DType::f16: return convert_from<DType::f16>(source, target, target_dtype, count);
-    case DType::bf16: return convert_from<DType::bf16>(source, target, target_dtype, count);
-    default: TESSERA_ASSERT(!"convert: the source is no floating-point type");
+    case DType::f64:
+      return convert_from<DType::f64>(source, target, target_dtype, count);
+    case DType::f32:
+      return convert_from<DType::f32>(source, target, target_dtype, count);
+    case DType::f16:
+      return convert_from<DType::f16>(source, target, target_dtype, count);
+    case DType::bf16:
+      return convert_from<DType::bf16>(source, target, target_dtype, count);
+    default:
+      TESSERA_ASSERT(!"convert: the source is no floating-point type");
   }
 }
 

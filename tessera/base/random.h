@@ -26,7 +26,9 @@ inline std::array<uint32_t, 4> philox(uint64_t key, uint64_t counter_low, uint64
 }
 
 // A 32-bit word as a float in [0, 1) with 24 bits.
-inline float uniform_float(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
+inline float uniform_float(uint32_t word) {
+  return static_cast<float>(word >> 8) * 0x1p-24f;
+}
 
 // A sequence of draws: element i of stream s under a seed.
 class RandomStream {
@@ -44,8 +46,8 @@ class RandomStream {
     return high << 32 | next_u32();
   }
   double next_uniform() { return static_cast<double>(next_u64() >> 11) * 0x1p-53; }  // [0, 1)
-  double next_normal();                                                             // N(0, 1), Box–Muller
-  uint64_t next_below(uint64_t n);                                                  // uniform in [0, n), n > 0, no bias
+  double next_normal();                                                              // N(0, 1), Box–Muller
+  uint64_t next_below(uint64_t n);  // uniform in [0, n), n > 0, no bias
 
  private:
   uint64_t seed_, stream_, counter_ = 0;

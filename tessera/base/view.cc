@@ -15,10 +15,17 @@ View View::rows(int64_t begin, int64_t end) const {
   const int64_t row_elems = shape[0] == 0 ? 0 : shape.num_elems() / shape[0];
   Shape rows_shape;
   switch (shape.rank()) {
-    case 1: rows_shape = {end - begin}; break;
-    case 2: rows_shape = {end - begin, shape[1]}; break;
-    case 3: rows_shape = {end - begin, shape[1], shape[2]}; break;
-    default: rows_shape = {end - begin, shape[1], shape[2], shape[3]};
+    case 1:
+      rows_shape = {end - begin};
+      break;
+    case 2:
+      rows_shape = {end - begin, shape[1]};
+      break;
+    case 3:
+      rows_shape = {end - begin, shape[1], shape[2]};
+      break;
+    default:
+      rows_shape = {end - begin, shape[1], shape[2], shape[3]};
   }
   return {data + begin * row_elems * static_cast<int64_t>(size_of(dtype)), dtype, rows_shape};
 }

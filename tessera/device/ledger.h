@@ -8,7 +8,7 @@
 namespace tessera {
 
 enum class Category : uint8_t {
-  parameters,   // what a rank keeps of the parameters
+  parameters,  // what a rank keeps of the parameters
   gradients,
   optimizer,    // AdamW's moments
   activations,  // the stack: activations, their gradients, and the scratch of head and operators
@@ -44,7 +44,9 @@ class Ledger {
     int64_t total = 0;
   };
   template <typename E>
-  static size_t index(E e) { return static_cast<size_t>(e); }
+  static size_t index(E e) {
+    return static_cast<size_t>(e);
+  }
   void raise();
 
   std::array<int64_t, kNumCategories> current_{};

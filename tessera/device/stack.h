@@ -1,5 +1,5 @@
-// Memory in last-in-first-out order: pushed in forward, popped in backward. One buffer, sized by running the same step on
-// the counting device first.
+// Memory in last-in-first-out order: pushed in forward, popped in backward. One buffer, sized by running the same step
+// on the counting device first.
 #pragma once
 
 #include "tessera/device/device.h"

@@ -35,9 +35,14 @@ void Engine::initialize_parameters(uint64_t seed) {
     for (size_t i = 0; i < specs.size(); ++i) {
       const Initializer& init = specs[i].init;
       switch (init.kind) {
-        case Initializer::Kind::zero: break;
-        case Initializer::Kind::one: ops_->fill(p[i], 1); break;
-        case Initializer::Kind::normal: ops_->fill_normal(p[i], 0, init.scale, seed, init.stream, 0); break;
+        case Initializer::Kind::zero:
+          break;
+        case Initializer::Kind::one:
+          ops_->fill(p[i], 1);
+          break;
+        case Initializer::Kind::normal:
+          ops_->fill_normal(p[i], 0, init.scale, seed, init.stream, 0);
+          break;
         case Initializer::Kind::uniform:
           ops_->fill_uniform(p[i], -init.scale, init.scale, seed, init.stream, 0);
           break;

@@ -16,11 +16,11 @@
 namespace tessera {
 
 struct EngineOptions {
-  DType dtype = DType::f32;          // of parameters and activations; f64 in gradient checks
-  bool checkpoint_blocks = false;    // keep only the blocks' inputs and run each block's forward again in backward
+  DType dtype = DType::f32;        // of parameters and activations; f64 in gradient checks
+  bool checkpoint_blocks = false;  // keep only the blocks' inputs and run each block's forward again in backward
   AdamWOptions adamw;
-  double max_grad_norm = 0;          // 0: no clipping
-  uint64_t seed = 0;                 // of dropout
+  double max_grad_norm = 0;  // 0: no clipping
+  uint64_t seed = 0;         // of dropout
 };
 
 // Upper bounds of a micro-batch, from which all memory follows.
@@ -35,7 +35,7 @@ struct WorkBounds {
 };
 
 struct StepResult {
-  double loss_sum = 0;       // over the targets of the step
+  double loss_sum = 0;  // over the targets of the step
   int64_t num_targets = 0, num_tokens = 0, num_sequences = 0;
   double gradient_norm = 0;  // before clipping, of the mean loss
   double loss() const { return num_targets ? loss_sum / static_cast<double>(num_targets) : 0; }

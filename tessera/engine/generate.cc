@@ -48,9 +48,12 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
   const int64_t most_sequences = std::max(B, most.num_sequences);
   const int64_t layer_bytes = num_rows * C * static_cast<int64_t>(size_of(options_.dtype));
   const Buffer rows = device_.allocate(2 * L * layer_bytes, Category::kv_cache);
-  const Buffer small = device_.allocate(4 * 4 * most_sequences, Category::kv_cache);  // starts, lengths, last rows, next ids
+  const Buffer small =
+      device_.allocate(4 * 4 * most_sequences, Category::kv_cache);  // starts, lengths, last rows, next ids
   const View small_view = small.view({4, B}, DType::i32);
-  const auto small_row = [&](int64_t row, int64_t count) { return small_view.rows(row, row + 1).reshaped({B}).rows(0, count); };
+  const auto small_row = [&](int64_t row, int64_t count) {
+    return small_view.rows(row, row + 1).reshaped({B}).rows(0, count);
+  };
 
   KvCache cache;
   for (int64_t l = 0; l < 2 * L; ++l) {

@@ -17,7 +17,8 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   plan.step_flops = engine.ops().flops();
   if (const BatchBounds& batch = work.training; batch.num_sequences > 0) {
     const int64_t length = batch.num_tokens / batch.num_sequences;
-    const int64_t forward = batch.num_sequences * config.num_layers * attention_forward_flops(length, config.hidden_size);
+    const int64_t forward =
+        batch.num_sequences * config.num_layers * attention_forward_flops(length, config.hidden_size);
     plan.step_flops += forward * (options.checkpoint_blocks ? 9 : 7) / 2;  // backward is 2.5 × forward
   }
   WorkBounds others = work;

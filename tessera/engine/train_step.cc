@@ -57,7 +57,7 @@ void Engine::forward_backward(const Batch& batch, double scale) {
   const int64_t N = batch.num_tokens, C = model_.config().hidden_size, L = model_.num_blocks();
 
   // Phase 2: forward. Each block's input stays, and what its backward needs unless blocks are checkpointed.
-  std::vector<View> x(static_cast<size_t>(L + 1));           // [N, C] inputs of the blocks; x[L] goes to the head
+  std::vector<View> x(static_cast<size_t>(L + 1));  // [N, C] inputs of the blocks; x[L] goes to the head
   std::vector<SavedViews> saved(static_cast<size_t>(L));
   SavedViews saved_embedding;
   x[0] = f.push(N, C);
@@ -70,12 +70,14 @@ void Engine::forward_backward(const Batch& batch, double scale) {
 
   // Phase 3: loss and backward, the mirror image.
   View d_y = f.push(N, C), d_x = f.push(N, C);
-  model_.root().head_loss_backward(f, parameters(0), gradients(0), x.back(), scale, scalars_.view({1}, DType::f64), d_y);
+  model_.root().head_loss_backward(f, parameters(0), gradients(0), x.back(), scale, scalars_.view({1}, DType::f64),
+                                   d_y);
   for (int64_t i = L - 1; i >= 0; --i) {
     const auto n = static_cast<size_t>(i);
     const StackScope block_scope(*stack_);
     if (options_.checkpoint_blocks) {
-      model_.block(i).forward(f, parameters(1 + i), x[n], {}, &saved[n]);  // its output has been used: only for backward
+      model_.block(i).forward(f, parameters(1 + i), x[n], {},
+                              &saved[n]);  // its output has been used: only for backward
     }
     model_.block(i).backward(f, parameters(1 + i), gradients(1 + i), x[n], saved[n], d_y, d_x);
     std::swap(d_x, d_y);

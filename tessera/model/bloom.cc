@@ -79,7 +79,7 @@ void BloomBlock::forward(Frame& f, const ParameterViews& p, View x, View y, Save
   f.ops.linear_forward(norm, p[up_weight_], p[up_bias_], {Activation::gelu_tanh, {}, {}}, up, gelu);
   if (y) {
     f.ops.linear_forward(gelu, p[down_weight_], p[down_bias_],
-                       {Activation::none, dropout(f, 2, hidden_dropout_), residual_from_norm_ ? norm : mid}, {}, y);
+                         {Activation::none, dropout(f, 2, hidden_dropout_), residual_from_norm_ ? norm : mid}, {}, y);
   }
 
   if (saved) *saved = {stats1, qkv, log_sum_exp, o, mid, stats2, up};
@@ -113,8 +113,10 @@ void BloomBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
   f.ops.layer_norm_backward(d_norm, mid, p[norm2_weight_], stats2, post ? View{} : d_y, d_mid, g[norm2_weight_],
                             g[norm2_bias_]);
 
-  if (dense_dropout.rate > 0) f.ops.dropout_backward(d_mid, dense_dropout, d_branch);
-  else d_branch = d_mid;
+  if (dense_dropout.rate > 0)
+    f.ops.dropout_backward(d_mid, dense_dropout, d_branch);
+  else
+    d_branch = d_mid;
   const View d_o = f.push(N, C), d_qkv = f.push(N, 3 * C);
   f.ops.linear_backward_weight(d_branch, o, g[dense_weight_], g[dense_bias_]);
   f.ops.linear_backward_input(d_branch, p[dense_weight_], {}, {}, d_o);

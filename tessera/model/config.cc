@@ -26,10 +26,12 @@ class Reader {
     const Json* value = find(keys, key);
     if (!value) {
       if (fallback >= 0) return fallback;
-      throw InputError(where_, fmt::format("the key \"{}\" is missing", *keys.begin()), "Take the model's own config.json");
+      throw InputError(where_, fmt::format("the key \"{}\" is missing", *keys.begin()),
+                       "Take the model's own config.json");
     }
     if (!value->is_number_integer() || *value < low || *value > high) {
-      throw InputError(where_, fmt::format("\"{}\" is {}, not a whole number from {} to {}", key, value->dump(), low, high));
+      throw InputError(where_,
+                       fmt::format("\"{}\" is {}, not a whole number from {} to {}", key, value->dump(), low, high));
     }
     return value->get<int64_t>();
   }
@@ -48,7 +50,8 @@ class Reader {
     const char* key = nullptr;
     const Json* value = find({name}, key);
     if (!value) return fallback;
-    if (!value->is_boolean()) throw InputError(where_, fmt::format("\"{}\" is {}, not true or false", key, value->dump()));
+    if (!value->is_boolean())
+      throw InputError(where_, fmt::format("\"{}\" is {}, not true or false", key, value->dump()));
     return value->get<bool>();
   }
 
@@ -83,7 +86,8 @@ ModelConfig parse_model_config(std::string_view text, const std::string& where) 
   }
   const Reader read(json, where);
   if (!read.boolean("tie_word_embeddings", true)) {
-    throw InputError(where, "\"tie_word_embeddings\" is false", "Tessera's heads are tied to the embedding; such a model is another one");
+    throw InputError(where, "\"tie_word_embeddings\" is false",
+                     "Tessera's heads are tied to the embedding; such a model is another one");
   }
   ModelConfig config;
   config.architecture = model_type;
@@ -133,9 +137,11 @@ void check_model_config(const ModelConfig& config, const std::string& where) {
                        config.hidden_size, config.num_heads, config.head_dim(), kMaxHeadDim));
   }
   const auto C = static_cast<double>(config.hidden_size);
-  const double parameters = static_cast<double>(config.vocab_size) * C +
-                            static_cast<double>(config.num_layers) * C * (4 * C + 2 * static_cast<double>(config.ff_dim));
-  if (parameters > 1e15) refuse(fmt::format("its sizes make {:.1e} parameters, more than any machine has room for", parameters));
+  const double parameters =
+      static_cast<double>(config.vocab_size) * C +
+      static_cast<double>(config.num_layers) * C * (4 * C + 2 * static_cast<double>(config.ff_dim));
+  if (parameters > 1e15)
+    refuse(fmt::format("its sizes make {:.1e} parameters, more than any machine has room for", parameters));
   if (config.architecture == "bloom" && config.ff_dim != 4 * config.hidden_size) {
     refuse(fmt::format("ff_dim is {}, but BLOOM's feed-forward layer has 4 x hidden_size = {} channels", config.ff_dim,
                        4 * config.hidden_size));
@@ -180,8 +186,10 @@ std::string model_config_json(const ModelConfig& config, DType dtype) {
   Json json = Json::object();
   if (!config.original_json.empty()) json = Json::parse(config.original_json);
   const char* dtype_name = dtype == DType::f32 ? "float32" : dtype == DType::bf16 ? "bfloat16" : "float16";
-  if (json.contains("dtype")) json["dtype"] = dtype_name;
-  else json["torch_dtype"] = dtype_name;
+  if (json.contains("dtype"))
+    json["dtype"] = dtype_name;
+  else
+    json["torch_dtype"] = dtype_name;
   json["model_type"] = config.architecture;
   const auto set_default = [&](const char* key, const Json& value) {
     if (!json.contains(key)) json[key] = value;

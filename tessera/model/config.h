@@ -19,11 +19,11 @@ struct ModelConfig {
   int64_t num_heads = 0;               // H, divides C
   int64_t ff_dim = 0;                  // inner channels of the feed-forward layer; 4·C in BLOOM
   double layer_norm_epsilon = 1e-5;
-  double initializer_range = 0.02;     // standard deviation of random BLOOM weights
-  bool residual_from_norm = false;     // apply_residual_connection_post_layernorm
+  double initializer_range = 0.02;  // standard deviation of random BLOOM weights
+  bool residual_from_norm = false;  // apply_residual_connection_post_layernorm
   double hidden_dropout = 0, attention_dropout = 0;
   int32_t unk_token_id = 0, bos_token_id = 1, eos_token_id = 2, pad_token_id = 3;
-  std::string original_json;           // the text this was read from: kept when the model is saved again
+  std::string original_json;  // the text this was read from: kept when the model is saved again
 
   int64_t head_dim() const { return hidden_size / num_heads; }
 };

@@ -1,5 +1,6 @@
 // N tokens, C channels, F inner channels, H heads; d0 … d3 are dropouts.
-//   s1 = x + d1(W_out · attention_d0(W_in · x));  n = norm1(s1);  s2 = n + d3(W_down · d2(relu(W_up · n)));  y = norm2(s2)
+//   s1 = x + d1(W_out · attention_d0(W_in · x));  n = norm1(s1);  s2 = n + d3(W_down · d2(relu(W_up · n)));  y =
+//   norm2(s2)
 #include "tessera/model/gpt.h"
 
 #include <fmt/format.h>

@@ -48,7 +48,8 @@ const std::vector<Architecture>& architectures() {
 
 Model::Model(ModelConfig config, Device& device) : config_(std::move(config)) {
   const auto& table = architectures();
-  const auto row = std::find_if(table.begin(), table.end(), [&](const auto& a) { return a.name == config_.architecture; });
+  const auto row =
+      std::find_if(table.begin(), table.end(), [&](const auto& a) { return a.name == config_.architecture; });
   TESSERA_ASSERT(row != table.end());
   file_prefix_ = row->file_prefix;
   tolerated_names_ = row->tolerated_names;

@@ -33,9 +33,9 @@ class ParameterTable {
   Handle add(std::string name, Shape shape, Initializer init, bool decays);
 
   const std::vector<ParameterSpec>& specs() const { return specs_; }
-  int64_t num_elems() const { return num_elems_; }    // of the flat buffer, gaps included
+  int64_t num_elems() const { return num_elems_; }  // of the flat buffer, gaps included
   int64_t num_decayed() const { return num_decayed_; }
-  int64_t num_parameters() const;                      // gaps not included
+  int64_t num_parameters() const;  // gaps not included
 
  private:
   std::vector<ParameterSpec> specs_;

@@ -6,7 +6,8 @@
 
 namespace tessera {
 
-// One chunk of logits: large enough that a product over the vocabulary is near the machine's speed, small beside a model.
+// One chunk of logits: large enough that a product over the vocabulary is near the machine's speed, small beside a
+// model.
 static constexpr int64_t kHeadChunkBytes = 128 << 20;
 
 Root::Root(const ModelConfig& config, const Names& names, Initializer embedding_init)
@@ -29,7 +30,8 @@ Root::Root(const ModelConfig& config, const Names& names, Initializer embedding_
     final_norm_bias_ = table_.add(names.final_norm + ".bias", {C}, zero, false);
   }
   if (head_bias_) {  // torch.nn.Linear's initialisation
-    const Initializer init{Initializer::Kind::uniform, 1 / std::sqrt(static_cast<double>(C)), embedding_init.stream + 1};
+    const Initializer init{Initializer::Kind::uniform, 1 / std::sqrt(static_cast<double>(C)),
+                           embedding_init.stream + 1};
     head_bias_handle_ = table_.add(names.head_bias, {vocab_size_}, init, false);
   }
 }

@@ -36,10 +36,10 @@ struct Frame {
   Kernels& ops;
   Stack& stack;
   const Batch& batch;
-  DType dtype;                 // of activations
-  bool training = false;       // dropout on
-  uint64_t dropout_seed = 0;   // differs from step to step
-  KvCache* cache = nullptr;    // while generating
+  DType dtype;                // of activations
+  bool training = false;      // dropout on
+  uint64_t dropout_seed = 0;  // differs from step to step
+  KvCache* cache = nullptr;   // while generating
 
   View push(int64_t rows, int64_t columns) { return stack.push({rows, columns}, dtype); }
 };
@@ -62,7 +62,8 @@ class Unit {
 class Block : public Unit {
  public:
   using Unit::Unit;
-  // y [N, C] from x [N, C]; y may be empty when only the saved views are wanted. With `saved` the views for backward stay on the stack above y; without, nothing stays.
+  // y [N, C] from x [N, C]; y may be empty when only the saved views are wanted. With `saved` the views for backward
+  // stay on the stack above y; without, nothing stays.
   virtual void forward(Frame& frame, const ParameterViews& p, View x, View y, SavedViews* saved) const = 0;
   // d_x [N, C] from d_y [N, C]; adds to the gradients g. `x` is what forward got. Leaves the stack as it was.
   virtual void backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, View x, const SavedViews& saved,

@@ -7,8 +7,10 @@ namespace tessera {
 
 std::unique_ptr<Kernels> make_kernels(Device& device) {
   switch (device.kind()) {
-    case DeviceKind::cpu: return make_cpu_kernels(device);
-    case DeviceKind::counting: return make_counting_kernels();
+    case DeviceKind::cpu:
+      return make_cpu_kernels(device);
+    case DeviceKind::counting:
+      return make_counting_kernels();
   }
   return nullptr;
 }

@@ -1,7 +1,7 @@
 // The maths of the models on views. One object per device; every call runs in order on its compute stream.
 //
-// Letters: B sequences, N tokens (all sequences of a micro-batch laid end to end, no padding), C channels, I/O channels in
-// and out of a linear layer, H heads, D head dimension, V vocabulary, M rows that carry loss, T longest sequence.
+// Letters: B sequences, N tokens (all sequences of a micro-batch laid end to end, no padding), C channels, I/O channels
+// in and out of a linear layer, H heads, D head dimension, V vocabulary, M rows that carry loss, T longest sequence.
 //
 // Unless it says otherwise, floating-point views of one call share one type (f32, or f64 for gradient checks), results
 // are overwritten, gradients of parameters (d_weight, d_bias) are added to, and no result may overlap an input.
@@ -21,10 +21,10 @@ enum class Activation { none, gelu_tanh, relu };
 // Inverted dropout: kept elements are divided by (1 − rate). The mask of element (row, column) depends on (seed, site,
 // row_ids[row], column) alone, never on where the row stands in a batch, so that recomputing or re-sharding repeats it.
 struct Dropout {
-  float rate = 0;      // 0: no dropout; the rest is then ignored
-  uint64_t seed = 0;   // differs from step to step
-  uint32_t site = 0;   // differs among the places of the model
-  View row_ids;        // [N] i64
+  float rate = 0;     // 0: no dropout; the rest is then ignored
+  uint64_t seed = 0;  // differs from step to step
+  uint32_t site = 0;  // differs among the places of the model
+  View row_ids;       // [N] i64
 };
 
 struct LinearEpilogue {
@@ -58,12 +58,12 @@ class Kernels {
 
   // ---- whole arrays -------------------------------------------------------------------------------------------------
   virtual void fill(View x, double value) = 0;
-  virtual void copy(View from, View to) = 0;                 // equal shapes and types
-  virtual void convert(View from, View to) = 0;              // equal shapes, floating-point types
+  virtual void copy(View from, View to) = 0;     // equal shapes and types
+  virtual void convert(View from, View to) = 0;  // equal shapes, floating-point types
   // Element i of x draws from counter first_elem + i of (seed, stream), so a shard equals that part of the whole.
   virtual void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
   virtual void fill_uniform(View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
-  virtual void add_sum_of_squares(View x, View sum) = 0;     // sum [1] f64 +=, accumulated in f64, fixed order
+  virtual void add_sum_of_squares(View x, View sum) = 0;  // sum [1] f64 +=, accumulated in f64, fixed order
 
   // ---- embedding ----------------------------------------------------------------------------------------------------
   virtual void embedding_forward(View ids /*[N] i32*/, View weight /*[V, C]*/, View y /*[N, C]*/) = 0;
@@ -72,7 +72,8 @@ class Kernels {
   // y is zero but for y[rows[i]] = x[i]; rows are distinct.
   virtual void scatter_rows(View x /*[M, C]*/, View rows /*[M] i32*/, View y /*[N, C]*/) = 0;
 
-  // ---- layer norm: y = (x − mean) · rstd · weight + bias over C (torch.nn.functional.layer_norm) ------------------------
+  // ---- layer norm: y = (x − mean) · rstd · weight + bias over C (torch.nn.functional.layer_norm)
+  // ------------------------
   virtual void layer_norm_forward(View x /*[N, C]*/, View weight /*[C]*/, View bias /*[C]*/, double epsilon,
                                   View y /*[N, C]; may be x*/, View stats /*[N, 2]: mean, rstd; or empty*/) = 0;
   // d_x = residual + gradient through the norm.
@@ -80,13 +81,13 @@ class Kernels {
                                    View residual /*[N, C] or empty; may be d_x*/, View d_x /*[N, C]; may be d_y*/,
                                    View d_weight /*[C] +=*/, View d_bias /*[C] +=*/) = 0;
 
-  // ---- linear: pre = x · weightᵀ + bias; y = residual + dropout(activation(pre)) ----------------------------------------
-  // preactivation keeps pre for the backward pass, or is empty.
+  // ---- linear: pre = x · weightᵀ + bias; y = residual + dropout(activation(pre))
+  // ---------------------------------------- preactivation keeps pre for the backward pass, or is empty.
   virtual void linear_forward(View x /*[N, I]*/, View weight /*[O, I]*/, View bias /*[O] or empty*/,
                               const LinearEpilogue& epilogue, View preactivation /*[N, O] or empty*/,
                               View y /*[N, O]*/) = 0;
-  // d_x = residual + (d_y · weight) ∘ dropout mask ∘ activation'(preactivation): the epilogue and preactivation [N, I] are
-  // those of the layer that made x; residual is added last.
+  // d_x = residual + (d_y · weight) ∘ dropout mask ∘ activation'(preactivation): the epilogue and preactivation [N, I]
+  // are those of the layer that made x; residual is added last.
   virtual void linear_backward_input(View d_y /*[N, O]*/, View weight /*[O, I]*/, const LinearEpilogue& epilogue,
                                      View preactivation /*[N, I] or empty*/, View d_x /*[N, I]*/) = 0;
   virtual void linear_backward_weight(View d_y /*[N, O]*/, View x /*[N, I]*/, View d_weight /*[O, I] +=*/,
@@ -96,8 +97,9 @@ class Kernels {
   // d_x = d_y ∘ mask: the gradient through a dropout of a linear layer's output.
   virtual void dropout_backward(View d_y /*[N, O]*/, const Dropout& dropout, View d_x /*[N, O]; may be d_y*/) = 0;
 
-  // ---- attention, causal, per sequence: o = dropout(softmax(q·kᵀ/√D + slope·k)) · v ------------------------------------
-  // Sequence b has rows starts[b] … starts[b+1]−1. k counts from 0 in each sequence.
+  // ---- attention, causal, per sequence: o = dropout(softmax(q·kᵀ/√D + slope·k)) · v
+  // ------------------------------------ Sequence b has rows starts[b] … starts[b+1]−1. k counts from 0 in each
+  // sequence.
   virtual void attention_forward(View qkv /*[N, 3C]*/, View starts /*[B+1] i32*/, const AttentionShape& shape,
                                  const Dropout& dropout, View o /*[N, C]*/,
                                  View log_sum_exp /*[N, H] of the scores; or empty*/) = 0;
@@ -120,7 +122,8 @@ class Kernels {
                                      View loss /*[1] f64*/) = 0;
   virtual void argmax_rows(View logits /*[M, V]*/, View ids /*[M] i32*/) = 0;  // the first of equal maxima
 
-  // ---- optimizer: AdamW (Loshchilov & Hutter 2019, as torch.optim.AdamW) on flat arrays of P elements ----------------
+  // ---- optimizer: AdamW (Loshchilov & Hutter 2019, as torch.optim.AdamW) on flat arrays of P elements
+  // ----------------
   virtual void adamw(View parameters /*[P]*/, View gradients /*[P]*/, View m /*[P]*/, View v /*[P]*/,
                      const AdamWStep& step) = 0;
 

@@ -57,9 +57,9 @@ Console Console::of_process(std::optional<bool> bars) {
   const auto columns = [](int descriptor) { return [descriptor] { return columns_of(descriptor); }; };
   Terminal err = describe_terminal(::isatty(STDERR_FILENO), env);
   err.interactive = bars.value_or(err.interactive);
-  return Console({describe_terminal(::isatty(STDOUT_FILENO), env), write_result, columns(STDOUT_FILENO)},
-                 {err,
-                  [](std::string_view text) { static_cast<void>(write_now(stderr, text)); }, columns(STDERR_FILENO)});
+  return Console(
+      {describe_terminal(::isatty(STDOUT_FILENO), env), write_result, columns(STDOUT_FILENO)},
+      {err, [](std::string_view text) { static_cast<void>(write_now(stderr, text)); }, columns(STDERR_FILENO)});
 }
 
 Console Console::muted() {

@@ -1,5 +1,5 @@
-// Configuration files: whatever the bytes, settings are resolved and checked, or a UsageError says why not; and what was
-// resolved can be printed and read back.
+// Configuration files: whatever the bytes, settings are resolved and checked, or a UsageError says why not; and what
+// was resolved can be printed and read back.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -12,8 +12,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   try {
     const auto resolve_text = [](std::string_view toml) {
-      return resolve({.flags = {}, .environment = {}, .file = parse_config(toml, "fuzz.toml"), .file_name = "fuzz.toml"},
-                     kAllGroups, "config", {"config", "doctor"});
+      return resolve(
+          {.flags = {}, .environment = {}, .file = parse_config(toml, "fuzz.toml"), .file_name = "fuzz.toml"},
+          kAllGroups, "config", {"config", "doctor"});
     };
     const ResolvedSettings resolved = resolve_text(text);
     check_consistent(resolved);

@@ -17,7 +17,9 @@ namespace fs = std::filesystem;
 
 constexpr double kEpsilon = 0x1p-24;  // half an ulp of 1 in f32: the rounding error of one operation
 
-fs::path data_folder() { return fs::path(TESSERA_TEST_DIR) / "parity" / "data"; }
+fs::path data_folder() {
+  return fs::path(TESSERA_TEST_DIR) / "parity" / "data";
+}
 
 class Reference {
  public:
@@ -32,7 +34,8 @@ class Reference {
   }
   bool has(const std::string& name) const { return file_.find(name) != nullptr; }
   PackedBatch batch(const std::string& prefix) const {
-    PackedBatch batch{get<int32_t>(prefix + "ids"), get<int32_t>(prefix + "labels"), get<int32_t>(prefix + "starts"), 0};
+    PackedBatch batch{get<int32_t>(prefix + "ids"), get<int32_t>(prefix + "labels"), get<int32_t>(prefix + "starts"),
+                      0};
     for (const int32_t label : batch.labels) batch.num_targets += label >= 0;
     return batch;
   }
@@ -46,14 +49,15 @@ class Parity : public testing::TestWithParam<const char*> {
   Parity() : pool_(2), device_(make_cpu_device(pool_)), reference_(GetParam()) {}
 
   std::unique_ptr<Engine> make_engine(EngineOptions options = {}) {
-    auto engine = std::make_unique<Engine>(*device_, read_model_config(data_folder() / GetParam() / "config.json"), options);
+    auto engine =
+        std::make_unique<Engine>(*device_, read_model_config(data_folder() / GetParam() / "config.json"), options);
     load_parameters(*engine, data_folder() / GetParam(), pool_);
     const BatchBounds bounds{128, 16, 128};
     engine->prepare({bounds, bounds, bounds, 12});
     return engine;
   }
-  // Whether element j of a tensor belongs to the bias of attention's keys. q·(k + bias) moves all scores of a row by the
-  // same amount, which softmax does not see: its gradient is 0, and what is computed is rounding alone.
+  // Whether element j of a tensor belongs to the bias of attention's keys. q·(k + bias) moves all scores of a row by
+  // the same amount, which softmax does not see: its gradient is 0, and what is computed is rounding alone.
   static bool is_key_bias(const ModelConfig& config, const std::string& name, size_t j) {
     const auto C = static_cast<size_t>(config.hidden_size), D = static_cast<size_t>(config.head_dim());
     if (name.ends_with("query_key_value.bias")) return j / D % 3 == 1;
@@ -76,8 +80,10 @@ class Parity : public testing::TestWithParam<const char*> {
         for (size_t j = 0; j < expected.size(); ++j) {
           largest = std::max(largest, std::abs(double{expected[j]}));
           const double difference = std::abs(double{expected[j]} - actual[j]);
-          if (is_key_bias(engine.model().config(), name, j)) EXPECT_LE(difference, key_bias_tolerance) << key;
-          else error = std::max(error, difference);
+          if (is_key_bias(engine.model().config(), name, j))
+            EXPECT_LE(difference, key_bias_tolerance) << key;
+          else
+            error = std::max(error, difference);
         }
         EXPECT_LE(error, tolerance * largest) << key << ", relative " << error / largest;
       }
@@ -128,14 +134,15 @@ TEST_P(Parity, TwentyUpdates) {
     const double rate = 1e-3 * schedule_factor({Schedule::linear, 3, 20}, step);
     EXPECT_NEAR(rate, rates[static_cast<size_t>(step)], 1e-3 * 2 * kEpsilon);
     std::vector<PackedBatch> window;
-    for (int micro = 0; micro < 2; ++micro) window.push_back(reference_.batch(fmt::format("steps/{}/{}/", step, micro)));
+    for (int micro = 0; micro < 2; ++micro)
+      window.push_back(reference_.batch(fmt::format("steps/{}/{}/", step, micro)));
     const StepResult result = engine->train_step(window, rate);
     const double loss = losses[static_cast<size_t>(step)], norm = norms[static_cast<size_t>(step)];
     EXPECT_NEAR(result.loss(), loss, 1024 * kEpsilon * loss) << step;
     EXPECT_NEAR(result.gradient_norm, norm, 4096 * kEpsilon * norm) << step;
   }
-  // AdamW divides each gradient by its own size, so that where gradients cancel their rounding is magnified. What has no
-  // gradient but rounding (keys' biases) moves by up to the rate in each of the twenty updates, either way.
+  // AdamW divides each gradient by its own size, so that where gradients cancel their rounding is magnified. What has
+  // no gradient but rounding (keys' biases) moves by up to the rate in each of the twenty updates, either way.
   expect_near(*engine, "final", 1e-4, 20 * 1e-3 * 2, [&](int64_t u) { return engine->parameters(u); });
 }
 

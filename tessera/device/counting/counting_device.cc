@@ -22,6 +22,8 @@ class CountingDevice final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> make_counting_device() { return std::make_unique<CountingDevice>(); }
+std::unique_ptr<Device> make_counting_device() {
+  return std::make_unique<CountingDevice>();
+}
 
 }  // namespace tessera

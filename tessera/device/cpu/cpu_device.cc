@@ -1,5 +1,5 @@
-// Host memory straight from the kernel: pages appear when first touched, in huge pages where the system grants them, and
-// go back at once when freed, so that resident memory follows the ledger.
+// Host memory straight from the kernel: pages appear when first touched, in huge pages where the system grants them,
+// and go back at once when freed, so that resident memory follows the ledger.
 #include <sys/mman.h>
 
 #include <cstring>
@@ -40,7 +40,9 @@ class CpuDevice final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> make_cpu_device(ThreadPool& pool) { return std::make_unique<CpuDevice>(pool); }
+std::unique_ptr<Device> make_cpu_device(ThreadPool& pool) {
+  return std::make_unique<CpuDevice>(pool);
+}
 
 ThreadPool& thread_pool_of(Device& device) {
   TESSERA_ASSERT(device.kind() == DeviceKind::cpu);

@@ -38,6 +38,8 @@ class CountingKernels final : public Kernels {
 
 }  // namespace
 
-std::unique_ptr<Kernels> make_counting_kernels() { return std::make_unique<CountingKernels>(); }
+std::unique_ptr<Kernels> make_counting_kernels() {
+  return std::make_unique<CountingKernels>();
+}
 
 }  // namespace tessera

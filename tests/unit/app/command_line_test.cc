@@ -9,8 +9,12 @@
 namespace tessera {
 namespace {
 
-const Verb kTrain{.name = "train", .help = "Train", .groups = kAllGroups, .required = {"dataset"},
-                  .run = [](const Invocation& invocation) { return static_cast<int>(invocation.settings().batch_size); }};
+const Verb kTrain{
+    .name = "train",
+    .help = "Train",
+    .groups = kAllGroups,
+    .required = {"dataset"},
+    .run = [](const Invocation& invocation) { return static_cast<int>(invocation.settings().batch_size); }};
 
 std::string flag_value(const std::vector<std::string>& words, const std::string& name) {
   for (const auto& [setting, text] : parse_flags(words, kTrain, kAllGroups).values) {
@@ -95,7 +99,8 @@ TEST(CommandLine, verbs_of_two_words) {
     run_command_line({"tokenizer", "trian"}, {}, verbs);
     FAIL();
   } catch (const UsageError& error) {
-    EXPECT_STREQ(error.what(), "tokenizer: unknown verb. Did you mean \"tokenizer train\"? One of: train, tokenize, tokenizer train");
+    EXPECT_STREQ(error.what(),
+                 "tokenizer: unknown verb. Did you mean \"tokenizer train\"? One of: train, tokenize, tokenizer train");
   }
 }
 

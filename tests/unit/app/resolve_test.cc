@@ -48,8 +48,8 @@ TEST(Resolve, flag_before_environment_before_file_before_default) {
 }
 
 TEST(Resolve, a_wrong_value_is_an_error_even_below_a_stronger_layer) {
-  SettingSources sources{.flags = {{find_setting("lr"), "1"}}, .environment = {}, .file = parse_config("lr = -1", "c"),
-                         .file_name = "c"};
+  SettingSources sources{
+      .flags = {{find_setting("lr"), "1"}}, .environment = {}, .file = parse_config("lr = -1", "c"), .file_name = "c"};
   EXPECT_THROW(resolve(sources, kAllGroups, "train", kVerbs), UsageError);
 }
 
@@ -77,23 +77,28 @@ TEST(Resolve, unknown_and_repeated_keys) {
 }
 
 TEST(Resolve, unknown_variables_warn) {
-  SettingSources sources{.flags = {}, .environment = {{"TESSERA_LRR", "1"}, {"OTHER", "x"}}, .file = {}, .file_name = ""};
+  SettingSources sources{
+      .flags = {}, .environment = {{"TESSERA_LRR", "1"}, {"OTHER", "x"}}, .file = {}, .file_name = ""};
   EXPECT_EQ(resolve(sources, kAllGroups, "train", kVerbs).warnings,
             std::vector<std::string>{"TESSERA_LRR: is no setting and is ignored. Did you mean \"TESSERA_LR\"?"});
 }
 
-TEST(Resolve, defaults_are_consistent_and_supported) { EXPECT_EQ(error_of(""), ""); }
+TEST(Resolve, defaults_are_consistent_and_supported) {
+  EXPECT_EQ(error_of(""), "");
+}
 
 TEST(Resolve, what_is_not_supported_says_what_is) {
   EXPECT_EQ(error_of("precision = \"BF16\""),
-            "c.toml:1: precision: \"bf16\" needs a build with CUDA. This build computes on one CPU process; it supports: fp32");
+            "c.toml:1: precision: \"bf16\" needs a build with CUDA. This build computes on one CPU process; it "
+            "supports: fp32");
   EXPECT_EQ(error_of("strategy = \"zero0\""), "");
   EXPECT_NE(error_of("strategy = \"zero1\"").find("supports: no_shard, zero0"), std::string::npos);
 }
 
 TEST(Resolve, printed_settings_read_back_as_the_same) {
   ResolvedSettings resolved = resolve_toml(
-      "lr = 0.1\nepochs = 2\nshuffle = false\nsave_dtype = \"bf16\"\nprompt = \"\"\"a # \\\"b\\\"\n\\\\ \\u0001 é\"\"\"");
+      "lr = 0.1\nepochs = 2\nshuffle = false\nsave_dtype = \"bf16\"\nprompt = \"\"\"a # \\\"b\\\"\n\\\\ \\u0001 "
+      "é\"\"\"");
   resolved.origins["lr"].place = "a\nb.toml:1";  // a newline in a file's name
   const ResolvedSettings again = resolve_toml(resolved_config_text(resolved));
   for (const auto& setting : all_settings()) {

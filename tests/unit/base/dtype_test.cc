@@ -11,25 +11,29 @@ namespace {
 TEST(F16, EveryValueSurvivesTheWayToF32AndBack) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const float value = f16_to_f32(static_cast<uint16_t>(bits));
-    if (std::isnan(value)) EXPECT_TRUE(std::isnan(f16_to_f32(f32_to_f16(value))));
-    else EXPECT_EQ(f32_to_f16(value), bits);
+    if (std::isnan(value))
+      EXPECT_TRUE(std::isnan(f16_to_f32(f32_to_f16(value))));
+    else
+      EXPECT_EQ(f32_to_f16(value), bits);
   }
 }
 
 TEST(F16, RoundsToNearestTiesToEven) {
-  EXPECT_EQ(f16_to_f32(f32_to_f16(1.0f + 0x1p-11f)), 1.0f);              // halfway, down to even
+  EXPECT_EQ(f16_to_f32(f32_to_f16(1.0f + 0x1p-11f)), 1.0f);                // halfway, down to even
   EXPECT_EQ(f16_to_f32(f32_to_f16(1.0f + 3 * 0x1p-11f)), 1.0f + 0x1p-9f);  // halfway, up to even
-  EXPECT_EQ(f16_to_f32(f32_to_f16(65519.0f)), 65504.0f);                 // just below the step to infinity
+  EXPECT_EQ(f16_to_f32(f32_to_f16(65519.0f)), 65504.0f);                   // just below the step to infinity
   EXPECT_TRUE(std::isinf(f16_to_f32(f32_to_f16(65520.0f))));
-  EXPECT_EQ(f16_to_f32(f32_to_f16(0x1p-25f)), 0.0f);                     // half of the smallest subnormal, to even
+  EXPECT_EQ(f16_to_f32(f32_to_f16(0x1p-25f)), 0.0f);  // half of the smallest subnormal, to even
   EXPECT_EQ(f16_to_f32(f32_to_f16(0x1.8p-25f)), 0x1p-24f);
 }
 
 TEST(Bf16, EveryValueSurvivesTheWayToF32AndBack) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const float value = bf16_to_f32(static_cast<uint16_t>(bits));
-    if (std::isnan(value)) EXPECT_TRUE(std::isnan(bf16_to_f32(f32_to_bf16(value))));
-    else EXPECT_EQ(f32_to_bf16(value), bits);
+    if (std::isnan(value))
+      EXPECT_TRUE(std::isnan(bf16_to_f32(f32_to_bf16(value))));
+    else
+      EXPECT_EQ(f32_to_bf16(value), bits);
   }
 }
 

@@ -37,7 +37,11 @@ TEST(ThreadPool, RangesCoverTheCountInOrder) {
 
 TEST(ThreadPool, ThrowsWhatATaskThrewAndGoesOn) {
   ThreadPool pool(3);
-  EXPECT_THROW(pool.run(50, [](int64_t i) { if (i == 17) throw std::runtime_error("seventeen"); }), std::runtime_error);
+  EXPECT_THROW(pool.run(50,
+                        [](int64_t i) {
+                          if (i == 17) throw std::runtime_error("seventeen");
+                        }),
+               std::runtime_error);
   std::atomic<int> done{0};
   pool.run(50, [&](int64_t) { ++done; });
   EXPECT_EQ(done, 50);

@@ -77,7 +77,10 @@ TEST(Stack, GivesBackInReverseOrder) {
   EXPECT_EQ(b.data - a.data, Device::kAlignment);
   EXPECT_EQ(stack.mark(), 3 * Device::kAlignment);
   stack.pop_to(mark);
-  { const StackScope scope(stack); EXPECT_EQ(stack.push({2}, DType::i32).data, b.data); }
+  {
+    const StackScope scope(stack);
+    EXPECT_EQ(stack.push({2}, DType::i32).data, b.data);
+  }
   EXPECT_EQ(stack.mark(), mark);
   EXPECT_EQ(stack.peak_bytes(), 3 * Device::kAlignment);
 }

@@ -13,9 +13,9 @@ namespace {
 using testing::HasSubstr;
 
 TEST(Bloom, KnownShapesHaveTheirPublishedParameters) {
-  const std::pair<const char*, int64_t> models[] = {{"bloom-560m", 559214592},   {"bloom-1b1", 1065314304},
-                                                    {"bloom-1b7", 1722408960},   {"bloom-3b", 3002557440},
-                                                    {"bloom-7b1", 7069016064},   {"bloom-176b", 176247271424}};
+  const std::pair<const char*, int64_t> models[] = {{"bloom-560m", 559214592}, {"bloom-1b1", 1065314304},
+                                                    {"bloom-1b7", 1722408960}, {"bloom-3b", 3002557440},
+                                                    {"bloom-7b1", 7069016064}, {"bloom-176b", 176247271424}};
   for (const auto& [name, num_parameters] : models) {
     const auto device = make_counting_device();
     ModelConfig config;
@@ -57,7 +57,8 @@ TEST(ParameterTable, DecayedTensorsComeFirstAndAreAligned) {
 TEST(ModelConfig, AcceptsBothSpellings) {
   const ModelConfig a = parse_model_config(
       R"({"model_type":"bloom","vocab_size":9,"hidden_size":8,"num_hidden_layers":3,"num_attention_heads":2,
-          "apply_residual_connection_post_layernorm":true,"hidden_dropout":0.1})", "a");
+          "apply_residual_connection_post_layernorm":true,"hidden_dropout":0.1})",
+      "a");
   EXPECT_EQ(a.num_layers, 3);
   EXPECT_EQ(a.num_heads, 2);
   EXPECT_EQ(a.ff_dim, 32);
@@ -85,17 +86,20 @@ TEST(ModelConfig, SaysWhatIsWrong) {
   expect_refused("[1]", "not a JSON object");
   expect_refused("{}", "\"model_type\" is missing");
   expect_refused(R"({"model_type": "llama"})", "\"model_type\" is \"llama\"");
-  expect_refused(R"({"model_type": "bloom", "hidden_size": 8, "n_layer": 1, "n_head": 1})", "\"vocab_size\" is missing");
+  expect_refused(R"({"model_type": "bloom", "hidden_size": 8, "n_layer": 1, "n_head": 1})",
+                 "\"vocab_size\" is missing");
   expect_refused(R"({"model_type": "bloom", "vocab_size": -4, "hidden_size": 8, "n_layer": 1, "n_head": 1})",
                  "\"vocab_size\" is -4");
   expect_refused(R"({"model_type": "bloom", "vocab_size": 9, "hidden_size": "8", "n_layer": 1, "n_head": 1})",
                  "\"hidden_size\" is \"8\"");
   expect_refused(R"({"model_type": "bloom", "vocab_size": 9, "hidden_size": 8, "n_layer": 1, "n_head": 3})",
                  "hidden_size 8 is not a multiple of the 3 heads");
-  expect_refused(R"({"model_type": "bloom", "vocab_size": 9, "hidden_size": 8, "n_layer": 1, "n_head": 2, "eos_token_id": 9})",
-                 "\"eos_token_id\" is 9");
-  expect_refused(R"({"model_type": "bloom", "vocab_size": 9, "hidden_size": 8, "n_layer": 1, "n_head": 2, "hidden_dropout": 1.5})",
-                 "\"hidden_dropout\" is 1.5");
+  expect_refused(
+      R"({"model_type": "bloom", "vocab_size": 9, "hidden_size": 8, "n_layer": 1, "n_head": 2, "eos_token_id": 9})",
+      "\"eos_token_id\" is 9");
+  expect_refused(
+      R"({"model_type": "bloom", "vocab_size": 9, "hidden_size": 8, "n_layer": 1, "n_head": 2, "hidden_dropout": 1.5})",
+      "\"hidden_dropout\" is 1.5");
 }
 
 }  // namespace

@@ -21,11 +21,11 @@ std::string refusal(const std::string& header, size_t data_bytes) {
 }
 
 TEST(SafetensorsHeader, DescribesTensorsInTheOrderOfTheirBytes) {
-  const auto header = parse(
-      R"({"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[2,3],"data_offsets":[2,26]},)"
-      R"("a":{"data_offsets":[0,2],"shape":[],"dtype":"BF16"},)"
-      R"("none":{"dtype":"I64","shape":[4,0],"data_offsets":[2,2]}}  )",
-      26);
+  const auto header =
+      parse(R"({"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[2,3],"data_offsets":[2,26]},)"
+            R"("a":{"data_offsets":[0,2],"shape":[],"dtype":"BF16"},)"
+            R"("none":{"dtype":"I64","shape":[4,0],"data_offsets":[2,2]}}  )",
+            26);
   ASSERT_EQ(header.tensors.size(), 3u);
   EXPECT_EQ(header.tensors[0].name, "a");
   EXPECT_EQ(header.tensors[0].dtype, DType::bf16);
