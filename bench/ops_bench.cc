@@ -170,7 +170,7 @@ void flat(Bench& bench, int64_t count) {
   AdamWStep step;
   step.learning_rate = 1e-5;
   step.num_decayed = count;
-  bench.line("adamw", 28 * elems, "GB/s", [&] { kernels.adamw(p, g, m, v, step); });
+  bench.line("adamw", 28 * elems, "GB/s", [&] { kernels.adamw(p, g, m, v, step, {}); });
   bench.line("sum of squares", 4 * elems, "GB/s", [&] { kernels.add_sum_of_squares(p, sum); });
   bench.line("fill", 4 * elems, "GB/s", [&] { kernels.fill(p, 0); });
   bench.line("copy", 8 * elems, "GB/s", [&] { kernels.copy(g, p); });

@@ -1,5 +1,6 @@
-// A device owns memory and books it. The CPU runs work at once in the calling thread's team; the
-// counting device holds nothing and runs nothing, so that the same engine on it is the plan of a run.
+// A device owns memory, books it, and has streams of work. The CPU computes at once in the calling thread's team and
+// has threads for what runs beside it; the counting device holds nothing and runs nothing, so that the same engine on
+// it is the plan of a run.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include "tessera/base/thread_pool.h"
 #include "tessera/base/view.h"
 #include "tessera/device/ledger.h"
+#include "tessera/device/stream.h"
 
 namespace tessera {
 
@@ -59,7 +61,12 @@ class Device {
   // Throws OutOfMemoryError with the category, the bytes asked for and the bytes held.
   Buffer allocate(int64_t bytes, Category category);
 
-  // Between this device's memory and the host's: `from` and `to` have equal bytes. Return when done.
+  // The stream that the device's kernels run on.
+  virtual Stream& compute_stream() = 0;
+  // Another one, for copies and communication beside the kernels. It must not outlive the device.
+  virtual std::unique_ptr<Stream> make_stream() = 0;
+
+  // Between this device's memory and the host's, after all work of the compute stream: equal bytes, done on return.
   virtual void copy_to_host(View from, void* to) = 0;
   virtual void copy_from_host(const void* from, View to) = 0;
 
@@ -78,8 +85,11 @@ class Device {
 
 // The host's memory and cores. `pool` must outlive the device.
 std::unique_ptr<Device> make_cpu_device(ThreadPool& pool);
-// Counts alone: addresses are distinct and never to be dereferenced; copies do nothing.
-std::unique_ptr<Device> make_counting_device();
+// Counts alone what a device of another kind would hold: addresses are distinct and never to be dereferenced, copies
+// and streams do nothing. `num_threads` is that of the CPU that it stands for.
+std::unique_ptr<Device> make_counting_device(int num_threads);
+// The threads of the CPU that a counting device stands for.
+int counted_threads_of(Device& device);
 
 // The team of threads of a CPU device. The device must be one.
 ThreadPool& thread_pool_of(Device& device);

@@ -7,8 +7,9 @@
 namespace tessera {
 
 const char* name_of(Category category) {
-  constexpr const char* names[kNumCategories] = {"parameters", "gradients", "optimizer", "activations",
-                                                 "kv_cache",   "batch",     "workspace"};
+  constexpr const char* names[kNumCategories] = {"parameters",    "master",      "gradients", "optimizer",
+                                                 "gathered",      "activations", "kv_cache",  "batch",
+                                                 "communication", "staging",     "workspace"};
   return names[static_cast<size_t>(category)];
 }
 

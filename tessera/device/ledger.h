@@ -8,15 +8,19 @@
 namespace tessera {
 
 enum class Category : uint8_t {
-  parameters,  // what a rank keeps of the parameters
-  gradients,
-  optimizer,    // AdamW's moments
-  activations,  // the stack: activations, their gradients, and the scratch of head and operators
-  kv_cache,     // keys and values of generation
-  batch,        // token ids, targets and the like
-  workspace,    // fixed scratch of the kernels' threads
+  parameters,     // what a rank keeps of the parameters, in the type of the computation
+  master,         // the fp32 parameters that the optimizer works on, where the computation has another type
+  gradients,      // what is accumulated over a step
+  optimizer,      // AdamW's moments
+  gathered,       // whole units while they are needed, and their gradients before they are reduced
+  activations,    // the stack: activations, their gradients, and the scratch of head and operators
+  kv_cache,       // keys and values of generation
+  batch,          // token ids, targets and the like
+  communication,  // scratch of collectives
+  staging,        // on the way between tiers
+  workspace,      // fixed scratch of the kernels
 };
-inline constexpr int kNumCategories = 7;
+inline constexpr int kNumCategories = 11;
 const char* name_of(Category);
 
 // What a run is doing; peaks are kept for each.

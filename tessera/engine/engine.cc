@@ -76,7 +76,7 @@ void Engine::prepare_with_stack(const WorkBounds& work, int64_t stack_bytes) {
 }
 
 int64_t Engine::activation_bytes(const ModelConfig& config, const EngineOptions& options, const WorkBounds& work) {
-  const auto counting = make_counting_device();
+  const auto counting = make_counting_device(1);
   Engine engine(*counting, config, options);
   engine.prepare_with_stack(work, int64_t{1} << 60);
   engine.rehearse(work);

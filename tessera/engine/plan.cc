@@ -5,7 +5,7 @@
 namespace tessera {
 
 Plan plan_run(const ModelConfig& config, const EngineOptions& options, const WorkBounds& work) {
-  const auto device = make_counting_device();
+  const auto device = make_counting_device(1);
   Engine engine(*device, config, options);
   engine.prepare(work);
   device->ledger().enter(Phase::resume);  // a resumed run reads what a checkpoint has into buffers it holds already

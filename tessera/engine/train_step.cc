@@ -22,7 +22,7 @@ StepResult Engine::train_step(std::span<const PackedBatch> window, double learni
   for (int64_t u = 0; u < model_.num_units(); ++u) {
     const AdamWStep step =
         adamw_step(options_.adamw, num_updates_, learning_rate, scale, model_.unit(u).table().num_decayed());
-    ops_->adamw(parameters(u).flat, gradients(u).flat, moment1(u), moment2(u), step);
+    ops_->adamw(parameters(u).flat, gradients(u).flat, moment1(u), moment2(u), step, {});
   }
   return result;
 }

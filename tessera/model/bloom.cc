@@ -64,8 +64,8 @@ Dropout BloomBlock::dropout(const Frame& f, uint32_t site, double rate) const {
 
 void BloomBlock::forward(Frame& f, const ParameterViews& p, View x, View y, SavedViews* saved) const {
   const int64_t N = x.shape[0], C = hidden_size_, floor = f.stack.mark();
-  const View stats1 = f.push(N, 2), qkv = f.push(N, 3 * C), log_sum_exp = f.push(N, num_heads_), o = f.push(N, C),
-             mid = f.push(N, C), stats2 = f.push(N, 2), up = f.push(N, 4 * C);
+  const View stats1 = f.push_stats(N, 2), qkv = f.push(N, 3 * C), log_sum_exp = f.push_stats(N, num_heads_),
+             o = f.push(N, C), mid = f.push(N, C), stats2 = f.push_stats(N, 2), up = f.push(N, 4 * C);
   const int64_t kept = f.stack.mark();
   const View norm = f.push(N, C), gelu = f.push(N, 4 * C);
 

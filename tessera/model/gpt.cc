@@ -48,8 +48,8 @@ Dropout GptBlock::dropout(const Frame& f, uint32_t site) const {
 
 void GptBlock::forward(Frame& f, const ParameterViews& p, View x, View y, SavedViews* saved) const {
   const int64_t N = x.shape[0], C = hidden_size_, floor = f.stack.mark();
-  const View qkv = f.push(N, 3 * C), log_sum_exp = f.push(N, num_heads_), o = f.push(N, C), sum1 = f.push(N, C),
-             stats1 = f.push(N, 2), up = f.push(N, ff_dim_), sum2 = f.push(N, C), stats2 = f.push(N, 2);
+  const View qkv = f.push(N, 3 * C), log_sum_exp = f.push_stats(N, num_heads_), o = f.push(N, C), sum1 = f.push(N, C),
+             stats1 = f.push_stats(N, 2), up = f.push(N, ff_dim_), sum2 = f.push(N, C), stats2 = f.push_stats(N, 2);
   const int64_t kept = f.stack.mark();
   const View norm = f.push(N, C), inner = f.push(N, ff_dim_);
 

@@ -41,7 +41,7 @@ void Root::embed_forward(Frame& f, const ParameterViews& p, View y, SavedViews* 
     f.ops.embedding_forward(f.batch.ids, p[embedding_], y);
     return;
   }
-  const View stats = saved ? f.push(f.batch.num_tokens, 2) : View{};  // [N, 2]
+  const View stats = saved ? f.push_stats(f.batch.num_tokens, 2) : View{};  // [N, 2]
   f.ops.embedding_forward(f.batch.ids, p[embedding_], y);
   f.ops.layer_norm_forward(y, p[embedding_norm_weight_], p[embedding_norm_bias_], epsilon_, y, stats);
   if (saved) *saved = {stats};
@@ -91,7 +91,7 @@ void Root::head_loss_backward(Frame& f, const ParameterViews& p, const Parameter
     View z = x_rows, stats;  // [m, C] what the head multiplies
     if (final_norm_) {
       z = f.push(m, C);
-      stats = f.push(m, 2);
+      stats = f.push_stats(m, 2);
       f.ops.layer_norm_forward(x_rows, p[final_norm_weight_], p[final_norm_bias_], epsilon_, z, stats);
     }
     f.ops.linear_forward(z, p[embedding_], head_bias_ ? p[head_bias_handle_] : View{}, {}, {}, logits);

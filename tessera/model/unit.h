@@ -42,6 +42,10 @@ struct Frame {
   KvCache* cache = nullptr;   // while generating
 
   View push(int64_t rows, int64_t columns) { return stack.push({rows, columns}, dtype); }
+  // Statistics keep the precision that 16-bit activations lack.
+  View push_stats(int64_t rows, int64_t columns) {
+    return stack.push({rows, columns}, dtype == DType::f64 ? DType::f64 : DType::f32);
+  }
 };
 
 // The views a forward pass keeps on the stack for its backward pass; each unit names its own by structured bindings.

@@ -10,7 +10,7 @@ std::unique_ptr<Kernels> make_kernels(Device& device) {
     case DeviceKind::cpu:
       return make_cpu_kernels(device);
     case DeviceKind::counting:
-      return make_counting_kernels();
+      return make_counting_kernels(device);
   }
   return nullptr;
 }

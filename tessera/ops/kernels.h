@@ -3,10 +3,11 @@
 // Letters: B sequences, N tokens (all sequences of a micro-batch laid end to end, no padding), C channels, I/O channels
 // in and out of a linear layer, H heads, D head dimension, V vocabulary, M rows that carry loss, T longest sequence.
 //
-// Unless it says otherwise, floating-point views of one call share one type (f32, or f64 for gradient checks), results
-// are overwritten, gradients of parameters (d_weight, d_bias) are added to, and no result may overlap an input.
-// An empty View stands for "not wanted" where the comment says "or empty". All kernels are deterministic: the same
-// inputs on the same device with the same number of threads give the same bits.
+// Unless it says otherwise, floating-point views of one call share one type T: f32, bf16, f16, or f64 for gradient
+// checks. With a 16-bit T statistics (stats, log_sum_exp) are f32, and gradients of parameters (d_weight, d_bias) are
+// f32 or T. Results are overwritten, gradients of parameters are added to, and no result may overlap an input. An empty
+// View stands for "not wanted" where the comment says "or empty". All kernels are deterministic: the same inputs on the
+// same device with the same number of threads give the same bits.
 #pragma once
 
 #include <memory>
@@ -63,6 +64,7 @@ class Kernels {
   // Element i of x draws from counter first_elem + i of (seed, stream), so a shard equals that part of the whole.
   virtual void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
   virtual void fill_uniform(View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
+  virtual void add(View x, View sum) = 0;                 // sum += x: equal shapes, floating-point types
   virtual void add_sum_of_squares(View x, View sum) = 0;  // sum [1] f64 +=, accumulated in f64, fixed order
 
   // ---- embedding ----------------------------------------------------------------------------------------------------
@@ -124,8 +126,10 @@ class Kernels {
 
   // ---- optimizer: AdamW (Loshchilov & Hutter 2019, as torch.optim.AdamW) on flat arrays of P elements
   // ----------------
+  // Parameters and moments are f32 (or f64), gradients of any floating-point type. `rounded` gets a copy of the new
+  // parameters in its own type, for the computation, or is empty.
   virtual void adamw(View parameters /*[P]*/, View gradients /*[P]*/, View m /*[P]*/, View v /*[P]*/,
-                     const AdamWStep& step) = 0;
+                     const AdamWStep& step, View rounded /*[P] or empty*/) = 0;
 
   // Floating-point operations of the linear layers since construction (ops/flops.h). Attention is not in it: its count
   // depends on the lengths of the sequences, which the caller knows.

@@ -9,12 +9,26 @@
 namespace tessera {
 namespace {
 
+// Does its work at once, in the thread that asks.
+class ImmediateStream final : public Stream {
+ public:
+  Event record() override { return {}; }
+  void wait(const Event& event) override { event.synchronize(); }
+  void run(std::function<void()> work) override { work(); }
+  void copy(View from, View to) override {
+    TESSERA_ASSERT(from.bytes() == to.bytes());
+    if (from.bytes() > 0) std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes()));
+  }
+};
+
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(ThreadPool& pool) : pool_(pool) {}
   DeviceKind kind() const override { return DeviceKind::cpu; }
   void copy_to_host(View from, void* to) override { copy(to, from.data, from.bytes()); }
   void copy_from_host(const void* from, View to) override { copy(to.data, from, to.bytes()); }
+  Stream& compute_stream() override { return compute_; }
+  std::unique_ptr<Stream> make_stream() override { return make_host_stream(); }
   ThreadPool& pool() { return pool_; }
 
  private:
@@ -36,6 +50,7 @@ class CpuDevice final : public Device {
   static size_t mapped(int64_t bytes) { return bytes > 0 ? static_cast<size_t>(bytes) : 1; }
 
   ThreadPool& pool_;
+  ImmediateStream compute_;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "tessera/ops/counting/counting_kernels.h"
 
+#include "tessera/ops/cpu/cpu_kernels.h"
 #include "tessera/ops/flops.h"
 
 namespace tessera {
@@ -7,11 +8,15 @@ namespace {
 
 class CountingKernels final : public Kernels {
  public:
+  explicit CountingKernels(Device& device)
+      : scratch_(device.allocate(counted_threads_of(device) * kCpuScratchBytesPerThread, Category::workspace)) {}
+
   void fill(View, double) override {}
   void copy(View, View) override {}
   void convert(View, View) override {}
   void fill_normal(View, double, double, uint64_t, uint64_t, int64_t) override {}
   void fill_uniform(View, double, double, uint64_t, uint64_t, int64_t) override {}
+  void add(View, View) override {}
   void add_sum_of_squares(View, View) override {}
   void embedding_forward(View, View, View) override {}
   void embedding_backward(View, View, View) override {}
@@ -30,16 +35,17 @@ class CountingKernels final : public Kernels {
   void attention_decode(View, const AttentionShape&, View, View, View, View, View) override {}
   void softmax_cross_entropy(View, View, double, View) override {}
   void argmax_rows(View, View) override {}
-  void adamw(View, View, View, View, const AdamWStep&) override {}
+  void adamw(View, View, View, View, const AdamWStep&, View) override {}
 
  private:
+  Buffer scratch_;
   void count(View rows, View weight) { flops_ += linear_flops(rows.shape[0], weight.shape[1], weight.shape[0]); }
 };
 
 }  // namespace
 
-std::unique_ptr<Kernels> make_counting_kernels() {
-  return std::make_unique<CountingKernels>();
+std::unique_ptr<Kernels> make_counting_kernels(Device& device) {
+  return std::make_unique<CountingKernels>(device);
 }
 
 }  // namespace tessera

@@ -27,6 +27,7 @@ class CpuKernels final : public Kernels {
   void fill_uniform(View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) override {
     cpu::fill_uniform(team_, x, low, high, seed, stream, first_elem);
   }
+  void add(View x, View sum) override { cpu::add(team_, x, sum); }
   void add_sum_of_squares(View x, View sum) override { cpu::add_sum_of_squares(team_, x, sum); }
 
   void embedding_forward(View ids, View weight, View y) override { cpu::embedding_forward(team_, ids, weight, y); }
@@ -86,8 +87,8 @@ class CpuKernels final : public Kernels {
     cpu::softmax_cross_entropy(team_, logits, targets, d_scale, loss);
   }
   void argmax_rows(View logits, View ids) override { cpu::argmax_rows(team_, logits, ids); }
-  void adamw(View parameters, View gradients, View m, View v, const AdamWStep& step) override {
-    cpu::adamw(team_, parameters, gradients, m, v, step);
+  void adamw(View parameters, View gradients, View m, View v, const AdamWStep& step, View rounded) override {
+    cpu::adamw(team_, parameters, gradients, m, v, step, rounded);
   }
 
  private:

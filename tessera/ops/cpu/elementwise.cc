@@ -56,6 +56,19 @@ void convert(Team& team, View from, View to) {
   });
 }
 
+void add(Team& team, View x, View sum) {
+  TESSERA_ASSERT(x.shape == sum.shape && x.dtype == sum.dtype);
+  with_float_type(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    team.for_ranges(x.num_elems(), kGrainElems, [&](int64_t, int64_t begin, int64_t end) {
+      const T* __restrict from = x.as<T>();
+      T* __restrict to = sum.as<T>();
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i) to[i] += from[i];
+    });
+  });
+}
+
 void add_sum_of_squares(Team& team, View x, View sum) {
   with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);

@@ -10,6 +10,7 @@ void copy(Team& team, View from, View to);
 void convert(Team& team, View from, View to);
 void fill_normal(Team& team, View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem);
 void fill_uniform(Team& team, View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem);
+void add(Team& team, View x, View sum);
 void add_sum_of_squares(Team& team, View x, View sum);
 
 }  // namespace tessera::cpu

@@ -31,9 +31,11 @@ void update(T* __restrict p, const T* __restrict g, T* __restrict m, T* __restri
 
 }  // namespace
 
-void adamw(Team& team, View parameters, View gradients, View m, View v, const AdamWStep& step) {
+void adamw(Team& team, View parameters, View gradients, View m, View v, const AdamWStep& step, View rounded) {
   const int64_t count = parameters.num_elems();
   TESSERA_ASSERT(gradients.num_elems() == count && m.num_elems() == count && v.num_elems() == count);
+  TESSERA_ASSERT(gradients.dtype == parameters.dtype);
+  const auto rounded_bytes = static_cast<int64_t>(size_of(rounded.dtype));
   with_float_type(parameters.dtype, [&](auto zero) {
     using T = decltype(zero);
     team.for_ranges(count, kGrainElems, [&](int64_t, int64_t begin, int64_t end) {
@@ -45,6 +47,10 @@ void adamw(Team& team, View parameters, View gradients, View m, View v, const Ad
       const int64_t border = std::clamp(step.num_decayed, begin, end);
       part(begin, border, step.weight_decay);
       part(border, end, 0);
+      if (rounded) {
+        tessera::convert(parameters.as<T>() + begin, parameters.dtype, rounded.data + begin * rounded_bytes,
+                         rounded.dtype, static_cast<size_t>(end - begin));
+      }
     });
   });
 }

@@ -6,6 +6,6 @@
 
 namespace tessera::cpu {
 
-void adamw(Team& team, View parameters, View gradients, View m, View v, const AdamWStep& step);
+void adamw(Team& team, View parameters, View gradients, View m, View v, const AdamWStep& step, View rounded);
 
 }  // namespace tessera::cpu

@@ -45,6 +45,31 @@ TEST(CpuDevice, AllocatesZeroedAlignedMemoryAndBooksIt) {
   EXPECT_EQ(device->ledger().current_total(), 0);
 }
 
+TEST(HostStream, RunsInOrderAndHandsOverByEvents) {
+  const auto first = make_host_stream(), second = make_host_stream();
+  std::vector<int> order;
+  for (int i = 0; i < 100; ++i) first->run([&order, i] { order.push_back(i); });
+  second->wait(first->record());
+  second->run([&order] { order.push_back(100); });
+  second->synchronize();
+  ASSERT_EQ(order.size(), 101u);
+  for (int i = 0; i <= 100; ++i) EXPECT_EQ(order[static_cast<size_t>(i)], i);
+}
+
+TEST(HostStream, AFailureReachesWhoeverWaitsAndSkipsWhatFollows) {
+  const auto failing = make_host_stream(), other = make_host_stream();
+  bool ran = false, ran_after = false;
+  failing->run([] { throw RunError("here", "it broke"); });
+  failing->run([&] { ran = true; });
+  const Event event = failing->record();
+  EXPECT_THROW(event.synchronize(), RunError);
+  EXPECT_FALSE(event.reached());
+  other->wait(event);
+  other->run([&] { ran_after = true; });
+  EXPECT_THROW(other->synchronize(), RunError);
+  EXPECT_FALSE(ran || ran_after);
+}
+
 TEST(CpuDevice, SaysWhatDidNotFit) {
   ThreadPool pool(1);
   const auto device = make_cpu_device(pool);
@@ -60,7 +85,7 @@ TEST(CpuDevice, SaysWhatDidNotFit) {
 }
 
 TEST(CountingDevice, HoldsNothingAndBooksEverything) {
-  const auto device = make_counting_device();
+  const auto device = make_counting_device(2);
   const Buffer a = device->allocate(int64_t{1} << 50, Category::parameters);
   const Buffer b = device->allocate(10, Category::activations);
   EXPECT_NE(a.data(), b.data());

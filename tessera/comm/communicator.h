@@ -1,0 +1,74 @@
+// Collectives among the ranks of a group. Every rank of the group calls the same ones in the same order.
+//
+// Letters: R ranks of the group, P elements of a full array, S = P / R elements of a rank's shard. Rank r's shard of a
+// full array is elements [r·S, (r+1)·S).
+//
+// Sums are taken in the order of ranks 0, 1, … R−1 for each element, whatever the collective: reduce_scatter and
+// all_reduce of the same numbers give the same bits. 16-bit types are summed in f32 and rounded once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/device/device.h"
+
+namespace tessera {
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // ---- on a stream of the device: they return at once, and the stream's events tell when they are done
+  // ----------------- `what` names the collective's subject in errors ("parameters of h.3"); it must live as long as
+  // the program. A failure, or a rank that does not come within the time limit, is a CommunicationError of the stream
+  // that names this rank, the collective, its subject and the ranks waited for.
+
+  // full [P] from each rank's shard [S], which may be its own part of `full`.
+  virtual void all_gather(View shard, View full, Stream& stream, const char* what) = 0;
+  // shard [S] = Σ over the ranks of that part of their full [P]; may be this rank's own part of `full`, whose other
+  // parts are unspecified afterwards.
+  virtual void reduce_scatter(View full, View shard, Stream& stream, const char* what) = 0;
+  // x [any] = Σ over the ranks.
+  virtual void all_reduce(View x, Stream& stream, const char* what) = 0;
+  virtual void broadcast(View x, int root, Stream& stream, const char* what) = 0;
+
+  // ---- of host values; done on return. CommunicationError
+  // ---------------------------------------------------------------- Every rank's text, by rank. Texts may differ in
+  // length.
+  virtual std::vector<std::string> all_gather_text(std::string_view text, const char* what) = 0;
+  // Σ over the ranks of each value, in the order of ranks.
+  virtual std::vector<double> sum(std::vector<double> values, const char* what) = 0;
+  virtual void barrier(const char* what) = 0;
+
+  // The ranks that give the same color form a group, ordered by their rank here. Collective.
+  virtual std::unique_ptr<Communicator> split(int color) = 0;
+
+  // Bytes of views that this rank has sent to others since construction; streams' work counts when it is put on them.
+  int64_t bytes_sent() const { return bytes_sent_; }
+
+ protected:
+  void count_all_gather(int64_t shard_bytes) { bytes_sent_ += shard_bytes * (size() - 1); }
+  void count_reduce_scatter(int64_t shard_bytes) { bytes_sent_ += shard_bytes * (size() - 1); }
+  // As a reduce_scatter followed by an all_gather.
+  void count_all_reduce(int64_t bytes) { bytes_sent_ += 2 * bytes * (size() - 1) / size(); }
+  void count_broadcast(int64_t bytes, int root) { bytes_sent_ += rank() == root ? bytes * (size() - 1) : 0; }
+
+ private:
+  int64_t bytes_sent_ = 0;
+};
+
+// A group of one: collectives copy, or do nothing where the result is in place.
+std::unique_ptr<Communicator> make_self_communicator();
+// Rank `rank` of `size` that has no peers: books on the counting device what a CPU rank's collectives hold, and counts
+// the bytes they would send. Texts and sums are this rank's alone.
+std::unique_ptr<Communicator> make_counting_communicator(Device& device, int rank, int size);
+
+// Scratch (Category::communication) that a CPU group of this size holds on its device.
+int64_t communication_scratch_bytes(int size);
+
+}  // namespace tessera
