@@ -45,8 +45,8 @@ class Communicator {
   virtual std::vector<double> sum(std::vector<double> values, const char* what) = 0;
   virtual void barrier(const char* what) = 0;
 
-  // The ranks that give the same color form a group, ordered by their rank here. Collective.
-  virtual std::unique_ptr<Communicator> split(int color) = 0;
+  // The ranks that give the same color form a group of `size`, in which this one is `rank`. Collective.
+  virtual std::unique_ptr<Communicator> split(int color, int rank, int size) = 0;
 
   // Bytes of views that this rank has sent to others since construction; streams' work counts when it is put on them.
   int64_t bytes_sent() const { return bytes_sent_; }

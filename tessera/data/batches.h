@@ -14,6 +14,7 @@ struct PackedBatch {
   std::vector<int32_t> ids, labels;  // [N]
   std::vector<int32_t> starts;       // [B + 1]: sequence b is tokens [starts[b], starts[b + 1])
   int32_t num_targets = 0;           // labels that are not kNoTarget
+  int64_t first_sequence = 0;        // number of the first sequence in its step, over all micro-batches and ranks
 };
 
 // The samples of these indices, in this order. No index at all gives a batch without sequences: starts = {0}.

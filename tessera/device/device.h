@@ -61,6 +61,8 @@ class Device {
   // Throws OutOfMemoryError with the category, the bytes asked for and the bytes held.
   Buffer allocate(int64_t bytes, Category category);
 
+  // The host can read and write this device's memory.
+  virtual bool host_visible() const = 0;
   // The stream that the device's kernels run on.
   virtual Stream& compute_stream() = 0;
   // Another one, for copies and communication beside the kernels. It must not outlive the device.

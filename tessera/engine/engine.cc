@@ -10,80 +10,90 @@ namespace tessera {
 // A token's row id is its sequence's number in the step times this, plus its position.
 static constexpr int64_t kRowIdsPerSequence = int64_t{1} << 24;
 
-Engine::Engine(Device& device, ModelConfig config, EngineOptions options)
-    : device_(device), options_(options), ops_(make_kernels(device)), model_(std::move(config), device) {
-  for (int64_t u = 0; u < model_.num_units(); ++u) {
-    const int64_t bytes = model_.unit(u).table().num_elems() * static_cast<int64_t>(size_of(options_.dtype));
-    units_.push_back({device_.allocate(bytes, Category::parameters), {}, {}, {}});
+static std::vector<UnitShards> cut_units(const Model& model, const ShardPlan& plan) {
+  std::vector<UnitShards> units;
+  for (int64_t u = 0; u < model.num_units(); ++u) units.push_back(plan.cut(model.unit(u).table().num_elems()));
+  return units;
+}
+
+Workplace Engine::make_workplace(const EnginePlace& place, const Model& model, const EngineOptions& options,
+                                 Kernels& ops, std::unique_ptr<Kernels>& own_host_ops) {
+  const ShardPlan plan(options.sharding, place.world.size(), place.world.rank(), place.ranks_per_node);
+  if (options.sharding.offloads()) own_host_ops = make_kernels(place.host);
+  Streams streams;
+  streams.compute = &place.device.compute_stream();
+  streams.comm = place.device.make_stream();
+  streams.copy = place.device.make_stream();
+  streams.host = &place.host.compute_stream();
+  return {place.device,
+          place.host,
+          ops,
+          own_host_ops ? *own_host_ops : ops,
+          RankGroups(place.world, plan),
+          plan,
+          model,
+          options.dtype,
+          std::move(streams),
+          cut_units(model, plan)};
+}
+
+Engine::Engine(EnginePlace place, ModelConfig config, EngineOptions options)
+    : options_(std::move(options)),
+      ranks_per_node_(place.ranks_per_node),
+      ops_(make_kernels(place.device)),
+      model_(std::move(config), place.device),
+      place_(make_workplace(place, model_, options_, *ops_, own_host_ops_)),
+      parameters_(place_),
+      loss_(place.device.allocate(sizeof(double), Category::workspace)) {}
+
+int64_t Engine::bytes_sent() const {
+  int64_t bytes = place_.ranks.world->bytes_sent();
+  if (place_.ranks.shard != place_.ranks.world) {
+    bytes += place_.ranks.shard->bytes_sent() + place_.ranks.replica->bytes_sent();
   }
-  scalars_ = device_.allocate(2 * sizeof(double), Category::workspace);
+  return bytes;
 }
 
-ParameterViews Engine::views_of(const Buffer& buffer, int64_t unit) const {
-  return {&model_.unit(unit).table(), flat(buffer, unit)};
-}
-
-View Engine::flat(const Buffer& buffer, int64_t unit) const {
-  return buffer.view({model_.unit(unit).table().num_elems()}, options_.dtype);
-}
-
-void Engine::initialize_parameters(uint64_t seed) {
-  for (int64_t u = 0; u < model_.num_units(); ++u) {
-    const ParameterViews p = parameters(u);
-    ops_->fill(p.flat, 0);
-    const auto& specs = p.table->specs();
-    for (size_t i = 0; i < specs.size(); ++i) {
-      const Initializer& init = specs[i].init;
-      switch (init.kind) {
-        case Initializer::Kind::zero:
-          break;
-        case Initializer::Kind::one:
-          ops_->fill(p[i], 1);
-          break;
-        case Initializer::Kind::normal:
-          ops_->fill_normal(p[i], 0, init.scale, seed, init.stream, 0);
-          break;
-        case Initializer::Kind::uniform:
-          ops_->fill_uniform(p[i], -init.scale, init.scale, seed, init.stream, 0);
-          break;
-      }
-    }
-  }
+ParameterViews Engine::parameters(int64_t unit) const {
+  return {&model_.unit(unit).table(), parameters_.kept().view(unit)};
 }
 
 void Engine::prepare(const WorkBounds& work) {
-  prepare_with_stack(work, activation_bytes(model_.config(), options_, work));
+  prepare_with_stack(work, activation_bytes(work));
 }
 
 void Engine::prepare_with_stack(const WorkBounds& work, int64_t stack_bytes) {
   work_ = work;
+  parameters_.prepare();
   if (work.training.num_tokens > 0) {
-    for (int64_t u = 0; u < model_.num_units(); ++u) {
-      UnitStorage& unit = units_[static_cast<size_t>(u)];
-      const int64_t bytes = unit.parameters.bytes();
-      unit.gradients = device_.allocate(bytes, Category::gradients);
-      unit.m = device_.allocate(bytes, Category::optimizer);
-      unit.v = device_.allocate(bytes, Category::optimizer);
-    }
+    gradients_ = std::make_unique<UnitGradients>(place_);
+    optimizer_ = std::make_unique<UnitOptimizer>(place_, parameters_, *gradients_);
   }
-  stack_ = std::make_unique<Stack>(device_, stack_bytes);
+  stack_ = std::make_unique<Stack>(place_.device, stack_bytes);
   int64_t batch_bytes = 0;  // ids, row ids, starts, target rows and targets, each at its own alignment
   for (const BatchBounds& b : {work.training, work.evaluation, work.generation}) {
     const int64_t bytes = 12 * b.num_tokens + 4 * (b.num_sequences + 1) + 8 * b.num_targets;
     batch_bytes = std::max(batch_bytes, bytes + 6 * Device::kAlignment);
   }
-  batch_buffer_ = device_.allocate(batch_bytes, Category::batch);
+  for (UploadBuffer& buffer : uploads_) {
+    buffer.host = place_.host.allocate(batch_bytes, Category::batch);
+    buffer.device = place_.device.allocate(batch_bytes, Category::batch);
+  }
 }
 
-int64_t Engine::activation_bytes(const ModelConfig& config, const EngineOptions& options, const WorkBounds& work) {
-  const auto counting = make_counting_device(1);
-  Engine engine(*counting, config, options);
+// Bytes of stack that the work needs, found by rehearsing it. They do not depend on the ranks.
+int64_t Engine::activation_bytes(const WorkBounds& work) const {
+  const auto device = make_counting_device(1), host = make_counting_device(1);
+  const auto alone = make_self_communicator();
+  EngineOptions options = options_;
+  options.sharding = {};
+  Engine engine({*device, *host, *alone, 1}, model_.config(), options);
   engine.prepare_with_stack(work, int64_t{1} << 60);
   engine.rehearse(work);
   return engine.stack_->peak_bytes();
 }
 
-void Engine::rehearse(const WorkBounds& work) {
+void Engine::rehearse(const WorkBounds& work, int64_t grad_accum) {
   const auto imagined = [](const BatchBounds& bounds) {
     PackedBatch batch;
     batch.ids.resize(static_cast<size_t>(bounds.num_tokens));
@@ -94,18 +104,21 @@ void Engine::rehearse(const WorkBounds& work) {
     batch.num_targets = static_cast<int32_t>(bounds.num_targets);
     return batch;
   };
-  TESSERA_ASSERT(device_.kind() == DeviceKind::counting);
+  Ledger* ledgers[] = {&place_.device.ledger(), &place_.host.ledger()};
+  const auto enter = [&](Phase phase) {
+    for (Ledger* ledger : ledgers) ledger->enter(phase);
+  };
+  TESSERA_ASSERT(counting());
   if (work.training.num_tokens > 0) {
-    device_.ledger().enter(Phase::step);
-    const PackedBatch batch = imagined(work.training);
-    train_step({&batch, 1}, 0);
+    enter(Phase::step);
+    train_step(std::vector<PackedBatch>(static_cast<size_t>(grad_accum), imagined(work.training)), 0);
   }
   if (work.evaluation.num_tokens > 0) {
-    device_.ledger().enter(Phase::evaluation);
+    enter(Phase::evaluation);
     evaluate(imagined(work.evaluation));
   }
   if (work.generation.num_tokens > 0) {
-    device_.ledger().enter(Phase::evaluation);
+    enter(Phase::evaluation);
     // As long a prompt as there is room for, and the others of one token: B prompts of N tokens together.
     std::vector<std::vector<int32_t>> prompts(static_cast<size_t>(work.generation.num_sequences), {0});
     prompts[0].resize(static_cast<size_t>(work.generation.num_tokens - work.generation.num_sequences + 1));
@@ -120,7 +133,9 @@ Frame Engine::frame(const Batch& batch, bool training) {
   return {*ops_, *stack_, batch, options_.dtype, training, uint64_t{words[0]} << 32 | words[1], nullptr};
 }
 
-Batch Engine::upload(const PackedBatch& packed, uint64_t first_sequence) {
+// Lays a batch out in the host's memory and sends it on the copy stream, while the device may still work on the one
+// before.
+Batch Engine::upload(const PackedBatch& packed) {
   Batch batch;
   batch.num_tokens = static_cast<int64_t>(packed.ids.size());
   batch.num_sequences = static_cast<int64_t>(packed.starts.size()) - 1;
@@ -135,16 +150,20 @@ Batch Engine::upload(const PackedBatch& packed, uint64_t first_sequence) {
   std::vector<int64_t> row_ids(packed.ids.size());
   for (size_t b = 0; b + 1 < packed.starts.size(); ++b) {
     for (int32_t i = packed.starts[b]; i < packed.starts[b + 1]; ++i) {
-      row_ids[static_cast<size_t>(i)] =
-          static_cast<int64_t>(first_sequence + b) * kRowIdsPerSequence + (i - packed.starts[b]);
+      const int64_t sequence = packed.first_sequence + static_cast<int64_t>(b);
+      row_ids[static_cast<size_t>(i)] = sequence * kRowIdsPerSequence + (i - packed.starts[b]);
     }
   }
+  UploadBuffer& buffer = uploads_[next_upload_];
+  next_upload_ = 1 - next_upload_;
+  buffer.free.synchronize();
   int64_t used = 0;
   const auto place = [&]<typename T>(const std::vector<T>& values) {
-    const View view{batch_buffer_.data() + used, dtype_of<T>(), {static_cast<int64_t>(values.size())}};
+    const View view{buffer.device.data() + used, dtype_of<T>(), {static_cast<int64_t>(values.size())}};
+    std::byte* staged = buffer.host.data() + used;
     used += (view.bytes() + Device::kAlignment - 1) / Device::kAlignment * Device::kAlignment;
-    TESSERA_ASSERT(used <= batch_buffer_.bytes());
-    device_.copy_from_host(values.data(), view);
+    TESSERA_ASSERT(used <= buffer.host.bytes());
+    if (!counting() && !values.empty()) std::memcpy(staged, values.data(), static_cast<size_t>(view.bytes()));
     return view;
   };
   batch.ids = place(packed.ids);
@@ -152,48 +171,58 @@ Batch Engine::upload(const PackedBatch& packed, uint64_t first_sequence) {
   batch.target_rows = place(target_rows);
   batch.targets = place(targets);
   batch.row_ids = place(row_ids);
+  place_.streams.copy->copy(buffer.host.view({used}, DType::u8), buffer.device.view({used}, DType::u8));
+  buffer.free = place_.streams.copy->record();
+  place_.streams.compute->wait(buffer.free);
   return batch;
 }
 
 double Engine::read_f64(View scalar) {
   double value = 0;
-  device_.copy_to_host(scalar, &value);
+  place_.device.copy_to_host(scalar, &value);
   return value;
 }
 
-// Embeds the frame's tokens and runs the blocks with two activations in turn; nothing is kept for backward.
-View Engine::run_blocks(Frame& f) {
-  const int64_t N = f.batch.num_tokens, C = model_.config().hidden_size;
-  View x = f.push(N, C), y = f.push(N, C);
-  model_.root().embed_forward(f, parameters(0), x, nullptr);
-  for (int64_t i = 0; i < model_.num_blocks(); ++i) {
-    model_.block(i).forward(f, parameters(1 + i), x, y, nullptr);
+// Embeds the frame's tokens and runs the blocks with two activations in turn; nothing is kept for backward. Without
+// tokens the parameters alone are gathered, for the other ranks' sake.
+View Engine::run_blocks(Frame& f, int64_t num_tokens) {
+  const int64_t C = model_.config().hidden_size, L = model_.num_blocks();
+  View x = f.push(num_tokens, C), y = f.push(num_tokens, C);
+  const ParameterViews root = parameters_.acquire(0);
+  if (num_tokens > 0) model_.root().embed_forward(f, root, x, nullptr);
+  for (int64_t i = 0; i < L; ++i) {
+    const ParameterViews p = parameters_.acquire(1 + i);
+    if (place_.plan.options().forward_prefetch) parameters_.prefetch(2 + i);
+    if (num_tokens > 0) model_.block(i).forward(f, p, x, y, nullptr);
+    parameters_.release(1 + i);
     std::swap(x, y);
   }
   return x;
 }
 
 LossSum Engine::evaluate(const PackedBatch& packed) {
-  if (packed.num_targets == 0) return {};
   const StackScope scope(*stack_);
-  const Batch batch = upload(packed, 0);
+  const Batch batch = upload(packed);
   Frame f = frame(batch, false);
-  const View loss = scalars_.view({1}, DType::f64);
+  const View loss = loss_.view({1}, DType::f64);
   ops_->fill(loss, 0);
-  model_.root().head_loss(f, parameters(0), run_blocks(f), loss);
+  const View x = run_blocks(f, batch.num_tokens);
+  if (batch.num_targets > 0) model_.root().head_loss(f, parameters_.acquire(0), x, loss);
+  parameters_.release(0);
   return {read_f64(loss), batch.num_targets};
 }
 
 void Engine::logits(const PackedBatch& packed, void* host) {
   const StackScope scope(*stack_);
-  const Batch batch = upload(packed, 0);
+  const Batch batch = upload(packed);
   Frame f = frame(batch, false);
-  const View x = run_blocks(f);
+  const View x = run_blocks(f, batch.num_tokens);
   const int64_t N = batch.num_tokens, V = model_.config().vocab_size;
-  const Buffer all = device_.allocate(N * V * static_cast<int64_t>(size_of(options_.dtype)), Category::activations);
+  const Buffer all = place_.device.allocate(bytes_of(N * V, options_.dtype), Category::activations);
   const View view = all.view({N, V}, options_.dtype);
-  model_.root().head_logits(f, parameters(0), x, view);
-  device_.copy_to_host(view, host);
+  model_.root().head_logits(f, parameters_.acquire(0), x, view);
+  parameters_.release(0);
+  place_.device.copy_to_host(view, host);
 }
 
 }  // namespace tessera

@@ -1,26 +1,38 @@
-// The engine: holds a model's units on a device and runs steps, evaluations and generations on them, in an order that
-// depends on sizes alone. On the counting device the same code is the plan of a run.
+// The engine: holds a rank's part of a model on a device and runs steps, evaluations and generations on it, in an order
+// that depends on sizes alone. On the counting device the same code is the plan of a run.
+//
+// Under more than one rank every public call that computes is collective: all ranks make the same calls.
 //
 // Letters: B sequences, N tokens, C channels, L blocks, M rows with loss, P elements of a unit.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "tessera/data/batches.h"
 #include "tessera/device/stack.h"
-#include "tessera/model/model.h"
-#include "tessera/optim/adamw.h"
+#include "tessera/engine/optimizer.h"
 
 namespace tessera {
 
 struct EngineOptions {
-  DType dtype = DType::f32;        // of parameters and activations; f64 in gradient checks
+  DType dtype = DType::f32;        // of the computation; f64 in gradient checks
   bool checkpoint_blocks = false;  // keep only the blocks' inputs and run each block's forward again in backward
   AdamWOptions adamw;
   double max_grad_norm = 0;  // 0: no clipping
   uint64_t seed = 0;         // of dropout
+  ShardOptions sharding;
+};
+
+// Where an engine works: the device, the memory of the host tier (a device of the host with a ledger of its own), and
+// the ranks. All must outlive it.
+struct EnginePlace {
+  Device& device;
+  Device& host;
+  Communicator& world;
+  int ranks_per_node = 1;
 };
 
 // Upper bounds of a micro-batch, from which all memory follows.
@@ -34,10 +46,11 @@ struct WorkBounds {
   int64_t max_new_tokens = 0;
 };
 
-struct StepResult {
+struct StepResult {     // over all ranks
   double loss_sum = 0;  // over the targets of the step
   int64_t num_targets = 0, num_tokens = 0, num_sequences = 0;
   double gradient_norm = 0;  // before clipping, of the mean loss
+  bool skipped = false;      // gradients were no numbers: nothing was updated
   double loss() const { return num_targets ? loss_sum / static_cast<double>(num_targets) : 0; }
 };
 
@@ -46,75 +59,116 @@ struct LossSum {
   int64_t num_targets = 0;
 };
 
+// What a checkpoint holds of a unit: arrays of its table's elements, in the type of the masters.
+enum class StateKind { parameters, moment1, moment2 };
+inline constexpr StateKind kStateKinds[] = {StateKind::parameters, StateKind::moment1, StateKind::moment2};
+
 class Engine {
  public:
-  // Allocates the parameters, with contents unspecified. The device must outlive the engine.
-  Engine(Device& device, ModelConfig config, EngineOptions options);
+  // Allocates the parameters, with contents unspecified. UsageError: a world that the sharding does not fit.
+  Engine(EnginePlace place, ModelConfig config, EngineOptions options);
 
   const Model& model() const { return model_; }
-  Device& device() { return device_; }
+  Device& device() { return place_.device; }
+  Device& host() { return place_.host; }
   Kernels& ops() { return *ops_; }
+  const ShardPlan& shard_plan() const { return place_.plan; }
   const EngineOptions& options() const { return options_; }
+  // Bytes that this rank has sent to others.
+  int64_t bytes_sent() const;
 
-  // Fills every parameter with its architecture's initial distribution. The same seed gives the same bits.
-  void initialize_parameters(uint64_t seed);
   // Allocates what the work needs: activations, and gradients and optimizer states if it trains (states zeroed).
   void prepare(const WorkBounds& work);
 
-  // One unit's flat buffers [P]; gradients and moments only after prepare() for training.
-  ParameterViews parameters(int64_t unit) const { return views_of(units_[static_cast<size_t>(unit)].parameters, unit); }
-  ParameterViews gradients(int64_t unit) const { return views_of(units_[static_cast<size_t>(unit)].gradients, unit); }
-  View moment1(int64_t unit) const { return flat(units_[static_cast<size_t>(unit)].m, unit); }
-  View moment2(int64_t unit) const { return flat(units_[static_cast<size_t>(unit)].v, unit); }
+  // ---- parameters and states (states.cc)
+  // ------------------------------------------------------------------------------- Reads elements `range` of a unit's
+  // flat buffer into a view of the host's memory, of any floating-point type.
+  using ReadParameters = std::function<void(int64_t unit, ElemRange range, View to)>;
+  using ReadState = std::function<void(StateKind kind, int64_t unit, ElemRange range, View to)>;
+  using WriteState = std::function<void(StateKind kind, int64_t unit, ElemRange range, View from)>;
 
-  // One update from the micro-batches of an accumulation window: gradients of the summed loss divided by the number of
-  // valid targets of the whole window, clipped, AdamW. Updates are numbered from 1 by num_updates().
-  StepResult train_step(std::span<const PackedBatch> window, double learning_rate);
-  // Accumulates the gradients alone, for tests: the step without clipping and update.
-  StepResult accumulate_gradients(std::span<const PackedBatch> window);
+  // Fills every parameter with its architecture's initial distribution. The same seed gives the same bits, whatever the
+  // sharding.
+  void initialize_parameters(uint64_t seed);
+  // Asks for what this rank keeps, and no more, unit by unit. With sync_module_states rank 0 alone reads, and the
+  // others get theirs from it.
+  void load_parameters(const ReadParameters& read, bool from_rank_0 = false);
+  // The same with the optimizer's states.
+  void load_states(const ReadState& read);
+  // The elements of a unit that this rank writes to a checkpoint; over all ranks every element once.
+  ElemRange saved_range(int64_t unit) const { return place_.plan.saved(place_.cut(unit)); }
+  // Shows saved_range() of each unit and kind (parameters alone before prepare() for training), whole or in ascending
+  // pieces.
+  void save_states(const WriteState& write);
 
+  // ---- work
+  // ------------------------------------------------------------------------------------------------------------ One
+  // update from this rank's micro-batches of an accumulation window, as many on every rank: gradients of the summed
+  // loss divided by the number of valid targets of the whole window over all ranks, clipped, AdamW. Updates are
+  // numbered from 1 by num_updates(). In f16 the loss is multiplied by `loss_scale` on its way back, and gradients that
+  // are no numbers update nothing.
+  StepResult train_step(std::span<const PackedBatch> window, double learning_rate, double loss_scale = 1);
+  // Accumulates the gradients of loss_scale times the mean loss alone: the step without clipping and update.
+  StepResult accumulate_gradients(std::span<const PackedBatch> window, double loss_scale = 1);
+
+  // Of this rank's batch, which may be empty.
   LossSum evaluate(const PackedBatch& batch);
   // Logits [N, V] (host, in options().dtype) of every token: small inputs only.
   void logits(const PackedBatch& batch, void* host);
 
-  // Greedy continuation of each prompt until eos or max_new_tokens; the eos is not part of the result. All prompts run
-  // at once. No prompt may be empty.
+  // Greedy continuation of each of this rank's prompts until eos or max_new_tokens; the eos is not part of the result.
+  // All prompts run at once. No prompt may be empty.
   std::vector<std::vector<int32_t>> generate(std::span<const std::vector<int32_t>> prompts, int64_t max_new_tokens,
                                              int32_t eos_id);
 
   int64_t num_updates() const { return num_updates_; }
   void set_num_updates(int64_t n) { num_updates_ = n; }  // on resume
 
-  // Runs the largest of each kind of work once, on the counting device, where token ids do not matter.
-  void rehearse(const WorkBounds& work);
-  // Bytes of stack that the work needs, found by rehearsing it.
-  static int64_t activation_bytes(const ModelConfig& config, const EngineOptions& options, const WorkBounds& work);
+  // ---- for tests: flat buffers of a world of one without offloading
+  // ------------------------------------------------------
+  ParameterViews parameters(int64_t unit) const;
+  ParameterViews gradients(int64_t unit) const { return gradients_->whole(unit); }
+
+  // Runs the largest of each kind of work once, on the counting device, where token ids do not matter: a step of so
+  // many micro-batches.
+  void rehearse(const WorkBounds& work, int64_t grad_accum = 1);
 
  private:
-  struct UnitStorage {
-    Buffer parameters, gradients, m, v;
+  struct UploadBuffer {
+    Buffer host, device;
+    Event free;
   };
 
-  ParameterViews views_of(const Buffer& buffer, int64_t unit) const;
-  View flat(const Buffer& buffer, int64_t unit) const;
+  static Workplace make_workplace(const EnginePlace& place, const Model& model, const EngineOptions& options,
+                                  Kernels& ops, std::unique_ptr<Kernels>& host_ops);
+  int64_t activation_bytes(const WorkBounds& work) const;
   void prepare_with_stack(const WorkBounds& work, int64_t stack_bytes);
   Frame frame(const Batch& batch, bool training);
-  Batch upload(const PackedBatch& batch, uint64_t first_sequence);
-  void zero_gradients();
-  void forward_backward(const Batch& batch, double scale);
-  View run_blocks(Frame& frame);
-  double gradient_norm();
+  Batch upload(const PackedBatch& batch);
+  void forward_backward(const PackedBatch& packed, double scale);
+  View run_blocks(Frame& frame, int64_t num_tokens);
   double read_f64(View scalar);
+  bool counting() const { return place_.device.kind() == DeviceKind::counting; }
+  void load_from_rank_0(const ReadParameters& read);
+  void parameters_changed();
+  void load_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64_t first,
+                  const std::function<void(ElemRange, View)>& read);
+  void save_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64_t first,
+                  const std::function<void(ElemRange, View)>& write);
 
-  Device& device_;
-  EngineOptions options_;
-  std::unique_ptr<Kernels> ops_;
+  const EngineOptions options_;
+  const int ranks_per_node_;
+  std::unique_ptr<Kernels> ops_, own_host_ops_;
   Model model_;
-  std::vector<UnitStorage> units_;
+  Workplace place_;
+  UnitParameters parameters_;
+  std::unique_ptr<UnitGradients> gradients_;  // while training
+  std::unique_ptr<UnitOptimizer> optimizer_;
   WorkBounds work_;
   std::unique_ptr<Stack> stack_;
-  Buffer batch_buffer_;
-  Buffer scalars_;  // [2] f64: loss sum, gradient's sum of squares
+  UploadBuffer uploads_[2];
+  int next_upload_ = 0;
+  Buffer loss_;  // [1] f64
   int64_t num_updates_ = 0;
 };
 

@@ -1,5 +1,6 @@
 // Greedy generation with a cache of keys and values: the prompts are read at once, then one token a sequence and turn.
-// Sequences that have ended leave the batch. B sequences still running, C channels, V vocabulary.
+// Sequences that have ended leave the batch. Ranks take the same number of turns. B sequences still running, C
+// channels, V vocabulary.
 #include <algorithm>
 #include <numeric>
 
@@ -38,7 +39,7 @@ PackedBatch pack_prompts(std::span<const std::vector<int32_t>> prompts) {
 std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<int32_t>> prompts,
                                                    int64_t max_new_tokens, int32_t eos_id) {
   std::vector<std::vector<int32_t>> outputs(prompts.size());
-  if (prompts.empty() || max_new_tokens <= 0) return outputs;
+  if (max_new_tokens <= 0) return outputs;
   const int64_t C = model_.config().hidden_size, L = model_.num_blocks();
   const auto B = static_cast<int64_t>(prompts.size());
   const CacheLayout layout(prompts, max_new_tokens);
@@ -47,9 +48,9 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
   const int64_t num_rows = std::max(layout.num_rows, most.num_tokens + most.num_sequences * work_.max_new_tokens);
   const int64_t most_sequences = std::max(B, most.num_sequences);
   const int64_t layer_bytes = num_rows * C * static_cast<int64_t>(size_of(options_.dtype));
-  const Buffer rows = device_.allocate(2 * L * layer_bytes, Category::kv_cache);
+  const Buffer rows = place_.device.allocate(2 * L * layer_bytes, Category::kv_cache);
   const Buffer small =
-      device_.allocate(4 * 4 * most_sequences, Category::kv_cache);  // starts, lengths, last rows, next ids
+      place_.device.allocate(4 * 4 * most_sequences, Category::kv_cache);  // starts, lengths, last rows, next ids
   const View small_view = small.view({4, B}, DType::i32);
   const auto small_row = [&](int64_t row, int64_t count) {
     return small_view.rows(row, row + 1).reshaped({B}).rows(0, count);
@@ -62,24 +63,27 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
   std::vector<int32_t> next(prompts.size()), last_rows;
   const auto choose_next = [&](Frame& f, View x) {
     const View ids = small_row(3, x.shape[0]);
-    model_.root().head_argmax(f, parameters(0), x, ids);
-    device_.copy_to_host(ids, next.data());
+    model_.root().head_argmax(f, parameters_.acquire(0), x, ids);
+    place_.device.copy_to_host(ids, next.data());
   };
 
   {  // Read the prompts; the last row of each predicts its first new token.
     const StackScope scope(*stack_);
     const PackedBatch packed = pack_prompts(prompts);
-    const Batch batch = upload(packed, 0);
+    const Batch batch = upload(packed);
     cache.starts = small_row(0, B);
-    device_.copy_from_host(layout.starts.data(), cache.starts);
+    place_.device.copy_from_host(layout.starts.data(), cache.starts);
     Frame f = frame(batch, false);
     f.cache = &cache;
-    const View x = run_blocks(f);
+    const View x = run_blocks(f, batch.num_tokens);
     for (size_t b = 1; b < packed.starts.size(); ++b) last_rows.push_back(packed.starts[b] - 1);
-    const View rows_view = small_row(2, B), x_last = f.push(B, C);
-    device_.copy_from_host(last_rows.data(), rows_view);
-    ops_->gather_rows(x, rows_view, x_last);
-    choose_next(f, x_last);
+    if (B > 0) {
+      const View rows_view = small_row(2, B), x_last = f.push(B, C);
+      place_.device.copy_from_host(last_rows.data(), rows_view);
+      ops_->gather_rows(x, rows_view, x_last);
+      choose_next(f, x_last);
+    }
+    parameters_.release(0);
   }
 
   std::vector<size_t> running(prompts.size());  // which prompt each row of the batch continues
@@ -100,22 +104,26 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
       starts.push_back(layout.starts[b]);
       lengths.push_back(static_cast<int32_t>(prompts[b].size() + outputs[b].size()) - 1);
     }
-    if (still.empty()) return outputs;
     running = std::move(still);
+    // Ranks that have no more to say gather parameters for those that have.
+    const auto all = place_.ranks.world->sum({static_cast<double>(running.size())}, "answers that go on");
+    if (all[0] == 0) return outputs;
 
     const StackScope scope(*stack_);
     const auto count = static_cast<int64_t>(running.size());
     packed.labels.assign(running.size(), -100);
     packed.starts.resize(running.size() + 1);
     std::iota(packed.starts.begin(), packed.starts.end(), 0);
-    const Batch batch = upload(packed, 0);
+    const Batch batch = upload(packed);
     cache.starts = small_row(0, count);
     cache.lengths = small_row(1, count);
-    device_.copy_from_host(starts.data(), cache.starts);
-    device_.copy_from_host(lengths.data(), cache.lengths);
+    place_.device.copy_from_host(starts.data(), cache.starts);
+    place_.device.copy_from_host(lengths.data(), cache.lengths);
     Frame f = frame(batch, false);
     f.cache = &cache;
-    choose_next(f, run_blocks(f));
+    const View x = run_blocks(f, count);
+    if (count > 0) choose_next(f, x);
+    parameters_.release(0);
   }
 }
 

@@ -6,11 +6,17 @@
 namespace tessera {
 
 struct Plan {
-  Ledger ledger;  // bytes by phase and category, as the run's own ledger will have them
+  Ledger device, host;  // bytes by phase and category, as the rank's own ledgers will have them
   int64_t num_parameters = 0;
-  int64_t step_flops = 0;  // of one micro-batch, forward and backward; attention as if its sequences had equal lengths
+  int64_t micro_batch_flops = 0;  // forward and backward; attention as if its sequences had equal lengths
+  int64_t step_bytes_sent = 0;    // by the rank, in a step of `grad_accum` micro-batches
 };
 
-Plan plan_run(const ModelConfig& config, const EngineOptions& options, const WorkBounds& work);
+// Of rank `rank` among `world_size`.
+struct PlannedRank {
+  int world_size = 1, rank = 0, ranks_per_node = 1, num_threads = 1;
+  int64_t grad_accum = 1;
+};
+Plan plan_run(const ModelConfig& config, const EngineOptions& options, const WorkBounds& work, const PlannedRank& rank);
 
 }  // namespace tessera

@@ -1,7 +1,7 @@
 // One training step, its phases in order. N tokens, C channels, L blocks.
 //
-//   zero the gradients
 //   for each micro-batch:  embed → blocks → head and loss → blocks backward → embedding backward
+//                          units are gathered before they are used, and their gradients reduced when they are whole
 //   norm of the gradient → clipping → AdamW, unit by unit in forward order
 #include <cmath>
 #include <vector>
@@ -10,89 +10,98 @@
 
 namespace tessera {
 
-StepResult Engine::train_step(std::span<const PackedBatch> window, double learning_rate) {
-  StepResult result = accumulate_gradients(window);
+StepResult Engine::train_step(std::span<const PackedBatch> window, double learning_rate, double loss_scale) {
+  StepResult result = accumulate_gradients(window, loss_scale);
 
   // Phase 4: clip by the global norm. The factor rides on the gradient as AdamW reads it: no pass of its own.
-  result.gradient_norm = gradient_norm();
-  const double scale = clip_factor(result.gradient_norm, options_.max_grad_norm);
+  result.gradient_norm = std::sqrt(optimizer_->sum_of_squares()) / loss_scale;
+  result.skipped = options_.dtype == DType::f16 && !std::isfinite(result.gradient_norm);
+  if (result.skipped) return result;
 
   // Phase 5: AdamW, in forward order.
   ++num_updates_;
-  for (int64_t u = 0; u < model_.num_units(); ++u) {
-    const AdamWStep step =
-        adamw_step(options_.adamw, num_updates_, learning_rate, scale, model_.unit(u).table().num_decayed());
-    ops_->adamw(parameters(u).flat, gradients(u).flat, moment1(u), moment2(u), step, {});
-  }
+  const double scale = clip_factor(result.gradient_norm, options_.max_grad_norm) / loss_scale;
+  optimizer_->update(options_.adamw, num_updates_, learning_rate, scale);
   return result;
 }
 
-StepResult Engine::accumulate_gradients(std::span<const PackedBatch> window) {
-  StepResult result;
+StepResult Engine::accumulate_gradients(std::span<const PackedBatch> window, double loss_scale) {
+  // Phase 1: what the step consists of, over all ranks. Gradients begin at zero.
+  double local_targets = 0, local_tokens = 0, local_sequences = 0;
   for (const PackedBatch& batch : window) {
-    result.num_targets += batch.num_targets;
-    result.num_tokens += static_cast<int64_t>(batch.ids.size());
-    result.num_sequences += static_cast<int64_t>(batch.starts.size()) - 1;
+    local_targets += batch.num_targets;
+    local_tokens += static_cast<double>(batch.ids.size());
+    local_sequences += static_cast<double>(batch.starts.size()) - 1;
   }
-
-  // Phase 1: gradients begin at zero.
-  zero_gradients();
-  ops_->fill(scalars_.view({2}, DType::f64), 0);
+  const auto totals = place_.ranks.world->sum({local_targets, local_tokens, local_sequences}, "a step's counts");
+  StepResult result;
+  result.num_targets = static_cast<int64_t>(totals[0]);
+  result.num_tokens = static_cast<int64_t>(totals[1]);
+  result.num_sequences = static_cast<int64_t>(totals[2]);
+  gradients_->begin_step();
+  const View loss = loss_.view({1}, DType::f64);
+  ops_->fill(loss, 0);
 
   // Phases 2 and 3: every micro-batch weighs by its targets, so that the window's loss is the mean over all of them.
-  const double scale = result.num_targets ? 1.0 / static_cast<double>(result.num_targets) : 0;
-  uint64_t first_sequence = 0;
+  const double scale = result.num_targets ? loss_scale / static_cast<double>(result.num_targets) : 0;
   for (const PackedBatch& batch : window) {
-    forward_backward(upload(batch, first_sequence), scale);
-    first_sequence += batch.starts.size() - 1;
+    gradients_->begin_micro_batch(&batch == &window.back());
+    forward_backward(batch, scale);
+    gradients_->end_micro_batch();
   }
-  result.loss_sum = read_f64(scalars_.view({1}, DType::f64));
+  result.loss_sum = place_.ranks.world->sum({read_f64(loss)}, "a step's loss")[0];
   return result;
 }
 
-void Engine::forward_backward(const Batch& batch, double scale) {
-  if (batch.num_tokens == 0) return;
+void Engine::forward_backward(const PackedBatch& packed, double scale) {
   const StackScope scope(*stack_);
+  const Batch batch = upload(packed);
   Frame f = frame(batch, true);
   const int64_t N = batch.num_tokens, C = model_.config().hidden_size, L = model_.num_blocks();
+  const ShardOptions& sharding = place_.plan.options();
+  const bool computes = N > 0;  // a rank without samples in this micro-batch still gathers and reduces with the others
 
   // Phase 2: forward. Each block's input stays, and what its backward needs unless blocks are checkpointed.
   std::vector<View> x(static_cast<size_t>(L + 1));  // [N, C] inputs of the blocks; x[L] goes to the head
   std::vector<SavedViews> saved(static_cast<size_t>(L));
   SavedViews saved_embedding;
   x[0] = f.push(N, C);
-  model_.root().embed_forward(f, parameters(0), x[0], &saved_embedding);
+  const ParameterViews root = parameters_.acquire(0);
+  if (computes) model_.root().embed_forward(f, root, x[0], &saved_embedding);
   for (int64_t i = 0; i < L; ++i) {
     const auto n = static_cast<size_t>(i);
     x[n + 1] = f.push(N, C);
-    model_.block(i).forward(f, parameters(1 + i), x[n], x[n + 1], options_.checkpoint_blocks ? nullptr : &saved[n]);
+    const ParameterViews p = parameters_.acquire(1 + i);
+    if (sharding.forward_prefetch) parameters_.prefetch(2 + i);
+    if (computes) {
+      model_.block(i).forward(f, p, x[n], x[n + 1], options_.checkpoint_blocks ? nullptr : &saved[n]);
+    }
+    parameters_.release(1 + i);
   }
 
   // Phase 3: loss and backward, the mirror image.
   View d_y = f.push(N, C), d_x = f.push(N, C);
-  model_.root().head_loss_backward(f, parameters(0), gradients(0), x.back(), scale, scalars_.view({1}, DType::f64),
-                                   d_y);
+  const ParameterViews root_gradients = gradients_->acquire(0);
+  const View loss = loss_.view({1}, DType::f64);
+  if (computes) model_.root().head_loss_backward(f, root, root_gradients, x.back(), scale, loss, d_y);
   for (int64_t i = L - 1; i >= 0; --i) {
     const auto n = static_cast<size_t>(i);
     const StackScope block_scope(*stack_);
-    if (options_.checkpoint_blocks) {
-      model_.block(i).forward(f, parameters(1 + i), x[n], {},
-                              &saved[n]);  // its output has been used: only for backward
+    const ParameterViews p = parameters_.acquire(1 + i);
+    if (sharding.backward_prefetch == BackwardPrefetch::pre && i > 0) parameters_.prefetch(i);
+    const ParameterViews g = gradients_->acquire(1 + i);
+    if (computes && options_.checkpoint_blocks) {
+      model_.block(i).forward(f, p, x[n], {}, &saved[n]);  // its output has been used: only for backward
     }
-    model_.block(i).backward(f, parameters(1 + i), gradients(1 + i), x[n], saved[n], d_y, d_x);
+    if (computes) model_.block(i).backward(f, p, g, x[n], saved[n], d_y, d_x);
+    parameters_.release(1 + i);
+    if (sharding.backward_prefetch == BackwardPrefetch::post && i > 0) parameters_.prefetch(i);
+    gradients_->reduce(1 + i);
     std::swap(d_x, d_y);
   }
-  model_.root().embed_backward(f, parameters(0), gradients(0), saved_embedding, d_y);
-}
-
-void Engine::zero_gradients() {
-  for (int64_t u = 0; u < model_.num_units(); ++u) ops_->fill(gradients(u).flat, 0);
-}
-
-double Engine::gradient_norm() {
-  const View sum = scalars_.view({2}, DType::f64).rows(1, 2);
-  for (int64_t u = 0; u < model_.num_units(); ++u) ops_->add_sum_of_squares(gradients(u).flat, sum);
-  return std::sqrt(read_f64(sum));
+  if (computes) model_.root().embed_backward(f, root, root_gradients, saved_embedding, d_y);
+  parameters_.release(0);
+  gradients_->reduce(0);
 }
 
 }  // namespace tessera

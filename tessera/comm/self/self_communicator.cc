@@ -16,7 +16,7 @@ class SelfCommunicator final : public Communicator {
   std::vector<std::string> all_gather_text(std::string_view text, const char*) override { return {std::string(text)}; }
   std::vector<double> sum(std::vector<double> values, const char*) override { return values; }
   void barrier(const char*) override {}
-  std::unique_ptr<Communicator> split(int) override { return make_self_communicator(); }
+  std::unique_ptr<Communicator> split(int, int, int) override { return make_self_communicator(); }
 
  private:
   static void copy(View from, View to, Stream& stream) {

@@ -17,6 +17,7 @@ class CountingDevice final : public Device {
   DeviceKind kind() const override { return DeviceKind::counting; }
   void copy_to_host(View, void*) override {}
   void copy_from_host(const void*, View) override {}
+  bool host_visible() const override { return true; }
   Stream& compute_stream() override { return compute_; }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CountingStream>(); }
   int num_threads() const { return num_threads_; }

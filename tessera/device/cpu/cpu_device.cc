@@ -27,6 +27,7 @@ class CpuDevice final : public Device {
   DeviceKind kind() const override { return DeviceKind::cpu; }
   void copy_to_host(View from, void* to) override { copy(to, from.data, from.bytes()); }
   void copy_from_host(const void* from, View to) override { copy(to.data, from, to.bytes()); }
+  bool host_visible() const override { return true; }
   Stream& compute_stream() override { return compute_; }
   std::unique_ptr<Stream> make_stream() override { return make_host_stream(); }
   ThreadPool& pool() { return pool_; }

@@ -1,0 +1,206 @@
+#include "tessera/engine/gradients.h"
+
+namespace tessera {
+
+static constexpr const char* kSubject = "gradients";
+
+static bool adds_to_accumulators(const Workplace& place) {
+  return place.plan.options().gradients == Tier::device && !place.plan.reduce_every_micro_batch();
+}
+
+static std::vector<int64_t> accumulated_elems(const Workplace& place) {
+  std::vector<int64_t> elems;
+  for (const UnitShards& unit : place.units) {
+    elems.push_back(adds_to_accumulators(place) ? unit.padded_elems : place.plan.updated(unit).size());
+  }
+  return elems;
+}
+
+UnitGradients::UnitGradients(Workplace& place)
+    : place_(place),
+      direct_(adds_to_accumulators(place)),
+      has_wire_(!place.plan.alone() && place.plan.options().reduce_dtype != DType::f32),
+      accumulators_(place, place.plan.options().gradients, Category::gradients, place.master_dtype(),
+                    accumulated_elems(place)),
+      complete_(place.units.size()),
+      begun_(place.units.size(), 0) {
+  if (direct_ && !has_wire_) return;
+  const int64_t num_blocks = place.num_units() - 1;
+  slots_.resize(static_cast<size_t>(1 + std::min<int64_t>(place.plan.options().max_units_in_flight, num_blocks)));
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const int64_t elems = i == 0 ? place.cut(0).padded_elems : place.largest_block_padded();
+    if (!direct_) slots_[i].buffer = place.device.allocate(bytes_of(elems, place.master_dtype()), Category::gathered);
+    if (has_wire_) {
+      slots_[i].wire =
+          place.device.allocate(bytes_of(elems, place.plan.options().reduce_dtype), Category::communication);
+    }
+  }
+  if (tier() == Tier::device) return;
+  incoming_ = place.host.allocate(bytes_of(kChunkElems, place.master_dtype()), Category::staging);
+  if (tier() == Tier::file) stored_ = place.host.allocate(incoming_.bytes(), Category::staging);
+}
+
+ParameterViews UnitGradients::whole(int64_t unit) const {
+  TESSERA_ASSERT(direct_);
+  return {&place_.model.unit(unit).table(), accumulators_.view(unit)};
+}
+
+View UnitGradients::sum(int64_t unit, int64_t first, int64_t last) const {
+  const int64_t begin = direct_ ? range(unit).begin : 0;
+  return accumulators_.view(unit).rows(begin + first, begin + last);
+}
+
+void UnitGradients::load_sum(int64_t unit, int64_t first, View to, Stream& stream) const {
+  accumulators_.load(unit, (direct_ ? range(unit).begin : 0) + first, to, stream);
+}
+
+void UnitGradients::begin_step() {
+  place_.streams.compute->wait(read_until_);
+  place_.streams.copy->wait(read_until_);
+  std::fill(begun_.begin(), begun_.end(), 0);
+  if (direct_) place_.ops.fill(accumulators_.views(0, place_.num_units() - 1), 0);
+}
+
+UnitGradients::Slot& UnitGradients::take_slot(int64_t unit) {
+  size_t index = 0;
+  if (unit > 0) {
+    index = next_slot_;
+    next_slot_ = next_slot_ + 1 < slots_.size() ? next_slot_ + 1 : 1;
+  }
+  Slot& slot = slots_[index];
+  if (slot.unit >= 0) settle(slot);
+  place_.streams.compute->wait(slot.free);
+  slot.unit = unit;
+  slot.reduced = false;
+  return slot;
+}
+
+UnitGradients::Slot& UnitGradients::slot_of(int64_t unit) {
+  for (Slot& slot : slots_) {
+    if (slot.unit == unit) return slot;
+  }
+  assertion_failed("the unit has a slot", __FILE__, __LINE__);
+}
+
+ParameterViews UnitGradients::acquire(int64_t unit) {
+  if (direct_) return whole(unit);
+  Slot& slot = take_slot(unit);
+  const View view = slot.buffer.view({place_.cut(unit).padded_elems}, place_.master_dtype());
+  place_.ops.fill(view, 0);
+  return {&place_.model.unit(unit).table(), view};
+}
+
+// Within the shard group first, then among the replicas of the shard.
+Event UnitGradients::reduce_among_ranks(View whole, const UnitShards& cut) {
+  Stream& comm = *place_.streams.comm;
+  comm.wait(place_.streams.compute->record());
+  if (place_.plan.shard_optimizer()) {
+    const View own = part_of(whole, cut.own);
+    place_.ranks.shard->reduce_scatter(whole, own, comm, kSubject);
+    if (place_.plan.num_replicas() > 1) place_.ranks.replica->all_reduce(own, comm, kSubject);
+  } else {
+    place_.ranks.world->all_reduce(whole, comm, kSubject);
+  }
+  return comm.record();
+}
+
+void UnitGradients::reduce(int64_t unit) {
+  if (direct_ && (place_.plan.alone() || !last_micro_batch_)) return;
+  const UnitShards& cut = place_.cut(unit);
+  if (direct_ && !has_wire_) {
+    if (place_.plan.shard_optimizer()) {
+      complete_[static_cast<size_t>(unit)] = reduce_among_ranks(accumulators_.view(unit), cut);
+    } else {
+      reduce_bucket(unit);
+    }
+    return;
+  }
+  Slot& slot = direct_ ? take_slot(unit) : slot_of(unit);
+  View whole = direct_ ? accumulators_.view(unit) : slot.buffer.view({cut.padded_elems}, place_.master_dtype());
+  if (has_wire_) {
+    const View wire = slot.wire.view({cut.padded_elems}, place_.plan.options().reduce_dtype);
+    place_.ops.convert(whole, wire);
+    whole = wire;
+  }
+  slot.ready = reduce_among_ranks(whole, cut);
+  slot.reduced = true;
+}
+
+// Replicated gradients of units that follow each other lie side by side, and go together once there are enough of them.
+void UnitGradients::reduce_bucket(int64_t unit) {
+  if (bucket_last_ < 0) bucket_last_ = unit;
+  const View bucket = accumulators_.views(unit, bucket_last_);
+  if (unit > 0 && bucket.bytes() < place_.plan.options().bucket_bytes) return;
+  Stream& comm = *place_.streams.comm;
+  comm.wait(place_.streams.compute->record());
+  place_.ranks.world->all_reduce(bucket, comm, kSubject);
+  for (int64_t u = unit; u <= bucket_last_; ++u) complete_[static_cast<size_t>(u)] = comm.record();
+  bucket_last_ = -1;
+}
+
+// Brings what a slot holds to the accumulators.
+void UnitGradients::settle(Slot& slot) {
+  TESSERA_ASSERT(slot.reduced);
+  Stream& compute = *place_.streams.compute;
+  compute.wait(slot.ready);
+  const auto u = static_cast<size_t>(slot.unit);
+  const UnitShards& cut = place_.cut(slot.unit);
+  const ElemRange range = place_.plan.updated(cut);
+  const View part = direct_ ? part_of(accumulators_.view(slot.unit), range)
+                            : part_of(slot.buffer.view({cut.padded_elems}, place_.master_dtype()), range);
+  const View reduced =
+      has_wire_ ? part_of(slot.wire.view({cut.padded_elems}, place_.plan.options().reduce_dtype), range) : part;
+  if (!direct_ && tier() == Tier::device) {
+    const View sums = accumulators_.view(slot.unit);
+    if (begun_[u])
+      place_.ops.add(reduced, sums);
+    else
+      place_.ops.convert(reduced, sums);
+  } else {
+    if (has_wire_) place_.ops.convert(reduced, part);
+    if (!direct_) accumulate_beyond_device(slot.unit, part, slot);
+  }
+  if (direct_ || tier() == Tier::device) slot.free = complete_[u] = compute.record();
+  begun_[u] = 1;
+  slot.unit = -1;
+}
+
+// In pieces: a step's first micro-batch is stored, the others are added by the CPU.
+void UnitGradients::accumulate_beyond_device(int64_t unit, View part, Slot& slot) {
+  Stream& copy = *place_.streams.copy;
+  Stream& host = *place_.streams.host;
+  const auto u = static_cast<size_t>(unit);
+  copy.wait(place_.streams.compute->record());
+  for (int64_t first = 0; first < part.num_elems(); first += kChunkElems) {
+    const int64_t last = std::min(first + kChunkElems, part.num_elems());
+    const View piece = part.rows(first, last);
+    if (tier() == Tier::host && !begun_[u]) {
+      copy.copy(piece, accumulators_.view(unit).rows(first, last));
+      continue;
+    }
+    copy.wait(pieces_free_);
+    const View incoming = incoming_.view({last - first}, piece.dtype);
+    copy.copy(piece, incoming);
+    if (begun_[u]) {
+      const View stored =
+          tier() == Tier::host ? accumulators_.view(unit).rows(first, last) : stored_.view({last - first}, piece.dtype);
+      if (tier() == Tier::file) accumulators_.load(unit, first, stored, copy);
+      host.wait(copy.record());
+      host.run([&ops = place_.host_ops, incoming, stored] { ops.add(incoming, stored); });
+      copy.wait(host.record());
+      if (tier() == Tier::file) accumulators_.save(unit, first, stored, copy);
+    } else {
+      accumulators_.save(unit, first, incoming, copy);
+    }
+    pieces_free_ = copy.record();
+  }
+  slot.free = complete_[u] = copy.record();
+}
+
+void UnitGradients::end_micro_batch() {
+  for (Slot& slot : slots_) {
+    if (slot.unit >= 0) settle(slot);
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,75 @@
+// Gradients of a rank: what the backward pass adds to, their reduction among ranks, and the sums over a step.
+//
+// Backward adds to the sums over a step ("accumulators") directly where they lie on the device and nothing is reduced
+// before the step's last micro-batch. Else a unit's gradients of one micro-batch lie in a slot, are reduced among the
+// ranks there, and what this rank updates of them is added to the accumulators, on whichever tier those are.
+#pragma once
+
+#include <vector>
+
+#include "tessera/engine/shelf.h"
+
+namespace tessera {
+
+class UnitGradients {
+ public:
+  // Allocates all. The workplace must outlive it.
+  explicit UnitGradients(Workplace& place);
+
+  void begin_step();
+  void begin_micro_batch(bool last_of_step) { last_micro_batch_ = last_of_step; }
+  // A unit's gradients, whole, for the compute stream to add to, until reduce(). One block at a time, beside the root.
+  ParameterViews acquire(int64_t unit);
+  // Backward has added all of this micro-batch to the unit: reduces what is due. Collective.
+  void reduce(int64_t unit);
+  // The accumulators get what is still on its way.
+  void end_micro_batch();
+
+  // After the step's last micro-batch: the sum over micro-batches and ranks of the part of a unit that this rank
+  // updates, complete once the event is reached.
+  ElemRange range(int64_t unit) const { return place_.plan.updated(place_.cut(unit)); }
+  Tier tier() const { return accumulators_.tier(); }
+  // Elements [first, last) of range(), unless they lie in a file.
+  View sum(int64_t unit, int64_t first, int64_t last) const;
+  // The same brought to a view in the host's memory.
+  void load_sum(int64_t unit, int64_t first, View to, Stream& stream) const;
+  const Event& complete(int64_t unit) const { return complete_[static_cast<size_t>(unit)]; }
+  // Work before the event still reads the sums of this step.
+  void read_until(Event event) { read_until_ = std::move(event); }
+
+  // The accumulators of a unit whole; where direct() alone.
+  bool direct() const { return direct_; }
+  ParameterViews whole(int64_t unit) const;
+
+ private:
+  struct Slot {
+    Buffer buffer;      // [padded] of one micro-batch; none where backward adds to the accumulators
+    Buffer wire;        // [padded] in the type of the reduction, where that is another
+    int64_t unit = -1;  // whose gradients it holds
+    bool reduced = false;
+    Event ready, free;  // reduced; read for the last time
+  };
+
+  Slot& take_slot(int64_t unit);
+  Slot& slot_of(int64_t unit);
+  Event reduce_among_ranks(View whole, const UnitShards& cut);
+  void reduce_bucket(int64_t unit);
+  void settle(Slot& slot);
+  void accumulate_beyond_device(int64_t unit, View part, Slot& slot);
+
+  Workplace& place_;
+  const bool direct_;
+  const bool has_wire_;
+  Shelf accumulators_;
+  std::vector<Slot> slots_;  // [0] the root's, the others the blocks' in turn
+  size_t next_slot_ = 1;
+  std::vector<Event> complete_;  // [units]
+  std::vector<char> begun_;      // [units] the accumulators hold something of this step
+  Buffer incoming_, stored_;     // pieces of accumulators beyond the device, from the second micro-batch on
+  Event pieces_free_;
+  Event read_until_;
+  int64_t bucket_last_ = -1;  // the highest unit of the bucket that is being filled
+  bool last_micro_batch_ = false;
+};
+
+}  // namespace tessera

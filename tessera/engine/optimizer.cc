@@ -1,0 +1,173 @@
+#include "tessera/engine/optimizer.h"
+
+namespace tessera {
+
+static std::vector<int64_t> updated_elems(const Workplace& place) {
+  std::vector<int64_t> elems;
+  for (const UnitShards& unit : place.units) elems.push_back(place.plan.updated(unit).size());
+  return elems;
+}
+
+UnitOptimizer::UnitOptimizer(Workplace& place, UnitParameters& parameters, UnitGradients& gradients)
+    : place_(place), parameters_(parameters), gradients_(gradients) {
+  const Tier tier = place.plan.options().optimizer;
+  const DType dtype = place.master_dtype();
+  const std::vector<int64_t> elems = updated_elems(place);
+  if (place.dtype != dtype || parameters.kept().tier() != tier) {
+    own_master_ = Shelf(place, tier, Category::master, dtype, elems);
+  }
+  m_ = Shelf(place, tier, Category::optimizer, dtype, elems);
+  v_ = Shelf(place, tier, Category::optimizer, dtype, elems);
+  sum_ = (gradients.tier() == Tier::device ? place.device : place.host).allocate(sizeof(double), Category::workspace);
+  if (tier == Tier::device) return;
+  lanes_.resize(2);
+  for (Lane& lane : lanes_) {
+    const auto stage = [&](Buffer& buffer, bool wanted, DType type) {
+      if (wanted) buffer = place.host.allocate(bytes_of(kChunkElems, type), Category::staging);
+    };
+    for (Buffer* buffer : {&lane.master, &lane.m, &lane.v}) stage(*buffer, tier == Tier::file, dtype);
+    stage(lane.gradient, gradients.tier() != Tier::host, dtype);
+    stage(lane.rounded, place.dtype != dtype && parameters.kept().tier() != Tier::host, place.dtype);
+  }
+}
+
+std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces() const {
+  std::vector<Piece> all;
+  for (int64_t u = 0; u < place_.num_units(); ++u) {
+    const int64_t size = range(u).size();
+    for (int64_t first = 0; first < size; first += kChunkElems) {
+      all.push_back({u, first, std::min(first + kChunkElems, size)});
+    }
+  }
+  return all;
+}
+
+double UnitOptimizer::sum_of_squares() {
+  // Of replicated gradients every rank takes a part, the same as if they were sharded: the same bits.
+  const auto counted = [&](int64_t unit) {
+    const ElemRange all = range(unit), own = place_.cut(unit).own;
+    return place_.plan.shard_optimizer() ? ElemRange{0, all.size()} : own;
+  };
+  const View sum = sum_.view({1}, DType::f64);
+  double result = 0;
+  if (gradients_.tier() == Tier::device) {
+    place_.ops.fill(sum, 0);
+    for (int64_t u = 0; u < place_.num_units(); ++u) {
+      place_.streams.compute->wait(gradients_.complete(u));
+      const ElemRange part = counted(u);
+      place_.ops.add_sum_of_squares(gradients_.sum(u, part.begin, part.end), sum);
+    }
+    place_.device.copy_to_host(sum, &result);
+    return place_.ranks.shard->sum({result}, "the gradient's norm")[0];
+  }
+  Stream& host = *place_.streams.host;
+  host.run([&] { place_.host_ops.fill(sum, 0); });
+  Lane& lane = lanes_[0];
+  for (int64_t u = 0; u < place_.num_units(); ++u) {
+    const ElemRange part = counted(u);
+    host.wait(gradients_.complete(u));
+    for (int64_t first = part.begin; first < part.end; first += kChunkElems) {
+      const int64_t last = std::min(first + kChunkElems, part.end);
+      const bool in_file = gradients_.tier() == Tier::file;
+      const View values =
+          in_file ? lane.gradient.view({last - first}, place_.master_dtype()) : gradients_.sum(u, first, last);
+      if (in_file) gradients_.load_sum(u, first, values, host);
+      host.run([this, values, sum] { place_.host_ops.add_sum_of_squares(values, sum); });
+    }
+  }
+  host.synchronize();
+  if (place_.host.kind() != DeviceKind::counting) result = *sum.as<double>();
+  return place_.ranks.shard->sum({result}, "the gradient's norm")[0];
+}
+
+AdamWStep UnitOptimizer::step_of(const AdamWStep& step, const Piece& piece) const {
+  AdamWStep of_piece = step;
+  const int64_t begin = range(piece.unit).begin + piece.first;
+  of_piece.num_decayed =
+      std::clamp<int64_t>(place_.model.unit(piece.unit).table().num_decayed() - begin, 0, piece.size());
+  return of_piece;
+}
+
+void UnitOptimizer::update(const AdamWOptions& options, int64_t number, double learning_rate, double gradient_scale) {
+  const AdamWStep step = adamw_step(options, number, learning_rate, gradient_scale, 0);
+  if (lanes_.empty()) {
+    update_on_device(step);
+    return;
+  }
+  // One piece is fetched while the one before is updated.
+  const std::vector<Piece> all = pieces();
+  fetch(all[0], lanes_[0]);
+  Event last;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (i + 1 < all.size()) fetch(all[i + 1], lanes_[(i + 1) % lanes_.size()]);
+    last = update_piece(all[i], lanes_[i % lanes_.size()], step);
+    const bool ends_unit = i + 1 == all.size() || all[i + 1].unit != all[i].unit;
+    if (ends_unit) parameters_.updated(all[i].unit, last);
+  }
+  gradients_.read_until(last);
+}
+
+void UnitOptimizer::update_on_device(const AdamWStep& step) {
+  Stream& compute = *place_.streams.compute;
+  for (int64_t u = 0; u < place_.num_units(); ++u) {
+    const int64_t size = range(u).size();
+    compute.wait(gradients_.complete(u));
+    const View kept = parameters_.kept().view(u).rows(first_kept_elem(u), first_kept_elem(u) + size);
+    const View master = has_own_master() ? own_master_.view(u) : kept;
+    place_.ops.adamw(master, gradients_.sum(u, 0, size), m_.view(u), v_.view(u), step_of(step, {u, 0, size}),
+                     has_own_master() ? kept : View{});
+    parameters_.updated(u, compute.record());
+  }
+}
+
+void UnitOptimizer::fetch(const Piece& piece, Lane& lane) {
+  Stream& copy = *place_.streams.copy;
+  copy.wait(lane.free);
+  const DType dtype = place_.master_dtype();
+  const auto load = [&](const Shelf& shelf, int64_t first, const Buffer& staging) {
+    if (staging.bytes() > 0) shelf.load(piece.unit, first, staging.view({piece.size()}, dtype), copy);
+  };
+  load(master(), first_master_elem(piece.unit) + piece.first, lane.master);
+  load(m_, piece.first, lane.m);
+  load(v_, piece.first, lane.v);
+  copy.wait(gradients_.complete(piece.unit));
+  if (lane.gradient.bytes() > 0) {
+    gradients_.load_sum(piece.unit, piece.first, lane.gradient.view({piece.size()}, dtype), copy);
+  }
+  lane.ready = copy.record();
+}
+
+Event UnitOptimizer::update_piece(const Piece& piece, Lane& lane, const AdamWStep& step) {
+  Stream& copy = *place_.streams.copy;
+  Stream& host = *place_.streams.host;
+  const int64_t size = piece.size(), u = piece.unit;
+  const auto staged_or = [&](const Buffer& staging, const Shelf& shelf, int64_t first) {
+    return staging.bytes() > 0 ? staging.view({size}, place_.master_dtype()) : shelf.view(u).rows(first, first + size);
+  };
+  const int64_t first_master = first_master_elem(u) + piece.first, first_kept = first_kept_elem(u) + piece.first;
+  const View p = staged_or(lane.master, master(), first_master);
+  const View m = staged_or(lane.m, m_, piece.first), v = staged_or(lane.v, v_, piece.first);
+  const View gradient = lane.gradient.bytes() > 0 ? lane.gradient.view({size}, place_.master_dtype())
+                                                  : gradients_.sum(u, piece.first, piece.last);
+  Shelf& kept = parameters_.kept();
+  View rounded;
+  if (has_own_master() && kept.tier() == Tier::host)
+    rounded = kept.view(u).rows(first_kept, first_kept + size);
+  else if (lane.rounded.bytes() > 0)
+    rounded = lane.rounded.view({size}, place_.dtype);
+
+  host.wait(lane.ready);
+  host.run([&ops = place_.host_ops, p, gradient, m, v, own_step = step_of(step, piece), rounded] {
+    ops.adamw(p, gradient, m, v, own_step, rounded);
+  });
+  copy.wait(host.record());
+  if (lane.m.bytes() > 0) {
+    master().save(u, first_master, p, copy);
+    m_.save(u, piece.first, m, copy);
+    v_.save(u, piece.first, v, copy);
+  }
+  if (has_own_master() && kept.tier() != Tier::host) kept.save(u, first_kept, rounded ? rounded : p, copy);
+  return lane.free = copy.record();
+}
+
+}  // namespace tessera

@@ -1,0 +1,56 @@
+// The optimizer of a rank: AdamW's states and the master parameters of what it updates, and the update, unit by unit in
+// forward order.
+#pragma once
+
+#include "tessera/engine/gradients.h"
+#include "tessera/engine/parameters.h"
+#include "tessera/optim/adamw.h"
+
+namespace tessera {
+
+class UnitOptimizer {
+ public:
+  // Allocates all, zeroed. The others must outlive it.
+  UnitOptimizer(Workplace& place, UnitParameters& parameters, UnitGradients& gradients);
+
+  // Sum of squares of the step's gradients over the shards of this rank's group, each element once. Collective.
+  double sum_of_squares();
+  // AdamW number `number` on all that this rank updates. Offloaded states pass in pieces; each unit's event tells the
+  // parameters when it is ready for the next forward.
+  void update(const AdamWOptions& options, int64_t number, double learning_rate, double gradient_scale);
+
+  // The arrays of what this rank updates, range(unit) of each unit; first_master_elem() is where that begins.
+  ElemRange range(int64_t unit) const { return place_.plan.updated(place_.cut(unit)); }
+  const Shelf& master() const { return own_master_.empty() ? parameters_.kept() : own_master_; }
+  int64_t first_master_elem(int64_t unit) const { return own_master_.empty() ? first_kept_elem(unit) : 0; }
+  bool has_own_master() const { return !own_master_.empty(); }
+  const Shelf& moment1() const { return m_; }
+  const Shelf& moment2() const { return v_; }
+
+ private:
+  struct Lane {  // of one piece on its way through the host's memory
+    Buffer master, m, v, gradient, rounded;
+    Event ready, free;
+  };
+  struct Piece {
+    int64_t unit, first, last;  // elements of range(unit)
+    int64_t size() const { return last - first; }
+  };
+
+  int64_t first_kept_elem(int64_t unit) const { return range(unit).begin - parameters_.kept_range(unit).begin; }
+  std::vector<Piece> pieces() const;
+  AdamWStep step_of(const AdamWStep& step, const Piece& piece) const;
+  void update_on_device(const AdamWStep& step);
+  void fetch(const Piece& piece, Lane& lane);
+  Event update_piece(const Piece& piece, Lane& lane, const AdamWStep& step);
+
+  Workplace& place_;
+  UnitParameters& parameters_;
+  UnitGradients& gradients_;
+  Shelf own_master_;  // empty where the kept parameters are the masters
+  Shelf m_, v_;
+  std::vector<Lane> lanes_;  // of offloaded states
+  Buffer sum_;               // [1] f64
+};
+
+}  // namespace tessera

@@ -1,0 +1,165 @@
+#include "tessera/engine/parameters.h"
+
+namespace tessera {
+
+static constexpr const char* kSubject = "parameters";
+
+static std::vector<int64_t> kept_elems(const Workplace& place) {
+  std::vector<int64_t> elems;
+  for (const UnitShards& unit : place.units) {
+    elems.push_back(place.plan.shard_parameters() ? unit.shard_elems : unit.padded_elems);
+  }
+  return elems;
+}
+
+UnitParameters::UnitParameters(Workplace& place)
+    : place_(place),
+      kept_(place, place.plan.options().parameters, Category::parameters, place.dtype, kept_elems(place)),
+      direct_(kept_.tier() == Tier::device && (!place.plan.shard_parameters() || place.plan.shard_group_size() == 1)),
+      stale_(place.units.size(), 0),
+      updated_(place.units.size()),
+      ready_(place.units.size()) {}
+
+void UnitParameters::prepare() {
+  if (direct_ || !slots_.empty()) return;
+  const int64_t num_blocks = place_.num_units() - 1;
+  const int64_t in_flight = place_.plan.free_after_forward() || kept_.tier() != Tier::device
+                                ? std::min<int64_t>(place_.plan.options().max_units_in_flight, num_blocks)
+                                : num_blocks;
+  slots_.resize(static_cast<size_t>(1 + in_flight));
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const int64_t elems = i == 0 ? place_.cut(0).padded_elems : place_.largest_block_padded();
+    slots_[i].buffer = place_.device.allocate(bytes_of(elems, place_.dtype), Category::gathered);
+  }
+  if (kept_.tier() == Tier::file) {
+    staging_ = place_.host.allocate(bytes_of(kChunkElems, place_.dtype), Category::staging);
+  }
+}
+
+ElemRange UnitParameters::kept_range(int64_t unit) const {
+  const UnitShards& cut = place_.cut(unit);
+  return place_.plan.shard_parameters() ? cut.own : ElemRange{0, cut.padded_elems};
+}
+
+UnitParameters::Slot* UnitParameters::slot_holding(int64_t unit) {
+  for (Slot& slot : slots_) {
+    if (slot.unit == unit) return &slot;
+  }
+  return nullptr;
+}
+
+// The root has a slot of its own, since its embedding and its head are needed at both ends. A block takes an empty
+// slot, or that of the block released longest ago.
+UnitParameters::Slot* UnitParameters::take_slot(int64_t unit) {
+  if (unit == 0) return slots_.data();
+  Slot* best = nullptr;
+  for (size_t i = 1; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    if (slot.acquired) continue;
+    if (slot.unit < 0) return &slot;
+    if (!best || slot.released_at < best->released_at) best = &slot;
+  }
+  return best;
+}
+
+void UnitParameters::gather_in_place(int64_t unit) {
+  if (!stale_[static_cast<size_t>(unit)]) return;
+  Stream& comm = *place_.streams.comm;
+  comm.wait(updated_[static_cast<size_t>(unit)]);
+  const View whole = kept_.view(unit);
+  place_.ranks.shard->all_gather(part_of(whole, place_.cut(unit).own), whole, comm, kSubject);
+  ready_[static_cast<size_t>(unit)] = comm.record();
+  stale_[static_cast<size_t>(unit)] = 0;
+}
+
+bool UnitParameters::gather(int64_t unit) {
+  if (slot_holding(unit)) return true;
+  Slot* slot = take_slot(unit);
+  if (!slot) return false;
+  slot->unit = unit;
+  Stream& comm = *place_.streams.comm;
+  comm.wait(slot->free);
+  const UnitShards& cut = place_.cut(unit);
+  const View whole = slot->buffer.view({cut.padded_elems}, place_.dtype);
+  if (kept_.tier() == Tier::device) {
+    comm.wait(updated_[static_cast<size_t>(unit)]);
+    place_.ranks.shard->all_gather(kept_.view(unit), whole, comm, kSubject);
+  } else {
+    bring_own_part(unit, part_of(whole, kept_range(unit)));
+    if (place_.plan.shard_parameters()) {
+      place_.ranks.shard->all_gather(part_of(whole, cut.own), whole, comm, kSubject);
+    }
+  }
+  slot->ready = comm.record();
+  return true;
+}
+
+// From the host's memory straight, from the file in pieces through the staging buffer.
+void UnitParameters::bring_own_part(int64_t unit, View own) {
+  Stream& comm = *place_.streams.comm;
+  Stream& copy = *place_.streams.copy;
+  copy.wait(updated_[static_cast<size_t>(unit)]);
+  if (kept_.tier() == Tier::host) {
+    copy.wait(comm.record());  // the slot is free
+    kept_.load(unit, 0, own, copy);
+  }
+  for (int64_t first = 0; kept_.tier() == Tier::file && first < own.num_elems(); first += kChunkElems) {
+    const int64_t last = std::min(first + kChunkElems, own.num_elems());
+    const View piece = staging_.view({last - first}, place_.dtype);
+    copy.wait(staging_free_);
+    kept_.load(unit, first, piece, copy);
+    copy.wait(comm.record());
+    copy.copy(piece, own.rows(first, last));
+    staging_free_ = copy.record();
+  }
+  comm.wait(copy.record());
+}
+
+ParameterViews UnitParameters::acquire(int64_t unit) {
+  const ParameterTable& table = place_.model.unit(unit).table();
+  Stream& compute = *place_.streams.compute;
+  if (direct_) {
+    gather_in_place(unit);
+    compute.wait(ready_[static_cast<size_t>(unit)]);
+    return {&table, kept_.view(unit)};
+  }
+  const bool gathered = gather(unit);
+  TESSERA_ASSERT(gathered);
+  Slot& slot = *slot_holding(unit);
+  slot.acquired = true;
+  compute.wait(slot.ready);
+  return {&table, slot.buffer.view({place_.cut(unit).padded_elems}, place_.dtype)};
+}
+
+void UnitParameters::release(int64_t unit) {
+  Slot* slot = slot_holding(unit);
+  if (!slot) return;
+  slot->acquired = false;
+  slot->free = place_.streams.compute->record();
+  slot->released_at = ++clock_;
+}
+
+void UnitParameters::prefetch(int64_t unit) {
+  if (unit < 0 || unit >= place_.num_units()) return;
+  if (direct_)
+    gather_in_place(unit);
+  else
+    gather(unit);
+}
+
+void UnitParameters::updated(int64_t unit, Event event) {
+  replaced(unit);
+  updated_[static_cast<size_t>(unit)] = std::move(event);
+  stale_[static_cast<size_t>(unit)] = place_.plan.shard_optimizer() && place_.plan.shard_group_size() > 1;
+}
+
+void UnitParameters::replaced(int64_t unit) {
+  updated_[static_cast<size_t>(unit)] = {};
+  stale_[static_cast<size_t>(unit)] = 0;
+  if (Slot* slot = slot_holding(unit)) {
+    TESSERA_ASSERT(!slot->acquired);
+    slot->unit = -1;
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,72 @@
+#include "tessera/engine/shard_plan.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+namespace tessera {
+
+using S = ShardingStrategy;
+
+static constexpr std::array<StrategyRow, 7> kStrategies = {{
+    //                                         optimizer gradients parameters freed  in nodes
+    {S::no_shard, "no_shard", false, false, false, false, false},
+    {S::zero1, "zero1", true, false, false, false, false},
+    {S::zero2, "zero2", true, true, false, false, false},
+    {S::shard_grad_op, "shard_grad_op", true, true, true, false, false},
+    {S::full_shard, "full_shard", true, true, true, true, false},
+    {S::hybrid_shard, "hybrid_shard", true, true, true, true, true},
+    {S::hybrid_shard_zero2, "hybrid_shard_zero2", true, true, true, false, true},
+}};
+
+const StrategyRow& row_of(ShardingStrategy strategy) {
+  for (const StrategyRow& row : kStrategies) {
+    if (row.strategy == strategy) return row;
+  }
+  assertion_failed("a strategy has a row", __FILE__, __LINE__);
+}
+
+const char* name_of(Tier tier) {
+  constexpr const char* names[] = {"device", "host", "file"};
+  return names[static_cast<size_t>(tier)];
+}
+
+ShardPlan::ShardPlan(ShardOptions options, int world_size, int world_rank, int ranks_per_node)
+    : options_(std::move(options)),
+      row_(row_of(options_.strategy)),
+      world_size_(world_size),
+      world_rank_(world_rank),
+      group_size_(world_size) {
+  TESSERA_ASSERT(world_rank >= 0 && world_rank < world_size);
+  if (row_.within_nodes) {
+    group_size_ = options_.shard_group_size > 0 ? options_.shard_group_size : ranks_per_node;
+    if (world_size % group_size_ != 0) {
+      throw UsageError("--shard-group-size",
+                       fmt::format("{} ranks do not divide into groups of {}", world_size, group_size_),
+                       "Take a divisor of the number of ranks");
+    }
+  }
+  reduce_every_micro_batch_ =
+      !alone() && (options_.gradient_sync == GradientSync::automatic ? row_.shard_gradients
+                                                                     : options_.gradient_sync == GradientSync::micro);
+}
+
+UnitShards ShardPlan::cut(int64_t num_elems) const {
+  constexpr int64_t kAlignment = ParameterTable::kAlignment;
+  UnitShards unit;
+  unit.num_elems = num_elems;
+  unit.shard_elems = ((num_elems + group_size_ - 1) / group_size_ + kAlignment - 1) / kAlignment * kAlignment;
+  unit.padded_elems = unit.shard_elems * group_size_;
+  unit.own = {shard_rank() * unit.shard_elems, (shard_rank() + 1) * unit.shard_elems};
+  return unit;
+}
+
+ElemRange ShardPlan::saved(const UnitShards& unit) const {
+  // The replicas of a shard share it out among them; without shards every rank is a replica of the whole.
+  const ElemRange held = updated(unit).clipped(unit.num_elems);
+  const int64_t parts = row_.shard_optimizer ? num_replicas() : world_size_;
+  const int64_t part = row_.shard_optimizer ? replica() : world_rank_;
+  return {held.begin + held.size() * part / parts, held.begin + held.size() * (part + 1) / parts};
+}
+
+}  // namespace tessera

@@ -1,0 +1,110 @@
+#include "tessera/engine/shelf.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace tessera {
+namespace {
+
+[[noreturn]] void fail(const std::string& folder, const char* action) {
+  throw RunError(folder, fmt::format("offloaded arrays cannot be {}: {}", action, std::strerror(errno)),
+                 "Give --offload-dir a folder on a disk with room");
+}
+
+int make_file(const std::string& folder, int64_t bytes) {
+  std::string path = folder + "/tessera-offload-XXXXXX";
+  const int file = mkostemp(path.data(), O_CLOEXEC);
+  if (file < 0) fail(folder, "kept");
+  unlink(path.c_str());
+  errno = bytes > 0 ? posix_fallocate(file, 0, bytes) : 0;  // reads as zeros
+  if (errno != 0) {
+    const int kept = errno;
+    close(file);
+    errno = kept;
+    fail(folder, "kept");
+  }
+  return file;
+}
+
+// Reads or writes all of `bytes`, however the system cuts it.
+template <typename Transfer>
+void transfer_all(const std::string& folder, const char* action, std::byte* data, int64_t bytes, int64_t offset,
+                  Transfer&& transfer) {
+  while (bytes > 0) {
+    const ssize_t done = transfer(data, static_cast<size_t>(bytes), offset);
+    if (done < 0 && errno == EINTR) continue;
+    if (done == 0) errno = EIO;
+    if (done <= 0) fail(folder, action);
+    data += done;
+    offset += done;
+    bytes -= done;
+  }
+}
+
+}  // namespace
+
+Shelf::Shelf(Workplace& place, Tier tier, Category category, DType dtype, std::vector<int64_t> elems)
+    : tier_(tier), dtype_(dtype), elems_(std::move(elems)), folder_(place.plan.options().file_folder) {
+  int64_t total = 0;
+  for (const int64_t n : elems_) {
+    offsets_.push_back(total);
+    total += bytes_of(n, dtype_);
+  }
+  if (tier_ != Tier::file) {
+    buffer_ = (tier_ == Tier::device ? place.device : place.host).allocate(total, category);
+    return;
+  }
+  if (place.device.kind() != DeviceKind::counting) file_ = make_file(folder_, total);
+}
+
+Shelf::~Shelf() {
+  if (file_ >= 0) close(file_);
+}
+
+void Shelf::swap(Shelf& other) noexcept {
+  std::swap(tier_, other.tier_);
+  std::swap(dtype_, other.dtype_);
+  std::swap(elems_, other.elems_);
+  std::swap(buffer_, other.buffer_);
+  std::swap(offsets_, other.offsets_);
+  std::swap(file_, other.file_);
+  std::swap(folder_, other.folder_);
+}
+
+View Shelf::views(int64_t first_unit, int64_t last_unit) const {
+  TESSERA_ASSERT(tier_ != Tier::file);
+  int64_t elems = 0;
+  for (int64_t u = first_unit; u <= last_unit; ++u) elems += num_elems(u);
+  return {buffer_.data() + offset_of(first_unit, 0), dtype_, {elems}};
+}
+
+void Shelf::load(int64_t unit, int64_t first, View to, Stream& stream) const {
+  TESSERA_ASSERT(to.dtype == dtype_);
+  if (tier_ != Tier::file) {
+    stream.copy(view(unit).rows(first, first + to.num_elems()), to);
+    return;
+  }
+  stream.run([this, to, offset = offset_of(unit, first)] {
+    transfer_all(folder_, "read", to.data, to.bytes(), offset,
+                 [&](std::byte* data, size_t bytes, int64_t at) { return pread(file_, data, bytes, at); });
+  });
+}
+
+void Shelf::save(int64_t unit, int64_t first, View from, Stream& stream) const {
+  TESSERA_ASSERT(from.dtype == dtype_);
+  if (tier_ != Tier::file) {
+    stream.copy(from, view(unit).rows(first, first + from.num_elems()));
+    return;
+  }
+  stream.run([this, from, offset = offset_of(unit, first)] {
+    transfer_all(folder_, "written", from.data, from.bytes(), offset,
+                 [&](std::byte* data, size_t bytes, int64_t at) { return pwrite(file_, data, bytes, at); });
+  });
+}
+
+}  // namespace tessera

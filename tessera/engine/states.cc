@@ -1,0 +1,176 @@
+// Parameters and optimizer states in and out: each rank reads and writes its own part alone.
+#include "tessera/engine/engine.h"
+
+namespace tessera {
+
+static constexpr const char* kSubject = "initial parameters";
+
+// Visits the arrays that hold parameters: what is kept for the computation, and the masters where they are apart.
+// visit(shelf, unit, range of the unit's elements, where that begins in the shelf).
+template <typename Visit>
+static void for_each_parameter_array(const Workplace& place, UnitParameters& parameters, const UnitOptimizer* optimizer,
+                                     Visit&& visit) {
+  for (int64_t u = 0; u < place.num_units(); ++u) {
+    const int64_t P = place.cut(u).num_elems;
+    visit(parameters.kept(), u, parameters.kept_range(u).clipped(P), 0);
+    if (optimizer && optimizer->has_own_master()) visit(optimizer->master(), u, optimizer->range(u).clipped(P), 0);
+  }
+}
+
+// Where the host cannot reach an array, it passes through a buffer of the host in pieces.
+void Engine::load_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64_t first,
+                        const std::function<void(ElemRange, View)>& read) {
+  const bool visible = shelf.tier() == Tier::host || (shelf.tier() == Tier::device && place_.device.host_visible());
+  if (visible) {
+    if (range.size() > 0 && !counting()) read(range, shelf.view(unit).rows(first, first + range.size()));
+    return;
+  }
+  const Buffer buffer = place_.host.allocate(bytes_of(kChunkElems, shelf.dtype()), Category::staging);
+  if (counting()) return;
+  for (int64_t at = range.begin; at < range.end; at += kChunkElems) {
+    const ElemRange piece{at, std::min(at + kChunkElems, range.end)};
+    const View view = buffer.view({piece.size()}, shelf.dtype());
+    read(piece, view);
+    shelf.save(unit, first + at - range.begin, view, *place_.streams.copy);
+    place_.streams.copy->synchronize();
+  }
+}
+
+void Engine::save_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64_t first,
+                        const std::function<void(ElemRange, View)>& write) {
+  const bool visible = shelf.tier() == Tier::host || (shelf.tier() == Tier::device && place_.device.host_visible());
+  if (visible) {
+    if (range.size() > 0 && !counting()) write(range, shelf.view(unit).rows(first, first + range.size()));
+    return;
+  }
+  const Buffer buffer = place_.host.allocate(bytes_of(kChunkElems, shelf.dtype()), Category::staging);
+  if (counting()) return;
+  for (int64_t at = range.begin; at < range.end; at += kChunkElems) {
+    const ElemRange piece{at, std::min(at + kChunkElems, range.end)};
+    const View view = buffer.view({piece.size()}, shelf.dtype());
+    shelf.load(unit, first + at - range.begin, view, *place_.streams.copy);
+    place_.streams.copy->synchronize();
+    write(piece, view);
+  }
+}
+
+void Engine::load_parameters(const ReadParameters& read, bool from_rank_0) {
+  if (from_rank_0 && !place_.plan.alone()) {
+    load_from_rank_0(read);
+    return;
+  }
+  for_each_parameter_array(
+      place_, parameters_, optimizer_.get(), [&](const Shelf& shelf, int64_t unit, ElemRange range, int64_t first) {
+        load_shelf(shelf, unit, range, first, [&](ElemRange piece, View to) { read(unit, piece, to); });
+      });
+  parameters_changed();
+}
+
+// Rank 0 reads each unit in pieces and tells them to all; each keeps what is its own.
+void Engine::load_from_rank_0(const ReadParameters& read) {
+  Stream& comm = *place_.streams.comm;
+  const Buffer buffer = place_.device.allocate(bytes_of(kChunkElems, place_.master_dtype()), Category::staging);
+  const Buffer own = place_.host.allocate(buffer.bytes(), Category::staging);
+  for (int64_t u = 0; u < place_.num_units(); ++u) {
+    for (int64_t at = 0; at < place_.cut(u).num_elems; at += kChunkElems) {
+      const ElemRange piece{at, std::min(at + kChunkElems, place_.cut(u).num_elems)};
+      const View told = buffer.view({piece.size()}, place_.master_dtype());
+      const View here = own.view({piece.size()}, place_.master_dtype());
+      if (place_.ranks.world->rank() == 0 && !counting()) {
+        read(u, piece, here);
+        comm.copy(here, told);
+      }
+      place_.ranks.world->broadcast(told, 0, comm, kSubject);
+      comm.copy(told, here);
+      comm.synchronize();
+      for_each_parameter_array(
+          place_, parameters_, optimizer_.get(), [&](const Shelf& shelf, int64_t unit, ElemRange range, int64_t first) {
+            const ElemRange common{std::max(range.begin, piece.begin), std::min(range.end, piece.end)};
+            if (unit != u || common.size() <= 0) return;
+            load_shelf(shelf, unit, common, first + common.begin - range.begin, [&](ElemRange part, View to) {
+              place_.host_ops.convert(here.rows(part.begin - piece.begin, part.end - piece.begin), to);
+            });
+          });
+    }
+  }
+  parameters_changed();
+}
+
+void Engine::initialize_parameters(uint64_t seed) {
+  const auto draw = [&](Kernels& ops, const ParameterSpec& spec, ElemRange range, View to) {
+    // Elements of this tensor that lie in the range: view `to` is of the range.
+    const ElemRange tensor{spec.offset, spec.offset + spec.shape.num_elems()};
+    const ElemRange common{std::max(tensor.begin, range.begin), std::min(tensor.end, range.end)};
+    if (common.size() <= 0) return;
+    const View part = to.rows(common.begin - range.begin, common.end - range.begin);
+    const Initializer& init = spec.init;
+    const int64_t first = common.begin - tensor.begin;
+    switch (init.kind) {
+      case Initializer::Kind::zero:
+        break;
+      case Initializer::Kind::one:
+        ops.fill(part, 1);
+        break;
+      case Initializer::Kind::normal:
+        ops.fill_normal(part, 0, init.scale, seed, init.stream, first);
+        break;
+      case Initializer::Kind::uniform:
+        ops.fill_uniform(part, -init.scale, init.scale, seed, init.stream, first);
+        break;
+    }
+  };
+  for_each_parameter_array(place_, parameters_, optimizer_.get(),
+                           [&](const Shelf& shelf, int64_t unit, ElemRange range, int64_t first) {
+                             const auto draw_all = [&](Kernels& ops, ElemRange piece, View to) {
+                               ops.fill(to, 0);
+                               for (const ParameterSpec& spec : model_.unit(unit).table().specs())
+                                 draw(ops, spec, piece, to);
+                             };
+                             if (range.size() <= 0) return;
+                             if (shelf.tier() == Tier::device) {
+                               draw_all(*ops_, range, shelf.view(unit).rows(first, first + range.size()));
+                             } else {
+                               load_shelf(shelf, unit, range, first,
+                                          [&](ElemRange piece, View to) { draw_all(place_.host_ops, piece, to); });
+                             }
+                           });
+  parameters_changed();
+}
+
+// What was gathered before is out of date; what this rank keeps is not.
+void Engine::parameters_changed() {
+  for (int64_t u = 0; u < place_.num_units(); ++u) parameters_.replaced(u);
+}
+
+void Engine::load_states(const ReadState& read) {
+  load_parameters([&](int64_t unit, ElemRange range, View to) { read(StateKind::parameters, unit, range, to); });
+  if (!optimizer_) return;
+  for (int64_t u = 0; u < place_.num_units(); ++u) {
+    const ElemRange range = optimizer_->range(u).clipped(place_.cut(u).num_elems);
+    for (const StateKind kind : {StateKind::moment1, StateKind::moment2}) {
+      const Shelf& shelf = kind == StateKind::moment1 ? optimizer_->moment1() : optimizer_->moment2();
+      load_shelf(shelf, u, range, 0, [&](ElemRange piece, View to) { read(kind, u, piece, to); });
+    }
+  }
+}
+
+void Engine::save_states(const WriteState& write) {
+  place_.streams.copy->synchronize();
+  for (int64_t u = 0; u < place_.num_units(); ++u) {
+    const ElemRange saved = saved_range(u);
+    const auto save = [&](StateKind kind, const Shelf& shelf, int64_t held_from, int64_t held_first) {
+      save_shelf(shelf, u, saved, held_first + saved.begin - held_from,
+                 [&](ElemRange piece, View from) { write(kind, u, piece, from); });
+    };
+    if (!optimizer_) {
+      save(StateKind::parameters, parameters_.kept(), parameters_.kept_range(u).begin, 0);
+      continue;
+    }
+    const int64_t begin = optimizer_->range(u).begin;
+    save(StateKind::parameters, optimizer_->master(), begin, optimizer_->first_master_elem(u));
+    save(StateKind::moment1, optimizer_->moment1(), begin, 0);
+    save(StateKind::moment2, optimizer_->moment2(), begin, 0);
+  }
+}
+
+}  // namespace tessera
