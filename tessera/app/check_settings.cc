@@ -1,7 +1,10 @@
 // Checks that look at more than one setting, or at the build.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "tessera/app/resolve.h"
+#include "tessera/app/suggest.h"
 #include "tessera/base/error.h"
 
 namespace tessera {
@@ -63,11 +66,28 @@ void check_shape(const ResolvedSettings& resolved) {
   }
 }
 
-[[noreturn]] void unsupported(const ResolvedSettings& resolved, const char* name, const char* needs,
-                              const char* supported) {
-  const auto value = std::get<std::string>(find_setting(name)->get(resolved.settings));
-  throw UsageError(resolved.where(name), fmt::format("\"{}\" needs {}", value, needs),
-                   fmt::format("This build computes on one CPU process; it supports: {}", supported));
+// What waits for its part of the program: of this setting only these values are accepted. A part that arrives deletes
+// its lines.
+struct Limit {
+  const char* setting;
+  std::vector<SettingValue> values;
+  const char* needs;
+};
+
+std::vector<Limit> limits() {
+  using V = SettingValue;
+  return {
+      {"device", {"auto", "cpu"}, "a build with CUDA"},
+      {"precision", {"fp32"}, "a build with CUDA"},
+      {"strategy", {"no_shard", "zero0"}, "a build with MPI or NCCL"},
+      {"offload", {"none"}, "a later version"},
+      {"ranks_per_node", {V(int64_t{0})}, "a later version"},
+      {"sync_module_states", {V(false)}, "a later version"},
+      {"reduce_dtype", {"auto", "fp32"}, "a later version"},
+      {"save_async", {V(false)}, "a later version"},
+      {"fit", {"0"}, "a later version"},
+      {"device_memory", {"0"}, "a later version"},
+  };
 }
 
 }  // namespace
@@ -77,6 +97,7 @@ void check_consistent(const ResolvedSettings& resolved) {
   check_training(resolved);
   check_best_model(resolved);
   check_shape(resolved);
+  check_sharding(resolved);
   if (s.hidden_size % s.num_heads != 0) {
     throw UsageError(resolved.where("hidden_size"),
                      fmt::format("{} is not divisible by num_heads {}", s.hidden_size, s.num_heads));
@@ -91,11 +112,18 @@ void check_consistent(const ResolvedSettings& resolved) {
 }
 
 void check_supported(const ResolvedSettings& resolved) {
-  const S& s = resolved.settings;
-  if (s.device == S::DeviceChoice::cuda) unsupported(resolved, "device", "a build with CUDA", "auto, cpu");
-  if (s.precision != S::Precision::fp32) unsupported(resolved, "precision", "a build with CUDA", "fp32");
-  if (s.strategy != S::Strategy::no_shard && s.strategy != S::Strategy::zero0) {
-    unsupported(resolved, "strategy", "a build with MPI or NCCL", "no_shard, zero0");
+  for (const Limit& limit : limits()) {
+    const Setting* setting = find_setting(limit.setting);
+    if (!(setting->group & resolved.groups)) continue;
+    const SettingValue value = setting->get(resolved.settings);
+    if (std::find(limit.values.begin(), limit.values.end(), value) != limit.values.end()) continue;
+    std::vector<std::string> supported;
+    for (const SettingValue& one : limit.values) {
+      const auto* word = std::get_if<std::string>(&one);
+      supported.push_back(word ? *word : toml_text(one));
+    }
+    throw UsageError(resolved.where(limit.setting), fmt::format("{} needs {}", toml_text(value), limit.needs),
+                     fmt::format("This build computes on one CPU process; it supports: {}", joined(supported, ", ")));
   }
 }
 

@@ -91,6 +91,7 @@ ResolvedSettings resolve(const SettingSources& sources, Groups groups, const std
                          const std::vector<std::string>& verb_names) {
   ResolvedSettings resolved;
   resolved.groups = groups;
+  resolved.num_ranks = sources.num_ranks;
   for (const Setting* setting : settings_of(groups)) resolved.origins[setting->name] = {};
   apply_file(sources, verb, verb_names, resolved);
   apply_environment(sources.environment, resolved);

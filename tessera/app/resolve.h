@@ -30,6 +30,7 @@ struct ResolvedSettings {
   Groups groups = 0;                      // the verb's
   std::map<std::string, Origin> origins;  // by setting name, for every setting of the groups
   std::vector<std::string> warnings;      // for the log, one line each
+  int64_t num_ranks = 1;                  // that take part, or are planned for
 
   // The place to name in an error about a setting: "--lr", "TESSERA_LR", "run.toml:3: lr".
   std::string where(const std::string& name) const;
@@ -42,6 +43,7 @@ struct SettingSources {
   Environment environment;                                    // TESSERA_*; other variables are ignored
   std::vector<FileEntry> file;
   std::string file_name;
+  int64_t num_ranks = 1;
 };
 
 // Settings of `groups` by the precedence flag > environment > file > default. A file may hold settings of other verbs
@@ -53,6 +55,8 @@ ResolvedSettings resolve(const SettingSources& sources, Groups groups, const std
 
 // Checks settings against each other. Throws UsageError.
 void check_consistent(const ResolvedSettings& resolved);
+// The part of it about sharding, offload and loss scaling.
+void check_sharding(const ResolvedSettings& resolved);
 
 // Checks settings against what this build can do. Throws UsageError that says what it can. The one place to relax when
 // a back end arrives.

@@ -21,14 +21,6 @@ std::string number_text(double x) {
   return text;
 }
 
-// The value as an error quotes it: control characters escaped, and not endless.
-std::string shown(const SettingValue& value) {
-  constexpr size_t kLongest = 80;
-  std::string text = toml_text(value);
-  if (text.size() > kLongest) text = text.substr(0, kLongest) + "…\"";
-  return text;
-}
-
 [[noreturn]] void wrong_type(const Setting& setting, const SettingValue& value, const std::string& where) {
   const char* wanted = "";
   switch (setting.type) {
@@ -41,6 +33,9 @@ std::string shown(const SettingValue& value) {
     case SettingType::real:
       wanted = "a number";
       break;
+    case SettingType::bytes:
+      wanted = "an amount of bytes, as \"32GiB\" or a whole number";
+      break;
     case SettingType::text:
       wanted = "a text in quotes";
       break;
@@ -48,13 +43,13 @@ std::string shown(const SettingValue& value) {
       wanted = "a word in quotes";
       break;
   }
-  throw UsageError(where, fmt::format("must be {}, got {}", wanted, shown(value)));
+  throw UsageError(where, fmt::format("must be {}, got {}", wanted, quoted_value(value)));
 }
 
 void check_range(const Setting& setting, double x, const SettingValue& value, const std::string& where) {
-  if (!std::isfinite(x)) throw UsageError(where, fmt::format("must be a finite number, got {}", shown(value)));
+  if (!std::isfinite(x)) throw UsageError(where, fmt::format("must be a finite number, got {}", quoted_value(value)));
   if (!setting.range.contains(x)) {
-    throw UsageError(where, fmt::format("must be {}, got {}", setting.range.bound_broken_by(x), shown(value)));
+    throw UsageError(where, fmt::format("must be {}, got {}", setting.range.bound_broken_by(x), quoted_value(value)));
   }
 }
 
@@ -63,10 +58,13 @@ std::string checked_choice(const Setting& setting, const std::string& word, cons
   std::transform(canonical.begin(), canonical.end(), canonical.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
   if (std::find(setting.choices.begin(), setting.choices.end(), canonical) != setting.choices.end()) return canonical;
+  for (const auto& [synonym, own_word] : setting.synonyms) {
+    if (canonical == synonym) return own_word;
+  }
   std::string remedy = did_you_mean(canonical, setting.choices);
   if (!remedy.empty()) remedy += " ";
   remedy += fmt::format("One of: {}", joined(setting.choices, ", "));
-  throw UsageError(where, "unknown value " + shown(word), remedy);
+  throw UsageError(where, "unknown value " + quoted_value(word), remedy);
 }
 
 // Reads all of `text` as one number; false when it is none or does not fit the type.
@@ -78,6 +76,13 @@ bool parse_number(std::string_view text, T& number) {
 }
 
 }  // namespace
+
+std::string quoted_value(const SettingValue& value) {
+  constexpr size_t kLongest = 80;
+  std::string text = toml_text(value);
+  if (text.size() > kLongest) text = text.substr(0, kLongest) + "…\"";
+  return text;
+}
 
 std::string underscored(std::string_view word) {
   std::string text(word);
@@ -134,11 +139,22 @@ SettingValue checked_value(const Setting& setting, const SettingValue& value, co
       check_range(setting, x, value, where);
       return x;
     }
+    case SettingType::bytes: {
+      // A negative number is told by the range, not by the grammar.
+      const auto* whole = std::get_if<int64_t>(&value);
+      const auto* text = std::get_if<std::string>(&value);
+      if (!whole && !text) wrong_type(setting, value, where);
+      if (text && !is_utf8(*text)) throw UsageError(where, "is not valid UTF-8");
+      const int64_t bytes = whole ? *whole : parse_bytes(*text, where);
+      check_range(setting, static_cast<double>(bytes), value, where);
+      return bytes_text(bytes);
+    }
     case SettingType::text:
     case SettingType::choice: {
       const auto* text = std::get_if<std::string>(&value);
       if (!text) wrong_type(setting, value, where);
       if (!is_utf8(*text)) throw UsageError(where, "is not valid UTF-8");
+      if (setting.canonical) return setting.canonical(*text, where);
       if (setting.type == SettingType::text) return value;
       return checked_choice(setting, *text, where);
     }

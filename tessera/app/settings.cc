@@ -1,93 +1,12 @@
 #include "tessera/app/settings.h"
 
-#include <algorithm>
-#include <utility>
+#include "tessera/app/setting_declarations.h"
 
 namespace tessera {
 
 namespace {
 
-using S = Settings;
-using Names = std::vector<std::string>;
-
-constexpr double kMaxCount = 2147483647;  // counts fit an int wherever they are used
-constexpr double kMaxSeed = 9.2e18;       // below 2^63
-constexpr Range kCount{0, kMaxCount};     // 0 has a meaning of its own, told in the help
-constexpr Range kPositive{1, kMaxCount};
-constexpr Range kNonNegativeReal{.min = 0};
-constexpr Range kUnitInterval{.min = 0, .max = 1};
-constexpr Range kBelowOne{.min = 0, .max = 1, .open_max = true};
-
-template <typename T>
-Setting declare(const char* name, T S::*field, Group group, SettingType type, const char* unit, const char* help) {
-  return {.name = name,
-          .aliases = {},
-          .group = group,
-          .type = type,
-          .unit = unit,
-          .help = help,
-          .range = {},
-          .choices = {},
-          .get = [field](const S& s) { return SettingValue(s.*field); },
-          .set = [field](S& s, const SettingValue& value) { s.*field = std::get<T>(value); }};
-}
-
-Setting text(const char* name, std::string S::*field, Group group, const char* unit, const char* help,
-             Names aliases = {}) {
-  Setting setting = declare(name, field, group, SettingType::text, unit, help);
-  setting.aliases = std::move(aliases);
-  return setting;
-}
-
-Setting boolean(const char* name, bool S::*field, Group group, const char* help, Names aliases = {}) {
-  Setting setting = declare(name, field, group, SettingType::boolean, "", help);
-  setting.aliases = std::move(aliases);
-  return setting;
-}
-
-Setting integer(const char* name, int64_t S::*field, Group group, const char* unit, Range range, const char* help,
-                Names aliases = {}) {
-  Setting setting = declare(name, field, group, SettingType::integer, unit, help);
-  setting.range = range;
-  setting.aliases = std::move(aliases);
-  return setting;
-}
-
-Setting real(const char* name, double S::*field, Group group, const char* unit, Range range, const char* help,
-             Names aliases = {}) {
-  Setting setting = declare(name, field, group, SettingType::real, unit, help);
-  setting.range = range;
-  setting.aliases = std::move(aliases);
-  return setting;
-}
-
-template <typename E>
-Setting choice(const char* name, E S::*field, Group group, std::vector<std::pair<const char*, E>> words,
-               const char* help, Names aliases = {}) {
-  Setting setting{.name = name,
-                  .aliases = std::move(aliases),
-                  .group = group,
-                  .type = SettingType::choice,
-                  .unit = "",
-                  .help = help,
-                  .range = {},
-                  .choices = {},
-                  .get = {},
-                  .set = {}};
-  for (const auto& [word, value] : words) setting.choices.push_back(word);
-  setting.get = [field, words](const S& s) {
-    const auto it = std::find_if(words.begin(), words.end(), [&](const auto& w) { return w.second == s.*field; });
-    TESSERA_ASSERT(it != words.end());
-    return SettingValue(std::string(it->first));
-  };
-  setting.set = [field, words](S& s, const SettingValue& value) {
-    const auto& word = std::get<std::string>(value);
-    const auto it = std::find_if(words.begin(), words.end(), [&](const auto& w) { return word == w.first; });
-    TESSERA_ASSERT(it != words.end());
-    s.*field = it->second;
-  };
-  return setting;
-}
+using namespace declaring;
 
 std::vector<Setting> model_settings() {
   return {
@@ -182,6 +101,8 @@ std::vector<Setting> checkpoint_settings() {
       choice("metric_for_best_model", &S::metric_for_best_model, kCheckpoints,
              {{"eval_loss", S::Metric::eval_loss}, {"exact_match", S::Metric::exact_match}, {"f1", S::Metric::f1}},
              "what makes a model the best"),
+      boolean("save_async", &S::save_async, kCheckpoints,
+              "copy a checkpoint aside and write it while training goes on"),
       choice("save_dtype", &S::save_dtype, kSavedModel,
              {{"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}},
              "type of the weights in a saved model folder"),
@@ -214,17 +135,6 @@ std::vector<Setting> machine_settings() {
               {"fp16", S::Precision::fp16},
               {"bf16", S::Precision::bf16}},
              "type of the arithmetic"),
-      choice("strategy", &S::strategy, kMachine,
-             {{"no_shard", S::Strategy::no_shard},
-              {"zero0", S::Strategy::zero0},
-              {"zero1", S::Strategy::zero1},
-              {"zero2", S::Strategy::zero2},
-              {"zero3", S::Strategy::zero3},
-              {"shard_grad_op", S::Strategy::shard_grad_op},
-              {"full_shard", S::Strategy::full_shard},
-              {"hybrid_shard", S::Strategy::hybrid_shard},
-              {"hybrid_shard_zero2", S::Strategy::hybrid_shard_zero2}},
-             "what the ranks share of parameters, gradients and optimizer states"),
       integer("threads", &S::threads, kMachine, "N", {0, 4096}, "threads; 0: OMP_NUM_THREADS, else all cores"),
       integer("seed", &S::seed, kMachine, "N", {0, kMaxSeed}, "seed of all random numbers"),
       text("checkpoint", &S::checkpoint, kCheckpoint, "PATH", "a folder checkpoint-<step> of a training run"),
@@ -239,7 +149,7 @@ std::vector<Setting> machine_settings() {
 std::vector<Setting> declare_all() {
   std::vector<Setting> all;
   for (auto* part : {model_settings, data_settings, optimization_settings, checkpoint_settings, generation_settings,
-                     machine_settings}) {
+                     sharding_settings, machine_settings}) {
     for (auto& setting : part()) all.push_back(std::move(setting));
   }
   return all;
@@ -285,6 +195,12 @@ const char* title_of(Group group) {
       return "Saved model";
     case kMachine:
       return "Machine";
+    case kSharding:
+      return "Sharding";
+    case kGradients:
+      return "Gradients";
+    case kPlan:
+      return "Plan";
     case kOutputDir:
       return "Output";
     case kPresentation:

@@ -8,12 +8,15 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "tessera/app/setting_words.h"
 #include "tessera/base/dtype.h"
 #include "tessera/data/prompts.h"
 #include "tessera/data/scoring.h"
+#include "tessera/optim/loss_scaler.h"
 #include "tessera/optim/schedule.h"
 
 namespace tessera {
@@ -39,6 +42,11 @@ struct Settings {
     hybrid_shard,
     hybrid_shard_zero2
   };
+  using Offload = tessera::Offload;
+  enum class BackwardPrefetch { pre, post, none };
+  enum class GradSync { automatic, micro, step };
+  enum class ReduceDtype { automatic, fp32, bf16, fp16 };
+  using LossScaleRules = tessera::LossScaleRules;
   enum class DeviceChoice { automatic, cpu, cuda };
   enum class Interval { no, epoch, steps };
   enum class Metric { eval_loss, exact_match, f1 };
@@ -76,6 +84,7 @@ struct Settings {
   bool load_best_model_at_end = false;
   Metric metric_for_best_model = Metric::eval_loss;
   DType save_dtype = DType::f32;
+  bool save_async = false;
   // evaluation and generation
   int64_t eval_batch_size = 8, max_new_tokens = 50;
   bool eval_generation = false;
@@ -84,9 +93,28 @@ struct Settings {
   // machine
   int64_t seed = 42;
   Precision precision = Precision::fp32;
-  Strategy strategy = Strategy::no_shard;
   DeviceChoice device = DeviceChoice::automatic;
   int64_t threads = 0;
+  // sharding
+  Strategy strategy = Strategy::no_shard;
+  int64_t shard_group_size = 0, ranks_per_node = 0;
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;
+  bool forward_prefetch = false;
+  int64_t max_units_in_flight = 2;
+  bool sync_module_states = false;
+  Offload offload;
+  std::string offload_dir;
+  bool pin_memory = false;
+  // gradients among ranks, and their scale in fp16
+  GradSync grad_sync = GradSync::automatic;
+  int64_t reduce_bucket_size = 25 << 20;  // bytes
+  ReduceDtype reduce_dtype = ReduceDtype::automatic;
+  double loss_scale = 0;
+  LossScaleRules loss_scale_rules = LossScaleRules::grad_scaler;
+  int64_t initial_scale_power = 16, loss_scale_window = 0, loss_scale_hysteresis = 0;
+  double min_loss_scale = 1;
+  // plan
+  int64_t fit = 0, device_memory = 0;  // bytes
   // output
   std::string output_dir, checkpoint;
   bool json = false;
@@ -113,7 +141,7 @@ enum Group : Groups {
   kQuestion = 1u << 9,         // what is asked
   kCheckpoints = 1u << 10,     // when a training run saves, and from what it goes on
   kSavedModel = 1u << 11,      // what a saved model folder holds
-  kMachine = 1u << 12,         // device, precision, sharding, threads, seed
+  kMachine = 1u << 12,         // device, precision, threads, seed
   kOutputDir = 1u << 13,       // where results go
   kPresentation = 1u << 14,    // what is printed, and how
   kTokenizer = 1u << 15,       // tokenizer
@@ -121,15 +149,18 @@ enum Group : Groups {
   kDataset = 1u << 17,         // dataset
   kPrompt = 1u << 18,          // a text as it is
   kCheckpoint = 1u << 19,      // which checkpoint
+  kSharding = 1u << 21,        // what the ranks share, and where it lies
+  kGradients = 1u << 22,       // how ranks add their gradients up, and the scale of the loss
+  kPlan = 1u << 23,            // what a plan is made for
 };
-inline constexpr Groups kAllGroups = (1u << 20) - 1;
+inline constexpr Groups kAllGroups = ~0u;
 
 // The heading of a group in help texts.
 const char* title_of(Group group);
 
-enum class SettingType { boolean, integer, real, text, choice };
+enum class SettingType { boolean, integer, real, bytes, text, choice };
 
-// A setting's value outside of the struct; a choice is its word.
+// A setting's value outside of the struct; a choice is its word, an amount of bytes its canonical text.
 using SettingValue = std::variant<bool, int64_t, double, std::string>;
 
 // What a number may be. Reals are finite in any case.
@@ -142,16 +173,20 @@ struct Range {
 
 // The declaration of one setting.
 struct Setting {
-  std::string name;                  // snake_case, as in files; the flag has dashes
-  std::vector<std::string> aliases;  // other names, those of other tools, snake_case
+  std::string name;                    // snake_case, as in files; the flag has dashes
+  std::vector<std::string> aliases{};  // other names, those of other tools, snake_case
   Group group;
   SettingType type;
-  std::string unit;  // what the value is, for help: "TOKENS", "PATH"; empty for booleans and choices
+  std::string unit{};  // what the value is, for help: "TOKENS", "PATH"; empty for booleans and choices
   std::string help;
-  Range range;
-  std::vector<std::string> choices;
-  std::function<SettingValue(const Settings&)> get;
-  std::function<void(Settings&, const SettingValue&)> set;  // the value has the setting's type and is in range
+  Range range{};
+  std::vector<std::string> choices{};
+  // Words of other tools for a choice, in small letters with underscores: "backward_pre" for "pre".
+  std::vector<std::pair<std::string, std::string>> synonyms{};
+  // Where a text has a grammar: gives its one canonical form, or throws UsageError with the place given second.
+  std::function<std::string(const std::string&, const std::string&)> canonical{};
+  std::function<SettingValue(const Settings&)> get{};
+  std::function<void(Settings&, const SettingValue&)> set{};  // the value has the setting's type and is in range
 
   std::string flag() const;                  // "--batch-size"
   std::string environment_variable() const;  // "TESSERA_BATCH_SIZE"
@@ -175,6 +210,8 @@ std::string dashed(std::string_view word);
 SettingValue checked_value(const Setting& setting, const SettingValue& value, const std::string& where);
 // The same from text, as flags and the environment have it.
 SettingValue parse_value(const Setting& setting, std::string_view text, const std::string& where);
+// The value as an error quotes it: control characters escaped, and not endless.
+std::string quoted_value(const SettingValue& value);
 // The value as TOML and JSON write it: numbers round-trip, text is quoted.
 std::string toml_text(const SettingValue& value);
 

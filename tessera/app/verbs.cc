@@ -5,8 +5,8 @@ namespace tessera {
 // A model to compute with, whether read from a folder or made from flags.
 static constexpr Groups kAnyModel = kModel | kTokenizer | kVocabulary | kShape | kMachine;
 // All that a training run depends on, and so its plan.
-static constexpr Groups kTraining =
-    kAnyModel | kText | kDataset | kTrainData | kEvalData | kOptimization | kTrainEvaluation | kScoring | kGeneration;
+static constexpr Groups kTraining = kAnyModel | kText | kDataset | kTrainData | kEvalData | kOptimization |
+                                    kTrainEvaluation | kScoring | kGeneration | kSharding | kGradients;
 
 const std::vector<Verb>& all_verbs() {
   static const std::vector<Verb> verbs = {
@@ -17,7 +17,7 @@ const std::vector<Verb>& all_verbs() {
        .run = run_train},
       {.name = "eval",
        .help = "Measure a model on a data set: loss, exact match, F1",
-       .groups = kAnyModel | kText | kEvalData | kScoring | kGeneration | kOutputDir | kPresentation,
+       .groups = kAnyModel | kText | kEvalData | kScoring | kGeneration | kSharding | kOutputDir | kPresentation,
        .required = {"model", "eval_dataset"},
        .run = run_eval},
       {.name = "generate",
@@ -27,7 +27,7 @@ const std::vector<Verb>& all_verbs() {
        .run = run_generate},
       {.name = "plan",
        .help = "Show the memory of a training run before it starts",
-       .groups = kTraining | kPresentation,
+       .groups = kTraining | kPlan | kPresentation,
        .required = {"model"},
        .run = run_plan},
       {.name = "tokenize",

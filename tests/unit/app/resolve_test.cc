@@ -109,7 +109,7 @@ TEST(Resolve, printed_settings_read_back_as_the_same) {
 TEST(Resolve, json_has_the_settings_of_the_verb_in_order) {
   const ResolvedSettings resolved = resolve_toml("seed = 9007199254740993", kMachine);
   EXPECT_EQ(settings_json(resolved.settings, kMachine).dump(),
-            R"({"device":"auto","precision":"fp32","strategy":"no_shard","threads":0,"seed":9007199254740993})");
+            R"({"device":"auto","precision":"fp32","threads":0,"seed":9007199254740993})");
   EXPECT_EQ(resolved_config_json(resolved)["seed"].dump(), R"({"value":9007199254740993,"origin":"c.toml:1"})");
 }
 

@@ -1,0 +1,85 @@
+#include "tessera/optim/loss_scaler.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+namespace {
+
+// The scale before each step and after the last; 'x' is a step with overflow, '.' one without.
+std::vector<double> scales(LossScaler& scaler, const std::string& steps) {
+  std::vector<double> result = {scaler.scale()};
+  for (const char step : steps) {
+    scaler.update(step == 'x');
+    result.push_back(scaler.scale());
+  }
+  return result;
+}
+
+using Scales = std::vector<double>;
+
+TEST(GradScaler, doubles_after_a_window_and_halves_at_every_overflow) {
+  LossScaler scaler({.initial_scale = 8, .window = 2});
+  EXPECT_EQ(scales(scaler, "....x.xx.."), (Scales{8, 8, 16, 16, 32, 16, 16, 8, 4, 4, 8}));
+  EXPECT_EQ(scaler.state().num_skipped, 3);
+}
+
+TEST(GradScaler, has_no_floor_and_the_ceiling_of_fp32) {
+  LossScaler low({.initial_scale = 1, .window = 2});
+  EXPECT_EQ(scales(low, "xxx"), (Scales{1, 0.5, 0.25, 0.125}));
+  LossScaler high({.initial_scale = 0x1p126, .window = 1});
+  EXPECT_EQ(scales(high, "..."), (Scales{0x1p126, 0x1p127, 0x1p127, 0x1p127}));
+}
+
+TEST(DeepSpeed, first_doubles_a_step_later_than_the_window) {
+  // DynamicLossScaler counts from last_overflow_iter = -1: iteration i is stable for i - (-1) - 1 = i steps, and it
+  // doubles when that is a positive multiple of the window: at iterations 2, 4, …; after an overflow at 5 at 8, 10.
+  LossScaler scaler({.rules = LossScaleRules::deepspeed, .initial_scale = 8, .window = 2});
+  EXPECT_EQ(scales(scaler, ".....x....."), (Scales{8, 8, 8, 16, 16, 32, 16, 16, 16, 32, 32, 64}));
+}
+
+TEST(DeepSpeed, hysteresis_is_used_up_once_and_refilled_by_growth_alone) {
+  LossScaler scaler({.rules = LossScaleRules::deepspeed, .initial_scale = 64, .window = 2, .hysteresis = 2});
+  // The first overflow only counts; then each one halves, also after clean steps, until the scale has doubled.
+  EXPECT_EQ(scales(scaler, "xx.x"), (Scales{64, 64, 32, 32, 16}));
+  EXPECT_EQ(scaler.state().hysteresis_left, 1);
+  EXPECT_EQ(scales(scaler, "..."), (Scales{16, 16, 16, 32}));
+  EXPECT_EQ(scaler.state().hysteresis_left, 2);
+  EXPECT_EQ(scales(scaler, "xx"), (Scales{32, 32, 16}));
+}
+
+TEST(DeepSpeed, an_overflow_at_the_minimum_ends_the_run) {
+  LossScaler scaler({.rules = LossScaleRules::deepspeed, .initial_scale = 3, .window = 10, .min_scale = 1});
+  EXPECT_EQ(scales(scaler, "xx"), (Scales{3, 1.5, 1}));
+  EXPECT_THROW(scaler.update(true), RunError);
+}
+
+TEST(LossScaler, a_fixed_scale_stays) {
+  for (const LossScaleRules rules : {LossScaleRules::grad_scaler, LossScaleRules::deepspeed}) {
+    LossScaler scaler({.rules = rules, .fixed_scale = 128, .window = 1});
+    EXPECT_EQ(scales(scaler, "x..x"), Scales(5, 128.0));
+    EXPECT_EQ(scaler.state().num_skipped, 2);
+  }
+}
+
+TEST(LossScaler, goes_on_from_a_saved_state) {
+  for (const LossScaleRules rules : {LossScaleRules::grad_scaler, LossScaleRules::deepspeed}) {
+    const LossScaleOptions options{.rules = rules, .initial_scale = 1024, .window = 3, .hysteresis = 3};
+    const std::string steps = "..x....xx.x......x...";
+    for (size_t cut = 0; cut <= steps.size(); ++cut) {
+      LossScaler whole(options), first(options), second(options);
+      scales(whole, steps);
+      scales(first, steps.substr(0, cut));
+      second.restore(first.state());
+      scales(second, steps.substr(cut));
+      EXPECT_EQ(second.state(), whole.state()) << cut;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera
