@@ -10,7 +10,7 @@ namespace tessera {
 void check_memory(const ModelConfig& config, const EngineOptions& options, const WorkBounds& work) {
   const std::optional<int64_t> usable_bytes = usable_memory_bytes();
   if (!usable_bytes) return;
-  const int64_t needed_bytes = plan_run(config, options, work).ledger.peak_total();
+  const int64_t needed_bytes = plan_run(config, options, work, {}).peak_bytes();
   if (needed_bytes <= *usable_bytes) return;
   throw OutOfMemoryError(
       "memory",

@@ -91,7 +91,7 @@ Tokenizer tokenizer_of(const Settings& settings, const ModelConfig& config) {
   return tokenizer;
 }
 
-void load_parameters(Engine& engine, const fs::path& folder, ThreadPool& pool) {
+void load_parameters(Engine& engine, const fs::path& folder, ThreadPool& pool, bool from_rank_0) {
   const TensorSource source(folder);
   const Model& model = engine.model();
   std::vector<std::pair<std::string, Shape>> expected;
@@ -99,10 +99,17 @@ void load_parameters(Engine& engine, const fs::path& folder, ThreadPool& pool) {
     for (const ParameterSpec& spec : model.unit(u).table().specs()) expected.emplace_back(spec.name, spec.shape);
   }
   source.check_tensors(expected, model.tolerated_names());
-  for (int64_t u = 0; u < model.num_units(); ++u) {
-    const ParameterViews p = engine.parameters(u);
-    for (size_t i = 0; i < p.table->specs().size(); ++i) source.read_into(p.table->specs()[i].name, p[i], &pool);
-  }
+  engine.load_parameters(
+      [&](int64_t unit, ElemRange range, View to) {
+        for (const ParameterSpec& spec : model.unit(unit).table().specs()) {
+          const int64_t begin = std::max(range.begin, spec.offset);
+          const int64_t end = std::min(range.end, spec.offset + spec.shape.num_elems());
+          if (begin >= end) continue;
+          source.read_range_into(spec.name, begin - spec.offset, end - spec.offset,
+                                 to.rows(begin - range.begin, end - range.begin), &pool);
+        }
+      },
+      from_rank_0);
 }
 
 void load_or_initialize(Engine& engine, const Settings& settings, ThreadPool& pool) {

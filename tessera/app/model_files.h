@@ -16,9 +16,9 @@ ModelConfig model_config_of(const Settings& settings);
 // --tokenizer, or else the model folder's. InputError when it has ids that the model's vocabulary has no row for.
 Tokenizer tokenizer_of(const Settings& settings, const ModelConfig& config);
 
-// Reads a Hugging Face folder's tensors into the engine's parameters. InputError names what is missing, extra or
-// misshapen.
-void load_parameters(Engine& engine, const std::filesystem::path& folder, ThreadPool& pool);
+// Reads a Hugging Face folder's tensors into the engine's parameters: of each what this rank keeps. InputError names
+// what is missing, extra or misshapen.
+void load_parameters(Engine& engine, const std::filesystem::path& folder, ThreadPool& pool, bool from_rank_0 = false);
 
 // --init: reads the folder of --model, or draws from --seed.
 void load_or_initialize(Engine& engine, const Settings& settings, ThreadPool& pool);

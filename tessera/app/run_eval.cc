@@ -6,6 +6,7 @@
 #include "tessera/app/memory_check.h"
 #include "tessera/app/model_files.h"
 #include "tessera/app/verbs.h"
+#include "tessera/app/worker.h"
 #include "tessera/report/summary.h"
 #include "tessera/store/file.h"
 
@@ -16,8 +17,8 @@ namespace fs = std::filesystem;
 int run_eval(const Invocation& invocation) {
   const Settings& settings = invocation.settings();
   Console console = Console::of_process(settings.bars());
-  ThreadPool pool(threads_to_use(settings.threads));
-  const auto device = make_cpu_device(pool);
+  Worker worker(settings);
+  ThreadPool& pool = worker.pool();
   const ModelConfig config = model_config_of(settings);
   const Tokenizer tokenizer = tokenizer_of(settings, config);
   const Dataset dataset =
@@ -30,7 +31,7 @@ int run_eval(const Invocation& invocation) {
   }
   check_memory(config, {}, work);
   if (!settings.output_dir.empty()) create_folders(settings.output_dir);  // before the work that it is for
-  Engine engine(*device, config, {});
+  Engine engine(worker.place(), config, {});
   engine.prepare(work);
   load_or_initialize(engine, settings, pool);
 

@@ -5,6 +5,7 @@
 #include "tessera/app/memory_check.h"
 #include "tessera/app/model_files.h"
 #include "tessera/app/verbs.h"
+#include "tessera/app/worker.h"
 #include "tessera/data/prompts.h"
 #include "tessera/report/console.h"
 #include "tessera/report/progress.h"
@@ -21,8 +22,8 @@ int run_generate(const Invocation& invocation) {
     throw UsageError("generate", "there is nothing to continue", "Give --question and --context, or a whole --prompt");
   }
   Console console = Console::of_process();
-  ThreadPool pool(threads_to_use(settings.threads));
-  const auto device = make_cpu_device(pool);
+  Worker worker(settings);
+  ThreadPool& pool = worker.pool();
   const ModelConfig config = model_config_of(settings);
   const Tokenizer tokenizer = tokenizer_of(settings, config);
   const EncodeFn encode = [&](std::string_view text) { return tokenizer.encode(text); };
@@ -39,7 +40,7 @@ int run_generate(const Invocation& invocation) {
   work.generation = {static_cast<int64_t>(prompt.size()), 1, 0};
   work.max_new_tokens = settings.max_new_tokens;
   check_memory(config, {}, work);
-  Engine engine(*device, config, {});
+  Engine engine(worker.place(), config, {});
   engine.prepare(work);
   load_or_initialize(engine, settings, pool);
   const double begin_s = steady_seconds();

@@ -56,7 +56,7 @@ int run_plan(const Invocation& invocation) {
     const std::optional<Dataset> eval = eval_dataset_of(settings, tokenizer, config.eos_token_id, pool);
     work = training_work(settings, train, eval ? &*eval : nullptr);
   }
-  const Plan plan = plan_run(config, engine_options(settings), work);
+  const Plan plan = plan_run(config, engine_options(settings), work, {});
 
   if (settings.json) {
     Record phases;
@@ -64,30 +64,30 @@ int run_plan(const Invocation& invocation) {
       Record categories;
       for (int c = 0; c < kNumCategories; ++c) {
         categories.set(name_of(static_cast<Category>(c)),
-                       plan.ledger.peak(static_cast<Phase>(p), static_cast<Category>(c)));
+                       plan.device.peak(static_cast<Phase>(p), static_cast<Category>(c)));
       }
-      categories.set("total", plan.ledger.peak_total(static_cast<Phase>(p)));
+      categories.set("total", plan.device.peak_total(static_cast<Phase>(p)));
       phases.set(name_of(static_cast<Phase>(p)), categories);
     }
     console.print(to_json({{"num_parameters", plan.num_parameters},
-                           {"peak_bytes", plan.ledger.peak_total()},
+                           {"peak_bytes", plan.device.peak_total()},
                            {"micro_batch_tokens", work.training.num_tokens},
-                           {"micro_batch_flops", plan.step_flops},
+                           {"micro_batch_flops", plan.micro_batch_flops},
                            {"phases", phases}}));
     return static_cast<int>(ExitCode::kDone);
   }
   console.print(fmt::format("{} parameters; a micro-batch of at most {} tokens: {:.3g} TFLOP forward and backward",
                             format_count(plan.num_parameters), format_count(work.training.num_tokens),
-                            static_cast<double>(plan.step_flops) * 1e-12));
+                            static_cast<double>(plan.micro_batch_flops) * 1e-12));
   Table table({{"memory"}, {"step", Align::kRight}, {"evaluation", Align::kRight}});
-  const auto cell = [&](Phase phase, Category category) { return format_bytes(plan.ledger.peak(phase, category)); };
+  const auto cell = [&](Phase phase, Category category) { return format_bytes(plan.device.peak(phase, category)); };
   for (int c = 0; c < kNumCategories; ++c) {
     const auto category = static_cast<Category>(c);
     table.row({name_of(category), cell(Phase::step, category), cell(Phase::evaluation, category)});
   }
   table.rule();
-  table.row({"total", format_bytes(plan.ledger.peak_total(Phase::step)),
-             format_bytes(plan.ledger.peak_total(Phase::evaluation))});
+  table.row({"total", format_bytes(plan.device.peak_total(Phase::step)),
+             format_bytes(plan.device.peak_total(Phase::evaluation))});
   console.print(table.render(console.out_terminal()));
   return static_cast<int>(ExitCode::kDone);
 }

@@ -186,33 +186,36 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
   return record.set("dataset_samples", samples.size()).set("dataset_checksum", checksum_of(samples));
 }
 
-void save_checkpoint(const std::filesystem::path& output_folder, const Engine& engine, const TrainState& state,
+// The name of a unit's array in a checkpoint.
+static std::string state_name(StateKind kind, const std::string& unit) {
+  constexpr const char* names[] = {"parameters/", "optimizer.m/", "optimizer.v/"};
+  return names[static_cast<size_t>(kind)] + unit;
+}
+
+void save_checkpoint(const std::filesystem::path& output_folder, Engine& engine, const TrainState& state,
                      const Record& fingerprint) {
   CheckpointWriter writer(output_folder, state.step, 0, 1);
   const Model& model = engine.model();
-  const auto for_each_view = [&](const auto& visit) {
-    for (int64_t u = 0; u < model.num_units(); ++u) {
-      const std::string& name = model.unit(u).name();
-      visit("parameters/" + name, engine.parameters(u).flat);
-      visit("optimizer.m/" + name, engine.moment1(u));
-      visit("optimizer.v/" + name, engine.moment2(u));
-    }
+  const auto visit_all = [&](const auto& visit) {
+    engine.save_states([&](StateKind kind, int64_t unit, ElemRange, View values) {
+      visit(state_name(kind, model.unit(unit).name()), values);
+    });
   };
-  for_each_view([&](const std::string& name, const View& view) { writer.declare(name, view.dtype, view.shape); });
-  for_each_view([&](const std::string& name, const View& view) { writer.write(name, view); });
+  visit_all([&](const std::string& name, View view) { writer.declare(name, view.dtype, view.shape); });
+  visit_all([&](const std::string& name, View view) { writer.write(name, view); });
   writer.add_text("trainer_state.json", state.to_json(fingerprint));
   writer.commit();
 }
 
 void restore_checkpoint(const Checkpoint& checkpoint, Engine& engine, bool with_optimizer, ThreadPool& pool) {
-  const Model& model = engine.model();
-  for (int64_t u = 0; u < model.num_units(); ++u) {
-    const std::string& name = model.unit(u).name();
-    checkpoint.read_into("parameters/" + name, engine.parameters(u).flat, &pool);
-    if (!with_optimizer) continue;
-    checkpoint.read_into("optimizer.m/" + name, engine.moment1(u), &pool);
-    checkpoint.read_into("optimizer.v/" + name, engine.moment2(u), &pool);
-  }
+  const auto read = [&](StateKind kind, int64_t unit, ElemRange, View to) {
+    checkpoint.read_into(state_name(kind, engine.model().unit(unit).name()), to, &pool);
+  };
+  if (with_optimizer)
+    engine.load_states(read);
+  else
+    engine.load_parameters(
+        [&](int64_t unit, ElemRange range, View to) { read(StateKind::parameters, unit, range, to); });
   if (with_optimizer) engine.set_num_updates(checkpoint.step());
 }
 

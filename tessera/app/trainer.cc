@@ -55,15 +55,6 @@ double metric_of(const EvalOutcome& outcome, Settings::Metric metric) {
 
 }  // namespace
 
-EngineOptions engine_options(const Settings& s) {
-  EngineOptions options;
-  options.checkpoint_blocks = s.activation_checkpointing == Settings::ActivationCheckpointing::block;
-  options.adamw = {s.beta1, s.beta2, s.adam_epsilon, s.weight_decay};
-  options.max_grad_norm = s.max_grad_norm;
-  options.seed = static_cast<uint64_t>(s.seed);
-  return options;
-}
-
 WorkBounds training_work(const Settings& settings, const Dataset& train, const Dataset* eval) {
   WorkBounds work;
   work.training = bounds_of(train.samples, settings.batch_size);
@@ -87,14 +78,13 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
       resolved_config_(std::move(resolved_config)),
       console_(console),
       lock_(settings.output_dir),
-      pool_(threads_to_use(settings.threads)),
-      device_(make_cpu_device(pool_)),
+      worker_(settings),
       config_(model_config_of(settings)),
       tokenizer_(tokenizer_of(settings, config_)),
-      train_(load_dataset(settings, DatasetUse::training, tokenizer_, config_.eos_token_id, false, pool_)),
-      eval_(eval_dataset_of(settings, tokenizer_, config_.eos_token_id, pool_)),
+      train_(load_dataset(settings, DatasetUse::training, tokenizer_, config_.eos_token_id, false, worker_.pool())),
+      eval_(eval_dataset_of(settings, tokenizer_, config_.eos_token_id, worker_.pool())),
       work_(work_within_memory(settings, config_, train_, eval_ ? &*eval_ : nullptr)),
-      engine_(*device_, config_, engine_options(settings)) {
+      engine_(worker_.place(), config_, engine_options(settings)) {
   remove_stale_temporaries(settings_.output_dir);
   fingerprint_ = train_fingerprint(settings_, config_, train_.samples);
   if (eval_) {
@@ -139,11 +129,11 @@ void Trainer::resume_or_start() {
 }
 
 bool Trainer::resume() {
-  device_->ledger().enter(Phase::resume);
+  worker_.enter(Phase::resume);
   const auto warn = [&](const std::string& text) { console_.note("warning: " + text); };
   const std::optional<Checkpoint> checkpoint = settings_.resume == "auto"
-                                                   ? latest_checkpoint(settings_.output_dir, warn, &pool_)
-                                                   : Checkpoint::open_verified(settings_.resume, &pool_);
+                                                   ? latest_checkpoint(settings_.output_dir, warn, &worker_.pool())
+                                                   : Checkpoint::open_verified(settings_.resume, &worker_.pool());
   if (!checkpoint) return false;
   std::error_code ignored;  // what is not there is not the same
   if (!fs::equivalent(checkpoint->folder(), checkpoint_folder(settings_.output_dir, checkpoint->step()), ignored)) {
@@ -154,14 +144,14 @@ bool Trainer::resume() {
   }
   const std::string where = (checkpoint->folder() / "trainer_state.json").string();
   state_ = TrainState::from_json(checkpoint->trainer_state(), fingerprint_, where);
-  restore_checkpoint(*checkpoint, engine_, true, pool_);
+  restore_checkpoint(*checkpoint, engine_, true, worker_.pool());
   runtime_before_s_ = state_.runtime_s;
   last_saved_step_ = state_.step;
-  if (state_.num_threads != pool_.num_threads()) {
+  if (state_.num_threads != worker_.pool().num_threads()) {
     warn(fmt::format(
         "the checkpoint was made on {} threads; on {} sums round otherwise, and results may differ in their "
         "last digits",
-        state_.num_threads, pool_.num_threads()));
+        state_.num_threads, worker_.pool().num_threads()));
   }
   metrics_.emplace(
       MetricsLog::resume((fs::path(settings_.output_dir) / "metrics.jsonl").string(), state_.metrics_bytes));
@@ -182,8 +172,8 @@ void Trainer::forget_steps_after(int64_t last) {
 }
 
 void Trainer::start_anew() {
-  device_->ledger().enter(Phase::load);
-  load_or_initialize(engine_, settings_, pool_);
+  worker_.enter(Phase::load);
+  load_or_initialize(engine_, settings_, worker_.pool());
   if (settings_.resume == "none") forget_steps_after(-1);
   metrics_.emplace(MetricsLog::create((fs::path(settings_.output_dir) / "metrics.jsonl").string()));
 }
@@ -203,7 +193,7 @@ int Trainer::train() {
   console_.note(fmt::format("{} parameters, {} samples, {} steps of {} x {} samples, {} threads",
                             format_count(model.num_parameters()),
                             format_count(static_cast<int64_t>(train_.samples.size())), num_steps_, settings_.batch_size,
-                            settings_.grad_accum, pool_.num_threads()));
+                            settings_.grad_accum, worker_.pool().num_threads()));
   if (settings_.eval_before && eval_ && state_.step == 0 && !state_.evaluated_before) {
     state_.before = evaluate();
     state_.evaluated_before = true;
@@ -233,10 +223,13 @@ int Trainer::train() {
 }
 
 void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
-  device_->ledger().enter(Phase::step);
+  worker_.enter(Phase::step);
   const double begin_s = steady_seconds();
   std::vector<PackedBatch> window;
-  for (const auto indices : plan.step(step_of_epoch)) window.push_back(pack(train_.samples, indices));
+  for (const auto indices : plan.step(step_of_epoch)) {
+    window.push_back(pack(train_.samples, indices));
+    window.back().first_sequence = plan.first_sequence(step_of_epoch, std::ssize(window) - 1);
+  }
   const double learning_rate = settings_.lr * schedule_factor(schedule_, state_.step);
   const StepResult result = engine_.train_step(window, learning_rate);
 
@@ -275,7 +268,7 @@ void Trainer::log_step(const StepResult& result, double learning_rate) {
 }
 
 EvalOutcome Trainer::evaluate() {
-  device_->ledger().enter(Phase::evaluation);
+  worker_.enter(Phase::evaluation);
   EvalOutcome outcome;
   const LossEvaluation loss = evaluate_loss(engine_, eval_->samples, settings_.eval_batch_size, console_);
   outcome.loss = loss.loss;
@@ -314,11 +307,11 @@ bool Trainer::improves(const EvalOutcome& outcome) {
 
 void Trainer::checkpoint() {
   if (last_saved_step_ == state_.step) return;
-  device_->ledger().enter(Phase::save);
+  worker_.enter(Phase::save);
   progress_->pause();
   state_.metrics_bytes = metrics_->synced_size_bytes();
   state_.runtime_s = runtime_s();
-  state_.num_threads = pool_.num_threads();
+  state_.num_threads = worker_.pool().num_threads();
   save_checkpoint(settings_.output_dir, engine_, state_, fingerprint_);
   last_saved_step_ = state_.step;
   if (settings_.save_total_limit > 0) {
@@ -333,7 +326,7 @@ void Trainer::finish() {
   const fs::path folder = settings_.output_dir;
   if (settings_.load_best_model_at_end && state_.best_metric && state_.best_step != state_.step) {
     const fs::path best = checkpoint_folder(folder, state_.best_step);
-    restore_checkpoint(Checkpoint::open_verified(best, &pool_), engine_, false, pool_);
+    restore_checkpoint(Checkpoint::open_verified(best, &worker_.pool()), engine_, false, worker_.pool());
     console_.note(fmt::format("Took the best model, of step {}", state_.best_step));
   }
   const double mean_loss = state_.step ? state_.total_loss / static_cast<double>(state_.step) : 0;
@@ -386,7 +379,7 @@ Record Trainer::summary() const {
   record.set("train_tokens_per_second_steady", rate(state_.steady_tokens, state_.steady_s));
   record.set("peak_memory_bytes", peak_resident_bytes());
   Record ledger;
-  const Ledger& book = device_->ledger();
+  const Ledger& book = worker_.device().ledger();
   for (int c = 0; c < kNumCategories; ++c) {
     int64_t peak = 0;
     for (int p = 0; p < kNumPhases; ++p) {

@@ -7,6 +7,7 @@
 #include "tessera/app/evaluation.h"
 #include "tessera/app/signals.h"
 #include "tessera/app/train_state.h"
+#include "tessera/app/worker.h"
 #include "tessera/optim/schedule.h"
 #include "tessera/report/metrics_log.h"
 #include "tessera/report/progress.h"
@@ -14,8 +15,7 @@
 
 namespace tessera {
 
-// What the engine is told, and the bounds of what it will be asked for: the same for a run and for its plan.
-EngineOptions engine_options(const Settings& settings);
+// The bounds of what the engine will be asked for: the same for a run and for its plan.
 WorkBounds training_work(const Settings& settings, const Dataset& train, const Dataset* eval);
 
 class Trainer {
@@ -55,8 +55,7 @@ class Trainer {
   const std::string resolved_config_;
   Console& console_;
   OutputLock lock_;
-  ThreadPool pool_;
-  std::unique_ptr<Device> device_;
+  Worker worker_;
   ModelConfig config_;
   Tokenizer tokenizer_;
   Dataset train_;

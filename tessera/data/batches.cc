@@ -57,4 +57,10 @@ std::vector<std::span<const int64_t>> BatchPlan::step(int64_t step) const {
   return micro_batches;
 }
 
+int64_t BatchPlan::first_sequence(int64_t step, int64_t micro_batch) const {
+  const int64_t begin = (step * options_.grad_accum + micro_batch) * global_batch_size();
+  const int64_t size = std::min(global_batch_size(), options_.num_samples - begin);
+  return micro_batch * global_batch_size() + size * options_.rank / options_.world_size;
+}
+
 }  // namespace tessera

@@ -46,6 +46,8 @@ class BatchPlan {
   // The indices of this rank's samples in each micro-batch of a step in [0, num_steps()), valid while the plan lives.
   // The cost does not depend on the step.
   std::vector<std::span<const int64_t>> step(int64_t step) const;
+  // The number in its step, over all ranks, of the first sample that this rank has in a micro-batch of the step.
+  int64_t first_sequence(int64_t step, int64_t micro_batch) const;
 
  private:
   static int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }

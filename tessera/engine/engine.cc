@@ -93,7 +93,7 @@ int64_t Engine::activation_bytes(const WorkBounds& work) const {
   return engine.stack_->peak_bytes();
 }
 
-void Engine::rehearse(const WorkBounds& work, int64_t grad_accum) {
+void Engine::rehearse(const WorkBounds& work, int64_t num_micro_batches) {
   const auto imagined = [](const BatchBounds& bounds) {
     PackedBatch batch;
     batch.ids.resize(static_cast<size_t>(bounds.num_tokens));
@@ -111,7 +111,7 @@ void Engine::rehearse(const WorkBounds& work, int64_t grad_accum) {
   TESSERA_ASSERT(counting());
   if (work.training.num_tokens > 0) {
     enter(Phase::step);
-    train_step(std::vector<PackedBatch>(static_cast<size_t>(grad_accum), imagined(work.training)), 0);
+    train_step(std::vector<PackedBatch>(static_cast<size_t>(num_micro_batches), imagined(work.training)), 0);
   }
   if (work.evaluation.num_tokens > 0) {
     enter(Phase::evaluation);

@@ -131,7 +131,7 @@ class Engine {
 
   // Runs the largest of each kind of work once, on the counting device, where token ids do not matter: a step of so
   // many micro-batches.
-  void rehearse(const WorkBounds& work, int64_t grad_accum = 1);
+  void rehearse(const WorkBounds& work, int64_t num_micro_batches = 1);
 
  private:
   struct UploadBuffer {

@@ -19,12 +19,19 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   engine.load_states({});
   WorkBounds training;
   training.training = work.training;
-  const int64_t flops_before = engine.ops().flops(), sent_before = engine.bytes_sent();
-  engine.rehearse(training, rank.grad_accum);
+  // Two micro-batches are as many as it takes to see all that a step holds; those beyond send what the second sent.
+  const auto step_bytes_sent = [&](int64_t num_micro_batches) {
+    const int64_t before = engine.bytes_sent();
+    engine.rehearse(training, num_micro_batches);
+    return engine.bytes_sent() - before;
+  };
   Plan plan;
   plan.num_parameters = engine.model().num_parameters();
-  plan.step_bytes_sent = engine.bytes_sent() - sent_before;
-  plan.micro_batch_flops = (engine.ops().flops() - flops_before) / rank.grad_accum;
+  const int64_t flops_before = engine.ops().flops();
+  const int64_t sent_by_one = step_bytes_sent(1);
+  plan.micro_batch_flops = engine.ops().flops() - flops_before;
+  plan.step_bytes_sent =
+      rank.grad_accum == 1 ? sent_by_one : sent_by_one + (rank.grad_accum - 1) * (step_bytes_sent(2) - sent_by_one);
   if (const BatchBounds& batch = work.training; batch.num_sequences > 0) {
     const int64_t length = batch.num_tokens / batch.num_sequences;
     const int64_t forward =

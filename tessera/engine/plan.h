@@ -7,6 +7,9 @@ namespace tessera {
 
 struct Plan {
   Ledger device, host;  // bytes by phase and category, as the rank's own ledgers will have them
+  // Of device and host together, where they share one memory: as if both had their peaks at the same time.
+  int64_t peak_bytes() const { return device.peak_total() + host.peak_total(); }
+
   int64_t num_parameters = 0;
   int64_t micro_batch_flops = 0;  // forward and backward; attention as if its sequences had equal lengths
   int64_t step_bytes_sent = 0;    // by the rank, in a step of `grad_accum` micro-batches

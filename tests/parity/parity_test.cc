@@ -46,11 +46,16 @@ class Reference {
 
 class Parity : public testing::TestWithParam<const char*> {
  protected:
-  Parity() : pool_(2), device_(make_cpu_device(pool_)), reference_(GetParam()) {}
+  Parity()
+      : pool_(2),
+        device_(make_cpu_device(pool_)),
+        host_(make_cpu_device(pool_)),
+        alone_(make_self_communicator()),
+        reference_(GetParam()) {}
 
   std::unique_ptr<Engine> make_engine(EngineOptions options = {}) {
-    auto engine =
-        std::make_unique<Engine>(*device_, read_model_config(data_folder() / GetParam() / "config.json"), options);
+    auto engine = std::make_unique<Engine>(EnginePlace{*device_, *host_, *alone_},
+                                           read_model_config(data_folder() / GetParam() / "config.json"), options);
     load_parameters(*engine, data_folder() / GetParam(), pool_);
     const BatchBounds bounds{128, 16, 128};
     engine->prepare({bounds, bounds, bounds, 12});
@@ -91,7 +96,8 @@ class Parity : public testing::TestWithParam<const char*> {
   }
 
   ThreadPool pool_;
-  std::unique_ptr<Device> device_;
+  std::unique_ptr<Device> device_, host_;
+  std::unique_ptr<Communicator> alone_;
   Reference reference_;
 };
 

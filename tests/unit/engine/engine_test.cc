@@ -45,9 +45,10 @@ constexpr BatchBounds kBounds{64, 8, 64};
 
 class EngineTest : public testing::Test {
  protected:
-  EngineTest() : pool_(2), device_(make_cpu_device(pool_)) {}
+  EngineTest()
+      : pool_(2), device_(make_cpu_device(pool_)), host_(make_cpu_device(pool_)), alone_(make_self_communicator()) {}
   std::unique_ptr<Engine> make(const ModelConfig& config, const EngineOptions& options) {
-    auto engine = std::make_unique<Engine>(*device_, config, options);
+    auto engine = std::make_unique<Engine>(EnginePlace{*device_, *host_, *alone_}, config, options);
     engine->prepare({kBounds, kBounds, kBounds, 8});
     engine->initialize_parameters(7);
     return engine;
@@ -61,7 +62,8 @@ class EngineTest : public testing::Test {
   }
 
   ThreadPool pool_;
-  std::unique_ptr<Device> device_;
+  std::unique_ptr<Device> device_, host_;
+  std::unique_ptr<Communicator> alone_;
 };
 
 // Central differences in double precision, through the whole model with every kind of block and dropout on.
@@ -132,6 +134,7 @@ TEST_F(EngineTest, AccumulationEqualsOneBatch) {
     part.labels.assign(all.labels.begin() + begin, all.labels.begin() + end);
     part.starts = {0, end - begin};
     for (const int32_t label : part.labels) part.num_targets += label >= 0;
+    part.first_sequence = static_cast<int64_t>(b);
     window.push_back(part);
   }
   const StepResult a = whole->train_step({&all, 1}, 1e-2), b = parts->train_step(window, 1e-2);
@@ -196,26 +199,32 @@ TEST_F(EngineTest, ThePlanIsTheLedger) {
       const auto batch = make_batch(4, {9, 5, 7});
       const BatchBounds bounds{21, 3, batch.num_targets};
       const WorkBounds work{bounds, bounds, {21, 3, 0}, 4};
-      const Plan plan = plan_run(config, options, work);
+      const Plan plan = plan_run(config, options, work, {});
 
       ThreadPool pool(1);
-      const auto device = make_cpu_device(pool);
-      Engine engine(*device, config, options);
+      const auto device = make_cpu_device(pool), host = make_cpu_device(pool);
+      const auto alone = make_self_communicator();
+      Engine engine({*device, *host, *alone}, config, options);
+      const auto enter = [&](Phase phase) {
+        device->ledger().enter(phase);
+        host->ledger().enter(phase);
+      };
       engine.prepare(work);
       engine.initialize_parameters(1);
-      device->ledger().enter(Phase::resume);
-      device->ledger().enter(Phase::step);
+      enter(Phase::resume);
+      enter(Phase::step);
       engine.train_step({&batch, 1}, 1e-3);
-      device->ledger().enter(Phase::evaluation);
+      enter(Phase::evaluation);
       engine.evaluate(batch);
       engine.generate(std::vector<std::vector<int32_t>>{{1, 2, 3}, {4}}, 4, 2);
-      device->ledger().enter(Phase::save);
+      enter(Phase::save);
       for (int p = 0; p < kNumPhases; ++p) {
         for (int c = 0; c < kNumCategories; ++c) {
           const auto phase = static_cast<Phase>(p);
           const auto category = static_cast<Category>(c);
-          if (category == Category::workspace) continue;  // the threads' scratch: the counting device has no threads
-          EXPECT_EQ(plan.ledger.peak(phase, category), device->ledger().peak(phase, category))
+          EXPECT_EQ(plan.device.peak(phase, category), device->ledger().peak(phase, category))
+              << architecture << " " << name_of(phase) << " " << name_of(category);
+          EXPECT_EQ(plan.host.peak(phase, category), host->ledger().peak(phase, category))
               << architecture << " " << name_of(phase) << " " << name_of(category);
         }
       }
@@ -227,10 +236,10 @@ TEST(Plan, CountsTheOperationsOfADenseStep) {
   ModelConfig config;
   ASSERT_TRUE(find_known_model("bloom-560m", config));
   const int64_t T = 512, C = 1024, L = 24, V = 250880;
-  const Plan plan = plan_run(config, {}, {{T, 1, T}, {}, {}, 0});
+  const Plan plan = plan_run(config, {}, {{T, 1, T}, {}, {}, 0}, {});
   EXPECT_EQ(plan.num_parameters, 559214592);
   // 6 FLOPs a weight and token; attention 3.5 times its forward pass of 2·C·T(T+1).
-  EXPECT_EQ(plan.step_flops, 6 * T * (12 * L * C * C + V * C) + 7 * L * C * T * (T + 1));
+  EXPECT_EQ(plan.micro_batch_flops, 6 * T * (12 * L * C * C + V * C) + 7 * L * C * T * (T + 1));
 }
 
 }  // namespace
