@@ -186,33 +186,42 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
   return record.set("dataset_samples", samples.size()).set("dataset_checksum", checksum_of(samples));
 }
 
-void save_checkpoint(const std::filesystem::path& output_folder, const Engine& engine, const TrainState& state,
-                     const Record& fingerprint) {
-  CheckpointWriter writer(output_folder, state.step, 0, 1);
-  const Model& model = engine.model();
-  const auto for_each_view = [&](const auto& visit) {
-    for (int64_t u = 0; u < model.num_units(); ++u) {
-      const std::string& name = model.unit(u).name();
-      visit("parameters/" + name, engine.parameters(u).flat);
-      visit("optimizer.m/" + name, engine.moment1(u));
-      visit("optimizer.v/" + name, engine.moment2(u));
-    }
+namespace {
+
+// The flat arrays of a unit in a checkpoint: what each holds, and where it lies in the engine.
+template <typename Visit>
+void for_each_array(const Engine& engine, bool with_optimizer, const Visit& visit) {
+  for (int64_t u = 0; u < engine.model().num_units(); ++u) {
+    const auto visit_whole = [&](std::string name, const View& view) {
+      const int64_t elems = view.num_elems();
+      visit(ArrayRange{std::move(name), elems, 0, elems}, view);
+    };
+    visit_whole(parameters_name(engine.model().unit(u)), engine.parameters(u).flat);
+    if (!with_optimizer) continue;
+    visit_whole("optimizer.m/" + engine.model().unit(u).name(), engine.moment1(u));
+    visit_whole("optimizer.v/" + engine.model().unit(u).name(), engine.moment2(u));
+  }
+}
+
+}  // namespace
+
+std::string parameters_name(const Unit& unit) {
+  return "parameters/" + unit.name();
+}
+
+void save_checkpoint(const std::filesystem::path& output_folder, Communicator& world, const Engine& engine,
+                     const TrainState& state, const Record& fingerprint, ThreadPool& pool) {
+  const auto write_part = [&](CheckpointPart& part) {
+    for_each_array(engine, true, [&](const ArrayRange& range, const View& view) { part.declare(range, view.dtype); });
+    for_each_array(engine, true, [&](const ArrayRange& range, const View& view) { part.write(range.name, view); });
+    part.add_text("trainer_state.json", state.to_json(fingerprint));
   };
-  for_each_view([&](const std::string& name, const View& view) { writer.declare(name, view.dtype, view.shape); });
-  for_each_view([&](const std::string& name, const View& view) { writer.write(name, view); });
-  writer.add_text("trainer_state.json", state.to_json(fingerprint));
-  writer.commit();
+  write_checkpoint(output_folder, state.step, world, write_part, &pool);
 }
 
 void restore_checkpoint(const Checkpoint& checkpoint, Engine& engine, bool with_optimizer, ThreadPool& pool) {
-  const Model& model = engine.model();
-  for (int64_t u = 0; u < model.num_units(); ++u) {
-    const std::string& name = model.unit(u).name();
-    checkpoint.read_into("parameters/" + name, engine.parameters(u).flat, &pool);
-    if (!with_optimizer) continue;
-    checkpoint.read_into("optimizer.m/" + name, engine.moment1(u), &pool);
-    checkpoint.read_into("optimizer.v/" + name, engine.moment2(u), &pool);
-  }
+  for_each_array(engine, with_optimizer,
+                 [&](const ArrayRange& range, const View& view) { checkpoint.read_range(range, view, &pool); });
   if (with_optimizer) engine.set_num_updates(checkpoint.step());
 }
 

@@ -142,8 +142,8 @@ bool Trainer::resume() {
   device_->ledger().enter(Phase::resume);
   const auto warn = [&](const std::string& text) { console_.note("warning: " + text); };
   const std::optional<Checkpoint> checkpoint = settings_.resume == "auto"
-                                                   ? latest_checkpoint(settings_.output_dir, warn, &pool_)
-                                                   : Checkpoint::open_verified(settings_.resume, &pool_);
+                                                   ? latest_checkpoint(settings_.output_dir, *world_, warn, &pool_)
+                                                   : Checkpoint::open_verified(settings_.resume, *world_, &pool_);
   if (!checkpoint) return false;
   std::error_code ignored;  // what is not there is not the same
   if (!fs::equivalent(checkpoint->folder(), checkpoint_folder(settings_.output_dir, checkpoint->step()), ignored)) {
@@ -319,12 +319,12 @@ void Trainer::checkpoint() {
   state_.metrics_bytes = metrics_->synced_size_bytes();
   state_.runtime_s = runtime_s();
   state_.num_threads = pool_.num_threads();
-  save_checkpoint(settings_.output_dir, engine_, state_, fingerprint_);
+  save_checkpoint(settings_.output_dir, *world_, engine_, state_, fingerprint_, pool_);
   last_saved_step_ = state_.step;
   if (settings_.save_total_limit > 0) {
     std::set<int64_t> kept;
     if (settings_.load_best_model_at_end && state_.best_metric) kept.insert(state_.best_step);
-    rotate_checkpoints(settings_.output_dir, static_cast<int>(settings_.save_total_limit), kept);
+    rotate_checkpoints(settings_.output_dir, *world_, static_cast<int>(settings_.save_total_limit), kept);
   }
   progress_->resume();
 }
@@ -333,7 +333,7 @@ void Trainer::finish() {
   const fs::path folder = settings_.output_dir;
   if (settings_.load_best_model_at_end && state_.best_metric && state_.best_step != state_.step) {
     const fs::path best = checkpoint_folder(folder, state_.best_step);
-    restore_checkpoint(Checkpoint::open_verified(best, &pool_), engine_, false, pool_);
+    restore_checkpoint(Checkpoint::open_verified(best, *world_, &pool_), engine_, false, pool_);
     console_.note(fmt::format("Took the best model, of step {}", state_.best_step));
   }
   const double mean_loss = state_.step ? state_.total_loss / static_cast<double>(state_.step) : 0;

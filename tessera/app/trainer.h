@@ -55,6 +55,7 @@ class Trainer {
   const std::string resolved_config_;
   Console& console_;
   OutputLock lock_;
+  const std::unique_ptr<Communicator> world_ = make_self_communicator();
   ThreadPool pool_;
   std::unique_ptr<Device> device_;
   ModelConfig config_;
