@@ -187,35 +187,46 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
 }
 
 // The name of a unit's array in a checkpoint.
-static std::string state_name(StateKind kind, const std::string& unit) {
+static std::string array_name(StateKind kind, const Unit& unit) {
   constexpr const char* names[] = {"parameters/", "optimizer.m/", "optimizer.v/"};
-  return names[static_cast<size_t>(kind)] + unit;
+  return names[static_cast<size_t>(kind)] + unit.name();
 }
 
-void save_checkpoint(const std::filesystem::path& output_folder, Engine& engine, const TrainState& state,
-                     const Record& fingerprint) {
-  CheckpointWriter writer(output_folder, state.step, 0, 1);
+std::string parameters_name(const Unit& unit) {
+  return array_name(StateKind::parameters, unit);
+}
+
+void save_checkpoint(const std::filesystem::path& output_folder, Communicator& world, Engine& engine,
+                     const TrainState& state, const Record& fingerprint, ThreadPool& pool) {
   const Model& model = engine.model();
-  const auto visit_all = [&](const auto& visit) {
-    engine.save_states([&](StateKind kind, int64_t unit, ElemRange, View values) {
-      visit(state_name(kind, model.unit(unit).name()), values);
+  const auto write_part = [&](CheckpointPart& part) {
+    for (int64_t u = 0; u < model.num_units(); ++u) {
+      const ElemRange range = engine.saved_range(u);
+      for (const StateKind kind : kStateKinds) {
+        if (range.size() == 0) break;
+        const int64_t total = model.unit(u).table().num_elems();
+        part.declare({array_name(kind, model.unit(u)), total, range.begin, range.end}, DType::f32);
+      }
+    }
+    engine.save_states([&](StateKind kind, int64_t unit, ElemRange, View from) {
+      part.write(array_name(kind, model.unit(unit)), from);
     });
+    part.add_text("trainer_state.json", state.to_json(fingerprint));
   };
-  visit_all([&](const std::string& name, View view) { writer.declare(name, view.dtype, view.shape); });
-  visit_all([&](const std::string& name, View view) { writer.write(name, view); });
-  writer.add_text("trainer_state.json", state.to_json(fingerprint));
-  writer.commit();
+  write_checkpoint(output_folder, state.step, world, write_part, &pool);
 }
 
 void restore_checkpoint(const Checkpoint& checkpoint, Engine& engine, bool with_optimizer, ThreadPool& pool) {
-  const auto read = [&](StateKind kind, int64_t unit, ElemRange, View to) {
-    checkpoint.read_into(state_name(kind, engine.model().unit(unit).name()), to, &pool);
+  const auto read = [&](StateKind kind, int64_t unit, ElemRange range, View to) {
+    const Unit& of = engine.model().unit(unit);
+    checkpoint.read_range({array_name(kind, of), of.table().num_elems(), range.begin, range.end}, to, &pool);
   };
-  if (with_optimizer)
+  if (with_optimizer) {
     engine.load_states(read);
-  else
+  } else {
     engine.load_parameters(
         [&](int64_t unit, ElemRange range, View to) { read(StateKind::parameters, unit, range, to); });
+  }
   if (with_optimizer) engine.set_num_updates(checkpoint.step());
 }
 

@@ -58,8 +58,11 @@ Record model_fingerprint(const ModelConfig& config);
 std::string checksum_of(const std::vector<Sample>& samples);
 Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples);
 
-void save_checkpoint(const std::filesystem::path& output_folder, Engine& engine, const TrainState& state,
-                     const Record& fingerprint);
+// The name of a unit's flat parameters in a checkpoint.
+std::string parameters_name(const Unit& unit);
+
+void save_checkpoint(const std::filesystem::path& output_folder, Communicator& world, Engine& engine,
+                     const TrainState& state, const Record& fingerprint, ThreadPool& pool);
 // Parameters and, if `with_optimizer`, the moments and the number of updates.
 void restore_checkpoint(const Checkpoint& checkpoint, Engine& engine, bool with_optimizer, ThreadPool& pool);
 

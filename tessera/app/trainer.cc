@@ -131,9 +131,9 @@ void Trainer::resume_or_start() {
 bool Trainer::resume() {
   worker_.enter(Phase::resume);
   const auto warn = [&](const std::string& text) { console_.note("warning: " + text); };
-  const std::optional<Checkpoint> checkpoint = settings_.resume == "auto"
-                                                   ? latest_checkpoint(settings_.output_dir, warn, &worker_.pool())
-                                                   : Checkpoint::open_verified(settings_.resume, &worker_.pool());
+  const std::optional<Checkpoint> checkpoint =
+      settings_.resume == "auto" ? latest_checkpoint(settings_.output_dir, worker_.world(), warn, &worker_.pool())
+                                 : Checkpoint::open_verified(settings_.resume, worker_.world(), &worker_.pool());
   if (!checkpoint) return false;
   std::error_code ignored;  // what is not there is not the same
   if (!fs::equivalent(checkpoint->folder(), checkpoint_folder(settings_.output_dir, checkpoint->step()), ignored)) {
@@ -312,12 +312,12 @@ void Trainer::checkpoint() {
   state_.metrics_bytes = metrics_->synced_size_bytes();
   state_.runtime_s = runtime_s();
   state_.num_threads = worker_.pool().num_threads();
-  save_checkpoint(settings_.output_dir, engine_, state_, fingerprint_);
+  save_checkpoint(settings_.output_dir, worker_.world(), engine_, state_, fingerprint_, worker_.pool());
   last_saved_step_ = state_.step;
   if (settings_.save_total_limit > 0) {
     std::set<int64_t> kept;
     if (settings_.load_best_model_at_end && state_.best_metric) kept.insert(state_.best_step);
-    rotate_checkpoints(settings_.output_dir, static_cast<int>(settings_.save_total_limit), kept);
+    rotate_checkpoints(settings_.output_dir, worker_.world(), static_cast<int>(settings_.save_total_limit), kept);
   }
   progress_->resume();
 }
@@ -326,7 +326,8 @@ void Trainer::finish() {
   const fs::path folder = settings_.output_dir;
   if (settings_.load_best_model_at_end && state_.best_metric && state_.best_step != state_.step) {
     const fs::path best = checkpoint_folder(folder, state_.best_step);
-    restore_checkpoint(Checkpoint::open_verified(best, &worker_.pool()), engine_, false, worker_.pool());
+    restore_checkpoint(Checkpoint::open_verified(best, worker_.world(), &worker_.pool()), engine_, false,
+                       worker_.pool());
     console_.note(fmt::format("Took the best model, of step {}", state_.best_step));
   }
   const double mean_loss = state_.step ? state_.total_loss / static_cast<double>(state_.step) : 0;

@@ -97,8 +97,7 @@ class Engine {
   void load_states(const ReadState& read);
   // The elements of a unit that this rank writes to a checkpoint; over all ranks every element once.
   ElemRange saved_range(int64_t unit) const { return place_.plan.saved(place_.cut(unit)); }
-  // Shows saved_range() of each unit and kind (parameters alone before prepare() for training), whole or in ascending
-  // pieces.
+  // Shows saved_range() of each unit and kind (parameters alone before prepare() for training), unless it is empty.
   void save_states(const WriteState& write);
 
   // ---- work
@@ -151,6 +150,7 @@ class Engine {
   bool counting() const { return place_.device.kind() == DeviceKind::counting; }
   void load_from_rank_0(const ReadParameters& read);
   void parameters_changed();
+  bool visible(const Shelf& shelf) const;
   void load_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64_t first,
                   const std::function<void(ElemRange, View)>& read);
   void save_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64_t first,

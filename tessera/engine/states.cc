@@ -17,11 +17,14 @@ static void for_each_parameter_array(const Workplace& place, UnitParameters& par
   }
 }
 
+bool Engine::visible(const Shelf& shelf) const {
+  return shelf.tier() == Tier::host || (shelf.tier() == Tier::device && place_.device.host_visible());
+}
+
 // Where the host cannot reach an array, it passes through a buffer of the host in pieces.
 void Engine::load_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64_t first,
                         const std::function<void(ElemRange, View)>& read) {
-  const bool visible = shelf.tier() == Tier::host || (shelf.tier() == Tier::device && place_.device.host_visible());
-  if (visible) {
+  if (visible(shelf)) {
     if (range.size() > 0 && !counting()) read(range, shelf.view(unit).rows(first, first + range.size()));
     return;
   }
@@ -36,22 +39,19 @@ void Engine::load_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64
   }
 }
 
+// The same the other way, whole: a checkpoint is written in one piece an array.
 void Engine::save_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64_t first,
                         const std::function<void(ElemRange, View)>& write) {
-  const bool visible = shelf.tier() == Tier::host || (shelf.tier() == Tier::device && place_.device.host_visible());
-  if (visible) {
-    if (range.size() > 0 && !counting()) write(range, shelf.view(unit).rows(first, first + range.size()));
+  if (range.size() <= 0) return;
+  if (visible(shelf)) {
+    if (!counting()) write(range, shelf.view(unit).rows(first, first + range.size()));
     return;
   }
-  const Buffer buffer = place_.host.allocate(bytes_of(kChunkElems, shelf.dtype()), Category::staging);
-  if (counting()) return;
-  for (int64_t at = range.begin; at < range.end; at += kChunkElems) {
-    const ElemRange piece{at, std::min(at + kChunkElems, range.end)};
-    const View view = buffer.view({piece.size()}, shelf.dtype());
-    shelf.load(unit, first + at - range.begin, view, *place_.streams.copy);
-    place_.streams.copy->synchronize();
-    write(piece, view);
-  }
+  const Buffer buffer = place_.host.allocate(bytes_of(range.size(), shelf.dtype()), Category::staging);
+  const View view = buffer.view({range.size()}, shelf.dtype());
+  shelf.load(unit, first, view, *place_.streams.copy);
+  place_.streams.copy->synchronize();
+  if (!counting()) write(range, view);
 }
 
 void Engine::load_parameters(const ReadParameters& read, bool from_rank_0) {

@@ -21,6 +21,8 @@ class AtomicFolder {
   AtomicFolder(const AtomicFolder&) = delete;
   AtomicFolder& operator=(const AtomicFolder&) = delete;
 
+  // Where the files lie until commit(); other processes may write some of them.
+  const std::filesystem::path& temporary() const { return temporary_; }
   // Where to write the file `name` until commit().
   std::filesystem::path path(std::string_view name) const;
   // Writes a small file. RunError.

@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
+#include <sstream>
 
 #include "tessera/base/error.h"
+#include "tessera/store/all_ranks.h"
+#include "tessera/store/atomic_folder.h"
 #include "tessera/store/file.h"
 
 namespace tessera {
@@ -17,10 +21,6 @@ namespace {
 constexpr const char* kTrainerState = "trainer_state.json";
 constexpr uint64_t kLongestText = 1'000'000'000;
 constexpr const char* kDamaged = "The checkpoint is damaged or incomplete: use an earlier one";
-
-std::string rank_file_name(int rank, int world_size) {
-  return fmt::format("rank-{:05}-of-{:05}.safetensors", rank, world_size);
-}
 
 void check_sizes(const fs::path& folder, const Manifest& manifest) {
   for (const auto& file : manifest.files) {
@@ -47,10 +47,19 @@ void check_segment(const File& file, const FileSegment& segment) {
   }
 }
 
-void check_contents(const fs::path& folder, const Manifest& manifest, ThreadPool* pool) {
+// Checks this rank's part of the bytes: every segment that begins in it.
+void check_contents(const fs::path& folder, const Manifest& manifest, const Communicator& world, ThreadPool* pool) {
+  uint64_t total_bytes = 0;
+  for (const auto& file : manifest.files) total_bytes += file.bytes();
+  const uint64_t bytes_per_rank = total_bytes / static_cast<uint64_t>(world.size()) + 1;
   std::vector<std::pair<const ManifestFile*, const FileSegment*>> segments;
+  uint64_t file_begin = 0;
   for (const auto& file : manifest.files) {
-    for (const auto& segment : file.segments) segments.emplace_back(&file, &segment);
+    for (const auto& segment : file.segments) {
+      const uint64_t rank = (file_begin + segment.begin) / bytes_per_rank;
+      if (rank == static_cast<uint64_t>(world.rank())) segments.emplace_back(&file, &segment);
+    }
+    file_begin += file.bytes();
   }
   const auto check = [&](int64_t i) {
     const auto& [file, segment] = segments[static_cast<size_t>(i)];
@@ -64,78 +73,109 @@ void check_contents(const fs::path& folder, const Manifest& manifest, ThreadPool
   }
 }
 
+void remove_old_checkpoints(const fs::path& output_folder, int keep, const std::set<int64_t>& protected_steps) {
+  auto steps = checkpoint_steps(output_folder);
+  std::reverse(steps.begin(), steps.end());
+  int kept = 0;
+  for (const int64_t step : steps) {
+    const fs::path folder = checkpoint_folder(output_folder, step);
+    try {
+      check_sizes(folder, read_manifest(folder / kManifestName));
+    } catch (const InputError&) {
+      continue;
+    }
+    if (kept < keep || protected_steps.contains(step)) {
+      ++kept;
+    } else {
+      remove_folder_atomically(folder);
+    }
+  }
+}
+
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(const fs::path& output_folder, int64_t step, int rank, int world_size)
-    : folder_(checkpoint_folder(output_folder, step), {kManifestName, kTrainerState, rank_file_name(rank, world_size)}),
-      manifest_{step, world_size, {}},
-      rank_file_(rank_file_name(rank, world_size)) {
-  TESSERA_ASSERT(rank == 0 && world_size == 1);
-}
-
-void CheckpointWriter::declare(std::string_view name, DType dtype, const Shape& shape) {
-  TESSERA_ASSERT(!tensors_);
-  plan_.push_back({std::string(name), dtype, shape});
-}
-
-SafetensorsWriter& CheckpointWriter::tensors() {
-  if (!tensors_) tensors_.emplace(folder_.path(rank_file_), std::move(plan_));
-  return *tensors_;
-}
-
-void CheckpointWriter::write(std::string_view name, const View& values) {
-  tensors().write(name, values);
-}
-
-void CheckpointWriter::add_text(std::string_view name, std::string_view text) {
-  folder_.write_text(name, text);
-  manifest_.files.push_back({std::string(name), {{0, text.size(), checksum_of(text.data(), text.size())}}});
-}
-
-void CheckpointWriter::commit() {
-  manifest_.files.push_back({rank_file_, tensors().finish()});
-  folder_.write_text(kManifestName, manifest_text(manifest_));
-  folder_.commit();
-}
-
 Checkpoint Checkpoint::open_verified(const fs::path& folder, ThreadPool* pool) {
-  if (!fs::is_directory(folder)) throw InputError(folder, "no such checkpoint", "Check the path");
-  Manifest manifest = read_manifest(folder / kManifestName);
-  if (manifest.world_size != 1) {
-    throw InputError(folder, fmt::format("was written by {} ranks, this run has 1", manifest.world_size),
-                     "Resume with as many ranks");
-  }
-  check_sizes(folder, manifest);
-  check_contents(folder, manifest, pool);
-  SafetensorsFile tensors(folder / rank_file_name(0, manifest.world_size));
-  return Checkpoint(folder, std::move(manifest), std::move(tensors));
+  const auto alone = make_self_communicator();
+  return open_verified(folder, *alone, pool);
 }
 
-void Checkpoint::read_into(std::string_view name, const View& target, ThreadPool* pool) const {
-  const TensorInfo& info = tensors_.get(name);
-  if (info.num_elems() != target.num_elems()) {
-    throw InputError(
-        tensors_.path(),
-        fmt::format("tensor \"{}\" has {} elements, this run needs {}", name, info.num_elems(), target.num_elems()),
-        "Resume with the model and settings of the checkpoint");
+Checkpoint Checkpoint::open_verified(const fs::path& folder, Communicator& world, ThreadPool* pool) {
+  std::optional<Checkpoint> checkpoint;
+  const auto manifests = on_all_ranks(world, "the check of a checkpoint", [&] {
+    if (!fs::is_directory(folder)) throw InputError(folder, "no such checkpoint", "Check the path");
+    Manifest manifest = read_manifest(folder / kManifestName);
+    check_sizes(folder, manifest);
+    check_contents(folder, manifest, world, pool);
+    checkpoint = Checkpoint(folder, std::move(manifest));
+    return manifest_text(checkpoint->manifest_);
+  });
+  for (size_t rank = 1; rank < manifests.size(); ++rank) {
+    if (manifests[rank] == manifests[0]) continue;
+    throw InputError(folder, fmt::format("is another checkpoint for rank {} than for rank 0", rank),
+                     "It must lie on a file system that the machines of all ranks share");
   }
-  tensors_.read_into(info, target, pool);
+  return std::move(*checkpoint);
+}
+
+Checkpoint::Checkpoint(fs::path folder, Manifest manifest)
+    : folder_(std::move(folder)), manifest_(std::move(manifest)) {
+  for (const ManifestArray& array : manifest_.arrays) {
+    for (const ArrayPiece& piece : array.pieces) {
+      if (files_.contains(piece.rank)) continue;
+      const std::string name = rank_file_name(piece.rank, manifest_.world_size);
+      file(name);  // it has been checked
+      files_.emplace(piece.rank, folder_ / name);
+    }
+  }
+}
+
+const ManifestArray& Checkpoint::array(std::string_view name) const {
+  const auto is_named = [&](const ManifestArray& array) { return array.name == name; };
+  const auto at = std::find_if(manifest_.arrays.begin(), manifest_.arrays.end(), is_named);
+  if (at == manifest_.arrays.end()) {
+    throw InputError(folder_, fmt::format("has no array \"{}\"", name),
+                     "Resume with the model and settings of the checkpoint");
+  }
+  return *at;
+}
+
+void Checkpoint::read_range(const ArrayRange& range, const View& target, ThreadPool* pool) const {
+  const ManifestArray& array = this->array(range.name);
+  if (array.total_elems != range.total_elems) {
+    throw InputError(folder_,
+                     fmt::format("array \"{}\" has {} elements, this run needs {}", range.name, array.total_elems,
+                                 range.total_elems),
+                     "Resume with the model and settings of the checkpoint");
+  }
+  TESSERA_ASSERT(0 <= range.begin && range.begin <= range.end && range.end <= range.total_elems);
+  TESSERA_ASSERT(target.num_elems() == range.end - range.begin);
+  for (const ArrayPiece& piece : array.pieces) {
+    const int64_t begin = std::max(range.begin, piece.begin), end = std::min(range.end, piece.end);
+    if (begin >= end) continue;
+    const SafetensorsFile& file = files_.at(piece.rank);
+    const TensorInfo& tensor = file.get(range.name);
+    if (tensor.num_elems() != piece.end - piece.begin || tensor.dtype != array.dtype) {
+      throw InputError(file.path(), fmt::format("tensor \"{}\" is not what the manifest says", range.name), kDamaged);
+    }
+    const auto elem_bytes = static_cast<int64_t>(size_of(target.dtype));
+    const View part{target.data + (begin - range.begin) * elem_bytes, target.dtype, {end - begin}};
+    file.read_range_into(tensor, begin - piece.begin, end - piece.begin, part, pool);
+  }
 }
 
 std::string Checkpoint::trainer_state() const {
   return text(kTrainerState);
 }
 
-std::string Checkpoint::text(std::string_view name) const {
+const ManifestFile& Checkpoint::file(std::string_view name) const {
   const auto is_named = [&](const ManifestFile& file) { return file.name == name; };
-  if (std::none_of(manifest_.files.begin(), manifest_.files.end(), is_named)) {
-    throw InputError(folder_, fmt::format("has no file \"{}\"", name), kDamaged);
-  }
-  return read_text_file(folder_ / name, kLongestText);
+  const auto at = std::find_if(manifest_.files.begin(), manifest_.files.end(), is_named);
+  if (at == manifest_.files.end()) throw InputError(folder_, fmt::format("has no file \"{}\"", name), kDamaged);
+  return *at;
 }
 
-fs::path checkpoint_folder(const fs::path& output_folder, int64_t step) {
-  return output_folder / fmt::format("checkpoint-{}", step);
+std::string Checkpoint::text(std::string_view name) const {
+  return read_text_file(folder_ / file(name).name, kLongestText);
 }
 
 std::vector<int64_t> checkpoint_steps(const fs::path& output_folder) {
@@ -154,37 +194,35 @@ std::vector<int64_t> checkpoint_steps(const fs::path& output_folder) {
   return steps;
 }
 
-std::optional<Checkpoint> latest_checkpoint(const fs::path& output_folder,
+std::optional<Checkpoint> latest_checkpoint(const fs::path& output_folder, Communicator& world,
                                             const std::function<void(const std::string&)>& warn, ThreadPool* pool) {
-  auto steps = checkpoint_steps(output_folder);
+  const auto told = on_all_ranks(world, "the checkpoints there are", [&] {
+    std::string text;
+    if (world.rank() != 0) return text;
+    for (const int64_t step : checkpoint_steps(output_folder)) text += std::to_string(step) + " ";
+    return text;
+  });
+  std::istringstream text(told[0]);
+  std::vector<int64_t> steps{std::istream_iterator<int64_t>(text), {}};
+  if (steps.empty()) return std::nullopt;
   for (; !steps.empty(); steps.pop_back()) {
     try {
-      return Checkpoint::open_verified(checkpoint_folder(output_folder, steps.back()), pool);
+      return Checkpoint::open_verified(checkpoint_folder(output_folder, steps.back()), world, pool);
     } catch (const InputError& error) {
-      warn(error.what());
+      if (world.rank() == 0) warn(error.what());
     }
   }
-  return std::nullopt;
+  throw InputError(output_folder, "has checkpoints, but every one of them is damaged",
+                   "Restore one from a copy, or use --resume none to start anew and remove them");
 }
 
-void rotate_checkpoints(const fs::path& output_folder, int keep, const std::set<int64_t>& protected_steps) {
+void rotate_checkpoints(const fs::path& output_folder, Communicator& world, int keep,
+                        const std::set<int64_t>& protected_steps) {
   TESSERA_ASSERT(keep >= 1);
-  auto steps = checkpoint_steps(output_folder);
-  std::reverse(steps.begin(), steps.end());
-  int kept = 0;
-  for (const int64_t step : steps) {
-    const fs::path folder = checkpoint_folder(output_folder, step);
-    try {
-      check_sizes(folder, read_manifest(folder / kManifestName));
-    } catch (const InputError&) {
-      continue;
-    }
-    if (kept < keep || protected_steps.contains(step)) {
-      ++kept;
-    } else {
-      remove_folder_atomically(folder);
-    }
-  }
+  on_all_ranks(world, "the removal of old checkpoints", [&]() -> std::string {
+    if (world.rank() == 0) remove_old_checkpoints(output_folder, keep, protected_steps);
+    return "";
+  });
 }
 
 }  // namespace tessera

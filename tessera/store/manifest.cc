@@ -2,6 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <map>
+
 #include "tessera/base/error.h"
 #include "tessera/store/file.h"
 #include "tessera/store/json.h"
@@ -10,70 +15,164 @@ namespace tessera {
 
 namespace {
 
-constexpr int kSchemaVersion = 1;
-constexpr uint64_t kLongestManifest = 100'000'000;
+constexpr int kSchemaVersion = 2;
+constexpr uint64_t kLongestManifest = 1'000'000'000;
 // The text starts with these bytes and 16 digits: the checksum of the text in which the digits are zeros.
-constexpr std::string_view kChecksumKey = "{\n  \"xxh3_64\": \"";
+constexpr std::string_view kChecksumKey = "{\n\"xxh3_64\": \"";
 constexpr std::string_view kNoChecksum = "0000000000000000";
+constexpr const char* kDamaged = "The checkpoint is damaged or incomplete: use an earlier one";
 
 void seal(std::string& text) {
   text.replace(kChecksumKey.size(), kNoChecksum.size(), kNoChecksum);
   text.replace(kChecksumKey.size(), kNoChecksum.size(), checksum_text(checksum_of(text.data(), text.size())));
 }
 
+nlohmann::ordered_json json_of(const ManifestFile& file) {
+  auto segments = nlohmann::ordered_json::array();
+  for (const auto& segment : file.segments) {
+    segments.push_back({segment.end - segment.begin, checksum_text(segment.checksum)});
+  }
+  return {{"name", file.name}, {"bytes", file.bytes()}, {"segments", std::move(segments)}};
+}
+
+nlohmann::ordered_json json_of(const ManifestArray& array) {
+  auto pieces = nlohmann::ordered_json::array();
+  for (const auto& piece : array.pieces) pieces.push_back({piece.rank, piece.begin, piece.end});
+  return {{"name", array.name},
+          {"dtype", name_of(array.dtype)},
+          {"elements", array.total_elems},
+          {"pieces", std::move(pieces)}};
+}
+
+// One object a line, so that a person can read it and a large one stays small.
+template <typename Item>
+std::string lines_of(const std::vector<Item>& items) {
+  std::string text;
+  for (const Item& item : items) text += (text.empty() ? "\n" : ",\n") + json_of(item).dump();
+  return text;
+}
+
+ManifestFile file_of(const nlohmann::json& json, const std::string& where) {
+  ManifestFile file{json.at("name").get<std::string>(), {}};
+  if (!is_base_name(file.name)) throw InputError(where, "names a file outside the checkpoint", kDamaged);
+  for (const auto& segment : json.at("segments")) {
+    const uint64_t begin = file.bytes();
+    file.segments.push_back(
+        {begin, begin + segment.at(0).get<uint64_t>(), std::stoull(segment.at(1).get<std::string>(), nullptr, 16)});
+  }
+  return file;
+}
+
+ManifestArray array_of(const nlohmann::json& json, const std::string& where) {
+  ManifestArray array;
+  array.name = json.at("name").get<std::string>();
+  array.total_elems = json.at("elements").get<int64_t>();
+  const auto type = json.at("dtype").get<std::string>();
+  const auto is_known = [&](DType dtype) { return type == name_of(dtype); };
+  constexpr std::array kTypes{DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32, DType::u8};
+  const auto known = std::find_if(kTypes.begin(), kTypes.end(), is_known);
+  if (known == kTypes.end()) {
+    throw InputError(where, fmt::format("has an array of the unknown type \"{}\"", printable(type)), kDamaged);
+  }
+  array.dtype = *known;
+  for (const auto& piece : json.at("pieces")) {
+    array.pieces.push_back({piece.at(0).get<int>(), piece.at(1).get<int64_t>(), piece.at(2).get<int64_t>()});
+  }
+  return array;
+}
+
+// What is wrong with the pieces of an array; empty if they make it up.
+std::string fault_of(const ManifestArray& array, int world_size) {
+  int64_t reached = 0;
+  for (const ArrayPiece& piece : array.pieces) {
+    if (piece.rank < 0 || piece.rank >= world_size) {
+      return fmt::format("array \"{}\" has a piece of rank {} of {}", printable(array.name), piece.rank, world_size);
+    }
+    if (piece.begin != reached || piece.end <= piece.begin) {
+      return fmt::format("array \"{}\": rank {} holds elements {} to {} where those from {} on must follow",
+                         printable(array.name), piece.rank, piece.begin, piece.end, reached);
+    }
+    reached = piece.end;
+  }
+  if (reached == array.total_elems) return "";
+  return fmt::format("array \"{}\": {} of its {} elements are there", printable(array.name), reached,
+                     array.total_elems);
+}
+
 }  // namespace
 
+std::string rank_file_name(int rank, int world_size) {
+  return fmt::format("rank-{:05}-of-{:05}.safetensors", rank, world_size);
+}
+
 std::string manifest_text(const Manifest& manifest) {
-  auto files = nlohmann::ordered_json::array();
-  for (const auto& file : manifest.files) {
-    auto segments = nlohmann::ordered_json::array();
-    for (const auto& segment : file.segments) {
-      segments.push_back({{"bytes", segment.end - segment.begin}, {"xxh3_64", checksum_text(segment.checksum)}});
-    }
-    files.push_back({{"name", file.name}, {"bytes", file.bytes()}, {"segments", std::move(segments)}});
-  }
-  const nlohmann::ordered_json json{{"xxh3_64", kNoChecksum},
-                                    {"schema_version", kSchemaVersion},
-                                    {"step", manifest.step},
-                                    {"world_size", manifest.world_size},
-                                    {"files", std::move(files)}};
-  std::string text = json.dump(2) + "\n";
-  TESSERA_ASSERT(text.starts_with(kChecksumKey));
+  std::string text = fmt::format("{}{}\",\n\"schema_version\": {},\n\"step\": {},\n\"world_size\": {},\n", kChecksumKey,
+                                 kNoChecksum, kSchemaVersion, manifest.step, manifest.world_size);
+  text += fmt::format("\"files\": [{}],\n\"arrays\": [{}]\n}}\n", lines_of(manifest.files), lines_of(manifest.arrays));
   seal(text);
   return text;
 }
 
-Manifest read_manifest(const std::filesystem::path& path) {
-  const std::string remedy = "The checkpoint is damaged or incomplete: use an earlier one";
-  const std::string text = read_text_file(path, kLongestManifest);
+Manifest parse_manifest(const std::string& text, const std::string& where) {
   std::string sealed = text;
-  if (text.starts_with(kChecksumKey) && text.size() > kChecksumKey.size() + kNoChecksum.size()) seal(sealed);
-  const bool intact = text.starts_with(kChecksumKey) && text == sealed;
-  if (!intact) throw InputError(path, "does not have the content that was written", remedy);
-
-  const auto json = parse_json(text, path);
+  const bool begins_well = text.starts_with(kChecksumKey) && text.size() > kChecksumKey.size() + kNoChecksum.size();
+  if (begins_well) seal(sealed);
+  if (!begins_well || text != sealed) {
+    throw InputError(where, "does not have the content that was written", kDamaged);
+  }
+  const auto json = parse_json(text, where);
   try {
     if (const int version = json.at("schema_version").get<int>(); version != kSchemaVersion) {
-      throw InputError(path, fmt::format("has schema_version {}; this Tessera reads {}", version, kSchemaVersion),
+      throw InputError(where, fmt::format("has schema_version {}; this Tessera reads {}", version, kSchemaVersion),
                        "Resume with the version that wrote the checkpoint");
     }
-    Manifest manifest{json.at("step").get<int64_t>(), json.at("world_size").get<int>(), {}};
-    for (const auto& entry : json.at("files")) {
-      ManifestFile file{entry.at("name").get<std::string>(), {}};
-      if (!is_base_name(file.name)) throw InputError(path, "names a file outside the checkpoint", remedy);
-      for (const auto& segment : entry.at("segments")) {
-        const uint64_t begin = file.bytes();
-        file.segments.push_back({begin, begin + segment.at("bytes").get<uint64_t>(),
-                                 std::stoull(segment.at("xxh3_64").get<std::string>(), nullptr, 16)});
-      }
-      manifest.files.push_back(std::move(file));
-    }
+    Manifest manifest{json.at("step").get<int64_t>(), json.at("world_size").get<int>(), {}, {}};
+    for (const auto& file : json.at("files")) manifest.files.push_back(file_of(file, where));
+    for (const auto& array : json.at("arrays")) manifest.arrays.push_back(array_of(array, where));
     return manifest;
   } catch (const nlohmann::json::exception&) {
-    throw InputError(path, "lacks a key that every manifest has", remedy);
+    throw InputError(where, "lacks a key that every manifest has", kDamaged);
   } catch (const std::logic_error&) {  // stoull
-    throw InputError(path, "holds a checksum that is no hexadecimal number", remedy);
+    throw InputError(where, "holds a checksum that is no hexadecimal number", kDamaged);
   }
+}
+
+Manifest merge_manifests(std::vector<Manifest> parts) {
+  Manifest whole{parts.at(0).step, parts[0].world_size, {}, {}};
+  std::map<std::string, size_t> places;  // in whole.arrays, by name
+  for (Manifest& part : parts) {
+    std::move(part.files.begin(), part.files.end(), std::back_inserter(whole.files));
+    for (ManifestArray& array : part.arrays) {
+      const auto [at, is_new] = places.try_emplace(array.name, whole.arrays.size());
+      if (is_new) {
+        whole.arrays.push_back(std::move(array));
+        continue;
+      }
+      ManifestArray& known = whole.arrays[at->second];
+      if (known.total_elems != array.total_elems || known.dtype != array.dtype) {
+        throw RunError(
+            "", fmt::format("the ranks do not agree on array \"{}\": {} {} or {} {}", known.name, known.total_elems,
+                            name_of(known.dtype), array.total_elems, name_of(array.dtype)));
+      }
+      known.pieces.insert(known.pieces.end(), array.pieces.begin(), array.pieces.end());
+    }
+  }
+  for (ManifestArray& array : whole.arrays) {
+    std::sort(array.pieces.begin(), array.pieces.end(),
+              [](const ArrayPiece& a, const ArrayPiece& b) { return a.begin < b.begin; });
+    if (const std::string fault = fault_of(array, whole.world_size); !fault.empty()) throw RunError("", fault);
+  }
+  return whole;
+}
+
+Manifest read_manifest(const std::filesystem::path& path) {
+  Manifest manifest = parse_manifest(read_text_file(path, kLongestManifest), path);
+  for (const ManifestArray& array : manifest.arrays) {
+    if (const std::string fault = fault_of(array, manifest.world_size); !fault.empty()) {
+      throw InputError(path, fault, kDamaged);
+    }
+  }
+  return manifest;
 }
 
 }  // namespace tessera

@@ -99,22 +99,22 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
   // Writes one tensor of the plan, once; `values` has as many elements, of the planned type or, among floating-point
-  // types, of another that is converted through a buffer of fixed size. RunError.
-  void write(std::string_view name, const View& values);
+  // types, of another that is converted through buffers of fixed size. In parallel if a pool is given. RunError.
+  void write(std::string_view name, const View& values, ThreadPool* pool = nullptr);
   // Every tensor has been written: returns once the file is on the disk, with the checksums of its header and of each
-  // tensor, taken from the bytes as they were written. RunError.
+  // tensor, a large one in segments, taken from the bytes as they were written. RunError.
   std::vector<FileSegment> finish();
 
  private:
   struct Entry {
     PlannedTensor planned;
-    FileSegment segment;
-    bool written = false;
+    uint64_t begin, end;                // bytes of the data after the header
+    std::vector<FileSegment> segments;  // of the file; once written
   };
   std::string write_header(std::map<std::string, std::string> metadata);
+  uint64_t write_segment(const FileSegment& segment, const std::byte* values, DType dtype, DType target_dtype);
 
   std::vector<Entry> entries_;  // in the order of their bytes
-  std::vector<std::byte> buffer_;
   std::optional<File> file_;
   FileSegment header_;
   bool finished_ = false;

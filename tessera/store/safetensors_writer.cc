@@ -13,7 +13,10 @@ namespace tessera {
 namespace {
 
 // Small enough to be in the cache when it is written after it has been converted and hashed.
-constexpr size_t kBufferBytes = 1 << 20;
+constexpr uint64_t kBufferBytes = 1 << 20;
+// What one task writes, and checks later: small enough for a team to share a tensor, large enough for a long manifest
+// to stay small.
+constexpr uint64_t kSegmentBytes = 64 << 20;
 
 std::string dtype_word(DType dtype) {
   std::string word = name_of(dtype);
@@ -33,15 +36,11 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vec
   uint64_t reached = 0;
   for (auto& planned : plan) {
     const uint64_t bytes = static_cast<uint64_t>(planned.shape.num_elems()) * size_of(planned.dtype);
-    entries_.push_back({std::move(planned), {reached, reached + bytes, 0}});
+    entries_.push_back({std::move(planned), reached, reached + bytes, {}});
     reached += bytes;
   }
   const std::string header = write_header(std::move(metadata));
   header_ = {0, header.size(), checksum_of(header.data(), header.size())};
-  for (auto& entry : entries_) {
-    entry.segment.begin += header.size();
-    entry.segment.end += header.size();
-  }
   file_ = File::create_new(path, header.size() + reached);
   try {
     file_->write_at(header.data(), header.size(), 0);
@@ -60,13 +59,12 @@ std::string SafetensorsWriter::write_header(std::map<std::string, std::string> m
   metadata["format"] = "pt";
   nlohmann::ordered_json json;
   json["__metadata__"] = metadata;
-  for (const auto& [planned, segment, written] : entries_) {
+  for (const auto& [planned, begin, end, segments] : entries_) {
     TESSERA_ASSERT(!json.contains(planned.name));
     auto dims = nlohmann::ordered_json::array();
     for (int i = 0; i < planned.shape.rank(); ++i) dims.push_back(planned.shape[i]);
-    json[planned.name] = {{"dtype", dtype_word(planned.dtype)},
-                          {"shape", std::move(dims)},
-                          {"data_offsets", {segment.begin, segment.end}}};
+    json[planned.name] = {
+        {"dtype", dtype_word(planned.dtype)}, {"shape", std::move(dims)}, {"data_offsets", {begin, end}}};
   }
   std::string text = json.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
@@ -75,37 +73,52 @@ std::string SafetensorsWriter::write_header(std::map<std::string, std::string> m
   return length + text;
 }
 
-void SafetensorsWriter::write(std::string_view name, const View& values) {
+void SafetensorsWriter::write(std::string_view name, const View& values, ThreadPool* pool) {
   const auto entry =
       std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.planned.name == name; });
-  TESSERA_ASSERT(entry != entries_.end() && !entry->written);
+  TESSERA_ASSERT(entry != entries_.end() && entry->segments.empty());
   TESSERA_ASSERT(values.num_elems() == entry->planned.shape.num_elems());
-  const DType target_dtype = entry->planned.dtype;
-  const bool converts = values.dtype != target_dtype;
-  if (converts) buffer_.resize(kBufferBytes);
-
-  Checksum checksum;
-  const auto num_elems = static_cast<size_t>(values.num_elems());
-  const size_t step = kBufferBytes / size_of(target_dtype);
-  for (size_t i = 0; i < num_elems; i += step) {
-    const size_t count = std::min(step, num_elems - i);
-    const std::byte* bytes = values.data + i * size_of(values.dtype);
-    if (converts) {
-      convert(bytes, values.dtype, buffer_.data(), target_dtype, count);
-      bytes = buffer_.data();
-    }
-    checksum.update(bytes, count * size_of(target_dtype));
-    file_->write_at(bytes, count * size_of(target_dtype), entry->segment.begin + i * size_of(target_dtype));
+  for (uint64_t begin = entry->begin; begin == entry->begin || begin < entry->end; begin += kSegmentBytes) {
+    entry->segments.push_back({header_.end + begin, header_.end + std::min(begin + kSegmentBytes, entry->end), 0});
   }
-  entry->segment.checksum = checksum.value();
-  entry->written = true;
+  const DType target_dtype = entry->planned.dtype;
+  const auto write = [&](int64_t i) {
+    FileSegment& segment = entry->segments[static_cast<size_t>(i)];
+    const uint64_t first = static_cast<uint64_t>(i) * kSegmentBytes / size_of(target_dtype);
+    segment.checksum = write_segment(segment, values.data + first * size_of(values.dtype), values.dtype, target_dtype);
+  };
+  const auto count = static_cast<int64_t>(entry->segments.size());
+  if (pool) {
+    pool->run(count, write);
+  } else {
+    for (int64_t i = 0; i < count; ++i) write(i);
+  }
+}
+
+// The checksum of the bytes as they were written.
+uint64_t SafetensorsWriter::write_segment(const FileSegment& segment, const std::byte* values, DType dtype,
+                                          DType target_dtype) {
+  std::vector<std::byte> buffer(dtype == target_dtype ? 0 : kBufferBytes);
+  Checksum checksum;
+  for (uint64_t at = segment.begin; at < segment.end; at += kBufferBytes) {
+    const uint64_t bytes = std::min(kBufferBytes, segment.end - at), count = bytes / size_of(target_dtype);
+    const std::byte* source = values;
+    values += count * size_of(dtype);
+    if (dtype != target_dtype) {
+      convert(source, dtype, buffer.data(), target_dtype, count);
+      source = buffer.data();
+    }
+    checksum.update(source, bytes);
+    file_->write_at(source, bytes, at);
+  }
+  return checksum.value();
 }
 
 std::vector<FileSegment> SafetensorsWriter::finish() {
   std::vector<FileSegment> segments{header_};
   for (const auto& entry : entries_) {
-    TESSERA_ASSERT(entry.written);
-    segments.push_back(entry.segment);
+    TESSERA_ASSERT(!entry.segments.empty());
+    segments.insert(segments.end(), entry.segments.begin(), entry.segments.end());
   }
   file_->sync();
   finished_ = true;

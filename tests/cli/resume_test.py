@@ -189,11 +189,15 @@ class Resume(Interrupted):
                     shutil.rmtree(self.path("out"))
 
     def test_damage_of_every_checkpoint(self):
+        """Nothing is started anew in silence: it is told, and only --resume none does it."""
         self.stopped("out")
         for step in (231, 238):
             os.remove(self.path("out", f"checkpoint-{step}", "manifest.json"))
-        code, _, err = self.run_tessera("train", *LONG, "--output-dir", "out")
-        self.assertEqual((code, err.count("warning: ")), (0, 2), err)
+        code, out, err = self.run_tessera("train", *LONG, "--output-dir", "out")
+        self.assertEqual((code, out, err.count("warning: ")), (3, "", 2), err)
+        self.assertRegex(err, r"(?m)^error: out: has checkpoints, but every one of them is damaged.*--resume none")
+        self.assertEqual(self.checkpoints("out"), [231, 238])
+        self.train("out", "--resume", "none", job=LONG)
         self.assert_same_results("whole", "out")
 
     def test_damage_of_the_checkpoint_asked_for(self):

@@ -5,6 +5,7 @@
 
 #include "kill_at_syscall.h"
 #include "store_test_util.h"
+#include "tessera/store/atomic_folder.h"
 
 namespace tessera {
 namespace {
@@ -16,20 +17,21 @@ using testing::IsEmpty;
 
 // A small checkpoint whose every content says `value`.
 void save(const fs::path& output, int64_t step, float value) {
-  std::vector<float> parameters(10, value), moments(5, value);
-  CheckpointWriter writer(output, step, 0, 1);
-  writer.declare("parameters/root", DType::f32, {10});
-  writer.declare("optimizer.m/h.0", DType::bf16, {5});
-  writer.add_text("trainer_state.json", "{\"value\": " + std::to_string(value) + "}\n");
-  writer.write("optimizer.m/h.0", view_of(moments.data(), {5}));
-  writer.write("parameters/root", view_of(parameters.data(), {10}));
-  writer.commit();
+  const auto alone = make_self_communicator();
+  write_checkpoint(output, step, *alone, [&](CheckpointPart& part) {
+    std::vector<float> parameters(10, value), moments(5, value);
+    part.declare({"parameters/root", 10, 0, 10}, DType::f32);
+    part.declare({"optimizer.m/h.0", 5, 0, 5}, DType::bf16);
+    part.add_text("trainer_state.json", "{\"value\": " + std::to_string(value) + "}\n");
+    part.write("optimizer.m/h.0", view_of(moments.data(), {5}));
+    part.write("parameters/root", view_of(parameters.data(), {10}));
+  });
 }
 
 float value_of(const Checkpoint& checkpoint) {
   std::vector<float> parameters(10), moments(5);
-  checkpoint.read_into("parameters/root", view_of(parameters.data(), {10}));
-  checkpoint.read_into("optimizer.m/h.0", view_of(moments.data(), {5}));
+  checkpoint.read_range({"parameters/root", 10, 0, 10}, view_of(parameters.data(), {10}));
+  checkpoint.read_range({"optimizer.m/h.0", 5, 0, 5}, view_of(moments.data(), {5}));
   EXPECT_EQ(parameters, std::vector<float>(10, parameters[0]));
   EXPECT_EQ(moments, std::vector<float>(5, parameters[0]));
   EXPECT_EQ(checkpoint.trainer_state(), "{\"value\": " + std::to_string(parameters[0]) + "}\n");
@@ -40,9 +42,16 @@ std::string refusal(const fs::path& folder) {
   return error_of<InputError>([&] { Checkpoint::open_verified(folder); });
 }
 
+void rotate(const fs::path& output, int keep, const std::set<int64_t>& protected_steps) {
+  const auto alone = make_self_communicator();
+  rotate_checkpoints(output, *alone, keep, protected_steps);
+}
+
 // The step of the newest whole checkpoint, -1 for none; warnings are collected.
 int64_t latest_step(const fs::path& output, std::vector<std::string>& warnings) {
-  const auto checkpoint = latest_checkpoint(output, [&](const std::string& text) { warnings.push_back(text); });
+  const auto alone = make_self_communicator();
+  const auto warn = [&](const std::string& text) { warnings.push_back(text); };
+  const auto checkpoint = latest_checkpoint(output, *alone, warn);
   return checkpoint ? checkpoint->step() : -1;
 }
 
@@ -55,8 +64,15 @@ TEST(Checkpoint, ReadsBackWhatWasWritten) {
   EXPECT_EQ(value_of(checkpoint), 1.5f);
   EXPECT_TRUE(fs::exists(output / "checkpoint-12/rank-00000-of-00001.safetensors"));
   float two[2];
-  EXPECT_THAT(error_of<InputError>([&] { checkpoint.read_into("parameters/root", view_of(two, {2})); }),
+  const View target = view_of(two, {2});
+  EXPECT_THAT(error_of<InputError>([&] {
+                checkpoint.read_range({"parameters/root", 2, 0, 2}, target);
+              }),
               HasSubstr("has 10 elements, this run needs 2"));
+  EXPECT_THAT(error_of<InputError>([&] {
+                checkpoint.read_range({"parameters/h.1", 2, 0, 2}, target);
+              }),
+              HasSubstr("has no array \"parameters/h.1\""));
   EXPECT_THAT(error_of<InputError>([&] { checkpoint.text("other.json"); }), HasSubstr("other.json"));
 }
 
@@ -104,14 +120,37 @@ TEST(Checkpoint, MissingAndTruncatedFilesAreFound) {
   EXPECT_THAT(refusal(output / "checkpoint-13"), HasSubstr("no such checkpoint"));
 }
 
-TEST(Manifest, OtherVersionsAndForeignNamesAreErrors) {
+TEST(Manifest, WhatCannotBeOfACheckpointIsAnError) {
   TemporaryFolder folder;
-  Manifest manifest{3, 1, {{"../secret", {{0, 1, 2}}}}};
-  put(folder / "m", manifest_text(manifest));
-  EXPECT_THAT(error_of<InputError>([&] { read_manifest(folder / "m"); }), HasSubstr("outside the checkpoint"));
-  fs::create_directory(folder / "checkpoint-3");
-  put(folder / "checkpoint-3/manifest.json", manifest_text({3, 8, {}}));
-  EXPECT_THAT(refusal(folder / "checkpoint-3"), HasSubstr("written by 8 ranks"));
+  const auto message = [&](const Manifest& manifest) {
+    put(folder / "m", manifest_text(manifest));
+    return error_of<InputError>([&] { read_manifest(folder / "m"); });
+  };
+  const auto pieces = [&](std::vector<ArrayPiece> pieces) {
+    return message({3, 2, {}, {{"a", DType::f32, 6, std::move(pieces)}}});
+  };
+  EXPECT_EQ(pieces({{1, 0, 4}, {0, 4, 6}}), "");
+  EXPECT_THAT(message({3, 1, {{"../secret", {{0, 1, 2}}}}, {}}), HasSubstr("outside the checkpoint"));
+  EXPECT_THAT(pieces({{0, 0, 4}, {2, 4, 6}}), HasSubstr("a piece of rank 2 of 2"));
+  EXPECT_THAT(pieces({{0, 0, 4}, {1, 5, 6}}), HasSubstr("rank 1 holds elements 5 to 6 where those from 4 on"));
+  EXPECT_THAT(pieces({{0, 0, 4}, {1, 3, 6}}), HasSubstr("rank 1 holds elements 3 to 6 where those from 4 on"));
+  EXPECT_THAT(pieces({{0, 0, 4}}), HasSubstr("4 of its 6 elements are there"));
+  EXPECT_THAT(pieces({{0, 0, 4}, {1, 4, 4}, {1, 4, 6}}), HasSubstr("rank 1 holds elements 4 to 4"));
+}
+
+TEST(Manifest, FilesThatItDoesNotDescribeAreAnError) {
+  TemporaryFolder folder;
+  save(folder.path(), 3, 1.0f);
+  Manifest manifest = read_manifest(folder / "checkpoint-3/manifest.json");
+  manifest.arrays[0].total_elems = manifest.arrays[0].pieces[0].end = 9;
+  put(folder / "checkpoint-3/manifest.json", manifest_text(manifest));
+  const auto checkpoint = Checkpoint::open_verified(folder / "checkpoint-3");
+  float nine[9];
+  const auto read = [&] { checkpoint.read_range({"parameters/root", 9, 0, 9}, view_of(nine, {9})); };
+  EXPECT_THAT(error_of<InputError>(read), HasSubstr("is not what the manifest says"));
+  manifest.files.pop_back();  // the rank's
+  put(folder / "checkpoint-3/manifest.json", manifest_text(manifest));
+  EXPECT_THAT(refusal(folder / "checkpoint-3"), HasSubstr("has no file \"rank-00000-of-00001.safetensors\""));
 }
 
 TEST(LatestCheckpoint, DamagedOnesAreToldAndPassedOver) {
@@ -130,12 +169,25 @@ TEST(LatestCheckpoint, DamagedOnesAreToldAndPassedOver) {
   EXPECT_THAT(warnings, ElementsAre(HasSubstr("checkpoint-100/manifest.json"), HasSubstr("10/trainer_state.json")));
 }
 
+TEST(LatestCheckpoint, OnlyDamagedOnesAreAnError) {
+  TemporaryFolder output;
+  for (int step : {9, 10}) {
+    save(output.path(), step, 1.0f);
+    put(checkpoint_folder(output.path(), step) / "trainer_state.json", "{}");
+  }
+  std::vector<std::string> warnings;
+  const std::string message = error_of<InputError>([&] { latest_step(output.path(), warnings); });
+  EXPECT_THAT(message, HasSubstr(output.path().string() + ": has checkpoints, but every one of them is damaged"));
+  EXPECT_THAT(message, HasSubstr("--resume none"));
+  EXPECT_THAT(warnings, ElementsAre(HasSubstr("checkpoint-10/"), HasSubstr("checkpoint-9/")));
+}
+
 TEST(RotateCheckpoints, KeepsTheNewestAndTheProtected) {
   TemporaryFolder output;
   for (int step : {1, 2, 3, 4, 5}) save(output.path(), step, 1.0f);
-  rotate_checkpoints(output.path(), 2, {2});
+  rotate(output.path(), 2, {2});
   EXPECT_THAT(checkpoint_steps(output.path()), ElementsAre(2, 4, 5));
-  rotate_checkpoints(output.path(), 1, {2});
+  rotate(output.path(), 1, {2});
   EXPECT_THAT(checkpoint_steps(output.path()), ElementsAre(2, 5));
 }
 
@@ -144,14 +196,14 @@ TEST(RotateCheckpoints, DamagedOnesDoNotCount) {
   for (int step : {1, 2, 3}) save(output.path(), step, 1.0f);
   fs::remove(output / "checkpoint-3/manifest.json");
   fs::resize_file(output / "checkpoint-2/rank-00000-of-00001.safetensors", 100);
-  rotate_checkpoints(output.path(), 1, {});
+  rotate(output.path(), 1, {});
   EXPECT_THAT(checkpoint_steps(output.path()), ElementsAre(1, 2, 3));
   std::vector<std::string> warnings;
   EXPECT_EQ(latest_step(output.path(), warnings), 1);
 }
 
 // Whatever system call a save dies at, the folder holds the old state or the new one, whole.
-TEST(CheckpointWriter, SurvivesDeathAtAnySystemCall) {
+TEST(WriteCheckpoint, SurvivesDeathAtAnySystemCall) {
   for (int n = 0;; ++n) {
     TemporaryFolder output(memory_folder());
     save(output.path(), 1, 1.0f);
@@ -159,7 +211,7 @@ TEST(CheckpointWriter, SurvivesDeathAtAnySystemCall) {
     const auto outcome = kill_at_syscall(n, [&] {
       save(output.path(), 2, 3.0f);  // replaces
       save(output.path(), 4, 4.0f);  // is new
-      rotate_checkpoints(output.path(), 1, {2});
+      rotate(output.path(), 1, {2});
     });
     if (outcome == KillOutcome::not_permitted) GTEST_SKIP() << "may not trace a child";
     remove_stale_temporaries(output.path());
@@ -177,17 +229,6 @@ TEST(CheckpointWriter, SurvivesDeathAtAnySystemCall) {
       break;
     }
   }
-}
-
-TEST(CheckpointWriter, LeavesNothingWithoutCommit) {
-  TemporaryFolder output;
-  float value = 1.0f;
-  {
-    CheckpointWriter writer(output.path(), 1, 0, 1);
-    writer.declare("parameters/root", DType::f32, {1});
-    writer.write("parameters/root", view_of(&value, {1}));
-  }
-  EXPECT_TRUE(fs::is_empty(output.path()));
 }
 
 }  // namespace

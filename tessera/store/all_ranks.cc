@@ -1,0 +1,60 @@
+#include "tessera/store/all_ranks.h"
+
+#include <fmt/format.h>
+
+#include <new>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+
+namespace {
+
+// What a rank tells the others: "+" and its text, or the exit code of its error as a character and the message.
+constexpr char kSucceeded = '+';
+
+std::string failure_text(ExitCode code, const char* message) {
+  return static_cast<char>('0' + static_cast<int>(code)) + std::string(message);
+}
+
+std::string outcome_of(const std::function<std::string()>& work) {
+  try {
+    return kSucceeded + work();
+  } catch (const Error& error) {
+    return failure_text(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    return failure_text(ExitCode::kOutOfMemory, "out of memory");
+  } catch (const std::exception& error) {
+    return failure_text(ExitCode::kRunFailed, error.what());
+  }
+}
+
+[[noreturn]] void throw_failure(int rank, const std::string& outcome) {
+  const std::string where = fmt::format("rank {}", rank), what = outcome.substr(1);
+  switch (static_cast<ExitCode>(outcome[0] - '0')) {
+    case ExitCode::kUsage:
+      throw UsageError(where, what, "");
+    case ExitCode::kBadInput:
+      throw InputError(where, what);
+    case ExitCode::kOutOfMemory:
+      throw OutOfMemoryError(where, what);
+    case ExitCode::kCommunication:
+      throw CommunicationError(where, what);
+    default:
+      throw RunError(where, what);
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> on_all_ranks(Communicator& world, const char* what, const std::function<std::string()>& work) {
+  if (world.size() == 1) return {work()};
+  std::vector<std::string> outcomes = world.all_gather_text(outcome_of(work), what);
+  for (size_t rank = 0; rank < outcomes.size(); ++rank) {
+    if (outcomes[rank][0] != kSucceeded) throw_failure(static_cast<int>(rank), outcomes[rank]);
+    outcomes[rank].erase(0, 1);
+  }
+  return outcomes;
+}
+
+}  // namespace tessera

@@ -1,0 +1,109 @@
+// How all ranks write one checkpoint or none. Three exchanges, of which no rank skips any whatever fails:
+//   1. rank 0 makes the temporary folder and tells its name;
+//   2. each rank writes and syncs its file, and tells its part of the manifest;
+//   3. rank 0 writes the manifest, gives the folder its name, and tells that it is done.
+// A failure is told in the exchange that follows it, and all ranks leave there.
+#include "tessera/store/checkpoint_writer.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "tessera/base/error.h"
+#include "tessera/store/all_ranks.h"
+#include "tessera/store/atomic_folder.h"
+#include "tessera/store/file.h"
+#include "tessera/store/manifest.h"
+#include "tessera/store/safetensors.h"
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// A rank's file in the temporary folder, and the texts if it is rank 0. What is destroyed unfinished removes its file.
+class PartWriter final : public CheckpointPart {
+ public:
+  PartWriter(fs::path folder, int64_t step, const Communicator& world, ThreadPool* pool)
+      : folder_(std::move(folder)),
+        file_name_(rank_file_name(world.rank(), world.size())),
+        rank_(world.rank()),
+        pool_(pool),
+        manifest_{step, world.size(), {}, {}} {}
+
+  void declare(const ArrayRange& range, DType dtype) override {
+    TESSERA_ASSERT(!file_);
+    TESSERA_ASSERT(0 <= range.begin && range.begin <= range.end && range.end <= range.total_elems);
+    manifest_.arrays.push_back({range.name, dtype, range.total_elems, {}});
+    if (range.begin == range.end) return;
+    manifest_.arrays.back().pieces.push_back({rank_, range.begin, range.end});
+    plan_.push_back({range.name, dtype, {range.end - range.begin}});
+  }
+  void write(std::string_view name, const View& values) override {
+    if (values.num_elems() > 0) file().write(name, values, pool_);
+  }
+  void add_text(std::string_view name, std::string_view text) override {
+    if (rank_ != 0) return;
+    TESSERA_ASSERT(is_base_name(name));
+    write_new_file(folder_ / name, text);
+    manifest_.files.push_back({std::string(name), {{0, text.size(), checksum_of(text.data(), text.size())}}});
+  }
+  // Returns once everything is on the disk, with this rank's part of the manifest.
+  std::string finish() {
+    manifest_.files.push_back({file_name_, file().finish()});
+    return manifest_text(manifest_);
+  }
+
+ private:
+  SafetensorsWriter& file() {
+    if (!file_) file_.emplace(folder_ / file_name_, std::move(plan_));
+    return *file_;
+  }
+
+  const fs::path folder_;
+  const std::string file_name_;
+  const int rank_;
+  ThreadPool* const pool_;
+  Manifest manifest_;
+  std::vector<PlannedTensor> plan_;
+  std::optional<SafetensorsWriter> file_;  // from the first write on
+};
+
+}  // namespace
+
+void write_checkpoint(const fs::path& output_folder, int64_t step, Communicator& world, const WritePart& write_part,
+                      ThreadPool* pool) {
+  std::optional<AtomicFolder> target;  // of rank 0; removes the temporary folder when a failure is on its way
+  const auto folders = on_all_ranks(world, "a checkpoint's folder", [&]() -> std::string {
+    if (world.rank() != 0) return "";
+    const std::vector<std::string> markers{kManifestName, "trainer_state.json", rank_file_name(0, world.size())};
+    return target.emplace(checkpoint_folder(output_folder, step), markers).temporary();
+  });
+  const fs::path folder = folders[0];
+  const auto parts = on_all_ranks(world, "a checkpoint's parts", [&] {
+    if (!fs::is_directory(folder)) {
+      throw RunError(folder, "was made by rank 0 and is not there for this rank",
+                     "The output folder must lie on a file system that the machines of all ranks share");
+    }
+    PartWriter part(folder, step, world, pool);
+    write_part(part);
+    return part.finish();
+  });
+  on_all_ranks(world, "a checkpoint's manifest", [&]() -> std::string {
+    if (world.rank() != 0) return "";
+    std::vector<Manifest> manifests;
+    for (size_t rank = 0; rank < parts.size(); ++rank) {
+      manifests.push_back(parse_manifest(parts[rank], fmt::format("the part of rank {}", rank)));
+    }
+    target->write_text(kManifestName, manifest_text(merge_manifests(std::move(manifests))));
+    target->commit();
+    return "";
+  });
+}
+
+fs::path checkpoint_folder(const fs::path& output_folder, int64_t step) {
+  return output_folder / fmt::format("checkpoint-{}", step);
+}
+
+}  // namespace tessera
