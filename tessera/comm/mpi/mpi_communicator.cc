@@ -133,13 +133,14 @@ class MpiCommunicator final : public Communicator {
   }
   void barrier(const char* what) override { host_lane_->exchange("", what); }
 
-  std::unique_ptr<Communicator> split(int color) override {
+  std::unique_ptr<Communicator> split(int color, int rank, int size) override {
     barrier("groups to form");  // within the time limit, which MPI_Comm_split does not have
     MPI_Comm part = MPI_COMM_NULL;
-    MPI_Comm_split(comm_, color, rank(), &part);
-    auto communicator = make_mpi_communicator(part, device_, options_);
+    MPI_Comm_split(comm_, color, rank, &part);
+    auto group = make_mpi_communicator(part, device_, options_);
     MPI_Comm_free(&part);
-    return communicator;
+    TESSERA_ASSERT(group->rank() == rank && group->size() == size);
+    return group;
   }
 
  private:
