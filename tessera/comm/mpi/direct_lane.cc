@@ -1,0 +1,303 @@
+// Ranks of one node read each other's memory with one copy, and sleep on counters in a shared page.
+//
+// Each rank has a slot. A collective takes three steps of the slot's counter: `posted` (the call and the address of its
+// array may be read), `reduced` (all_reduce: this rank's slice is summed), `finished` (this rank has read all that it
+// needs). A rank leaves a collective when all have finished, so its memory is its own again, and its slot may tell the
+// next call.
+#include "tessera/comm/mpi/direct_lane.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "tessera/comm/sum.h"
+
+namespace tessera {
+
+// In memory that all ranks of the group share; zero at first.
+struct alignas(128) DirectLane::Slot {
+  std::atomic<uint32_t> step;      // what the peers sleep on
+  std::atomic<uint32_t> sleepers;  // peers that may be asleep on it
+  std::atomic<uint32_t> left;      // this rank's lane has failed or is gone
+  pid_t pid;
+  uint64_t address;  // of the array of `call`; both may be read while step is posted or reduced
+  Call call;
+};
+static_assert(std::atomic<uint32_t>::is_always_lock_free);
+
+namespace {
+
+constexpr uint32_t kPosted = 1, kReduced = 2, kFinished = 3;  // steps of one collective
+constexpr int kSpins = 200;                                   // some microseconds; a peer may need our core
+constexpr int64_t kChunkBytes = 256 << 10;                    // read and summed at a time, in the second-level cache
+constexpr auto kLookAround = std::chrono::milliseconds(200);  // how often a waiting rank looks whether its peers live
+
+void pause_briefly() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+void sleep_on(std::atomic<uint32_t>& word, uint32_t seen, std::chrono::nanoseconds time) {
+  const timespec limit{.tv_sec = time.count() / 1'000'000'000, .tv_nsec = time.count() % 1'000'000'000};
+  syscall(SYS_futex, &word, FUTEX_WAIT, seen, &limit, nullptr, 0);
+}
+
+void wake_all(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+// Reads another process's memory; false with errno.
+bool read_memory(pid_t pid, uint64_t address, std::byte* to, int64_t bytes) {
+  while (bytes > 0) {
+    const iovec local{to, static_cast<size_t>(bytes)};
+    const iovec remote{reinterpret_cast<void*>(address), static_cast<size_t>(bytes)};
+    const ssize_t count = process_vm_readv(pid, &local, 1, &remote, 1, 0);
+    if (count <= 0) return false;
+    to += count;
+    address += static_cast<uint64_t>(count);
+    bytes -= count;
+  }
+  return true;
+}
+
+}  // namespace
+
+SharedPages::SharedPages(int descriptor, int64_t bytes) : bytes_(static_cast<size_t>(bytes)) {
+  void* data = descriptor < 0 ? MAP_FAILED : mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  if (data != MAP_FAILED) data_ = static_cast<std::byte*>(data);
+  if (descriptor >= 0) close(descriptor);
+}
+
+SharedPages::~SharedPages() {
+  if (data_) munmap(data_, bytes_);
+}
+
+SharedPages SharedPages::create(const std::string& name, int64_t bytes) {
+  const int descriptor = shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  // Room is taken now: a full /dev/shm is an error here rather than a fault later.
+  if (descriptor >= 0 && posix_fallocate(descriptor, 0, bytes) != 0) {
+    close(descriptor);
+    shm_unlink(name.c_str());
+    return {-1, bytes};
+  }
+  return {descriptor, bytes};
+}
+
+SharedPages SharedPages::open(const std::string& name, int64_t bytes) {
+  return {shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600), bytes};
+}
+
+void SharedPages::remove(const std::string& name) {
+  shm_unlink(name.c_str());
+}
+
+int64_t DirectLane::shared_bytes(int size) {
+  return int64_t{size} * static_cast<int64_t>(sizeof(Slot));
+}
+
+DirectLane::DirectLane(const GroupInfo& group, std::shared_ptr<SharedPages> pages, int64_t offset, View scratch)
+    : Lane(group),
+      pages_(std::move(pages)),
+      slots_(reinterpret_cast<Slot*>(pages_->data() + offset)),
+      scratch_(scratch) {
+  own().pid = getpid();
+  own().address = reinterpret_cast<uint64_t>(&token_);
+#ifdef PR_SET_PTRACER
+  prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // where Yama lets only ancestors read a process's memory
+#endif
+}
+
+DirectLane::~DirectLane() {
+  leave();
+}
+
+bool DirectLane::can_read_peers() {
+  for (int peer = 0; peer < group().size(); ++peer) {
+    uint64_t token = 0;
+    if (!read_memory(slot(peer).pid, slot(peer).address, reinterpret_cast<std::byte*>(&token), sizeof token) ||
+        token != kToken) {
+      return false;
+    }
+  }
+  return true;
+}
+
+DirectLane::Slot& DirectLane::own() {
+  return slots_[group().rank];
+}
+
+DirectLane::Slot& DirectLane::slot(int rank) {
+  return slots_[rank];
+}
+
+void DirectLane::leave() {
+  own().left.store(1);
+  wake_all(own().step);
+}
+
+void DirectLane::advance(uint32_t step) {
+  own().step.store(base_ + step);
+  if (own().sleepers.load() > 0) wake_all(own().step);
+}
+
+bool DirectLane::has_come(int peer, uint32_t step) {
+  return static_cast<int32_t>(slot(peer).step.load() - (base_ + step)) >= 0;
+}
+
+void DirectLane::wait_for(int peer, uint32_t step) {
+  for (int i = 0; i < kSpins; ++i) {
+    if (has_come(peer, step)) return;
+    pause_briefly();
+  }
+  const Call& call = own().call;
+  Slot& theirs = slot(peer);
+  const auto end = deadline();
+  theirs.sleepers.fetch_add(1);
+  for (;;) {
+    const uint32_t seen = theirs.step.load();
+    if (has_come(peer, step)) break;
+    // A rank that has come and then left is looked at again: it may have come in between.
+    const bool gone = theirs.left.load() || (kill(theirs.pid, 0) != 0 && errno == ESRCH);
+    if (gone && has_come(peer, step)) break;
+    if (gone) give_up([&] { fail(call, fmt::format("{} has ended or failed", names_of({peer}))); });
+    const auto now = Clock::now();
+    if (now >= end) {
+      std::vector<int> late;
+      for (int q = 0; q < group().size(); ++q) {
+        if (!has_come(q, step)) late.push_back(q);
+      }
+      give_up([&] { fail_waiting(call, late); });
+    }
+    sleep_on(theirs.step, seen, std::min<std::chrono::nanoseconds>(end - now, kLookAround));
+  }
+  theirs.sleepers.fetch_sub(1);
+}
+
+template <typename Failure>
+void DirectLane::give_up(const Failure& failure) {
+  leave();
+  failure();
+}
+
+void DirectLane::begin(const Call& call, const void* data) {
+  if (own().left.load()) fail(call, "an earlier collective of this group failed");
+  own().call = call;
+  own().address = reinterpret_cast<uint64_t>(data);
+  advance(kPosted);
+}
+
+void DirectLane::meet(int peer) {
+  wait_for(peer, kPosted);
+  if (!own().call.agrees_with(slot(peer).call)) {
+    const Call theirs = slot(peer).call;
+    give_up([&] { fail_disagreeing(own().call, peer, theirs); });
+  }
+}
+
+void DirectLane::finish() {
+  advance(kFinished);
+  for (int i = 1; i < group().size(); ++i) wait_for(neighbour(i), kFinished);
+  base_ += kFinished;
+}
+
+void DirectLane::read(int peer, int64_t offset, std::byte* to, int64_t bytes) {
+  const Slot& theirs = slot(peer);
+  if (read_memory(theirs.pid, theirs.address + static_cast<uint64_t>(offset), to, bytes)) return;
+  const int error = errno;
+  give_up([&] {
+    const bool gone = error == ESRCH || theirs.left.load();
+    fail(own().call, gone ? fmt::format("{} has ended or failed", names_of({peer}))
+                          : fmt::format("cannot read the memory of {}: {}", names_of({peer}), strerror(error)));
+  });
+}
+
+// own slice of `full` summed over the ranks into `out`.
+void DirectLane::reduce(View full, View out) {
+  for (int i = 1; i < group().size(); ++i) meet(neighbour(i));
+  const int64_t elem = static_cast<int64_t>(size_of(full.dtype));
+  const int64_t offset = slice_begin(full.num_elems(), group().rank) * elem;
+  const int64_t chunk = std::min(kChunkBytes, scratch_.bytes() / group().size() / 64 * 64);
+  std::vector<const std::byte*> inputs(static_cast<size_t>(group().size()));
+  for (int64_t begin = 0; begin < out.bytes(); begin += chunk) {
+    const int64_t bytes = std::min(chunk, out.bytes() - begin);
+    for (int q = 0; q < group().size(); ++q) {
+      std::byte* landing = scratch_.data + q * chunk;
+      const bool ours = q == group().rank;
+      if (!ours) read(q, offset + begin, landing, bytes);
+      inputs[static_cast<size_t>(q)] = ours ? full.data + offset + begin : landing;
+    }
+    sum_in_order(inputs, out.data + begin, bytes / elem, full.dtype);
+  }
+}
+
+void DirectLane::all_gather(View shard, View full, const char* what) {
+  begin(Call::make(Collective::all_gather, shard.dtype, full.bytes(), what), shard.data);
+  const View mine = slice(full, group().rank);
+  if (mine.data != shard.data && shard.bytes() > 0) {
+    std::memcpy(mine.data, shard.data, static_cast<size_t>(shard.bytes()));
+  }
+  for (int i = 1; i < group().size(); ++i) {
+    const int peer = neighbour(i);
+    meet(peer);
+    const View theirs = slice(full, peer);
+    read(peer, 0, theirs.data, theirs.bytes());
+  }
+  finish();
+}
+
+void DirectLane::reduce_scatter(View full, View shard, const char* what) {
+  begin(Call::make(Collective::reduce_scatter, full.dtype, full.bytes(), what), full.data);
+  reduce(full, shard);
+  finish();
+}
+
+void DirectLane::all_reduce(View x, const char* what) {
+  begin(Call::make(Collective::all_reduce, x.dtype, x.bytes(), what), x.data);
+  // Nobody reads this rank's own slice before it is `reduced`, and nobody writes a slice of ours but we, once its
+  // owner has summed it and so has read it.
+  reduce(x, slice(x, group().rank));
+  advance(kReduced);
+  for (int i = 1; i < group().size(); ++i) {
+    const int peer = neighbour(i);
+    wait_for(peer, kReduced);
+    const View theirs = slice(x, peer);
+    read(peer, theirs.data - x.data, theirs.data, theirs.bytes());
+  }
+  finish();
+}
+
+void DirectLane::broadcast(View x, int root, const char* what) {
+  begin(Call::make(Collective::broadcast, x.dtype, x.bytes(), what, root), x.data);
+  for (int i = 1; i < group().size(); ++i) meet(neighbour(i));
+  if (group().rank != root) read(root, 0, x.data, x.bytes());
+  finish();
+}
+
+std::vector<std::string> DirectLane::exchange(std::string_view text, const char* what) {
+  begin(Call::make(Collective::exchange, DType::u8, static_cast<int64_t>(text.size()), what), text.data());
+  std::vector<std::string> texts(static_cast<size_t>(group().size()));
+  texts[static_cast<size_t>(group().rank)] = text;
+  for (int i = 1; i < group().size(); ++i) {
+    const int peer = neighbour(i);
+    meet(peer);
+    std::string& theirs = texts[static_cast<size_t>(peer)];
+    theirs.resize(static_cast<size_t>(slot(peer).call.bytes));
+    read(peer, 0, reinterpret_cast<std::byte*>(theirs.data()), static_cast<int64_t>(theirs.size()));
+  }
+  finish();
+  return texts;
+}
+
+}  // namespace tessera

@@ -1,0 +1,70 @@
+// The lane of a group whose ranks are processes of one node that may read each other's memory (process_vm_readv).
+#pragma once
+
+#include <utility>
+
+#include "tessera/comm/mpi/lane.h"
+
+namespace tessera {
+
+// Memory that processes of one node share under a name until it is removed. Empty when it could not be had.
+class SharedPages {
+ public:
+  static SharedPages create(const std::string& name, int64_t bytes);  // zeroed
+  static SharedPages open(const std::string& name, int64_t bytes);
+  static void remove(const std::string& name);
+  SharedPages(SharedPages&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
+  SharedPages& operator=(SharedPages&&) = delete;
+  ~SharedPages();
+
+  std::byte* data() const { return data_; }
+  explicit operator bool() const { return data_ != nullptr; }
+
+ private:
+  SharedPages(int descriptor, int64_t bytes);  // takes the descriptor; −1 for none
+  std::byte* data_ = nullptr;
+  size_t bytes_;
+};
+
+class DirectLane final : public Lane {
+ public:
+  // Bytes of the pages that a lane of so many ranks needs.
+  static int64_t shared_bytes(int size);
+  // At `offset` of the pages. `scratch` is needed for sums.
+  DirectLane(const GroupInfo& group, std::shared_ptr<SharedPages> pages, int64_t offset, View scratch);
+  ~DirectLane() override;
+  // Whether this rank may read the memory of all others, which have made their lanes and not begun to use them.
+  bool can_read_peers();
+
+  void all_gather(View shard, View full, const char* what) override;
+  void reduce_scatter(View full, View shard, const char* what) override;
+  void all_reduce(View x, const char* what) override;
+  void broadcast(View x, int root, const char* what) override;
+  std::vector<std::string> exchange(std::string_view text, const char* what) override;
+
+ private:
+  struct Slot;
+  Slot& own();
+  Slot& slot(int rank);
+  int neighbour(int i) const { return (group().rank + i) % group().size(); }  // each rank begins with another one
+  void begin(const Call& call, const void* data);
+  void meet(int peer);  // waits until it has come to the same call
+  void advance(uint32_t step);
+  bool has_come(int peer, uint32_t step);
+  void wait_for(int peer, uint32_t step);
+  void read(int peer, int64_t offset, std::byte* to, int64_t bytes);  // of its array
+  void reduce(View full, View out);
+  void finish();
+  void leave();  // no peer waits for this rank any more
+  template <typename Failure>
+  void give_up(const Failure& failure);
+
+  static constexpr uint64_t kToken = 0x7e55e7a0c0111ec7;
+  const uint64_t token_ = kToken;  // read by the peers to see whether they can
+  std::shared_ptr<SharedPages> pages_;
+  Slot* slots_;
+  View scratch_;
+  uint32_t base_ = 0;  // steps of the collectives that are done
+};
+
+}  // namespace tessera

@@ -1,0 +1,65 @@
+#include "tessera/comm/mpi/lane.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace tessera {
+
+const char* name_of(Collective collective) {
+  switch (collective) {
+    case Collective::all_gather:
+      return "all_gather";
+    case Collective::reduce_scatter:
+      return "reduce_scatter";
+    case Collective::all_reduce:
+      return "all_reduce";
+    case Collective::broadcast:
+      return "broadcast";
+    case Collective::exchange:
+      return "exchange";
+  }
+  return "?";
+}
+
+Call Call::make(Collective collective, DType dtype, int64_t bytes, const char* what, int root) {
+  Call call{.collective = collective, .dtype = dtype, .root = root, .bytes = bytes, .what = {}};
+  std::strncpy(call.what, what, sizeof call.what - 1);
+  return call;
+}
+
+bool Call::agrees_with(const Call& other) const {
+  return collective == other.collective && dtype == other.dtype && root == other.root &&
+         (bytes == other.bytes || collective == Collective::exchange);
+}
+
+std::string Call::to_string() const {
+  return fmt::format("{} of {}", name_of(collective), what);
+}
+
+std::string Lane::names_of(const std::vector<int>& ranks) const {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (i > 0) text += ", ";
+    text += std::to_string(group_.world_ranks[static_cast<size_t>(ranks[i])]);
+  }
+  return text;
+}
+
+void Lane::fail(const Call& call, const std::string& what, const std::string& remedy) const {
+  throw CommunicationError(names_of({group_.rank}), fmt::format("{}: {}", call.to_string(), what), remedy);
+}
+
+void Lane::fail_waiting(const Call& call, const std::vector<int>& ranks) const {
+  fail(call, fmt::format("waited {} s for {}", group_.timeout_s, names_of(ranks)),
+       "If it is slow and not stuck, give a longer --comm-timeout");
+}
+
+void Lane::fail_disagreeing(const Call& call, int peer, const Call& theirs) const {
+  const auto size = [](const Call& c) { return fmt::format("{} bytes of {}", c.bytes, tessera::name_of(c.dtype)); };
+  fail(call, fmt::format("has {} from root {} here, but {} has {} of {} from root {}", size(call), call.root,
+                         names_of({peer}), theirs.to_string(), size(theirs), theirs.root));
+}
+
+}  // namespace tessera

@@ -1,0 +1,80 @@
+// One sequence of collectives of a group, which one thread at a time goes through. A group has two lanes, one for its
+// streams and one for host calls, so that they do not wait for each other.
+//
+// Letters: R ranks of the group, P elements of a full array. Slice q of a full array is elements [P·q/R, P·(q+1)/R).
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tessera/base/view.h"
+
+namespace tessera {
+
+// Who takes part, and how long they wait for each other.
+struct GroupInfo {
+  int rank = 0;
+  std::vector<int> world_ranks;  // by rank of the group: how errors name them
+  double timeout_s = 600;
+
+  int size() const { return static_cast<int>(world_ranks.size()); }
+};
+
+enum class Collective : uint32_t { all_gather, reduce_scatter, all_reduce, broadcast, exchange };
+const char* name_of(Collective collective);
+
+// What a rank tells its peers of a collective that it has come to: all but `bytes` of an exchange must agree.
+struct Call {
+  Collective collective;
+  DType dtype;
+  int root;
+  int64_t bytes;  // of the larger array, or of this rank's text
+  char what[52];  // its subject, cut
+
+  static Call make(Collective collective, DType dtype, int64_t bytes, const char* what, int root = 0);
+  bool agrees_with(const Call& other) const;
+  std::string to_string() const;  // "reduce_scatter of gradients of h.3"
+};
+
+class Lane {
+ public:
+  explicit Lane(const GroupInfo& group) : group_(group) {}
+  virtual ~Lane() = default;
+  const GroupInfo& group() const { return group_; }
+
+  // All throw CommunicationError; after that the lane is of no use.
+  // Slice q of `full` = rank q's `shard`, which may be that slice.
+  virtual void all_gather(View shard, View full, const char* what) = 0;
+  // `shard` = Σ of this rank's slice of the ranks' `full`; may be that slice, the other slices stay.
+  virtual void reduce_scatter(View full, View shard, const char* what) = 0;
+  virtual void all_reduce(View x, const char* what) = 0;
+  virtual void broadcast(View x, int root, const char* what) = 0;
+  virtual std::vector<std::string> exchange(std::string_view text, const char* what) = 0;
+
+ protected:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point deadline() const {
+    return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(group_.timeout_s));
+  }
+  int64_t slice_begin(int64_t num_elems, int rank) const {  // P·q/R without overflow
+    return num_elems / group_.size() * rank + num_elems % group_.size() * rank / group_.size();
+  }
+  View slice(View full, int rank) const {
+    const View flat{full.data, full.dtype, {full.num_elems()}};
+    return flat.rows(slice_begin(full.num_elems(), rank), slice_begin(full.num_elems(), rank + 1));
+  }
+  // Ranks of the group as errors tell them: "rank 1", "ranks 1, 3".
+  std::string names_of(const std::vector<int>& ranks) const;
+  [[noreturn]] void fail(const Call& call, const std::string& what, const std::string& remedy = "") const;
+  [[noreturn]] void fail_waiting(const Call& call, const std::vector<int>& ranks) const;
+  [[noreturn]] void fail_disagreeing(const Call& call, int peer, const Call& theirs) const;
+
+ private:
+  GroupInfo group_;
+};
+
+}  // namespace tessera

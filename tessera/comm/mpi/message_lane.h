@@ -1,0 +1,43 @@
+// The lane of a group that spans nodes, or whose ranks may not read each other's memory: messages of MPI.
+#pragma once
+
+#include <mpi.h>
+
+#include "tessera/comm/mpi/lane.h"
+
+namespace tessera {
+
+class MessageLane final : public Lane {
+ public:
+  // Takes the communicator, which nobody else uses. `scratch` is needed for sums.
+  MessageLane(const GroupInfo& group, MPI_Comm comm, View scratch);
+  ~MessageLane() override;
+
+  void all_gather(View shard, View full, const char* what) override;
+  void reduce_scatter(View full, View shard, const char* what) override;
+  void all_reduce(View x, const char* what) override;
+  void broadcast(View x, int root, const char* what) override;
+  std::vector<std::string> exchange(std::string_view text, const char* what) override;
+
+ private:
+  // Messages on their way, and the peer of each. They must reach their end before the memory goes; when one does not,
+  // the lane has failed and the process is to end.
+  struct Pending {
+    std::vector<MPI_Request> requests;
+    std::vector<int> peers;
+  };
+  void send(Pending& pending, int peer, const std::byte* data, int64_t bytes);
+  void receive(Pending& pending, int peer, std::byte* data, int64_t bytes);
+  void wait(Pending& pending);
+  void check(int mpi_result, int peer);
+  void begin(const Call& call);  // tells the peers and hears them: all must be at the same call
+  void gather_slices(View mine, View full);
+  void reduce(View full, View out);
+
+  MPI_Comm comm_;
+  View scratch_;
+  Call call_{};
+  std::vector<Call> calls_;  // of the peers, by rank
+};
+
+}  // namespace tessera

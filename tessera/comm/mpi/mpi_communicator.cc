@@ -1,0 +1,163 @@
+#include "tessera/comm/mpi/mpi_communicator.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <optional>
+#include <random>
+
+#include "tessera/comm/mpi/direct_lane.h"
+#include "tessera/comm/mpi/message_lane.h"
+
+namespace tessera {
+namespace {
+
+bool all_agree(MPI_Comm comm, bool mine) {
+  int result = mine;
+  MPI_Allreduce(MPI_IN_PLACE, &result, 1, MPI_INT, MPI_LAND, comm);
+  return result;
+}
+
+// Two lanes in pages that the ranks of `comm` share, or nothing on all ranks where one of them cannot.
+std::vector<std::unique_ptr<Lane>> make_direct_lanes(MPI_Comm comm, const GroupInfo& group, View scratch) {
+  char name[64] = {};
+  const int64_t lane_bytes = DirectLane::shared_bytes(group.size());
+  std::optional<SharedPages> pages;
+  if (group.rank == 0) {
+    const std::string unique = fmt::format("/tessera-{}-{:08x}", getpid(), std::random_device()());
+    std::memcpy(name, unique.c_str(), unique.size());
+    pages.emplace(SharedPages::create(unique, 2 * lane_bytes));
+  }
+  MPI_Bcast(name, sizeof name, MPI_CHAR, 0, comm);
+  if (group.rank > 0) pages.emplace(SharedPages::open(name, 2 * lane_bytes));
+  const bool all_have_pages = all_agree(comm, static_cast<bool>(*pages));
+  if (group.rank == 0) SharedPages::remove(name);
+  if (!all_have_pages) return {};
+
+  const auto shared = std::make_shared<SharedPages>(std::move(*pages));
+  auto streams = std::make_unique<DirectLane>(group, shared, 0, scratch);
+  auto host = std::make_unique<DirectLane>(group, shared, lane_bytes, View());
+  MPI_Barrier(comm);
+  if (!all_agree(comm, streams->can_read_peers() && host->can_read_peers())) return {};
+  std::vector<std::unique_ptr<Lane>> lanes;
+  lanes.push_back(std::move(streams));
+  lanes.push_back(std::move(host));
+  return lanes;
+}
+
+std::vector<std::unique_ptr<Lane>> make_message_lanes(MPI_Comm comm, const GroupInfo& group, View scratch) {
+  std::vector<std::unique_ptr<Lane>> lanes;
+  for (const View its_scratch : {scratch, View()}) {
+    MPI_Comm own = MPI_COMM_NULL;
+    MPI_Comm_dup(comm, &own);
+    lanes.push_back(std::make_unique<MessageLane>(group, own, its_scratch));
+  }
+  return lanes;
+}
+
+class MpiCommunicator final : public Communicator {
+ public:
+  MpiCommunicator(MPI_Comm comm, Device* device, const WorldOptions& options) : device_(device), options_(options) {
+    MPI_Comm_dup(comm, &comm_);
+    GroupInfo group{.rank = 0, .world_ranks = {}, .timeout_s = options.timeout_s};
+    MPI_Comm_rank(comm_, &group.rank);
+    int size = 0, world_rank = 0;
+    MPI_Comm_size(comm_, &size);
+    MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
+    group.world_ranks.resize(static_cast<size_t>(size));
+    MPI_Allgather(&world_rank, 1, MPI_INT, group.world_ranks.data(), 1, MPI_INT, comm_);
+    View scratch;
+    if (device) {
+      scratch_ = device->allocate(communication_scratch_bytes(size), Category::communication);
+      scratch = scratch_.view({scratch_.bytes()}, DType::u8);
+    }
+    std::vector<std::unique_ptr<Lane>> lanes;
+    if (options.transport != Transport::messages) lanes = make_direct_lanes(comm_, group, scratch);
+    if (lanes.empty() && options.transport == Transport::direct) {
+      throw CommunicationError("", "the ranks cannot read each other's memory");
+    }
+    if (lanes.empty()) lanes = make_message_lanes(comm_, group, scratch);
+    stream_lane_ = std::move(lanes[0]);
+    host_lane_ = std::move(lanes[1]);
+  }
+  ~MpiCommunicator() override {
+    stream_lane_.reset();
+    host_lane_.reset();
+    MPI_Comm_free(&comm_);
+  }
+
+  int rank() const override { return host_lane_->group().rank; }
+  int size() const override { return host_lane_->group().size(); }
+
+  void all_gather(View shard, View full, Stream& stream, const char* what) override {
+    TESSERA_ASSERT(device_ && shard.dtype == full.dtype && shard.num_elems() * size() == full.num_elems());
+    count_all_gather(shard.bytes());
+    stream.run([this, shard, full, what] { stream_lane_->all_gather(shard, full, what); });
+  }
+  void reduce_scatter(View full, View shard, Stream& stream, const char* what) override {
+    TESSERA_ASSERT(device_ && shard.dtype == full.dtype && shard.num_elems() * size() == full.num_elems());
+    count_reduce_scatter(shard.bytes());
+    stream.run([this, shard, full, what] { stream_lane_->reduce_scatter(full, shard, what); });
+  }
+  void all_reduce(View x, Stream& stream, const char* what) override {
+    TESSERA_ASSERT(device_);
+    count_all_reduce(x.bytes());
+    stream.run([this, x, what] { stream_lane_->all_reduce(x, what); });
+  }
+  void broadcast(View x, int root, Stream& stream, const char* what) override {
+    TESSERA_ASSERT(device_ && root >= 0 && root < size());
+    count_broadcast(x.bytes(), root);
+    stream.run([this, x, root, what] { stream_lane_->broadcast(x, root, what); });
+  }
+
+  std::vector<std::string> all_gather_text(std::string_view text, const char* what) override {
+    return host_lane_->exchange(text, what);
+  }
+  std::vector<double> sum(std::vector<double> values, const char* what) override {
+    const size_t bytes = values.size() * sizeof(double);
+    const auto texts = host_lane_->exchange({reinterpret_cast<const char*>(values.data()), bytes}, what);
+    for (size_t r = 0; r < texts.size(); ++r) {
+      if (texts[r].size() != bytes) {
+        throw CommunicationError(fmt::format("rank {}", host_lane_->group().world_ranks[static_cast<size_t>(rank())]),
+                                 fmt::format("sum of {}: has {} values here, {} on rank {}", what, values.size(),
+                                             texts[r].size() / sizeof(double), host_lane_->group().world_ranks[r]));
+      }
+    }
+    std::vector<double> input(values.size());
+    for (size_t r = 0; r < texts.size(); ++r) {
+      if (bytes > 0) std::memcpy(input.data(), texts[r].data(), bytes);
+      for (size_t i = 0; i < input.size(); ++i) values[i] = r == 0 ? input[i] : values[i] + input[i];
+    }
+    return values;
+  }
+  void barrier(const char* what) override { host_lane_->exchange("", what); }
+
+  std::unique_ptr<Communicator> split(int color, int rank, int size) override {
+    barrier("groups to form");  // within the time limit, which MPI_Comm_split does not have
+    MPI_Comm part = MPI_COMM_NULL;
+    MPI_Comm_split(comm_, color, rank, &part);
+    auto group = make_mpi_communicator(part, device_, options_);
+    MPI_Comm_free(&part);
+    TESSERA_ASSERT(group->rank() == rank && group->size() == size);
+    return group;
+  }
+
+ private:
+  Device* device_;
+  WorldOptions options_;
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  Buffer scratch_;
+  std::unique_ptr<Lane> stream_lane_, host_lane_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm comm, Device* device, const WorldOptions& options) {
+  int size = 0;
+  MPI_Comm_size(comm, &size);
+  if (size == 1) return make_self_communicator();
+  return std::make_unique<MpiCommunicator>(comm, device, options);
+}
+
+}  // namespace tessera

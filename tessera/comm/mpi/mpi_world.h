@@ -1,0 +1,10 @@
+#pragma once
+
+#include "tessera/comm/world.h"
+
+namespace tessera {
+
+// Starts MPI, and ends it on destruction. UsageError when MPI's ranks are not those of the environment.
+std::unique_ptr<World> make_mpi_world(const RankEnvironment& ranks, const WorldOptions& options);
+
+}  // namespace tessera

@@ -1,0 +1,159 @@
+#include "tessera/comm/world.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+
+#ifdef TESSERA_HAVE_MPI
+#include "tessera/comm/mpi/mpi_world.h"
+#endif
+
+namespace tessera {
+namespace {
+
+using Environment = std::map<std::string, std::string>;
+
+std::optional<int> number(const Environment& environment, const char* name) {
+  const auto it = environment.find(name);
+  if (it == environment.end() || it->second.empty()) return std::nullopt;
+  const std::string& text = it->second;
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 0) {
+    throw UsageError(name, fmt::format("\"{}\" is no number of ranks", text), "Unset it, or start the ranks by mpirun");
+  }
+  return value;
+}
+
+class SelfWorld final : public World {
+ public:
+  SelfWorld() : World(0, {0}) {}
+  Communicator& communicator() override { return *communicator_; }
+  std::unique_ptr<Communicator> make_communicator(Device&) override { return make_self_communicator(); }
+  void abort(ExitCode code) override { std::_Exit(static_cast<int>(code)); }
+
+ private:
+  std::unique_ptr<Communicator> communicator_ = make_self_communicator();
+};
+
+}  // namespace
+
+std::optional<RankEnvironment> detect_ranks(const Environment& environment) {
+  const auto get = [&](const char* name) { return number(environment, name); };
+  const std::optional<int> ompi = get("OMPI_COMM_WORLD_RANK"), pmix = get("PMIX_RANK");
+  const bool has_mpi = ompi || pmix;
+  const auto rank = get("RANK"), size = get("WORLD_SIZE");
+  if (rank && size) {
+    return RankEnvironment{.rank = *rank,
+                           .size = *size,
+                           .local_rank = get("LOCAL_RANK").value_or(*rank),
+                           .local_size = get("LOCAL_WORLD_SIZE").value_or(*size),
+                           .source = "torchrun",
+                           .has_mpi = has_mpi};
+  }
+  if (ompi) {
+    return RankEnvironment{.rank = *ompi,
+                           .size = get("OMPI_COMM_WORLD_SIZE").value_or(1),
+                           .local_rank = get("OMPI_COMM_WORLD_LOCAL_RANK").value_or(0),
+                           .local_size = get("OMPI_COMM_WORLD_LOCAL_SIZE").value_or(1),
+                           .source = "mpirun",
+                           .has_mpi = true};
+  }
+  // SLURM_PROCID stands in the shell of a batch job, too: only a step has ranks.
+  const auto tasks = get("SLURM_STEP_NUM_TASKS"), procid = get("SLURM_PROCID");
+  if (!pmix && !(procid && tasks)) return std::nullopt;
+  const int num_tasks = tasks.value_or(get("SLURM_NTASKS").value_or(1));
+  if (!pmix && num_tasks == 1) return std::nullopt;
+  return RankEnvironment{.rank = pmix ? *pmix : *procid,
+                         .size = num_tasks,
+                         .local_rank = get("SLURM_LOCALID").value_or(0),
+                         .local_size = 0,
+                         .source = pmix ? "srun --mpi=pmix" : "srun",
+                         .has_mpi = pmix.has_value()};
+}
+
+int World::local_rank() const {
+  return static_cast<int>(std::count(nodes_.begin(), nodes_.begin() + rank_, nodes_[static_cast<size_t>(rank_)]));
+}
+
+int World::local_size() const {
+  return static_cast<int>(std::count(nodes_.begin(), nodes_.end(), nodes_[static_cast<size_t>(rank_)]));
+}
+
+int World::num_nodes() const {
+  return *std::max_element(nodes_.begin(), nodes_.end()) + 1;
+}
+
+int World::ranks_per_node() const {
+  for (int node = 0; node < num_nodes(); ++node) {
+    if (std::count(nodes_.begin(), nodes_.end(), node) != local_size()) return 0;
+  }
+  return local_size();
+}
+
+bool have_mpi() {
+#ifdef TESSERA_HAVE_MPI
+  return true;
+#else
+  return false;
+#endif
+}
+
+std::unique_ptr<World> make_world(const std::optional<RankEnvironment>& ranks,
+                                  [[maybe_unused]] const WorldOptions& options) {
+  if (!ranks || (ranks->size == 1 && !ranks->has_mpi)) return std::make_unique<SelfWorld>();
+  if (!ranks->has_mpi) {
+    throw UsageError(ranks->source,
+                     fmt::format("started this process as rank {} of {}, but without MPI", ranks->rank, ranks->size),
+                     "Start the ranks with `--nproc N`, `mpirun -n N tessera …`, or `srun --mpi=pmix`");
+  }
+#ifdef TESSERA_HAVE_MPI
+  return make_mpi_world(*ranks, options);
+#else
+  if (ranks->size == 1) return std::make_unique<SelfWorld>();
+  throw UsageError(ranks->source, fmt::format("started {} ranks, but this build has no MPI", ranks->size),
+                   "Build Tessera where Open MPI's headers are (Debian: libopenmpi-dev)");
+#endif
+}
+
+void check_agreement(Communicator& communicator, const std::vector<std::pair<std::string, std::string>>& facts) {
+  // Names and values with their lengths before them, so that any text is told apart.
+  std::string text;
+  for (const auto& [name, value] : facts) text += fmt::format("{} {} {}{}", name.size(), value.size(), name, value);
+  const std::vector<std::string> texts = communicator.all_gather_text(text, "settings to compare");
+  for (size_t rank = 1; rank < texts.size(); ++rank) {
+    if (texts[rank] == texts[0]) continue;
+    const auto parse = [](std::string_view rest) {
+      std::vector<std::pair<std::string, std::string>> result;
+      const auto take_number = [&] {
+        size_t value = 0;
+        const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), value);
+        rest.remove_prefix(static_cast<size_t>(end - rest.data()) + 1);
+        return value;
+      };
+      while (!rest.empty()) {
+        const size_t name = take_number(), value = take_number();
+        result.emplace_back(rest.substr(0, name), rest.substr(name, value));
+        rest.remove_prefix(name + value);
+      }
+      return result;
+    };
+    const auto first = parse(texts[0]), other = parse(texts[rank]);
+    for (size_t i = 0; i < std::max(first.size(), other.size()); ++i) {
+      const auto at = [i](const auto& list) {
+        return i < list.size() ? list[i] : std::pair<std::string, std::string>();
+      };
+      const auto [name, value] = at(first);
+      const auto [other_name, other_value] = at(other);
+      if (name == other_name && value == other_value) continue;
+      throw UsageError(name.empty() ? other_name : name,
+                       fmt::format("is \"{}\" on rank 0, but {} on rank {}", value,
+                                   name == other_name ? fmt::format("\"{}\"", other_value) : "missing", rank),
+                       "All ranks need the same program, settings and data");
+    }
+  }
+}
+
+}  // namespace tessera

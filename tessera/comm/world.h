@@ -1,0 +1,78 @@
+// All ranks of a run: how they were started, and how they talk.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/comm/communicator.h"
+
+namespace tessera {
+
+// What the environment tells of a process that was started as one of several ranks.
+struct RankEnvironment {
+  int rank = 0, size = 1, local_rank = 0, local_size = 1;
+  std::string source;    // "torchrun", "mpirun", "srun --mpi=pmix", "srun"
+  bool has_mpi = false;  // the one that started it speaks to MPI
+};
+
+// From the variables RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE (torchrun), else OMPI_COMM_WORLD_* (mpirun), else
+// PMIX_RANK with SLURM_*, else SLURM_PROCID of a step; none of them: nothing. Under salloc every rank of mpirun sees
+// the same SLURM_PROCID, so mpirun goes first. Throws UsageError on a number that is none.
+std::optional<RankEnvironment> detect_ranks(const std::map<std::string, std::string>& environment);
+
+// How ranks of one node move data. `automatic`: reading each other's memory where they may, else messages.
+enum class Transport { automatic, direct, messages };
+
+struct WorldOptions {
+  double timeout_s = 600;  // of each wait for another rank
+  Transport transport = Transport::automatic;
+};
+
+class World {
+ public:
+  virtual ~World() = default;
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(nodes_.size()); }
+  int local_rank() const;  // among the ranks of this node
+  int local_size() const;
+  // The node of each rank, by rank: 0, 1, … in the order of their first ranks.
+  const std::vector<int>& nodes() const { return nodes_; }
+  int num_nodes() const;
+  // Ranks on every node; 0 where the nodes have different numbers of ranks.
+  int ranks_per_node() const;
+
+  // Of all ranks, for host calls alone, and there before any device is.
+  virtual Communicator& communicator() = 0;
+  // Of all ranks, for arrays of this CPU device, on which it books communication_scratch_bytes(size()). Collective.
+  // It and those split from it must go before the world and the device.
+  virtual std::unique_ptr<Communicator> make_communicator(Device& device) = 0;
+
+  // Ends all ranks at once, this one with the code.
+  [[noreturn]] virtual void abort(ExitCode code) = 0;
+
+ protected:
+  World(int rank, std::vector<int> nodes) : rank_(rank), nodes_(std::move(nodes)) {}
+
+ private:
+  int rank_;
+  std::vector<int> nodes_;
+};
+
+// The world that `ranks` tells of; without one, this process alone, for which MPI is not started. One at a time, and
+// one a process where MPI is used. UsageError when the process was started as a rank by something that does not speak
+// to this build's MPI.
+std::unique_ptr<World> make_world(const std::optional<RankEnvironment>& ranks, const WorldOptions& options);
+
+// Whether this build can have more than one rank.
+bool have_mpi();
+
+// Compares facts, each a name and a value, among the ranks: UsageError on every rank that names a rank, the fact and
+// both values where one differs from rank 0's. Collective.
+void check_agreement(Communicator& communicator, const std::vector<std::pair<std::string, std::string>>& facts);
+
+}  // namespace tessera

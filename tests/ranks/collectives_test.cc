@@ -1,0 +1,298 @@
+// Every collective on every type against sums taken one after the other in the order of ranks, bit for bit.
+#include <cstring>
+#include <thread>
+
+#include "rank_test.h"
+#include "tessera/base/random.h"
+
+namespace tessera {
+namespace {
+
+constexpr DType kAllTypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32, DType::u8};
+// Elements of a shard: none, few, no multiple of any vector. Floats come in more chunks than one, too.
+constexpr int64_t kSizes[] = {0, 1, 7, 1024, 4099};
+constexpr int64_t kChunks = 600'007;
+
+using Bytes = std::vector<std::byte>;
+
+// What rank `rank` contributes at element i. Simple: small whole numbers, whose sums are exact in every type. Else
+// numbers whose sums depend on the order.
+double value_of(int rank, int64_t i, bool simple) {
+  if (simple) return static_cast<double>((rank + 1) * (i % 5));
+  const uint64_t bits = (static_cast<uint64_t>(i) * 8 + static_cast<uint64_t>(rank) + 1) * 0x9e3779b97f4a7c15u;
+  const double unit = static_cast<double>((bits ^ (bits >> 29)) >> 11) * 0x1p-53;
+  return (unit - 0.5) * static_cast<double>(1 << (i % 11));
+}
+
+template <typename T>
+void put(Bytes& bytes, int64_t i, T value) {
+  std::memcpy(bytes.data() + i * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
+}
+
+template <typename T>
+T get(const Bytes& bytes, int64_t i) {
+  T value;
+  std::memcpy(&value, bytes.data() + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+  return value;
+}
+
+void put_value(Bytes& bytes, int64_t i, DType dtype, double value) {
+  switch (dtype) {
+    case DType::f64:
+      return put(bytes, i, value);
+    case DType::f32:
+      return put(bytes, i, static_cast<float>(value));
+    case DType::f16:
+      return put(bytes, i, f32_to_f16(static_cast<float>(value)));
+    case DType::bf16:
+      return put(bytes, i, f32_to_bf16(static_cast<float>(value)));
+    case DType::i64:
+      return put(bytes, i, static_cast<int64_t>(value * 1e9));
+    case DType::i32:
+      return put(bytes, i, static_cast<int32_t>(value * 1e4));
+    case DType::u8:
+      return put(bytes, i, static_cast<uint8_t>(static_cast<int>(value)));
+  }
+}
+
+Bytes contribution(int rank, int64_t num_elems, DType dtype, bool simple) {
+  Bytes bytes(static_cast<size_t>(num_elems) * size_of(dtype));
+  for (int64_t i = 0; i < num_elems; ++i) put_value(bytes, i, dtype, value_of(rank, i, simple));
+  return bytes;
+}
+
+template <typename T>
+void add(Bytes& sum, const Bytes& other, int64_t i) {
+  put(sum, i, static_cast<T>(get<T>(sum, i) + get<T>(other, i)));
+}
+
+// Σ over the ranks, in their order.
+Bytes reference_sum(int size, int64_t num_elems, DType dtype, bool simple) {
+  Bytes sum = contribution(0, num_elems, dtype, simple);
+  const auto load = [&](const Bytes& bytes, int64_t i) {
+    const auto bits = get<uint16_t>(bytes, i);
+    return dtype == DType::f16 ? f16_to_f32(bits) : bf16_to_f32(bits);
+  };
+  if (dtype == DType::f16 || dtype == DType::bf16) {
+    std::vector<float> wide(static_cast<size_t>(num_elems));
+    for (int rank = 0; rank < size; ++rank) {
+      const Bytes other = contribution(rank, num_elems, dtype, simple);
+      for (int64_t i = 0; i < num_elems; ++i) {
+        float& x = wide[static_cast<size_t>(i)];
+        x = rank == 0 ? load(other, i) : x + load(other, i);
+      }
+    }
+    for (int64_t i = 0; i < num_elems; ++i) put_value(sum, i, dtype, wide[static_cast<size_t>(i)]);
+    return sum;
+  }
+  for (int rank = 1; rank < size; ++rank) {
+    const Bytes other = contribution(rank, num_elems, dtype, simple);
+    for (int64_t i = 0; i < num_elems; ++i) {
+      if (dtype == DType::f64) add<double>(sum, other, i);
+      if (dtype == DType::f32) add<float>(sum, other, i);
+      if (dtype == DType::i64) add<int64_t>(sum, other, i);
+      if (dtype == DType::i32) add<int32_t>(sum, other, i);
+      if (dtype == DType::u8) add<uint8_t>(sum, other, i);
+    }
+  }
+  return sum;
+}
+
+View view(Bytes& bytes, DType dtype) {
+  return {bytes.data(), dtype, {static_cast<int64_t>(bytes.size() / size_of(dtype))}};
+}
+
+class Collectives : public testing::Test {
+ protected:
+  ThreadPool pool_{1};
+  std::unique_ptr<Device> device_ = make_cpu_device(pool_);
+  std::unique_ptr<Communicator> group_ = test_world().make_communicator(*device_);
+  std::unique_ptr<Stream> stream_ = device_->make_stream();
+  const int size_ = group_->size(), rank_ = group_->rank();
+
+  template <typename Check>
+  void for_all_arrays(const Check& check) {
+    for (const DType dtype : kAllTypes) {
+      for (const int64_t shard : kSizes) {
+        for (const bool simple : {true, false}) {
+          SCOPED_TRACE(testing::Message() << name_of(dtype) << " " << shard << (simple ? " simple" : ""));
+          check(dtype, shard, simple);
+        }
+      }
+    }
+    check(DType::f32, kChunks, false);
+    check(DType::bf16, kChunks, false);
+  }
+};
+
+TEST_F(Collectives, AllGatherFromAnotherArrayAndInPlace) {
+  for_all_arrays([&](DType dtype, int64_t shard, bool simple) {
+    Bytes expected;
+    for (int rank = 0; rank < size_; ++rank) {
+      const Bytes part = contribution(rank, shard, dtype, simple);
+      expected.insert(expected.end(), part.begin(), part.end());
+    }
+    Bytes mine = contribution(rank_, shard, dtype, simple), full(expected.size());
+    group_->all_gather(view(mine, dtype), view(full, dtype), *stream_, "an array");
+    stream_->synchronize();
+    EXPECT_TRUE(full == expected);
+
+    Bytes in_place(expected.size());
+    std::copy(mine.begin(), mine.end(), in_place.begin() + rank_ * static_cast<int64_t>(mine.size()));
+    const View whole = view(in_place, dtype);
+    group_->all_gather(whole.rows(rank_ * shard, (rank_ + 1) * shard), whole, *stream_, "an array");
+    stream_->synchronize();
+    EXPECT_TRUE(in_place == expected);
+  });
+}
+
+TEST_F(Collectives, ReduceScatterIntoAnotherArrayAndInPlace) {
+  for_all_arrays([&](DType dtype, int64_t shard, bool simple) {
+    const Bytes sum = reference_sum(size_, shard * size_, dtype, simple);
+    const auto shard_bytes = static_cast<std::ptrdiff_t>(static_cast<size_t>(shard) * size_of(dtype));
+    const Bytes expected(sum.begin() + rank_ * shard_bytes, sum.begin() + (rank_ + 1) * shard_bytes);
+    Bytes full = contribution(rank_, shard * size_, dtype, simple), mine(expected.size());
+    group_->reduce_scatter(view(full, dtype), view(mine, dtype), *stream_, "an array");
+    stream_->synchronize();
+    EXPECT_TRUE(mine == expected);
+
+    const View whole = view(full, dtype);
+    group_->reduce_scatter(whole, whole.rows(rank_ * shard, (rank_ + 1) * shard), *stream_, "an array");
+    stream_->synchronize();
+    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), full.begin() + rank_ * shard_bytes));
+  });
+}
+
+TEST_F(Collectives, AllReduceOfAnySizeAndOfTheSameBitsAsReduceScatter) {
+  for_all_arrays([&](DType dtype, int64_t shard, bool simple) {
+    for (const int64_t num_elems : {shard * size_, shard * size_ + size_ / 2}) {
+      Bytes x = contribution(rank_, num_elems, dtype, simple);
+      group_->all_reduce(view(x, dtype), *stream_, "an array");
+      stream_->synchronize();
+      EXPECT_TRUE(x == reference_sum(size_, num_elems, dtype, simple)) << num_elems;
+    }
+  });
+}
+
+TEST_F(Collectives, BroadcastFromEveryRoot) {
+  for_all_arrays([&](DType dtype, int64_t shard, bool simple) {
+    for (int root = 0; root < size_; ++root) {
+      Bytes x = contribution(rank_, shard, dtype, simple);
+      group_->broadcast(view(x, dtype), root, *stream_, "an array");
+      stream_->synchronize();
+      EXPECT_TRUE(x == contribution(root, shard, dtype, simple));
+    }
+  });
+}
+
+TEST_F(Collectives, TextsAndSumsOfTheHost) {
+  const std::string text(static_cast<size_t>(rank_) * 1000, static_cast<char>('a' + rank_));
+  const auto texts = group_->all_gather_text(text, "texts");
+  ASSERT_EQ(texts.size(), static_cast<size_t>(size_));
+  for (int rank = 0; rank < size_; ++rank) {
+    EXPECT_EQ(texts[static_cast<size_t>(rank)],
+              std::string(static_cast<size_t>(rank) * 1000, static_cast<char>('a' + rank)));
+  }
+  double expected = value_of(0, 3, false);
+  for (int rank = 1; rank < size_; ++rank) expected += value_of(rank, 3, false);
+  EXPECT_EQ(group_->sum({value_of(rank_, 3, false), 1}, "numbers"), (std::vector<double>{expected, size_ + 0.0}));
+  EXPECT_TRUE(group_->sum({}, "nothing").empty());
+  group_->barrier("the end");
+}
+
+TEST_F(Collectives, HostCallsBesideAStreamAtWork) {
+  std::vector<float> x(20'000, static_cast<float>(rank_));
+  const View array = view_of(x.data(), {20'000});
+  double expected = 0;
+  for (int rank = 0; rank < size_; ++rank) expected += rank;
+  for (int i = 0; i < 50; ++i) {
+    group_->broadcast(array, 0, *stream_, "an array");
+    EXPECT_EQ(group_->sum({static_cast<double>(rank_)}, "numbers")[0], expected);
+  }
+  group_->all_reduce(array, *stream_, "an array");
+  stream_->synchronize();
+  EXPECT_EQ(x[19'999], 0);
+}
+
+TEST_F(Collectives, GroupsOfAGridDoNotMixTheirNumbers) {
+  // 4 ranks: 2 × 2, by rows and by columns; 3: 2 and 1.
+  const auto row = group_->split(rank_ / 2, rank_ % 2, std::min(2, size_ - rank_ / 2 * 2));
+  const auto column = group_->split(rank_ % 2, rank_ / 2, (size_ - rank_ % 2 + 1) / 2);
+  std::vector<float> x = {static_cast<float>(1 << rank_)}, y = x;
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    x[0] = y[0] = static_cast<float>(1 << rank_);
+    row->all_reduce(view_of(x.data(), {1}), *stream_, "a row");
+    column->all_reduce(view_of(y.data(), {1}), *stream_, "a column");
+    stream_->synchronize();
+  }
+  float of_row = 0, of_column = 0;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank / 2 == rank_ / 2) of_row += static_cast<float>(1 << rank);
+    if (rank % 2 == rank_ % 2) of_column += static_cast<float>(1 << rank);
+  }
+  EXPECT_EQ(x[0], of_row);
+  EXPECT_EQ(y[0], of_column);
+}
+
+TEST_F(Collectives, SendTheBytesThatACountingGroupCounts) {
+  const auto counting_device = make_counting_device(1);
+  const auto counting = make_counting_communicator(*counting_device, rank_, size_);
+  Bytes full(static_cast<size_t>(size_) * 40), shard(40);
+  for (Communicator* group : {group_.get(), counting.get()}) {
+    Stream& stream = group == counting.get() ? counting_device->compute_stream() : *stream_;
+    group->all_gather(view(shard, DType::f32), view(full, DType::f32), stream, "an array");
+    group->reduce_scatter(view(full, DType::f32), view(shard, DType::f32), stream, "an array");
+    group->all_reduce(view(full, DType::bf16), stream, "an array");
+    group->broadcast(view(full, DType::u8), size_ - 1, stream, "an array");
+  }
+  stream_->synchronize();
+  EXPECT_EQ(group_->bytes_sent(), counting->bytes_sent());
+  EXPECT_EQ(group_->bytes_sent() > 0, size_ > 1);
+  EXPECT_EQ(device_->ledger().current(Category::communication),
+            counting_device->ledger().current(Category::communication));
+}
+
+TEST_F(Collectives, ArraysOfMoreElementsThanAnIntCounts) {
+  if (size_ != 2) {  // once is enough: it takes 2 GiB a rank
+    EXPECT_NE(size_, 2);
+    return;
+  }
+  const int64_t num_elems = (int64_t{1} << 31) + 5;
+  const Buffer buffer = device_->allocate(num_elems, Category::workspace);
+  const View x = buffer.view({num_elems}, DType::u8);
+  std::memset(x.data, 1 + rank_, static_cast<size_t>(num_elems));
+  if (test_transport() == Transport::messages) {
+    group_->broadcast(x, 1, *stream_, "a long array");
+  } else {
+    group_->all_reduce(x, *stream_, "a long array");
+  }
+  stream_->synchronize();
+  const uint8_t expected = test_transport() == Transport::messages ? 2 : 3;
+  for (int64_t i = 0; i < num_elems; i += 4093) ASSERT_EQ(x.as<uint8_t>()[i], expected) << i;
+  EXPECT_EQ(x.as<uint8_t>()[num_elems - 1], expected);
+}
+
+TEST(World, AllRanksOfOneMachineAreOneNode) {
+  const World& world = test_world();
+  EXPECT_EQ(world.nodes(), std::vector<int>(static_cast<size_t>(world.size()), 0));
+  EXPECT_EQ(world.num_nodes(), 1);
+  EXPECT_EQ(world.ranks_per_node(), world.size());
+  EXPECT_EQ(world.local_rank(), world.rank());
+}
+
+TEST(World, TellsWhichRankHasAnotherSetting) {
+  World& world = test_world();
+  check_agreement(world.communicator(), {{"version", "1"}, {"lr", "0.1"}});
+  const bool last = world.rank() == world.size() - 1 && world.size() > 1;
+  try {
+    check_agreement(world.communicator(), {{"version", "1"}, {"lr", last ? "0.2" : "0.1"}, {"seed", "1"}});
+    EXPECT_EQ(world.size(), 1);
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("lr"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("\"0.2\" on rank " + std::to_string(world.size() - 1)), std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace tessera

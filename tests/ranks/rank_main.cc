@@ -1,0 +1,81 @@
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "rank_test.h"
+
+namespace tessera {
+namespace {
+
+std::unique_ptr<World> world;
+Transport transport = Transport::automatic;
+
+std::map<std::string, std::string> environment_of_process() {
+  std::map<std::string, std::string> environment;
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string text = *entry;
+    const size_t equals = text.find('=');
+    if (equals != std::string::npos) environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return environment;
+}
+
+int run(int size, double timeout_s) {
+  world = make_world(detect_ranks(environment_of_process()), {.timeout_s = timeout_s, .transport = transport});
+  if (world->size() != size) {
+    std::fprintf(stderr, "the world has %d ranks, not %d\n", world->size(), size);
+    world->abort(ExitCode::kRunFailed);
+  }
+  if (world->rank() > 0) {  // one report is enough, but failures of all ranks are told
+    auto& listeners = testing::UnitTest::GetInstance()->listeners();
+    delete listeners.Release(listeners.default_result_printer());
+    struct Failures : testing::EmptyTestEventListener {
+      void OnTestPartResult(const testing::TestPartResult& result) override {
+        if (!result.failed()) return;
+        std::fprintf(stderr, "rank %d: %s:%d: %s\n", world->rank(), result.file_name(), result.line_number(),
+                     result.message());
+      }
+    };
+    listeners.Append(new Failures);
+  }
+  int failed = RUN_ALL_TESTS();
+  const auto& outcome = *testing::UnitTest::GetInstance();
+  if (outcome.successful_test_count() == 0 || outcome.skipped_test_count() > 0) {
+    std::fprintf(stderr, "rank %d: no test has run, or one was skipped\n", world->rank());
+    failed = 1;
+  }
+  // The others may wait for a rank that has failed.
+  if (failed) world->abort(ExitCode::kRunFailed);
+  world.reset();
+  return 0;
+}
+
+}  // namespace
+
+World& test_world() {
+  return *world;
+}
+
+Transport test_transport() {
+  return transport;
+}
+
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  int size = 0;
+  double timeout_s = 60;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word.starts_with("--world=")) size = std::atoi(word.c_str() + 8);
+    if (word.starts_with("--timeout=")) timeout_s = std::atof(word.c_str() + 10);
+    if (word == "--transport=messages") tessera::transport = tessera::Transport::messages;
+    if (word == "--transport=direct") tessera::transport = tessera::Transport::direct;
+  }
+  return tessera::run(size, timeout_s);
+}

@@ -1,0 +1,136 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tessera/comm/sum.h"
+#include "tessera/comm/world.h"
+
+namespace tessera {
+namespace {
+
+using Environment = std::map<std::string, std::string>;
+
+TEST(DetectRanks, NothingMeansOneProcess) {
+  EXPECT_FALSE(detect_ranks({}));
+  EXPECT_FALSE(detect_ranks({{"RANK", "1"}})) << "without WORLD_SIZE it may be anybody's";
+}
+
+TEST(DetectRanks, TorchrunGoesFirst) {
+  const auto ranks = detect_ranks({{"RANK", "5"},
+                                   {"WORLD_SIZE", "8"},
+                                   {"LOCAL_RANK", "1"},
+                                   {"LOCAL_WORLD_SIZE", "4"},
+                                   {"OMPI_COMM_WORLD_RANK", "3"},
+                                   {"OMPI_COMM_WORLD_SIZE", "8"}});
+  ASSERT_TRUE(ranks);
+  EXPECT_EQ(ranks->rank, 5);
+  EXPECT_EQ(ranks->local_rank, 1);
+  EXPECT_EQ(ranks->source, "torchrun");
+  EXPECT_TRUE(ranks->has_mpi);
+}
+
+TEST(DetectRanks, MpirunGoesBeforeSlurm) {
+  const auto ranks = detect_ranks({{"OMPI_COMM_WORLD_RANK", "3"},
+                                   {"OMPI_COMM_WORLD_SIZE", "4"},
+                                   {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                   {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                                   {"PMIX_RANK", "3"},
+                                   {"SLURM_PROCID", "0"},
+                                   {"SLURM_STEP_NUM_TASKS", "2"}});
+  ASSERT_TRUE(ranks);
+  EXPECT_EQ(ranks->rank, 3);
+  EXPECT_EQ(ranks->size, 4);
+  EXPECT_EQ(ranks->local_rank, 1);
+  EXPECT_EQ(ranks->local_size, 2);
+  EXPECT_EQ(ranks->source, "mpirun");
+}
+
+TEST(DetectRanks, SlurmWithAndWithoutPmix) {
+  Environment slurm = {
+      {"SLURM_PROCID", "2"}, {"SLURM_LOCALID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_TASKS", "4"}};
+  auto ranks = detect_ranks(slurm);
+  ASSERT_TRUE(ranks);
+  EXPECT_EQ(ranks->rank, 2);
+  EXPECT_EQ(ranks->size, 4);
+  EXPECT_FALSE(ranks->has_mpi);
+  slurm["PMIX_RANK"] = "2";
+  ranks = detect_ranks(slurm);
+  ASSERT_TRUE(ranks);
+  EXPECT_TRUE(ranks->has_mpi);
+  EXPECT_EQ(ranks->source, "srun --mpi=pmix");
+}
+
+TEST(DetectRanks, TheShellOfABatchJobIsNoRank) {
+  EXPECT_FALSE(detect_ranks({{"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}, {"SLURM_NTASKS", "4"}}));
+  EXPECT_FALSE(detect_ranks({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}})) << "srun --pty bash";
+}
+
+TEST(DetectRanks, OddNumbersAreNamed) {
+  for (const char* text : {"x", "-1", "3x", "99999999999"}) {
+    EXPECT_THROW(detect_ranks({{"OMPI_COMM_WORLD_RANK", text}}), UsageError) << text;
+  }
+}
+
+TEST(World, OfOneProcess) {
+  const auto world = make_world(std::nullopt, {});
+  EXPECT_EQ(world->size(), 1);
+  EXPECT_EQ(world->local_size(), 1);
+  EXPECT_EQ(world->ranks_per_node(), 1);
+  check_agreement(world->communicator(), {{"lr", "0.1"}});
+}
+
+TEST(World, RanksWithoutMpiGetTheRemedy) {
+  try {
+    make_world(detect_ranks({{"RANK", "1"}, {"WORLD_SIZE", "2"}}), {});
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("--nproc"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("srun --mpi=pmix"), std::string::npos) << error.what();
+  }
+}
+
+TEST(SumInOrder, IsTheOrderOfTheInputs) {
+  const std::vector<float> a = {1e8f}, b = {-1e8f}, c = {1.0f};
+  const auto bytes = [](const std::vector<float>& v) { return reinterpret_cast<const std::byte*>(v.data()); };
+  float out = 0;
+  sum_in_order({bytes(a), bytes(b), bytes(c)}, reinterpret_cast<std::byte*>(&out), 1, DType::f32);
+  EXPECT_EQ(out, 1.0f);
+  sum_in_order({bytes(a), bytes(c), bytes(b)}, reinterpret_cast<std::byte*>(&out), 1, DType::f32);
+  EXPECT_EQ(out, 0.0f);
+}
+
+TEST(SumInOrder, SixteenBitsAreRoundedOnce) {
+  // 1 + 2^-9 + 2^-9 = 1 + 2^-8: in bf16 (8 bits) a tie that goes to even, 1; a third 2^-9 tips it to 1 + 2^-7.
+  const uint16_t one = f32_to_bf16(1), tiny = f32_to_bf16(0x1p-9f);
+  const auto* x = reinterpret_cast<const std::byte*>(&one);
+  const auto* y = reinterpret_cast<const std::byte*>(&tiny);
+  uint16_t out = 0;
+  sum_in_order({x, y, y, y}, reinterpret_cast<std::byte*>(&out), 1, DType::bf16);
+  EXPECT_EQ(bf16_to_f32(out), 1 + 0x1p-7f);
+}
+
+TEST(SumInOrder, OverflowAndNoNumbersStay) {
+  const uint16_t big = f32_to_f16(65504), inf = f32_to_f16(std::numeric_limits<float>::infinity());
+  const uint16_t nan = f32_to_f16(std::nanf(""));
+  const auto sum = [](uint16_t a, uint16_t b) {
+    uint16_t out = 0;
+    sum_in_order({reinterpret_cast<const std::byte*>(&a), reinterpret_cast<const std::byte*>(&b)},
+                 reinterpret_cast<std::byte*>(&out), 1, DType::f16);
+    return f16_to_f32(out);
+  };
+  EXPECT_TRUE(std::isinf(sum(big, big)));
+  EXPECT_TRUE(std::isinf(sum(inf, big)));
+  EXPECT_TRUE(std::isnan(sum(nan, big)));
+}
+
+TEST(SumInOrder, IntoOneOfTheInputs) {
+  std::vector<int32_t> a(5000), b(5000);
+  for (int i = 0; i < 5000; ++i) a[static_cast<size_t>(i)] = i, b[static_cast<size_t>(i)] = 2 * i;
+  auto* data = reinterpret_cast<std::byte*>(b.data());
+  sum_in_order({reinterpret_cast<const std::byte*>(a.data()), data}, data, 5000, DType::i32);
+  EXPECT_EQ(b[4999], 3 * 4999);
+}
+
+}  // namespace
+}  // namespace tessera
