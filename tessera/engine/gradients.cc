@@ -4,21 +4,17 @@ namespace tessera {
 
 static constexpr const char* kSubject = "gradients";
 
-static bool adds_to_accumulators(const Workplace& place) {
-  return place.plan.options().gradients == Tier::device && !place.plan.reduce_every_micro_batch();
-}
-
 static std::vector<int64_t> accumulated_elems(const Workplace& place) {
   std::vector<int64_t> elems;
   for (const UnitShards& unit : place.units) {
-    elems.push_back(adds_to_accumulators(place) ? unit.padded_elems : place.plan.updated(unit).size());
+    elems.push_back(!place.plan.reduce_every_micro_batch() ? unit.padded_elems : place.plan.updated(unit).size());
   }
   return elems;
 }
 
 UnitGradients::UnitGradients(Workplace& place)
     : place_(place),
-      direct_(adds_to_accumulators(place)),
+      direct_(!place.plan.reduce_every_micro_batch()),
       has_wire_(!place.plan.alone() && place.plan.options().reduce_dtype != DType::f32),
       accumulators_(place, place.plan.options().gradients, Category::gradients, place.master_dtype(),
                     accumulated_elems(place)),

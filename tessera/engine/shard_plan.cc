@@ -46,9 +46,13 @@ ShardPlan::ShardPlan(ShardOptions options, int world_size, int world_rank, int r
                        "Take a divisor of the number of ranks");
     }
   }
-  reduce_every_micro_batch_ =
-      !alone() && (options_.gradient_sync == GradientSync::automatic ? row_.shard_gradients
-                                                                     : options_.gradient_sync == GradientSync::micro);
+  if (options_.gradients != Tier::device && options_.gradient_sync == GradientSync::step) {
+    throw UsageError("--grad-sync", "\"step\" keeps whole gradients on the device over a step, and they are offloaded",
+                     "Leave --grad-sync out, or the gradients out of --offload");
+  }
+  const bool leave = options_.gradient_sync == GradientSync::automatic ? row_.shard_gradients
+                                                                       : options_.gradient_sync == GradientSync::micro;
+  reduce_every_micro_batch_ = options_.gradients != Tier::device || (!alone() && leave);
 }
 
 UnitShards ShardPlan::cut(int64_t num_elems) const {

@@ -67,7 +67,7 @@ struct UnitShards {
 
 class ShardPlan {
  public:
-  // UsageError: ranks that a group of the asked size does not divide.
+  // UsageError: ranks that a group of the asked size does not divide, options that exclude each other.
   ShardPlan(ShardOptions options, int world_size, int world_rank, int ranks_per_node);
 
   const ShardOptions& options() const { return options_; }
@@ -81,11 +81,8 @@ class ShardPlan {
   bool shard_parameters() const { return row_.shard_parameters; }
   bool shard_optimizer() const { return row_.shard_optimizer; }
   bool free_after_forward() const { return row_.free_after_forward; }
-  // Gradients are reduced in every micro-batch.
+  // Gradients leave the backward pass in every micro-batch: to be reduced, or to another tier.
   bool reduce_every_micro_batch() const { return reduce_every_micro_batch_; }
-  // The sum over a step is kept for the shard alone.
-  bool shard_accumulators() const { return row_.shard_optimizer && reduce_every_micro_batch_; }
-
   UnitShards cut(int64_t num_elems) const;
   // The part of a unit that this rank updates: its shard, or all of it.
   ElemRange updated(const UnitShards& unit) const {
