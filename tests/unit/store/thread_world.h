@@ -70,14 +70,8 @@ class ThreadCommunicator : public Communicator {
     return group_->exchange(rank_, std::string(text), what);
   }
   void barrier(const char* what) override { group_->exchange(rank_, "", what); }
-  std::unique_ptr<Communicator> split(int color) override {
-    const auto colors = group_->exchange(rank_, std::to_string(color), "split");
-    int rank = 0, size = 0;
-    for (int r = 0; r < size_; ++r) {
-      if (colors[static_cast<size_t>(r)] != std::to_string(color)) continue;
-      if (r < rank_) ++rank;
-      ++size;
-    }
+  std::unique_ptr<Communicator> split(int color, int rank, int size) override {
+    barrier("split");
     auto part = group_->part(color, size);
     barrier("split");  // the round, by which the parts are known, goes on when all have theirs
     return std::make_unique<ThreadCommunicator>(std::move(part), rank, size);
