@@ -131,8 +131,8 @@ std::string default_tokenizer_config(const ModelConfig& config, const Tokenizer&
          "\n";
 }
 
-void save_model(const Engine& engine, const fs::path& folder, const Tokenizer& tokenizer, const Settings& settings) {
-  const Model& model = engine.model();
+void save_model(const Model& model, const ParametersOfUnit& parameters_of, const fs::path& folder,
+                const Tokenizer& tokenizer, const Settings& settings) {
   const DType dtype = settings.save_dtype;
   AtomicFolder target(folder, {"config.json"});
   target.write_text("config.json", model_config_json(model.config(), dtype));
@@ -159,7 +159,7 @@ void save_model(const Engine& engine, const fs::path& folder, const Tokenizer& t
   }
   SafetensorsWriter writer(target.path("model.safetensors"), std::move(plan));
   for (int64_t u = 0; u < model.num_units(); ++u) {
-    const ParameterViews p = engine.parameters(u);
+    const ParameterViews p{&model.unit(u).table(), parameters_of(u)};
     for (size_t i = 0; i < p.table->specs().size(); ++i)
       writer.write(model.file_prefix() + p.table->specs()[i].name, p[i]);
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 
 #include "tessera/app/settings.h"
 #include "tessera/data/tokenizer.h"
@@ -23,11 +24,14 @@ void load_parameters(Engine& engine, const std::filesystem::path& folder, Thread
 // --init: reads the folder of --model, or draws from --seed.
 void load_or_initialize(Engine& engine, const Settings& settings, ThreadPool& pool);
 
-// Writes the engine's model in --save-dtype as a Hugging Face folder that transformers loads; it appears whole or not
-// at all. What stands beside --model's weights and beside the tokenizer (generation_config.json, tokenizer_config.json)
-// comes along.
-void save_model(const Engine& engine, const std::filesystem::path& folder, const Tokenizer& tokenizer,
-                const Settings& settings);
+// The flat parameters [P] of a unit (host memory, any floating-point type), valid until the next call.
+using ParametersOfUnit = std::function<View(int64_t unit)>;
+
+// Writes a model in --save-dtype as a Hugging Face folder that transformers loads; it appears whole or not at all.
+// `parameters_of` is asked once for each unit, in their order, so that no more than one need be in memory. What stands
+// beside --model's weights and beside the tokenizer (generation_config.json, tokenizer_config.json) comes along.
+void save_model(const Model& model, const ParametersOfUnit& parameters_of, const std::filesystem::path& folder,
+                const Tokenizer& tokenizer, const Settings& settings);
 
 // The tokenizer's own small files, for a folder that has only tokenizer.json.
 std::string default_tokenizer_config(const ModelConfig& config, const Tokenizer& tokenizer);

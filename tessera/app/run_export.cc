@@ -18,16 +18,23 @@ int run_export(const Invocation& invocation) {
   const Settings& settings = invocation.settings();
   Console console = Console::of_process();
   Worker worker(settings);
-  ThreadPool& pool = worker.pool();
   const ModelConfig config = model_config_of(settings);
   const Tokenizer tokenizer = tokenizer_of(settings, config);
-  const Checkpoint checkpoint = Checkpoint::open_verified(settings.checkpoint, &pool);
+  const Checkpoint checkpoint = Checkpoint::open_verified(settings.checkpoint, &worker.pool());
   // Refuses the configuration of another model, which may have tensors of the same sizes.
   TrainState::from_json(checkpoint.trainer_state(), model_fingerprint(config),
                         (checkpoint.folder() / "trainer_state.json").string());
-  Engine engine(worker.place(), config, {});
-  restore_checkpoint(checkpoint, engine, false, pool);
-  save_model(engine, settings.output_dir, tokenizer, settings);
+  const Model model(config, worker.device());
+  Buffer buffer;  // of the unit on its way, in the precision of checkpoints: no more of the model is ever in memory
+  const auto parameters_of = [&](int64_t unit) {
+    const int64_t elems = model.unit(unit).table().num_elems();
+    buffer = {};  // before the next one
+    buffer = worker.host().allocate(elems * static_cast<int64_t>(sizeof(float)), Category::staging);
+    const View flat = buffer.view({elems}, DType::f32);
+    checkpoint.read_range({parameters_name(model.unit(unit)), elems, 0, elems}, flat, &worker.pool());
+    return flat;
+  };
+  save_model(model, parameters_of, settings.output_dir, tokenizer, settings);
   console.print(fmt::format("{}: the model of step {}", settings.output_dir, checkpoint.step()));
   return static_cast<int>(ExitCode::kDone);
 }

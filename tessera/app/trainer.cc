@@ -333,7 +333,8 @@ void Trainer::finish() {
   const double mean_loss = state_.step ? state_.total_loss / static_cast<double>(state_.step) : 0;
   const TrainMetrics metrics{runtime_s(), state_.num_samples, state_.step, mean_loss, epoch_now()};
   say(trainer_line(metrics));
-  save_model(engine_, folder / "model", tokenizer_, settings_);
+  const auto parameters_of = [&](int64_t unit) { return engine_.parameters(unit).flat; };
+  save_model(engine_.model(), parameters_of, folder / "model", tokenizer_, settings_);
   Record timing{{"train_runtime", metrics.runtime_s}};
   metrics_->append("summary", state_.step, metrics.epoch,
                    {{"train_loss", mean_loss},

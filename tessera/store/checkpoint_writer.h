@@ -24,15 +24,16 @@ struct ArrayRange {
   int64_t begin = 0, end = 0;
 };
 
-// Where a rank puts its part of a checkpoint: it declares all its ranges, at most one of each array, then writes each
-// once in any order. Together the ranks must hold every element of each array exactly once.
+// Where a rank puts its part of a checkpoint: it declares all its ranges, at most one of each array, then writes them
+// in any order, each whole or in pieces that follow each other. Together the ranks must hold every element of each
+// array exactly once.
 class CheckpointPart {
  public:
   virtual ~CheckpointPart() = default;
   // `dtype` is that of the file, the same on all ranks.
   virtual void declare(const ArrayRange& range, DType dtype) = 0;
-  // `values` has the range's number of elements, lies in the host's memory, and is of the declared type or, among
-  // floating-point types, of another that is converted. It is not needed any more on return. RunError.
+  // The next elements of a range, in the host's memory; of the declared type or, among floating-point types, of another
+  // that is converted. They are not needed any more on return. RunError.
   virtual void write(std::string_view name, const View& values) = 0;
   // A file of this name; rank 0's counts, those of other ranks are ignored. RunError.
   virtual void add_text(std::string_view name, std::string_view text) = 0;

@@ -98,21 +98,28 @@ class SafetensorsWriter {
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
-  // Writes one tensor of the plan, once; `values` has as many elements, of the planned type or, among floating-point
-  // types, of another that is converted through buffers of fixed size. In parallel if a pool is given. RunError.
+  // Writes the next elements of a tensor of the plan, whole or in pieces in their order, from memory of the host; of
+  // the planned type or, among floating-point types, of another that is converted through buffers of fixed size. Large
+  // pieces go in parallel if a pool is given. RunError.
   void write(std::string_view name, const View& values, ThreadPool* pool = nullptr);
   // Every tensor has been written: returns once the file is on the disk, with the checksums of its header and of each
   // tensor, a large one in segments, taken from the bytes as they were written. RunError.
   std::vector<FileSegment> finish();
 
  private:
+  struct Segment {
+    uint64_t begin, end;  // bytes of the file
+    Checksum checksum;    // of what is written of it
+  };
   struct Entry {
     PlannedTensor planned;
-    uint64_t begin, end;                // bytes of the data after the header
-    std::vector<FileSegment> segments;  // of the file; once written
+    uint64_t begin, end;  // bytes of the data that follows the header
+    uint64_t written;     // bytes, from the start
+    std::vector<Segment> segments;
   };
   std::string write_header(std::map<std::string, std::string> metadata);
-  uint64_t write_segment(const FileSegment& segment, const std::byte* values, DType dtype, DType target_dtype);
+  void write_bytes(Segment& segment, uint64_t begin, uint64_t end, const std::byte* values, DType dtype,
+                   DType target_dtype);
 
   std::vector<Entry> entries_;  // in the order of their bytes
   std::optional<File> file_;

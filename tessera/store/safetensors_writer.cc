@@ -36,11 +36,16 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vec
   uint64_t reached = 0;
   for (auto& planned : plan) {
     const uint64_t bytes = static_cast<uint64_t>(planned.shape.num_elems()) * size_of(planned.dtype);
-    entries_.push_back({std::move(planned), reached, reached + bytes, {}});
+    entries_.push_back({std::move(planned), reached, reached + bytes, 0, {}});
     reached += bytes;
   }
   const std::string header = write_header(std::move(metadata));
   header_ = {0, header.size(), checksum_of(header.data(), header.size())};
+  for (auto& [planned, begin, end, written, segments] : entries_) {
+    for (uint64_t at = begin; at < end; at += kSegmentBytes) {
+      segments.push_back({header_.end + at, header_.end + std::min(at + kSegmentBytes, end), {}});
+    }
+  }
   file_ = File::create_new(path, header.size() + reached);
   try {
     file_->write_at(header.data(), header.size(), 0);
@@ -59,7 +64,7 @@ std::string SafetensorsWriter::write_header(std::map<std::string, std::string> m
   metadata["format"] = "pt";
   nlohmann::ordered_json json;
   json["__metadata__"] = metadata;
-  for (const auto& [planned, begin, end, segments] : entries_) {
+  for (const auto& [planned, begin, end, written, segments] : entries_) {
     TESSERA_ASSERT(!json.contains(planned.name));
     auto dims = nlohmann::ordered_json::array();
     for (int i = 0; i < planned.shape.rank(); ++i) dims.push_back(planned.shape[i]);
@@ -76,49 +81,50 @@ std::string SafetensorsWriter::write_header(std::map<std::string, std::string> m
 void SafetensorsWriter::write(std::string_view name, const View& values, ThreadPool* pool) {
   const auto entry =
       std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.planned.name == name; });
-  TESSERA_ASSERT(entry != entries_.end() && entry->segments.empty());
-  TESSERA_ASSERT(values.num_elems() == entry->planned.shape.num_elems());
-  for (uint64_t begin = entry->begin; begin == entry->begin || begin < entry->end; begin += kSegmentBytes) {
-    entry->segments.push_back({header_.end + begin, header_.end + std::min(begin + kSegmentBytes, entry->end), 0});
-  }
+  TESSERA_ASSERT(entry != entries_.end());
   const DType target_dtype = entry->planned.dtype;
+  const uint64_t bytes = static_cast<uint64_t>(values.num_elems()) * size_of(target_dtype);
+  TESSERA_ASSERT(entry->written + bytes <= entry->end - entry->begin);
+  if (bytes == 0) return;
+  const uint64_t begin = entry->written, end = begin + bytes, tensor = header_.end + entry->begin;
   const auto write = [&](int64_t i) {
-    FileSegment& segment = entry->segments[static_cast<size_t>(i)];
-    const uint64_t first = static_cast<uint64_t>(i) * kSegmentBytes / size_of(target_dtype);
-    segment.checksum = write_segment(segment, values.data + first * size_of(values.dtype), values.dtype, target_dtype);
+    const uint64_t number = begin / kSegmentBytes + static_cast<uint64_t>(i);
+    Segment& segment = entry->segments[number];
+    const uint64_t first = std::max(begin, number * kSegmentBytes), last = std::min(end, (number + 1) * kSegmentBytes);
+    const std::byte* source = values.data + (first - begin) / size_of(target_dtype) * size_of(values.dtype);
+    write_bytes(segment, tensor + first, tensor + last, source, values.dtype, target_dtype);
   };
-  const auto count = static_cast<int64_t>(entry->segments.size());
+  const auto num_segments = static_cast<int64_t>((end - 1) / kSegmentBytes - begin / kSegmentBytes + 1);
   if (pool) {
-    pool->run(count, write);
+    pool->run(num_segments, write);
   } else {
-    for (int64_t i = 0; i < count; ++i) write(i);
+    for (int64_t i = 0; i < num_segments; ++i) write(i);
   }
+  entry->written = end;
 }
 
-// The checksum of the bytes as they were written.
-uint64_t SafetensorsWriter::write_segment(const FileSegment& segment, const std::byte* values, DType dtype,
-                                          DType target_dtype) {
+// Bytes [begin, end) of the file, the next of the segment.
+void SafetensorsWriter::write_bytes(Segment& segment, uint64_t begin, uint64_t end, const std::byte* values,
+                                    DType dtype, DType target_dtype) {
   std::vector<std::byte> buffer(dtype == target_dtype ? 0 : kBufferBytes);
-  Checksum checksum;
-  for (uint64_t at = segment.begin; at < segment.end; at += kBufferBytes) {
-    const uint64_t bytes = std::min(kBufferBytes, segment.end - at), count = bytes / size_of(target_dtype);
+  for (uint64_t at = begin; at < end; at += kBufferBytes) {
+    const uint64_t bytes = std::min(kBufferBytes, end - at), count = bytes / size_of(target_dtype);
     const std::byte* source = values;
     values += count * size_of(dtype);
     if (dtype != target_dtype) {
       convert(source, dtype, buffer.data(), target_dtype, count);
       source = buffer.data();
     }
-    checksum.update(source, bytes);
+    segment.checksum.update(source, bytes);
     file_->write_at(source, bytes, at);
   }
-  return checksum.value();
 }
 
 std::vector<FileSegment> SafetensorsWriter::finish() {
   std::vector<FileSegment> segments{header_};
-  for (const auto& entry : entries_) {
-    TESSERA_ASSERT(!entry.segments.empty());
-    segments.insert(segments.end(), entry.segments.begin(), entry.segments.end());
+  for (const auto& [planned, begin, end, written, parts] : entries_) {
+    TESSERA_ASSERT(written == end - begin);
+    for (const Segment& part : parts) segments.push_back({part.begin, part.end, part.checksum.value()});
   }
   file_->sync();
   finished_ = true;

@@ -4,8 +4,10 @@ import json
 import math
 import os
 import struct
+import subprocess
+import sys
 
-from tessera_cli import main
+from tessera_cli import PROGRAM, main
 from tiny_job import BLOOM, EVALUATED, GPT, JOB, TinyJobTest, jsonl, questions, read_tensors, without_timing
 
 
@@ -263,6 +265,31 @@ class Models(TinyJobTest):
         self.succeeds("export", "--model", "out/model", "--checkpoint", "out/checkpoint-6", "--output-dir", "earlier")
         loss = json.loads(self.succeeds("eval", "--model", "earlier", "--eval-dataset", "eval.jsonl", "--json"))["eval_loss"]
         self.assertEqual(loss, self.metrics("out", "eval")[0]["eval_loss"])
+
+    def test_export_holds_one_unit_at_a_time(self):
+        """Blocks of 12.6 MB: a model of 12 of them takes no more memory than one of 2."""
+        shape = ["--model", "gpt", "--init", "random", "--tokenizer", "tok", "--vocab-size", "400", "--hidden-size", "512",
+                 "--num-heads", "2", "--ff-dim", "2048"]
+        unit = 4 * 12 * 512 * 512
+        peak = {}
+        for layers in [2, 12]:
+            words = [*shape, "--num-layers", str(layers)]
+            self.succeeds("train", *words, "--dataset", "train.jsonl", "--max-steps", "1", "--save-strategy", "steps",
+                          "--save-steps", "1", "--output-dir", "out", "--resume", "none")
+            peak[layers] = self.peak_bytes("export", *words, "--threads", "2", "--checkpoint", "out/checkpoint-1",
+                                           "--output-dir", "exported")
+            self.assertGreater(os.path.getsize(self.path("exported", "model.safetensors")), layers * unit)
+            self.assertEqual(self.read("exported", "model.safetensors"), self.read("out", "model", "model.safetensors"))
+        self.assertLess(peak[12], peak[2] + unit)
+        self.assertLess(peak[12], 6 * unit)
+
+    def peak_bytes(self, *words):
+        """The most memory a run of the program has resident."""
+        code = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL); " \
+               "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+        done = subprocess.run([sys.executable, "-c", code, PROGRAM, *words], cwd=self.folder, check=True, timeout=60,
+                              stdout=subprocess.PIPE)
+        return int(done.stdout) * 1024
 
     def test_export_refuses_the_configuration_of_another_model(self):
         self.train("out", "--max-steps", "2")

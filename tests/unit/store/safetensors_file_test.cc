@@ -93,6 +93,42 @@ TEST(SafetensorsWriter, ChecksumsCoverTheFile) {
   EXPECT_EQ(reached, text.size());
 }
 
+// In pieces that end anywhere, the file is the same, and so are its checksums.
+TEST(SafetensorsWriter, PiecesMakeUpATensor) {
+  TemporaryFolder folder;
+  constexpr int64_t kCount = 20'000'003;  // of bf16 converted to f32: two segments
+  std::vector<uint16_t> values(kCount);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<uint16_t>(0x3f80 + i % 127);
+  const View all{reinterpret_cast<std::byte*>(values.data()), DType::bf16, {kCount}};
+  ThreadPool pool(2);
+  const auto write = [&](const char* name, const std::vector<int64_t>& ends) {
+    SafetensorsWriter writer(folder / name, {{"x", DType::f32, {kCount}}, {"y", DType::f32, {3}}});
+    writer.write("y", all.rows(0, 3));
+    int64_t begin = 0;
+    for (const int64_t end : ends) {
+      writer.write("x", all.rows(begin, end), &pool);
+      begin = end;
+    }
+    return writer.finish();
+  };
+  const auto whole = write("whole", {kCount}),
+             pieces = write("pieces", {0, 1, 5'000'000, 16'777'215, 17'000'000, kCount});
+  ASSERT_EQ(whole.size(), 4u);  // the header, two segments of x, y
+  ASSERT_EQ(pieces.size(), 4u);
+  const std::string text = contents(folder / "whole");
+  EXPECT_TRUE(contents(folder / "pieces") == text);
+  for (size_t i = 0; i < whole.size(); ++i) {
+    EXPECT_EQ(pieces[i].begin, whole[i].begin);
+    EXPECT_EQ(pieces[i].checksum, whole[i].checksum);
+    EXPECT_EQ(whole[i].checksum, checksum_of(text.data() + whole[i].begin, whole[i].end - whole[i].begin));
+  }
+  EXPECT_EQ(whole.back().end, text.size());
+  std::vector<float> back(kCount);
+  SafetensorsFile file(folder / "pieces");
+  file.read_into(file.get("x"), view_of(back.data(), {kCount}), &pool);
+  for (size_t i = 0; i < back.size(); ++i) ASSERT_EQ(back[i], bf16_to_f32(values[i])) << i;
+}
+
 // Half an ulp of a type with so many bits after the point, relative.
 struct Rounding {
   DType dtype;

@@ -71,6 +71,7 @@ class ThreadCommunicator : public Communicator {
   }
   void barrier(const char* what) override { group_->exchange(rank_, "", what); }
   std::unique_ptr<Communicator> split(int color, int rank, int size) override {
+    barrier("split");
     auto part = group_->part(color, size);
     barrier("split");  // the round, by which the parts are known, goes on when all have theirs
     return std::make_unique<ThreadCommunicator>(std::move(part), rank, size);
