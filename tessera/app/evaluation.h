@@ -1,6 +1,8 @@
 // Evaluation: the loss over a data set, and exact match and F1 of greedily generated answers.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,8 +19,12 @@ struct LossEvaluation {
   int64_t num_samples = 0, num_steps = 0;
 };
 
-// Every sample once, `batch_size` at a time, in order.
-LossEvaluation evaluate_loss(Engine& engine, const std::vector<Sample>& samples, int64_t batch_size, Console& console);
+// Asked between batches, on all ranks: whether to give up, which the ranks must agree on.
+using StopNow = std::function<bool()>;
+
+// Every sample once over all ranks, `batch_size` a rank at a time, in order. Nothing when stopped.
+std::optional<LossEvaluation> evaluate_loss(Engine& engine, Communicator& world, const std::vector<Sample>& samples,
+                                            int64_t batch_size, Console& console, const StopNow& stop = {});
 
 struct AnswerEvaluation {
   AnswerMetrics metrics;  // means over the examples, in [0, 1]
@@ -29,5 +35,11 @@ struct AnswerEvaluation {
 // Answers every prompt of the data set, `batch_size` at a time, and scores them.
 AnswerEvaluation evaluate_answers(Engine& engine, const Dataset& dataset, const Tokenizer& tokenizer,
                                   int64_t batch_size, int64_t max_new_tokens, Scoring scoring, Console& console);
+
+// {id: answer}, the predictions that SQuAD's own evaluation script reads. A row without an id has its number in the
+// data set as its id. No answer is lost where ids repeat: the first keeps the id, which is the one that the script
+// finds, the others get "id#2", "id#3", …, and a note tells so.
+Record predictions_by_id(const std::vector<Example>& examples, const std::vector<std::string>& predictions,
+                         Console& console);
 
 }  // namespace tessera

@@ -3,20 +3,36 @@
 #include <fmt/format.h>
 
 #include "tessera/app/machine.h"
+#include "tessera/app/train_state.h"
+#include "tessera/app/worker.h"
 #include "tessera/report/text.h"
+#include "tessera/store/background_checkpoint.h"
 
 namespace tessera {
 
-void check_memory(const ModelConfig& config, const EngineOptions& options, const WorkBounds& work) {
+Plan plan_training(const ModelConfig& config, const Settings& settings, const WorkBounds& work,
+                   const PlannedRank& rank) {
+  const auto at_save = [&](Engine& engine, Communicator& world) {
+    if (!settings.save_async) return;
+    BackgroundCheckpoint background(engine.host(), world);
+    background.save({}, 0, [&](CheckpointPart& part) { declare_checkpoint(part, engine); });
+  };
+  return plan_run(config, engine_options(settings), work, rank, at_save);
+}
+
+void check_memory(const ModelConfig& config, const Settings& settings, const WorkBounds& work, const PlannedRank& rank,
+                  int num_local_ranks) {
   const std::optional<int64_t> usable_bytes = usable_memory_bytes();
   if (!usable_bytes) return;
-  const int64_t needed_bytes = plan_run(config, options, work, {}).peak_bytes();
-  if (needed_bytes <= *usable_bytes) return;
+  const int64_t rank_bytes = plan_training(config, settings, work, rank).peak_bytes();
+  if (rank_bytes * num_local_ranks <= *usable_bytes) return;
+  const std::string needed = num_local_ranks == 1 ? format_bytes(rank_bytes)
+                                                  : fmt::format("{} for each of {} ranks here", format_bytes(rank_bytes),
+                                                                num_local_ranks);
   throw OutOfMemoryError(
-      "memory",
-      fmt::format("the run needs {}, and this machine has {}", format_bytes(needed_bytes), format_bytes(*usable_bytes)),
-      "Use a smaller --batch-size or --max-length, --activation-checkpointing block, or a smaller "
-      "model; tessera plan shows what takes how much");
+      "memory", fmt::format("the run needs {}, and this machine has {}", needed, format_bytes(*usable_bytes)),
+      "Use a smaller --batch-size or --max-length, --activation-checkpointing block, a --strategy that shards more, or a "
+      "smaller model; tessera plan shows what takes how much");
 }
 
 }  // namespace tessera

@@ -49,7 +49,31 @@ fs::path folder_of_model(const Settings& settings) {
   return path.filename() == "config.json" ? path.parent_path() : path;
 }
 
+// A head of its own would be lost: what a file holds of it must be the embedding.
+void check_tied(const TensorSource& source, const Model& model, ThreadPool& pool) {
+  for (const std::string& name : model.tolerated_names()) {
+    if (!source.contains(name) || source.are_equal(name, model.embedding_name(), pool)) continue;
+    throw InputError(
+        source.file_of(name).string(),
+        fmt::format("tensor \"{}\" is not equal to \"{}\"", name, model.embedding_name()),
+        "Tessera's heads are tied to the embedding: take a model that was trained so, or remove the tensor "
+        "to go on with the embedding as its head");
+  }
+}
+
 }  // namespace
+
+void check_model_is_kept(const Settings& settings) {
+  std::error_code ignored;  // a place that cannot be looked at is told of where it is used
+  const fs::path result = fs::weakly_canonical(fs::path(settings.output_dir) / "model", ignored);
+  if (settings.model.empty() || !fs::exists(settings.model, ignored) ||
+      fs::weakly_canonical(folder_of_model(settings), ignored) != result) {
+    return;
+  }
+  throw UsageError("--output-dir",
+                   fmt::format("the trained model would replace {}, which --model names", settings.model),
+                   "Give another folder");
+}
 
 ModelConfig model_config_of(const Settings& settings) {
   if (settings.model.empty()) {
@@ -99,6 +123,7 @@ void load_parameters(Engine& engine, const fs::path& folder, ThreadPool& pool, b
     for (const ParameterSpec& spec : model.unit(u).table().specs()) expected.emplace_back(spec.name, spec.shape);
   }
   source.check_tensors(expected, model.tolerated_names());
+  check_tied(source, model, pool);
   engine.load_parameters(
       [&](int64_t unit, ElemRange range, View to) {
         for (const ParameterSpec& spec : model.unit(unit).table().specs()) {
@@ -131,15 +156,15 @@ std::string default_tokenizer_config(const ModelConfig& config, const Tokenizer&
          "\n";
 }
 
-void save_model(const Model& model, const ParametersOfUnit& parameters_of, const fs::path& folder,
-                const Tokenizer& tokenizer, const Settings& settings) {
+ModelWriter::ModelWriter(const Model& model, const fs::path& folder, const Tokenizer& tokenizer,
+                         const Settings& settings)
+    : model_(model), target_(folder, {"config.json"}) {
   const DType dtype = settings.save_dtype;
-  AtomicFolder target(folder, {"config.json"});
-  target.write_text("config.json", model_config_json(model.config(), dtype));
-  target.write_text("tokenizer.json", tokenizer.json_text());
+  target_.write_text("config.json", model_config_json(model.config(), dtype));
+  target_.write_text("tokenizer.json", tokenizer.json_text());
   const auto bring = [&](const fs::path& source, const char* name) {
     if (!fs::exists(source / name)) return false;
-    target.write_text(name, read_text_file(source / name, kMaxCompanionBytes));
+    target_.write_text(name, read_text_file(source / name, kMaxCompanionBytes));
     return true;
   };
   bring(folder_of_model(settings), "generation_config.json");
@@ -149,7 +174,7 @@ void save_model(const Model& model, const ParametersOfUnit& parameters_of, const
                                                             : own.parent_path();
   for (const char* name : {"special_tokens_map.json", "chat_template.jinja"}) bring(tokenizer_folder, name);
   if (!bring(tokenizer_folder, "tokenizer_config.json")) {
-    target.write_text("tokenizer_config.json", default_tokenizer_config(model.config(), tokenizer));
+    target_.write_text("tokenizer_config.json", default_tokenizer_config(model.config(), tokenizer));
   }
   std::vector<PlannedTensor> plan;
   for (int64_t u = 0; u < model.num_units(); ++u) {
@@ -157,14 +182,19 @@ void save_model(const Model& model, const ParametersOfUnit& parameters_of, const
       plan.push_back({model.file_prefix() + spec.name, dtype, spec.shape});
     }
   }
-  SafetensorsWriter writer(target.path("model.safetensors"), std::move(plan));
-  for (int64_t u = 0; u < model.num_units(); ++u) {
-    const ParameterViews p{&model.unit(u).table(), parameters_of(u)};
-    for (size_t i = 0; i < p.table->specs().size(); ++i)
-      writer.write(model.file_prefix() + p.table->specs()[i].name, p[i]);
+  tensors_.emplace(target_.path("model.safetensors"), std::move(plan));
+}
+
+void ModelWriter::write(int64_t unit, View parameters) {
+  const ParameterViews p{&model_.unit(unit).table(), parameters};
+  for (size_t i = 0; i < p.table->specs().size(); ++i) {
+    tensors_->write(model_.file_prefix() + p.table->specs()[i].name, p[i]);
   }
-  writer.finish();
-  target.commit();
+}
+
+void ModelWriter::finish() {
+  tensors_->finish();
+  target_.commit();
 }
 
 }  // namespace tessera

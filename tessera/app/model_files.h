@@ -7,8 +7,14 @@
 #include "tessera/app/settings.h"
 #include "tessera/data/tokenizer.h"
 #include "tessera/engine/engine.h"
+#include "tessera/store/atomic_folder.h"
+#include "tessera/store/safetensors.h"
 
 namespace tessera {
+
+// UsageError when a training run would end by replacing the model that it starts from: --output-dir X with --model
+// X/model.
+void check_model_is_kept(const Settings& settings);
 
 // The model that --model and --init ask for: a folder's (or a file's) config.json, with --init random also a known name
 // ("bloom-560m") or "gpt" with the sizes of the flags. UsageError, InputError.
@@ -18,20 +24,29 @@ ModelConfig model_config_of(const Settings& settings);
 Tokenizer tokenizer_of(const Settings& settings, const ModelConfig& config);
 
 // Reads a Hugging Face folder's tensors into the engine's parameters: of each what this rank keeps. InputError names
-// what is missing, extra or misshapen.
+// what is missing, extra or misshapen, or a head that is not the embedding.
 void load_parameters(Engine& engine, const std::filesystem::path& folder, ThreadPool& pool, bool from_rank_0 = false);
 
 // --init: reads the folder of --model, or draws from --seed.
 void load_or_initialize(Engine& engine, const Settings& settings, ThreadPool& pool);
 
-// The flat parameters [P] of a unit (host memory, any floating-point type), valid until the next call.
-using ParametersOfUnit = std::function<View(int64_t unit)>;
+// Writes a model in --save-dtype as a Hugging Face folder that transformers loads; it appears whole or not at all. What
+// stands beside --model's weights and beside the tokenizer (generation_config.json, tokenizer_config.json) comes along.
+class ModelWriter {
+ public:
+  // `model` must outlive it. UsageError, RunError.
+  ModelWriter(const Model& model, const std::filesystem::path& folder, const Tokenizer& tokenizer,
+              const Settings& settings);
+  // A unit's flat parameters [P] (host memory, any floating-point type), each unit once, so that no more than one need be
+  // in memory. RunError.
+  void write(int64_t unit, View parameters);
+  void finish();  // RunError
 
-// Writes a model in --save-dtype as a Hugging Face folder that transformers loads; it appears whole or not at all.
-// `parameters_of` is asked once for each unit, in their order, so that no more than one need be in memory. What stands
-// beside --model's weights and beside the tokenizer (generation_config.json, tokenizer_config.json) comes along.
-void save_model(const Model& model, const ParametersOfUnit& parameters_of, const std::filesystem::path& folder,
-                const Tokenizer& tokenizer, const Settings& settings);
+ private:
+  const Model& model_;
+  AtomicFolder target_;
+  std::optional<SafetensorsWriter> tensors_;
+};
 
 // The tokenizer's own small files, for a folder that has only tokenizer.json.
 std::string default_tokenizer_config(const ModelConfig& config, const Tokenizer& tokenizer);

@@ -46,6 +46,7 @@ class RecordReader {
     const Value* value = record_.find(key);
     return value ? std::optional(get<double>(key)) : std::nullopt;
   }
+  const Value* find(const char* key) const { return record_.find(key); }
   EvalOutcome outcome(const char* key) const {
     const Record record = get<Record>(key);
     const RecordReader reader(record, where_);
@@ -80,13 +81,20 @@ std::string TrainState::to_json(const Record& fingerprint) const {
                 {"before", eval_record(before)},
                 {"rows", row_values},
                 {"best_step", best_step},
-                {"num_threads", num_threads},
+                {"num_updates", num_updates},
+                {"evaluated_step", evaluated_step},
                 {"metrics_bytes", metrics_bytes},
                 {"runtime_s", runtime_s},
                 {"steady_s", steady_s},
                 {"steady_samples", steady_samples},
                 {"steady_tokens", steady_tokens}};
   if (best_metric) record.set("best_metric", *best_metric);
+  if (loss_scale) {
+    record.set("loss_scale", Record{{"scale", loss_scale->scale},
+                                    {"clean_steps", loss_scale->clean_steps},
+                                    {"hysteresis_left", loss_scale->hysteresis_left},
+                                    {"num_skipped", loss_scale->num_skipped}});
+  }
   return to_pretty_json(record) + "\n";
 }
 
@@ -123,7 +131,14 @@ TrainState TrainState::from_json(const std::string& text, const Record& fingerpr
   }
   state.best_metric = read.optional("best_metric");
   state.best_step = read.get<int64_t>("best_step");
-  state.num_threads = read.get<int64_t>("num_threads");
+  state.num_updates = read.get<int64_t>("num_updates");
+  state.evaluated_step = read.get<int64_t>("evaluated_step");
+  if (read.find("loss_scale")) {
+    const auto record = read.get<Record>("loss_scale");
+    const RecordReader scale(record, where);
+    state.loss_scale = {scale.get<double>("scale"), scale.get<int64_t>("clean_steps"),
+                        scale.get<int64_t>("hysteresis_left"), scale.get<int64_t>("num_skipped")};
+  }
   state.metrics_bytes = read.get<int64_t>("metrics_bytes");
   state.runtime_s = read.get<double>("runtime_s");
   state.steady_s = read.get<double>("steady_s");
@@ -154,7 +169,8 @@ Record model_fingerprint(const ModelConfig& config) {
           {"residual_from_norm", config.residual_from_norm}};
 }
 
-Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples) {
+Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples,
+                         int num_ranks) {
   Record record = model_fingerprint(config);
   record.set("hidden_dropout", config.hidden_dropout).set("attention_dropout", config.attention_dropout);
   for (const char* name : {"seed",
@@ -162,8 +178,6 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
                            "objective",
                            "max_length",
                            "truncation",
-                           "batch_size",
-                           "grad_accum",
                            "epochs",
                            "max_steps",
                            "lr",
@@ -182,6 +196,8 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
     TESSERA_ASSERT(setting);
     std::visit([&](const auto& value) { record.set(name, value); }, setting->get(settings));
   }
+  // However many ranks and micro-batches make it up.
+  record.set("samples_per_step", settings.batch_size * settings.grad_accum * num_ranks);
   // After the settings that shape the samples, so that one of those is named where it is the cause.
   return record.set("dataset_samples", samples.size()).set("dataset_checksum", checksum_of(samples));
 }
@@ -196,24 +212,24 @@ std::string parameters_name(const Unit& unit) {
   return array_name(StateKind::parameters, unit);
 }
 
-void save_checkpoint(const std::filesystem::path& output_folder, Communicator& world, Engine& engine,
-                     const TrainState& state, const Record& fingerprint, ThreadPool& pool) {
+void declare_checkpoint(CheckpointPart& part, const Engine& engine) {
   const Model& model = engine.model();
-  const auto write_part = [&](CheckpointPart& part) {
-    for (int64_t u = 0; u < model.num_units(); ++u) {
-      const ElemRange range = engine.saved_range(u);
-      for (const StateKind kind : kStateKinds) {
-        if (range.size() == 0) break;
-        const int64_t total = model.unit(u).table().num_elems();
-        part.declare({array_name(kind, model.unit(u)), total, range.begin, range.end}, DType::f32);
-      }
+  for (int64_t u = 0; u < model.num_units(); ++u) {
+    const ElemRange range = engine.saved_range(u);
+    if (range.size() == 0) continue;
+    for (const StateKind kind : kStateKinds) {
+      part.declare({array_name(kind, model.unit(u)), model.unit(u).table().num_elems(), range.begin, range.end},
+                   DType::f32);
     }
-    engine.save_states([&](StateKind kind, int64_t unit, ElemRange, View from) {
-      part.write(array_name(kind, model.unit(unit)), from);
-    });
-    part.add_text("trainer_state.json", state.to_json(fingerprint));
-  };
-  write_checkpoint(output_folder, state.step, world, write_part, &pool);
+  }
+}
+
+void fill_checkpoint(CheckpointPart& part, Engine& engine, const TrainState& state, const Record& fingerprint) {
+  declare_checkpoint(part, engine);
+  engine.save_states([&](StateKind kind, int64_t unit, ElemRange, View from) {
+    part.write(array_name(kind, engine.model().unit(unit)), from);
+  });
+  part.add_text("trainer_state.json", state.to_json(fingerprint));
 }
 
 void restore_checkpoint(const Checkpoint& checkpoint, Engine& engine, bool with_optimizer, ThreadPool& pool) {
@@ -227,7 +243,6 @@ void restore_checkpoint(const Checkpoint& checkpoint, Engine& engine, bool with_
     engine.load_parameters(
         [&](int64_t unit, ElemRange range, View to) { read(StateKind::parameters, unit, range, to); });
   }
-  if (with_optimizer) engine.set_num_updates(checkpoint.step());
 }
 
 }  // namespace tessera

@@ -56,13 +56,16 @@ struct TrainState {
 Record model_fingerprint(const ModelConfig& config);
 // A checksum of all tokens and targets.
 std::string checksum_of(const std::vector<Sample>& samples);
-Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples);
+Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples,
+                         int num_ranks);
 
 // The name of a unit's flat parameters in a checkpoint.
 std::string parameters_name(const Unit& unit);
 
-void save_checkpoint(const std::filesystem::path& output_folder, Communicator& world, Engine& engine,
-                     const TrainState& state, const Record& fingerprint, ThreadPool& pool);
+// Declares the arrays of an engine that trains: those of this rank.
+void declare_checkpoint(CheckpointPart& part, const Engine& engine);
+// Gives them, and the state, to a checkpoint.
+void fill_checkpoint(CheckpointPart& part, Engine& engine, const TrainState& state, const Record& fingerprint);
 // Parameters and, if `with_optimizer`, the moments and the number of updates.
 void restore_checkpoint(const Checkpoint& checkpoint, Engine& engine, bool with_optimizer, ThreadPool& pool);
 

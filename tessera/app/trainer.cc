@@ -21,8 +21,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-BatchOptions batch_options(const Settings& s, size_t num_samples) {
+BatchOptions batch_options(const Settings& s, size_t num_samples, const Communicator& world) {
   BatchOptions options;
+  options.world_size = world.size();
+  options.rank = world.rank();
   options.num_samples = static_cast<int64_t>(num_samples);
   options.batch_size = s.batch_size;
   options.grad_accum = s.grad_accum;
@@ -66,34 +68,48 @@ WorkBounds training_work(const Settings& settings, const Dataset& train, const D
   return work;
 }
 
-static WorkBounds work_within_memory(const Settings& settings, const ModelConfig& config, const Dataset& train,
-                                     const Dataset* eval) {
+static WorkBounds work_within_memory(const Settings& settings, const Worker& worker, const ModelConfig& config,
+                                     const Dataset& train, const Dataset* eval) {
   const WorkBounds work = training_work(settings, train, eval);
-  check_memory(config, engine_options(settings), work);
+  check_memory(config, settings, work, worker.planned_rank(settings.grad_accum), worker.num_local_ranks());
   return work;
 }
 
-Trainer::Trainer(const Settings& settings, std::string resolved_config, Console& console)
+static LossScaleOptions loss_scale_options(const Settings& s) {
+  const bool deepspeed = s.loss_scale_rules == LossScaleRules::deepspeed;
+  LossScaleOptions options;
+  options.rules = s.loss_scale_rules;
+  options.fixed_scale = s.loss_scale;
+  options.initial_scale = std::ldexp(1.0, static_cast<int>(s.initial_scale_power));
+  options.window = s.loss_scale_window > 0 ? s.loss_scale_window : deepspeed ? 1000 : 2000;
+  options.hysteresis = s.loss_scale_hysteresis > 0 ? s.loss_scale_hysteresis : deepspeed ? 2 : 1;
+  options.min_scale = s.min_loss_scale;
+  return options;
+}
+
+Trainer::Trainer(const Settings& settings, std::string resolved_config, Console& console, World* world)
     : settings_(settings),
       resolved_config_(std::move(resolved_config)),
       console_(console),
-      lock_(settings.output_dir),
-      worker_(settings),
+      worker_(settings, world),
       config_(model_config_of(settings)),
       tokenizer_(tokenizer_of(settings, config_)),
       train_(load_dataset(settings, DatasetUse::training, tokenizer_, config_.eos_token_id, false, worker_.pool())),
       eval_(eval_dataset_of(settings, tokenizer_, config_.eos_token_id, worker_.pool())),
-      work_(work_within_memory(settings, config_, train_, eval_ ? &*eval_ : nullptr)),
+      work_(work_within_memory(settings, worker_, config_, train_, eval_ ? &*eval_ : nullptr)),
       engine_(worker_.place(), config_, engine_options(settings)) {
-  remove_stale_temporaries(settings_.output_dir);
-  fingerprint_ = train_fingerprint(settings_, config_, train_.samples);
+  if (worker_.is_first()) {
+    lock_.emplace(settings_.output_dir);
+    remove_stale_temporaries(settings_.output_dir);
+  }
+  fingerprint_ = train_fingerprint(settings_, config_, train_.samples, worker_.num_ranks());
   if (eval_) {
     fingerprint_.set("eval_data_checksum", checksum_of(eval_->samples))
         .set("eval_generation", settings_.eval_generation);
     fingerprint_.set("max_new_tokens", settings_.max_new_tokens)
         .set("workshop_scoring", settings_.scoring == Scoring::workshop);
   }
-  const BatchPlan plan(batch_options(settings_, train_.samples.size()), 0);
+  const BatchPlan plan(batch_options(settings_, train_.samples.size(), worker_.world()), 0);
   steps_per_epoch_ = plan.num_steps();
   // As the Trainer: a fraction of an epoch is rounded up to a whole step.
   num_steps_ = settings_.max_steps > 0
@@ -103,7 +119,21 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
   schedule_ = {settings_.lr_schedule, settings_.warmup_steps > 0 ? settings_.warmup_steps : ratio_steps, num_steps_};
   if (eval_) eval_every_ = interval(settings_.eval_strategy, settings_.eval_steps);
   save_every_ = interval(settings_.save_strategy, settings_.save_steps);
+  if (settings_.precision == Settings::Precision::fp16) loss_scaler_.emplace(loss_scale_options(settings_));
+  check_ranks_agree();
   engine_.prepare(work_);
+  if (settings_.save_async) background_ = std::make_unique<BackgroundCheckpoint>(worker_.host(), worker_.world());
+}
+
+// Whatever shapes the run must be the same on all ranks, and the output folder is ready when they go on.
+void Trainer::check_ranks_agree() {
+  std::vector<std::pair<std::string, std::string>> facts{{"version", TESSERA_VERSION}};
+  for (const Setting* setting : settings_of(kAllGroups)) {
+    if (setting->name == "threads") continue;
+    facts.emplace_back(setting->name, toml_text(setting->get(settings_)));
+  }
+  for (const auto& [key, value] : fingerprint_.fields()) facts.emplace_back(key, to_json({{key, value}}));
+  check_agreement(worker_.world(), facts);
 }
 
 Trainer::Interval Trainer::interval(Settings::Interval kind, int64_t steps) const {
@@ -120,7 +150,9 @@ Trainer::Interval Trainer::interval(Settings::Interval kind, int64_t steps) cons
 
 int Trainer::run() {
   resume_or_start();
-  write_file_atomically(fs::path(settings_.output_dir) / "resolved-config.toml", resolved_config_);
+  if (worker_.is_first()) {
+    write_file_atomically(fs::path(settings_.output_dir) / "resolved-config.toml", resolved_config_);
+  }
   return train();
 }
 
@@ -147,14 +179,16 @@ bool Trainer::resume() {
   restore_checkpoint(*checkpoint, engine_, true, worker_.pool());
   runtime_before_s_ = state_.runtime_s;
   last_saved_step_ = state_.step;
-  if (state_.num_threads != worker_.pool().num_threads()) {
-    warn(fmt::format(
-        "the checkpoint was made on {} threads; on {} sums round otherwise, and results may differ in their "
-        "last digits",
-        state_.num_threads, worker_.pool().num_threads()));
+  engine_.set_num_updates(state_.num_updates);
+  if (loss_scaler_ && state_.loss_scale) loss_scaler_->restore(*state_.loss_scale);
+  if (checkpoint->world_size() != worker_.num_ranks()) {
+    console_.note(fmt::format("The checkpoint was made by {} ranks, and this run has {}: the same state, and sums that "
+                              "round otherwise from here on", checkpoint->world_size(), worker_.num_ranks()));
   }
-  metrics_.emplace(
-      MetricsLog::resume((fs::path(settings_.output_dir) / "metrics.jsonl").string(), state_.metrics_bytes));
+  if (worker_.is_first()) {
+    metrics_.emplace(
+        MetricsLog::resume((fs::path(settings_.output_dir) / "metrics.jsonl").string(), state_.metrics_bytes));
+  }
   forget_steps_after(state_.step);
   console_.note(
       fmt::format("Resuming from {} (step {} of {})", checkpoint->folder().string(), state_.step, num_steps_));
@@ -163,6 +197,7 @@ bool Trainer::resume() {
 
 // Checkpoints of later steps, damaged or of a run that is not continued, would point beyond the end of metrics.jsonl.
 void Trainer::forget_steps_after(int64_t last) {
+  if (!worker_.is_first()) return;
   for (const int64_t step : checkpoint_steps(settings_.output_dir)) {
     if (step <= last) continue;
     const fs::path folder = checkpoint_folder(settings_.output_dir, step);
@@ -175,7 +210,9 @@ void Trainer::start_anew() {
   worker_.enter(Phase::load);
   load_or_initialize(engine_, settings_, worker_.pool());
   if (settings_.resume == "none") forget_steps_after(-1);
-  metrics_.emplace(MetricsLog::create((fs::path(settings_.output_dir) / "metrics.jsonl").string()));
+  if (worker_.is_first()) {
+    metrics_.emplace(MetricsLog::create((fs::path(settings_.output_dir) / "metrics.jsonl").string()));
+  }
 }
 
 // With --json, standard output is the summary alone.
@@ -187,39 +224,61 @@ void Trainer::say(const std::string& line) {
 }
 
 int Trainer::train() {
-  const StopSignals signals;
+  signals_.emplace();
   begin_s_ = steady_seconds();
-  const Model& model = engine_.model();
-  console_.note(fmt::format("{} parameters, {} samples, {} steps of {} x {} samples, {} threads",
-                            format_count(model.num_parameters()),
+  const std::string ranks = worker_.num_ranks() == 1 ? "" : fmt::format("{} ranks of ", worker_.num_ranks());
+  console_.note(fmt::format("{} parameters, {} samples, {} steps of {} x {} samples{}, {}{} threads",
+                            format_count(engine_.model().num_parameters()),
                             format_count(static_cast<int64_t>(train_.samples.size())), num_steps_, settings_.batch_size,
-                            settings_.grad_accum, worker_.pool().num_threads()));
+                            settings_.grad_accum, ranks.empty() ? "" : " a rank", ranks, worker_.pool().num_threads()));
   if (settings_.eval_before && eval_ && state_.step == 0 && !state_.evaluated_before) {
-    state_.before = evaluate();
+    const std::optional<EvalOutcome> before = evaluate();
+    if (!before) return stop();
+    state_.before = *before;
     state_.evaluated_before = true;
   }
   progress_.emplace(console_,
                     ProgressOptions{.description = "Training", .first_step = state_.step, .total_steps = num_steps_});
-  while (state_.step < num_steps_) {
-    const BatchPlan plan(batch_options(settings_, train_.samples.size()), state_.step / steps_per_epoch_);
-    for (int64_t i = state_.step % steps_per_epoch_; i < steps_per_epoch_ && state_.step < num_steps_; ++i) {
-      one_step(plan, i);
-      const int64_t best_before = state_.best_step;
-      if (eval_every_.due(state_.step, num_steps_)) evaluate_after_step();
-      const bool best = settings_.load_best_model_at_end && state_.best_step != best_before;
-      if (save_every_.due(state_.step, num_steps_) || best) checkpoint();
-      if (signals.received() && state_.step < num_steps_) {
-        if (last_saved_step_ != state_.step) checkpoint();
-        progress_.reset();
-        console_.note(fmt::format("Stopped by signal {} after step {}; saved. Start the same command again to go on.",
-                                  signals.received(), state_.step));
-        return static_cast<int>(ExitCode::kSavedAfterSignal);
-      }
+  std::optional<BatchPlan> plan;
+  for (int64_t epoch = -1;;) {
+    const int64_t best_before = state_.best_step;
+    if (state_.step > 0 && state_.evaluated_step != state_.step && eval_every_.due(state_.step, num_steps_)) {
+      if (!evaluate_after_step()) return stop();
     }
+    const bool best = settings_.load_best_model_at_end && state_.best_step != best_before;
+    if (state_.step > 0 && (save_every_.due(state_.step, num_steps_) || best)) checkpoint();
+    if (state_.step >= num_steps_) break;
+    if (stop_asked()) return stop();
+    if (state_.step / steps_per_epoch_ != epoch) {
+      epoch = state_.step / steps_per_epoch_;
+      plan.emplace(batch_options(settings_, train_.samples.size(), worker_.world()), epoch);
+    }
+    one_step(*plan, state_.step % steps_per_epoch_);
   }
   progress_->finish();
   finish();
   return static_cast<int>(ExitCode::kDone);
+}
+
+// Whether any rank has got a signal to stop. Collective.
+bool Trainer::stop_asked() {
+  if (worker_.num_ranks() == 1) {
+    stop_signal_ = signals_->received();
+  } else {
+    for (const std::string& text : worker_.world().all_gather_text(std::to_string(signals_->received()), "signals")) {
+      stop_signal_ = std::max(stop_signal_, std::stoi(text));
+    }
+  }
+  return stop_signal_ != 0;
+}
+
+int Trainer::stop() {
+  checkpoint();
+  if (background_) background_->wait();
+  progress_.reset();
+  console_.note(fmt::format("Stopped by signal {} after step {}; saved. Start the same command again to go on.",
+                            stop_signal_, state_.step));
+  return static_cast<int>(ExitCode::kSavedAfterSignal);
 }
 
 void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
@@ -230,10 +289,19 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
     window.push_back(pack(train_.samples, indices));
     window.back().first_sequence = plan.first_sequence(step_of_epoch, std::ssize(window) - 1);
   }
-  const double learning_rate = settings_.lr * schedule_factor(schedule_, state_.step);
-  const StepResult result = engine_.train_step(window, learning_rate);
+  const double learning_rate = settings_.lr * schedule_factor(schedule_, engine_.num_updates());
+  const double loss_scale = loss_scaler_ ? loss_scaler_->scale() : 1;
+  const StepResult result = engine_.train_step(window, learning_rate, loss_scale);
 
   ++state_.step;
+  state_.num_updates = engine_.num_updates();
+  if (loss_scaler_) loss_scaler_->update(result.skipped);
+  if (result.skipped) {
+    const std::string line = fmt::format("Step {} skipped: gradients overflow at a loss scale of {}; it is {} now",
+                                         state_.step, loss_scale, loss_scaler_->scale());
+    console_.note(line);
+    append("skipped", {{"loss_scale", loss_scale}, {"next_loss_scale", loss_scaler_->scale()}}, {});
+  }
   state_.num_samples += result.num_sequences;
   state_.num_tokens += result.num_tokens;
   state_.num_targets += result.num_targets;
@@ -256,7 +324,7 @@ void Trainer::log_step(const StepResult& result, double learning_rate) {
   Record timing{{"runtime_s", runtime_s()}};
   if (state_.steady_s > 0)
     timing.set("samples_per_second", static_cast<double>(state_.steady_samples) / state_.steady_s);
-  metrics_->append("train", state_.step, metrics.epoch,
+  append("train",
                    {{"loss", metrics.loss},
                     {"grad_norm", metrics.grad_norm},
                     {"learning_rate", learning_rate},
@@ -267,35 +335,49 @@ void Trainer::log_step(const StepResult& result, double learning_rate) {
   state_.logged_steps = 0;
 }
 
-EvalOutcome Trainer::evaluate() {
+void Trainer::append(const char* kind, const Record& values, const Record& timing) {
+  if (metrics_) metrics_->append(kind, state_.step, epoch_now(), values, timing);
+}
+
+// Nothing when the ranks have agreed to stop.
+std::optional<EvalOutcome> Trainer::evaluate() {
   worker_.enter(Phase::evaluation);
   EvalOutcome outcome;
-  const LossEvaluation loss = evaluate_loss(engine_, eval_->samples, settings_.eval_batch_size, console_);
-  outcome.loss = loss.loss;
-  say(trainer_line(EvalMetrics{loss.loss, loss.runtime_s, loss.num_samples, loss.num_steps, epoch_now()}));
-  Record values{{"eval_loss", loss.loss}}, timing{{"eval_runtime", loss.runtime_s}};
+  const auto stop = [&] { return stop_asked(); };
+  const auto loss =
+      evaluate_loss(engine_, worker_.world(), eval_->samples, settings_.eval_batch_size, console_, stop);
+  if (!loss) return std::nullopt;
+  outcome.loss = loss->loss;
+  Record values{{"eval_loss", loss->loss}}, timing{{"eval_runtime", loss->runtime_s}};
+  std::optional<AnswerEvaluation> answers;
   if (settings_.eval_generation) {
-    const AnswerEvaluation answers = evaluate_answers(engine_, *eval_, tokenizer_, settings_.eval_batch_size,
-                                                      settings_.max_new_tokens, settings_.scoring, console_);
-    outcome.exact_match = answers.metrics.exact_match;
-    outcome.f1 = answers.metrics.f1;
-    say(trainer_line(answers.metrics));
+    answers = evaluate_answers(engine_, worker_.world(), *eval_, tokenizer_, settings_.eval_batch_size,
+                               settings_.max_new_tokens, settings_.scoring, console_, stop);
+    if (!answers) return std::nullopt;
+    outcome.exact_match = answers->metrics.exact_match;
+    outcome.f1 = answers->metrics.f1;
     values.set("exact_match", *outcome.exact_match).set("f1", *outcome.f1);
-    timing.set("answers_runtime", answers.runtime_s);
+    timing.set("answers_runtime", answers->runtime_s);
   }
-  metrics_->append("eval", state_.step, epoch_now(), values, timing);
+  say(trainer_line(EvalMetrics{loss->loss, loss->runtime_s, loss->num_samples, loss->num_steps, epoch_now()}));
+  if (answers) say(trainer_line(answers->metrics));
+  append("eval", values, timing);
   return outcome;
 }
 
-void Trainer::evaluate_after_step() {
+// False when the ranks have agreed to stop.
+bool Trainer::evaluate_after_step() {
   progress_->pause();
-  const EvalOutcome outcome = evaluate();
+  const std::optional<EvalOutcome> outcome = evaluate();
+  if (!outcome) return false;
+  state_.evaluated_step = state_.step;
   state_.rows.push_back(
-      {epoch_now(), state_.row_loss / static_cast<double>(std::max<int64_t>(1, state_.row_steps)), outcome});
+      {epoch_now(), state_.row_loss / static_cast<double>(std::max<int64_t>(1, state_.row_steps)), *outcome});
   state_.row_loss = 0;
   state_.row_steps = 0;
-  if (improves(outcome)) state_.best_step = state_.step;
+  if (improves(*outcome)) state_.best_step = state_.step;
   progress_->resume();
+  return true;
 }
 
 bool Trainer::improves(const EvalOutcome& outcome) {
@@ -308,21 +390,27 @@ bool Trainer::improves(const EvalOutcome& outcome) {
 void Trainer::checkpoint() {
   if (last_saved_step_ == state_.step) return;
   worker_.enter(Phase::save);
-  progress_->pause();
-  state_.metrics_bytes = metrics_->synced_size_bytes();
+  if (progress_) progress_->pause();
+  if (metrics_) state_.metrics_bytes = metrics_->synced_size_bytes();
   state_.runtime_s = runtime_s();
-  state_.num_threads = worker_.pool().num_threads();
-  save_checkpoint(settings_.output_dir, worker_.world(), engine_, state_, fingerprint_, worker_.pool());
+  if (loss_scaler_) state_.loss_scale = loss_scaler_->state();
+  const auto write_part = [&](CheckpointPart& part) { fill_checkpoint(part, engine_, state_, fingerprint_); };
+  if (background_) {
+    background_->save(settings_.output_dir, state_.step, write_part, &worker_.pool());
+  } else {
+    write_checkpoint(settings_.output_dir, state_.step, worker_.world(), write_part, &worker_.pool());
+  }
   last_saved_step_ = state_.step;
   if (settings_.save_total_limit > 0) {
     std::set<int64_t> kept;
     if (settings_.load_best_model_at_end && state_.best_metric) kept.insert(state_.best_step);
     rotate_checkpoints(settings_.output_dir, worker_.world(), static_cast<int>(settings_.save_total_limit), kept);
   }
-  progress_->resume();
+  if (progress_) progress_->resume();
 }
 
 void Trainer::finish() {
+  if (background_) background_->wait();
   const fs::path folder = settings_.output_dir;
   if (settings_.load_best_model_at_end && state_.best_metric && state_.best_step != state_.step) {
     const fs::path best = checkpoint_folder(folder, state_.best_step);
@@ -333,24 +421,37 @@ void Trainer::finish() {
   const double mean_loss = state_.step ? state_.total_loss / static_cast<double>(state_.step) : 0;
   const TrainMetrics metrics{runtime_s(), state_.num_samples, state_.step, mean_loss, epoch_now()};
   say(trainer_line(metrics));
-  const auto parameters_of = [&](int64_t unit) { return engine_.parameters(unit).flat; };
-  save_model(engine_.model(), parameters_of, folder / "model", tokenizer_, settings_);
+  worker_.enter(Phase::save);
+  std::optional<ModelWriter> writer;
+  if (worker_.is_first()) writer.emplace(engine_.model(), folder / "model", tokenizer_, settings_);
+  engine_.collect_parameters([&](int64_t unit, View parameters) { writer->write(unit, parameters); });
+  if (writer) writer->finish();
   Record timing{{"train_runtime", metrics.runtime_s}};
-  metrics_->append("summary", state_.step, metrics.epoch,
-                   {{"train_loss", mean_loss},
+  append("summary", {{"train_loss", mean_loss},
                     {"num_samples", state_.num_samples},
                     {"num_tokens", state_.num_tokens},
                     {"num_targets", state_.num_targets}},
                    timing);
   const Record record = summary();
+  if (!worker_.is_first()) return;
   write_summary((folder / "summary.json").string(), record);
-  if (settings_.json)
+  if (settings_.json) {
     console_.print(to_json(record));
-  else
+  } else {
     print_table(record);
+  }
 }
 
-Record Trainer::summary() const {
+// The highest of what each rank has. Collective.
+int64_t Trainer::most_of_ranks(int64_t bytes) const {
+  int64_t most = 0;
+  for (const std::string& text : worker_.world().all_gather_text(std::to_string(bytes), "memory")) {
+    most = std::max<int64_t>(most, std::stoll(text));
+  }
+  return most;
+}
+
+Record Trainer::summary() {
   const auto best_row = [&]() -> const EpochRow* {
     if (state_.rows.empty()) return nullptr;
     if (!settings_.load_best_model_at_end || !state_.best_metric) return &state_.rows.back();
@@ -379,18 +480,25 @@ Record Trainer::summary() const {
   record.set("train_steps_per_second", rate(state_.step, seconds));
   record.set("train_samples_per_second_steady", rate(state_.steady_samples, state_.steady_s));
   record.set("train_tokens_per_second_steady", rate(state_.steady_tokens, state_.steady_s));
-  record.set("peak_memory_bytes", peak_resident_bytes());
-  Record ledger;
-  const Ledger& book = worker_.device().ledger();
-  for (int c = 0; c < kNumCategories; ++c) {
-    int64_t peak = 0;
-    for (int p = 0; p < kNumPhases; ++p) {
-      peak = std::max(peak, book.peak(static_cast<Phase>(p), static_cast<Category>(c)));
+  record.set("world_size", worker_.num_ranks()).set("strategy", row_of(engine_.shard_plan().options().strategy).name);
+  record.set("threads_per_rank", worker_.pool().num_threads()).set("bytes_sent", engine_.bytes_sent());
+  if (loss_scaler_) record.set("skipped_steps", loss_scaler_->state().num_skipped);
+  record.set("peak_memory_bytes", most_of_ranks(peak_resident_bytes()));
+  const auto peaks = [](const Ledger& book) {
+    Record ledger;
+    for (int c = 0; c < kNumCategories; ++c) {
+      int64_t peak = 0;
+      for (int p = 0; p < kNumPhases; ++p) {
+        peak = std::max(peak, book.peak(static_cast<Phase>(p), static_cast<Category>(c)));
+      }
+      ledger.set(name_of(static_cast<Category>(c)), peak);
     }
-    ledger.set(name_of(static_cast<Category>(c)), peak);
-  }
-  ledger.set("total", book.peak_total());
-  record.set("ledger_peak_bytes", ledger);
+    return ledger.set("total", book.peak_total());
+  };
+  record.set("ledger_peak_bytes", peaks(worker_.device().ledger()));
+  record.set("host_ledger_peak_bytes", peaks(worker_.host().ledger()));
+  record.set("planned_peak_bytes",
+             plan_training(config_, settings_, work_, worker_.planned_rank(settings_.grad_accum)).peak_bytes());
   std::vector<Value> rows;
   for (const EpochRow& row : state_.rows) {
     Record value{{"epoch", row.epoch}, {"train_loss", row.train_loss}};

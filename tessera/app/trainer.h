@@ -11,6 +11,7 @@
 #include "tessera/optim/schedule.h"
 #include "tessera/report/metrics_log.h"
 #include "tessera/report/progress.h"
+#include "tessera/store/background_checkpoint.h"
 #include "tessera/store/output_lock.h"
 
 namespace tessera {
@@ -21,8 +22,9 @@ WorkBounds training_work(const Settings& settings, const Dataset& train, const D
 class Trainer {
  public:
   // Reads data and model and allocates all memory; nothing is written but the output folder and its lock.
-  // `resolved_config` is kept as resolved-config.toml. UsageError, InputError, OutOfMemoryError, RunError.
-  Trainer(const Settings& settings, std::string resolved_config, Console& console);
+  // `resolved_config` is kept as resolved-config.toml. Of several ranks the first alone prints and writes, but for
+  // checkpoints. UsageError, InputError, OutOfMemoryError, RunError, CommunicationError. Collective.
+  Trainer(const Settings& settings, std::string resolved_config, Console& console, World* world);
 
   // Trains, or goes on from a checkpoint. Returns the process's exit code.
   int run();
@@ -41,12 +43,17 @@ class Trainer {
   int train();
   void one_step(const BatchPlan& plan, int64_t step_of_epoch);
   void log_step(const StepResult& result, double learning_rate);
-  EvalOutcome evaluate();
-  void evaluate_after_step();
+  void append(const char* kind, const Record& values, const Record& timing);
+  void check_ranks_agree();
+  std::optional<EvalOutcome> evaluate();
+  bool evaluate_after_step();
+  bool stop_asked();
+  int stop();
   bool improves(const EvalOutcome& outcome);
   void checkpoint();
   void finish();
-  Record summary() const;
+  Record summary();
+  int64_t most_of_ranks(int64_t bytes) const;
   void print_table(const Record& summary) const;
   double epoch_now() const { return static_cast<double>(state_.step) / static_cast<double>(steps_per_epoch_); }
   double runtime_s() const { return runtime_before_s_ + steady_seconds() - begin_s_; }
@@ -54,8 +61,8 @@ class Trainer {
   const Settings settings_;
   const std::string resolved_config_;
   Console& console_;
-  OutputLock lock_;
   Worker worker_;
+  std::optional<OutputLock> lock_;  // of the first rank
   ModelConfig config_;
   Tokenizer tokenizer_;
   Dataset train_;
@@ -71,7 +78,11 @@ class Trainer {
   double begin_s_ = steady_seconds();  // of training: data and model have been read
   double runtime_before_s_ = 0;        // of the runs that this one continues
   int64_t last_saved_step_ = -1;
-  std::optional<MetricsLog> metrics_;
+  std::optional<MetricsLog> metrics_;  // of the first rank
+  std::optional<LossScaler> loss_scaler_;  // of fp16
+  std::unique_ptr<BackgroundCheckpoint> background_;
+  std::optional<StopSignals> signals_;
+  int stop_signal_ = 0;  // that the ranks have agreed to stop by
   std::optional<Progress> progress_;
   int64_t steps_of_this_run_ = 0;
 };

@@ -4,11 +4,32 @@
 
 namespace tessera {
 
-Worker::Worker(const Settings& settings)
-    : pool_(threads_to_use(settings.threads)),
+Worker::Worker(const Settings& settings, World* world)
+    : world_(world),
+      pool_(threads_to_use(settings.threads)),
       device_(make_cpu_device(pool_)),
       host_(make_cpu_device(pool_)),
-      world_(make_self_communicator()) {}
+      group_(world ? world->make_communicator(*device_) : make_self_communicator()) {
+  // Nodes with different numbers of ranks have no groups of one node; the ranks are then one group.
+  const int found = world ? world->ranks_per_node() : 1;
+  ranks_per_node_ = settings.ranks_per_node > 0 ? static_cast<int>(settings.ranks_per_node)
+                    : found > 0                 ? found
+                                                : group_->size();
+}
+
+PlannedRank Worker::planned_rank(int64_t grad_accum) const {
+  return {.world_size = num_ranks(),
+          .rank = rank(),
+          .ranks_per_node = ranks_per_node_,
+          .num_threads = pool_.num_threads(),
+          .grad_accum = grad_accum};
+}
+
+void Worker::enter(Phase phase) {
+  device_->ledger().enter(phase);
+  host_->ledger().enter(phase);
+  if (world_) world_->enter_phase(name_of(phase));
+}
 
 static ShardOptions shard_options(const Settings& s) {
   using S = Settings;

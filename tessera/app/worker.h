@@ -4,32 +4,35 @@
 #include <memory>
 
 #include "tessera/app/settings.h"
-#include "tessera/engine/engine.h"
+#include "tessera/comm/world.h"
+#include "tessera/engine/plan.h"
 
 namespace tessera {
 
 class Worker {
  public:
-  explicit Worker(const Settings& settings);
+  // As one of the ranks of a world, or alone without one. Collective.
+  explicit Worker(const Settings& settings, World* world = nullptr);
 
   ThreadPool& pool() { return pool_; }
   Device& device() const { return *device_; }
   Device& host() const { return *host_; }
-  Communicator& world() { return *world_; }
-  int rank() const { return world_->rank(); }
-  int num_ranks() const { return world_->size(); }
+  Communicator& world() const { return *group_; }
+  int rank() const { return group_->rank(); }
+  int num_ranks() const { return group_->size(); }
+  int num_local_ranks() const { return world_ ? world_->local_size() : 1; }
   bool is_first() const { return rank() == 0; }
-  EnginePlace place() { return {*device_, *host_, *world_, ranks_per_node_}; }
-  // Both ledgers, of the device and of the host's tier.
-  void enter(Phase phase) {
-    device_->ledger().enter(phase);
-    host_->ledger().enter(phase);
-  }
+  // As the work of one rank of this world is planned.
+  PlannedRank planned_rank(int64_t grad_accum) const;
+  EnginePlace place() { return {*device_, *host_, *group_, ranks_per_node_}; }
+  // A phase of the run, for the ledgers of the device and of the host's tier, and for the account of a failure.
+  void enter(Phase phase);
 
  private:
+  World* const world_;
   ThreadPool pool_;
   std::unique_ptr<Device> device_, host_;
-  std::unique_ptr<Communicator> world_;
+  std::unique_ptr<Communicator> group_;
   int ranks_per_node_ = 1;
 };
 

@@ -5,7 +5,7 @@
 namespace tessera {
 
 Plan plan_run(const ModelConfig& config, const EngineOptions& options, const WorkBounds& work,
-              const PlannedRank& rank) {
+              const PlannedRank& rank, const std::function<void(Engine&, Communicator& world)>& at_save) {
   const auto device = make_counting_device(rank.num_threads), host = make_counting_device(rank.num_threads);
   const auto world = make_counting_communicator(*device, rank.rank, rank.world_size);
   const auto enter = [&](Phase phase) {
@@ -43,6 +43,8 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   engine.rehearse(others);
   enter(Phase::save);
   engine.save_states({});
+  if (at_save) at_save(engine, *world);
+  engine.collect_parameters({});
   plan.device = device->ledger();
   plan.host = host->ledger();
   return plan;

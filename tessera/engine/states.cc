@@ -173,4 +173,54 @@ void Engine::save_states(const WriteState& write) {
   }
 }
 
+void Engine::collect_parameters(const std::function<void(int64_t unit, View whole)>& visit) {
+  place_.streams.copy->synchronize();
+  const bool first = place_.ranks.world->rank() == 0, sharded = place_.plan.shard_optimizer();
+  const int64_t S = sharded ? place_.plan.shard_group_size() : 1;
+  const Shelf& master = optimizer_ ? optimizer_->master() : parameters_.kept();
+  const DType dtype = master.dtype();
+  const int64_t piece_elems = std::max<int64_t>(kChunkElems / S, ParameterTable::kAlignment);
+  int64_t most = 0;
+  for (const UnitShards& unit : place_.units) most = std::max(most, unit.padded_elems);
+  const bool in_place = S == 1 && visible(master);
+  Buffer whole_buffer, sent, received;
+  if (!in_place) {
+    whole_buffer = place_.host.allocate(first ? bytes_of(most, dtype) : 0, Category::staging);
+    sent = place_.device.allocate(bytes_of(piece_elems, dtype), Category::staging);
+    received = place_.device.allocate(bytes_of(piece_elems * S, dtype), Category::staging);
+  }
+  Stream& comm = *place_.streams.comm;
+  for (int64_t u = 0; u < place_.num_units(); ++u) {
+    const UnitShards& cut = place_.cut(u);
+    const int64_t shard_elems = sharded ? cut.shard_elems : cut.padded_elems;
+    const int64_t begin = optimizer_ ? optimizer_->first_master_elem(u)
+                                     : (sharded ? cut.own.begin : 0) - parameters_.kept_range(u).begin;
+    if (in_place) {
+      if (first && !counting()) visit(u, master.view(u).rows(begin, begin + cut.num_elems));
+      continue;
+    }
+    for (int64_t at = 0; at < shard_elems; at += piece_elems) {
+      const int64_t n = std::min(piece_elems, shard_elems - at);
+      const View mine = sent.view({n}, dtype), all = received.view({S * n}, dtype);
+      if (master.tier() == Tier::file) {
+        const Buffer staging = place_.host.allocate(bytes_of(n, dtype), Category::staging);
+        const View piece = staging.view({n}, dtype);
+        master.load(u, begin + at, piece, comm);
+        comm.copy(piece, mine);
+        comm.synchronize();
+      } else {
+        master.load(u, begin + at, mine, comm);
+      }
+      if (S > 1) place_.ranks.shard->all_gather(mine, all, comm, "parameters to be saved");
+      for (int64_t r = 0; first && r < S; ++r) {
+        const View from = S > 1 ? all.rows(r * n, (r + 1) * n) : mine;
+        const View whole = whole_buffer.view({cut.padded_elems}, dtype);
+        comm.copy(from, whole.rows(r * shard_elems + at, r * shard_elems + at + n));
+      }
+    }
+    comm.synchronize();
+    if (first && !counting()) visit(u, whole_buffer.view({cut.num_elems}, dtype));
+  }
+}
+
 }  // namespace tessera

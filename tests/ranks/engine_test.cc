@@ -156,6 +156,15 @@ class Rig {
     outcome.answers = engine.generate(prompts_of(world.rank(), world.size()), 6, 1);
     enter(Phase::save);
     for (int64_t u = 0; u < engine.model().num_units(); ++u) outcome.ranges[u] = engine.saved_range(u);
+    // What the first rank would save as a model is what all ranks would save in a checkpoint.
+    const auto saved = all_states(engine, world);
+    int64_t num_seen = 0;
+    engine.collect_parameters([&](int64_t unit, View whole) {
+      const auto& expected = saved.at({unit, static_cast<int>(StateKind::parameters)});
+      EXPECT_EQ(std::vector<float>(whole.as<float>(), whole.as<float>() + whole.num_elems()), expected);
+      EXPECT_EQ(unit, num_seen++);
+    });
+    EXPECT_EQ(num_seen, world.rank() == 0 ? engine.model().num_units() : 0);
     engine.save_states([&](StateKind kind, int64_t unit, ElemRange range, View from) {
       EXPECT_EQ(range.begin, engine.saved_range(unit).begin);
       auto& values = outcome.states[{unit, static_cast<int>(kind)}];
@@ -227,7 +236,8 @@ void expect_close(const Outcome& plain, const Outcome& outcome, const std::strin
       EXPECT_LE(std::abs(difference), 2 * kSteps * kLearningRate) << name;
     }
   }
-  EXPECT_LE(std::sqrt(differences), 1e-3 * std::sqrt(squares)) << name;
+  // The biases of keys have a gradient of rounding alone, and AdamW moves them by the learning rate all the same.
+  EXPECT_LE(std::sqrt(differences), 1e-2 * std::sqrt(squares)) << name;
 }
 
 bool same_bits(const Outcome& a, const Outcome& b) {
