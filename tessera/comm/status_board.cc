@@ -160,6 +160,11 @@ bool StatusBoard::has_ended(int rank) const {
   return state == State::ended || state == State::failed;
 }
 
+bool StatusBoard::is_waiting(int rank) const {
+  const auto& waits = slot(rank).waits;
+  return std::any_of(waits.begin(), waits.end(), [](const Wait& wait) { return wait.in_use != 0; });
+}
+
 std::optional<StatusBoard::Failure> StatusBoard::first_failure() const {
   const Slot* first = nullptr;
   int rank_of_first = 0;
@@ -201,7 +206,7 @@ std::string StatusBoard::account(const Failure& failure) const {
   };
   const std::string phase = phase_of(failure.rank);
   if (!phase.empty()) add(fmt::format("Rank {} was in phase {}.", failure.rank, phase));
-  add(waiting());
+  if (failure.code != ExitCode::kCommunication) add(waiting());
   return text;
 }
 
@@ -209,8 +214,7 @@ std::string StatusBoard::not_waiting() const {
   std::string text;
   for (int rank = 0; rank < size_; ++rank) {
     const Slot& s = slot(rank);
-    const bool waits = std::any_of(s.waits.begin(), s.waits.end(), [](const Wait& wait) { return wait.in_use != 0; });
-    if (waits || s.state != State::running) continue;
+    if (is_waiting(rank) || s.state != State::running) continue;
     const std::string phase = phase_of(rank);
     text += fmt::format("{}Rank {} (process {}) {}{}.", text.empty() ? "" : " ", rank, s.pid.load(),
                         state_of_process(s.pid), phase.empty() ? "" : ", in phase " + phase);

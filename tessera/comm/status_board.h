@@ -49,6 +49,7 @@ class StatusBoard {
   // ---- by whoever tells the user
   int pid_of(int rank) const;  // 0: it has not joined
   bool has_ended(int rank) const;
+  bool is_waiting(int rank) const;
   struct Failure {
     int rank;
     ExitCode code;
@@ -59,7 +60,7 @@ class StatusBoard {
   std::string phase_of(int rank) const;  // "step"; empty: none yet
   // "Ranks 0, 2 waited in reduce_scatter of gradients of h.3." of all that did; empty: none.
   std::string waiting() const;
-  // A failure's error, with the phase of its rank and what the others waited in.
+  // A failure's error, with the phase of its rank and, if it is its own, what the others waited in.
   std::string account(const Failure& failure) const;
   // "Rank 1 (process 17) is stopped, in phase step." of all that neither wait nor have failed or ended in order.
   std::string not_waiting() const;

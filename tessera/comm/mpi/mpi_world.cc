@@ -118,8 +118,11 @@ class MpiWorld final : private MpiLibrary, public World {
     const std::string name = fmt::format("rank {}: ", rank());
     std::string text = error.starts_with(name) ? error : name + error;
     const bool is_consequence = code == ExitCode::kCommunication;
-    const std::string late = is_consequence ? board_->not_waiting() : "";
-    if (!late.empty()) text += (text.ends_with('.') ? " " : ". ") + late;
+    if (is_consequence && board_->is_waiting(rank())) {  // now, before they go on or end
+      for (const auto& sentence : {board_->not_waiting(), board_->waiting()}) {
+        if (!sentence.empty()) text += (text.ends_with('.') ? " " : ". ") + sentence;
+      }
+    }
     board_->fail(rank(), code, text);
     // A rank that has failed for a reason of its own may be about to say so.
     for (int i = 0; is_consequence && i < 20 && board_->first_failure()->code == code; ++i) sleep_ms(50);
