@@ -7,6 +7,8 @@
 #include <new>
 
 #include "tessera/app/help.h"
+#include "tessera/app/launch.h"
+#include "tessera/app/launcher_streams.h"
 #include "tessera/app/suggest.h"
 #include "tessera/base/error.h"
 #include "tessera/report/console.h"
@@ -63,6 +65,9 @@ void check_required(const Verb& verb, const ResolvedSettings& resolved) {
 
 int run_command_line(const std::vector<std::string>& arguments, const Environment& environment,
                      const std::vector<Verb>& verbs) {
+  const auto ranks = detect_ranks(environment);
+  const bool is_first = !ranks || ranks->rank == 0;
+  if (const auto launcher = find_launcher(environment)) take_launchers_streams(launcher->socket, is_first);
   Console console = Console::of_process();
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h") {
     console.print(program_help(verbs));
@@ -91,17 +96,22 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
                         .subject = subject,
                         .resolved = resolve(sources, groups, subject->name, names_of(verbs)),
                         .environment = environment};
-  for (const auto& warning : invocation.resolved.warnings) console.note("warning: " + warning);
+  const int64_t nproc = std::max<int64_t>(1, invocation.settings().nproc);
+  invocation.resolved.num_ranks = verb->runs_as_ranks && ranks ? std::max<int64_t>(nproc, ranks->size) : nproc;
+  const bool starts_ranks = verb->runs_as_ranks && !ranks && nproc > 1;
+  if (is_first && !starts_ranks) {  // one process tells them
+    for (const auto& warning : invocation.resolved.warnings) console.note("warning: " + warning);
+  }
   check_consistent(invocation.resolved);
   check_supported(invocation.resolved);
   check_required(*verb, invocation.resolved);
-  return verb->run(invocation);
+  return verb->runs_as_ranks ? run_as_ranks(invocation, ranks, arguments) : verb->run(invocation);
 }
 
 int guarded_run(const std::vector<std::string>& arguments, const Environment& environment,
                 const std::vector<Verb>& verbs) {
-  const auto fail = [](const char* what, ExitCode code) {
-    std::fprintf(stderr, "error: %s\n", what);
+  const auto fail = [&](const char* what, ExitCode code) {
+    tell_failure(environment, code, what);
     return static_cast<int>(code);
   };
   try {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tessera/app/machine.h"
+#include "tessera/comm/world.h"
 
 namespace tessera {
 
@@ -74,16 +75,6 @@ Json blas_facts() {
     facts["file"] = error ? info.dli_fname : path.string();
   }
   return facts;
-}
-
-std::optional<std::string> program_in_path(const Environment& environment, const std::string& name) {
-  const auto it = environment.find("PATH");
-  std::istringstream folders(it == environment.end() ? "" : it->second);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string path = (folder.empty() ? "." : folder) + "/" + name;
-    if (access(path.c_str(), X_OK) == 0 && !std::filesystem::is_directory(path)) return path;
-  }
-  return std::nullopt;
 }
 
 // The first line that a command prints.
@@ -169,8 +160,18 @@ Json library_facts() {
   return facts;
 }
 
+std::optional<std::string> program_in_path(const Environment& environment, const std::string& name) {
+  const auto it = environment.find("PATH");
+  std::istringstream folders(it == environment.end() ? "" : it->second);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string path = (folder.empty() ? "." : folder) + "/" + name;
+    if (access(path.c_str(), X_OK) == 0 && !std::filesystem::is_directory(path)) return path;
+  }
+  return std::nullopt;
+}
+
 Json mpi_facts(const Environment& environment) {
-  Json facts = {{"built_in", false}};
+  Json facts = {{"built_in", have_mpi()}};
   if (const auto mpirun = program_in_path(environment, "mpirun")) {
     facts["mpirun"] = *mpirun;
     facts["version"] = first_line_of("mpirun --version 2>/dev/null");

@@ -211,10 +211,13 @@ Json environment_facts(const Environment& environment) {
   return facts;
 }
 
-int threads_to_use(int64_t setting) {
+int threads_to_use(int64_t setting, int num_processes) {
   if (setting > 0 || std::getenv("OMP_NUM_THREADS")) return static_cast<int>(setting);
-  const std::optional<double> quota = control_group_cores();
-  return quota ? static_cast<int>(std::ceil(std::min<double>(*quota, std::thread::hardware_concurrency()))) : 0;
+  double cores = std::thread::hardware_concurrency();
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) cores = CPU_COUNT(&set);
+  if (const auto quota = control_group_cores()) cores = std::min(cores, std::ceil(*quota));
+  return std::max(1, static_cast<int>(cores) / num_processes);
 }
 
 }  // namespace tessera

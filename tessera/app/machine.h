@@ -23,8 +23,11 @@ nlohmann::ordered_json environment_facts(const Environment& environment);  // th
 // The memory that a process may have: the machine's, or less by its control group's limit.
 std::optional<int64_t> usable_memory_bytes();
 
-// Threads to compute with: `setting`; where it is 0 what OMP_NUM_THREADS says, else 0 for all cores allowed, or fewer
-// where a control group's quota is less than they are.
-int threads_to_use(int64_t setting);
+// Where a program is found by PATH.
+std::optional<std::string> program_in_path(const Environment& environment, const std::string& name);
+
+// Threads to compute with: `setting`; where it is 0 what OMP_NUM_THREADS says, else all cores allowed, or fewer where a
+// control group's quota is less than they are, divided among so many processes; 0 stands for what a ThreadPool takes.
+int threads_to_use(int64_t setting, int num_processes = 1);
 
 }  // namespace tessera

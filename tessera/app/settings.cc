@@ -124,6 +124,18 @@ std::vector<Setting> generation_settings() {
   };
 }
 
+std::vector<Setting> rank_settings() {
+  return {
+      integer("nproc", &S::nproc, kRanks, "N", {0, 1 << 20},
+              "start so many ranks on this machine, or plan for them; 0: as mpirun or srun did, else one",
+              {"nproc_per_node", "num_processes"}),
+      real("comm_timeout", &S::comm_timeout, kRanks, "SECONDS", {.min = 0, .max = 1e8, .open_min = true},
+           "how long a rank waits for another one before the run fails"),
+      integer("max_restarts", &S::max_restarts, kRanks, "N", kCount,
+              "with --nproc: after a failure start again from the last checkpoint, so many times"),
+  };
+}
+
 std::vector<Setting> machine_settings() {
   return {
       choice("device", &S::device, kMachine,
@@ -149,7 +161,7 @@ std::vector<Setting> machine_settings() {
 std::vector<Setting> declare_all() {
   std::vector<Setting> all;
   for (auto* part : {model_settings, data_settings, optimization_settings, checkpoint_settings, generation_settings,
-                     sharding_settings, machine_settings}) {
+                     rank_settings, sharding_settings, machine_settings}) {
     for (auto& setting : part()) all.push_back(std::move(setting));
   }
   return all;
@@ -195,6 +207,8 @@ const char* title_of(Group group) {
       return "Saved model";
     case kMachine:
       return "Machine";
+    case kRanks:
+      return "Ranks";
     case kSharding:
       return "Sharding";
     case kGradients:

@@ -95,6 +95,10 @@ struct Settings {
   Precision precision = Precision::fp32;
   DeviceChoice device = DeviceChoice::automatic;
   int64_t threads = 0;
+  // ranks
+  int64_t nproc = 0;
+  double comm_timeout = 600;  // s
+  int64_t max_restarts = 0;
   // sharding
   Strategy strategy = Strategy::no_shard;
   int64_t shard_group_size = 0, ranks_per_node = 0;
@@ -149,6 +153,7 @@ enum Group : Groups {
   kDataset = 1u << 17,         // dataset
   kPrompt = 1u << 18,          // a text as it is
   kCheckpoint = 1u << 19,      // which checkpoint
+  kRanks = 1u << 20,           // how many take part, and how long they wait for each other
   kSharding = 1u << 21,        // what the ranks share, and where it lies
   kGradients = 1u << 22,       // how ranks add their gradients up, and the scale of the loss
   kPlan = 1u << 23,            // what a plan is made for

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tessera/app/resolve.h"
+#include "tessera/comm/world.h"
 
 namespace tessera {
 
@@ -19,6 +20,7 @@ struct Verb {
   // `config` is about another verb: its first word may be the name of one, whose groups then take the place of its own,
   // and nothing is required.
   bool about_verb = false;
+  bool runs_as_ranks = false;  // works together with the other ranks, if there are any
 };
 
 // What a verb's function gets.
@@ -27,6 +29,7 @@ struct Invocation {
   const Verb* subject;        // the one that it is about; `verb` itself unless about_verb
   ResolvedSettings resolved;  // checked
   Environment environment;    // of the process
+  World* world = nullptr;     // the ranks, for a verb that runs as ranks
 
   const Settings& settings() const { return resolved.settings; }
 };

@@ -32,6 +32,11 @@ class SelfWorld final : public World {
   SelfWorld() : World(0, {0}) {}
   Communicator& communicator() override { return *communicator_; }
   std::unique_ptr<Communicator> make_communicator(Device&) override { return make_self_communicator(); }
+  void enter_phase(const char*) override {}
+  void fail(ExitCode code, const std::string& error, const std::function<void(const std::string&)>& tell) override {
+    tell(error);
+    abort(code);
+  }
   void abort(ExitCode code) override { std::_Exit(static_cast<int>(code)); }
 
  private:
@@ -45,7 +50,9 @@ std::optional<RankEnvironment> detect_ranks(const Environment& environment) {
   const std::optional<int> ompi = get("OMPI_COMM_WORLD_RANK"), pmix = get("PMIX_RANK");
   const bool has_mpi = ompi || pmix;
   const auto rank = get("RANK"), size = get("WORLD_SIZE");
-  if (rank && size) {
+  // Where mpirun's say otherwise, torchrun's were there before it and mean something else.
+  const bool contradicted = ompi && (ompi != rank || get("OMPI_COMM_WORLD_SIZE") != size);
+  if (rank && size && !contradicted) {
     return RankEnvironment{.rank = *rank,
                            .size = *size,
                            .local_rank = get("LOCAL_RANK").value_or(*rank),

@@ -1,6 +1,7 @@
 // All ranks of a run: how they were started, and how they talk.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -30,6 +31,8 @@ enum class Transport { automatic, direct, messages };
 struct WorldOptions {
   double timeout_s = 600;  // of each wait for another rank
   Transport transport = Transport::automatic;
+  // The name of the launcher's status board, which tells the user of failures; empty: there is no launcher.
+  std::string board{};
 };
 
 class World {
@@ -52,11 +55,21 @@ class World {
   // It and those split from it must go before the world and the device.
   virtual std::unique_ptr<Communicator> make_communicator(Device& device) = 0;
 
-  // Ends all ranks at once, this one with the code.
+  // Ranks of this node, this one included, that may run on the same cores as this one.
+  int ranks_on_these_cores() const { return ranks_on_these_cores_; }
+
+  // What this rank is at, for the account of a failure: "load", "step".
+  virtual void enter_phase(const char* phase) = 0;
+  // Ends all ranks because this one has failed. Where there is no launcher that does so, one of the ranks of a node
+  // that fail tells the user what failed first: by `tell`, which gets one line.
+  [[noreturn]] virtual void fail(ExitCode code, const std::string& error,
+                                 const std::function<void(const std::string&)>& tell) = 0;
+  // Ends all ranks at once.
   [[noreturn]] virtual void abort(ExitCode code) = 0;
 
  protected:
   World(int rank, std::vector<int> nodes) : rank_(rank), nodes_(std::move(nodes)) {}
+  int ranks_on_these_cores_ = 1;
 
  private:
   int rank_;

@@ -6,11 +6,9 @@
 // next call.
 #include "tessera/comm/mpi/direct_lane.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/futex.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -74,35 +72,6 @@ bool read_memory(pid_t pid, uint64_t address, std::byte* to, int64_t bytes) {
 
 }  // namespace
 
-SharedPages::SharedPages(int descriptor, int64_t bytes) : bytes_(static_cast<size_t>(bytes)) {
-  void* data = descriptor < 0 ? MAP_FAILED : mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  if (data != MAP_FAILED) data_ = static_cast<std::byte*>(data);
-  if (descriptor >= 0) close(descriptor);
-}
-
-SharedPages::~SharedPages() {
-  if (data_) munmap(data_, bytes_);
-}
-
-SharedPages SharedPages::create(const std::string& name, int64_t bytes) {
-  const int descriptor = shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  // Room is taken now: a full /dev/shm is an error here rather than a fault later.
-  if (descriptor >= 0 && posix_fallocate(descriptor, 0, bytes) != 0) {
-    close(descriptor);
-    shm_unlink(name.c_str());
-    return {-1, bytes};
-  }
-  return {descriptor, bytes};
-}
-
-SharedPages SharedPages::open(const std::string& name, int64_t bytes) {
-  return {shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600), bytes};
-}
-
-void SharedPages::remove(const std::string& name) {
-  shm_unlink(name.c_str());
-}
-
 int64_t DirectLane::shared_bytes(int size) {
   return int64_t{size} * static_cast<int64_t>(sizeof(Slot));
 }
@@ -164,6 +133,7 @@ void DirectLane::wait_for(int peer, uint32_t step) {
   const Call& call = own().call;
   Slot& theirs = slot(peer);
   const auto end = deadline();
+  const StatusBoard::Waiting status = waiting(call);
   theirs.sleepers.fetch_add(1);
   for (;;) {
     const uint32_t seen = theirs.step.load();

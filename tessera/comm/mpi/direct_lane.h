@@ -1,30 +1,10 @@
 // The lane of a group whose ranks are processes of one node that may read each other's memory (process_vm_readv).
 #pragma once
 
-#include <utility>
-
 #include "tessera/comm/mpi/lane.h"
+#include "tessera/comm/shared_pages.h"
 
 namespace tessera {
-
-// Memory that processes of one node share under a name until it is removed. Empty when it could not be had.
-class SharedPages {
- public:
-  static SharedPages create(const std::string& name, int64_t bytes);  // zeroed
-  static SharedPages open(const std::string& name, int64_t bytes);
-  static void remove(const std::string& name);
-  SharedPages(SharedPages&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
-  SharedPages& operator=(SharedPages&&) = delete;
-  ~SharedPages();
-
-  std::byte* data() const { return data_; }
-  explicit operator bool() const { return data_ != nullptr; }
-
- private:
-  SharedPages(int descriptor, int64_t bytes);  // takes the descriptor; −1 for none
-  std::byte* data_ = nullptr;
-  size_t bytes_;
-};
 
 class DirectLane final : public Lane {
  public:

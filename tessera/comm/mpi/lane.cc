@@ -38,6 +38,10 @@ std::string Call::to_string() const {
   return fmt::format("{} of {}", name_of(collective), what);
 }
 
+StatusBoard::Waiting Lane::waiting(const Call& call) const {
+  return {group_.board, group_.world_ranks[static_cast<size_t>(group_.rank)], call.to_string()};
+}
+
 std::string Lane::names_of(const std::vector<int>& ranks) const {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (size_t i = 0; i < ranks.size(); ++i) {

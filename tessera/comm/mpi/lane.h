@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tessera/base/view.h"
+#include "tessera/comm/status_board.h"
 
 namespace tessera {
 
@@ -20,6 +21,7 @@ struct GroupInfo {
   int rank = 0;
   std::vector<int> world_ranks;  // by rank of the group: how errors name them
   double timeout_s = 600;
+  StatusBoard* board = nullptr;  // where it is told what they wait for
 
   int size() const { return static_cast<int>(world_ranks.size()); }
 };
@@ -67,6 +69,7 @@ class Lane {
     const View flat{full.data, full.dtype, {full.num_elems()}};
     return flat.rows(slice_begin(full.num_elems(), rank), slice_begin(full.num_elems(), rank + 1));
   }
+  StatusBoard::Waiting waiting(const Call& call) const;
   // Ranks of the group as errors tell them: "rank 1", "ranks 1, 3".
   std::string names_of(const std::vector<int>& ranks) const;
   [[noreturn]] void fail(const Call& call, const std::string& what, const std::string& remedy = "") const;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "tessera/comm/sum.h"
 
@@ -18,12 +19,14 @@ constexpr int kTag = 0;
 // MPI makes progress only when it is asked. A peer may need our core, so the asking becomes rarer the longer it lasts.
 class Patience {
  public:
-  void pause() {
+  // Whether it has begun to sleep.
+  bool pause() {
     ++rounds_;
-    if (rounds_ < 100) return;
+    if (rounds_ < 100) return false;
     const long sleep_ns = rounds_ < 1000 ? 20'000 : 200'000;
     const timespec time{.tv_sec = 0, .tv_nsec = sleep_ns};
     nanosleep(&time, nullptr);
+    return true;
   }
 
  private:
@@ -70,6 +73,7 @@ void MessageLane::receive(Pending& pending, int peer, std::byte* data, int64_t b
 void MessageLane::wait(Pending& pending) {
   const auto end = deadline();
   Patience patience;
+  std::optional<StatusBoard::Waiting> status;
   const int count = static_cast<int>(pending.requests.size());
   std::vector<int> done(pending.requests.size());
   std::vector<MPI_Status> states(pending.requests.size());
@@ -95,7 +99,9 @@ void MessageLane::wait(Pending& pending) {
       late.erase(std::unique(late.begin(), late.end()), late.end());
       fail_waiting(call_, late);
     }
-    patience.pause();
+    if (patience.pause() && !status) {
+      status.emplace(group().board, group().world_ranks[static_cast<size_t>(group().rank)], call_.to_string());
+    }
   }
   pending = {};
 }

@@ -1,11 +1,9 @@
 #include "tessera/comm/mpi/mpi_communicator.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <optional>
-#include <random>
 
 #include "tessera/comm/mpi/direct_lane.h"
 #include "tessera/comm/mpi/message_lane.h"
@@ -25,7 +23,7 @@ std::vector<std::unique_ptr<Lane>> make_direct_lanes(MPI_Comm comm, const GroupI
   const int64_t lane_bytes = DirectLane::shared_bytes(group.size());
   std::optional<SharedPages> pages;
   if (group.rank == 0) {
-    const std::string unique = fmt::format("/tessera-{}-{:08x}", getpid(), std::random_device()());
+    const std::string unique = SharedPages::unique_name();
     std::memcpy(name, unique.c_str(), unique.size());
     pages.emplace(SharedPages::create(unique, 2 * lane_bytes));
   }
@@ -58,9 +56,10 @@ std::vector<std::unique_ptr<Lane>> make_message_lanes(MPI_Comm comm, const Group
 
 class MpiCommunicator final : public Communicator {
  public:
-  MpiCommunicator(MPI_Comm comm, Device* device, const WorldOptions& options) : device_(device), options_(options) {
+  MpiCommunicator(MPI_Comm comm, Device* device, const WorldOptions& options, StatusBoard* board)
+      : device_(device), options_(options), board_(board) {
     MPI_Comm_dup(comm, &comm_);
-    GroupInfo group{.rank = 0, .world_ranks = {}, .timeout_s = options.timeout_s};
+    GroupInfo group{.rank = 0, .world_ranks = {}, .timeout_s = options.timeout_s, .board = board};
     MPI_Comm_rank(comm_, &group.rank);
     int size = 0, world_rank = 0;
     MPI_Comm_size(comm_, &size);
@@ -137,7 +136,7 @@ class MpiCommunicator final : public Communicator {
     barrier("groups to form");  // within the time limit, which MPI_Comm_split does not have
     MPI_Comm part = MPI_COMM_NULL;
     MPI_Comm_split(comm_, color, rank, &part);
-    auto group = make_mpi_communicator(part, device_, options_);
+    auto group = make_mpi_communicator(part, device_, options_, board_);
     MPI_Comm_free(&part);
     TESSERA_ASSERT(group->rank() == rank && group->size() == size);
     return group;
@@ -146,6 +145,7 @@ class MpiCommunicator final : public Communicator {
  private:
   Device* device_;
   WorldOptions options_;
+  StatusBoard* board_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   Buffer scratch_;
   std::unique_ptr<Lane> stream_lane_, host_lane_;
@@ -153,11 +153,12 @@ class MpiCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm comm, Device* device, const WorldOptions& options) {
+std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm comm, Device* device, const WorldOptions& options,
+                                                    StatusBoard* board) {
   int size = 0;
   MPI_Comm_size(comm, &size);
   if (size == 1) return make_self_communicator();
-  return std::make_unique<MpiCommunicator>(comm, device, options);
+  return std::make_unique<MpiCommunicator>(comm, device, options, board);
 }
 
 }  // namespace tessera

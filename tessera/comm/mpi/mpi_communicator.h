@@ -10,7 +10,8 @@
 namespace tessera {
 
 // A group of the ranks of `comm`, which it duplicates for its own use. `device` is null for host calls alone.
-// Collective. CommunicationError.
-std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm comm, Device* device, const WorldOptions& options);
+// `board`, which may be null, outlives it. Collective. CommunicationError.
+std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm comm, Device* device, const WorldOptions& options,
+                                                    StatusBoard* board);
 
 }  // namespace tessera

@@ -2,11 +2,16 @@
 
 #include <fmt/format.h>
 #include <mpi.h>
+#include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <cstring>
+#include <thread>
 
 #include "tessera/comm/mpi/mpi_communicator.h"
+#include "tessera/comm/status_board.h"
 
 namespace tessera {
 namespace {
@@ -49,16 +54,82 @@ std::vector<int> find_nodes() {
   return nodes;
 }
 
+// One for the ranks of this node, where the launcher has not made one.
+std::unique_ptr<StatusBoard> make_board(int rank, int size, const std::string& launchers) {
+  MPI_Comm node = MPI_COMM_NULL;
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+  const bool leads = rank_of(node) == 0;
+  char name[64] = {};
+  const std::string unique = launchers.empty() ? SharedPages::unique_name() : launchers;
+  std::memcpy(name, unique.c_str(), std::min(unique.size(), sizeof name - 1));
+  std::unique_ptr<StatusBoard> board;
+  if (leads) board = launchers.empty() ? StatusBoard::create(name, size) : StatusBoard::open(name, size);
+  MPI_Bcast(name, sizeof name, MPI_CHAR, 0, node);
+  if (!leads) board = StatusBoard::open(name, size);
+  board->join(rank);
+  MPI_Barrier(node);
+  if (leads) SharedPages::remove(name);
+  MPI_Comm_free(&node);
+  return board;
+}
+
+// The cores that this process may use, as text.
+std::string allowed_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  sched_getaffinity(0, sizeof set, &set);
+  return {reinterpret_cast<const char*>(&set), sizeof set};
+}
+
+bool overlap(const std::string& a, const std::string& b) {
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] & b[i]) return true;
+  }
+  return false;
+}
+
 class MpiWorld final : private MpiLibrary, public World {
  public:
   explicit MpiWorld(const WorldOptions& options)
       : World(rank_of(MPI_COMM_WORLD), find_nodes()),
         options_(options),
-        communicator_(make_mpi_communicator(MPI_COMM_WORLD, nullptr, options)) {}
+        board_(make_board(rank(), size(), options.board)),
+        communicator_(make_mpi_communicator(MPI_COMM_WORLD, nullptr, options, board_.get())) {
+    const std::string mine = allowed_cores();
+    const auto cores = communicator_->all_gather_text(mine, "cores");
+    ranks_on_these_cores_ = 0;
+    for (size_t r = 0; r < cores.size(); ++r) {
+      const bool same_node = nodes()[r] == nodes()[static_cast<size_t>(rank())];
+      ranks_on_these_cores_ += same_node && (r == static_cast<size_t>(rank()) || overlap(cores[r], mine));
+    }
+  }
+  ~MpiWorld() override {
+    communicator_.reset();
+    board_->end(rank());
+  }
   Communicator& communicator() override { return *communicator_; }
   std::unique_ptr<Communicator> make_communicator(Device& device) override {
     communicator_->barrier("groups to form");
-    return make_mpi_communicator(MPI_COMM_WORLD, &device, options_);
+    return make_mpi_communicator(MPI_COMM_WORLD, &device, options_, board_.get());
+  }
+  void enter_phase(const char* phase) override { board_->enter_phase(rank(), phase); }
+
+  void fail(ExitCode code, const std::string& error, const std::function<void(const std::string&)>& tell) override {
+    const std::string name = fmt::format("rank {}: ", rank());
+    std::string text = error.starts_with(name) ? error : name + error;
+    const bool is_consequence = code == ExitCode::kCommunication;
+    if (is_consequence && board_->is_waiting(rank())) {  // now, before they go on or end
+      for (const auto& sentence : {board_->not_waiting(), board_->waiting()}) {
+        if (!sentence.empty()) text += (text.ends_with('.') ? " " : ". ") + sentence;
+      }
+    }
+    board_->fail(rank(), code, text);
+    // A rank that has failed for a reason of its own may be about to say so.
+    for (int i = 0; is_consequence && i < 20 && board_->first_failure()->code == code; ++i) sleep_ms(50);
+    const bool tells = options_.board.empty() && board_->claim_report();
+    if (tells) tell(board_->account(*board_->first_failure()));
+    if (!tells && options_.board.empty()) sleep_ms(1000);  // before another one has told, it must not be killed
+    abort(code);
   }
   void abort(ExitCode code) override {
     MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
@@ -66,7 +137,10 @@ class MpiWorld final : private MpiLibrary, public World {
   }
 
  private:
+  static void sleep_ms(int time) { std::this_thread::sleep_for(std::chrono::milliseconds(time)); }
+
   WorldOptions options_;
+  std::unique_ptr<StatusBoard> board_;
   std::unique_ptr<Communicator> communicator_;
 };
 

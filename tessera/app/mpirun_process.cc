@@ -1,0 +1,169 @@
+#include "tessera/app/mpirun_process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr size_t kMaxNoise = 64 << 10;
+constexpr auto kGrace = std::chrono::seconds(3);
+
+// As root too, more ranks than cores too, and nobody bound to a core: ranks share the cores by their numbers of
+// threads.
+std::vector<std::string> mpirun_words(const std::string& mpirun, int num_ranks) {
+  return {mpirun,    "-n",  std::to_string(num_ranks), "--allow-run-as-root", "--oversubscribe", "--bind-to", "none",
+          "--stdin", "none"};
+}
+
+// Ranks of one machine, whatever a batch system may have to give, by shared memory alone.
+Environment rank_environment(const Environment& environment, const std::string& link) {
+  Environment result = environment;
+  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}) result.erase(name);
+  // `emplace`: what the user has set stays.
+  result.emplace("OMPI_MCA_ras", "^slurm,gridengine,tm,lsf");
+  result.emplace("OMPI_MCA_plm", "^slurm");
+  result.emplace("OMPI_MCA_pml", "ob1");
+  result.emplace("OMPI_MCA_btl", "self,vader");
+  result.emplace("OMPI_MCA_opal_signal", "");  // no traces of addresses: the launcher says what has happened
+  result[kLauncherVariable] = link;
+  return result;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> result;
+  for (auto& word : words) result.push_back(word.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+// In the child; only what is safe between fork and exec.
+[[noreturn]] void become(char** words, char** environment, int output, pid_t parent, const sigset_t& signals) {
+  setpgid(0, 0);  // Ctrl-C is for the launcher, which tells the ranks to save and end
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(1);
+  sigprocmask(SIG_SETMASK, &signals, nullptr);
+  const int nothing = open("/dev/null", O_RDONLY);
+  dup2(nothing, STDIN_FILENO);
+  dup2(output, STDOUT_FILENO);
+  dup2(output, STDERR_FILENO);
+  execve(words[0], words, environment);
+  _exit(127);
+}
+
+pid_t start(std::vector<std::string> words, const Environment& environment, int output, const sigset_t& signals) {
+  std::vector<std::string> assignments;
+  for (const auto& [name, value] : environment) assignments.push_back(name + "=" + value);
+  const std::vector<char*> argv = pointers(words), envp = pointers(assignments);
+  const pid_t parent = getpid(), child = fork();
+  if (child == 0) become(const_cast<char**>(argv.data()), const_cast<char**>(envp.data()), output, parent, signals);
+  if (child < 0) throw RunError("launcher", fmt::format("cannot start mpirun: {}", std::strerror(errno)));
+  return child;
+}
+
+// Keeps the beginning of what there is to read; false at its end.
+bool drain(int descriptor, std::string& text) {
+  char buffer[4096];
+  for (;;) {
+    const ssize_t count = read(descriptor, buffer, sizeof buffer);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return count < 0 && errno == EAGAIN;
+    if (text.size() < kMaxNoise) text.append(buffer, static_cast<size_t>(count));
+  }
+}
+
+// To every rank that is there; a signal that comes before any is goes to mpirun.
+void forward(int signal, const StatusBoard& board, pid_t mpirun, size_t num_forwarded) {
+  bool reached = false;
+  for (int rank = 0; rank < board.size(); ++rank) {
+    const int pid = board.pid_of(rank);
+    if (pid > 0 && !board.has_ended(rank)) reached |= kill(pid, signal) == 0;
+  }
+  if (!reached || num_forwarded > 2) kill(mpirun, SIGTERM);
+}
+
+void kill_ranks(const StatusBoard& board) {
+  for (int rank = 0; rank < board.size(); ++rank) {
+    if (const int pid = board.pid_of(rank); pid > 0) kill(pid, SIGKILL);
+  }
+}
+
+}  // namespace
+
+ForwardedSignals::ForwardedSignals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGCHLD}) sigaddset(&set, signal);
+  sigprocmask(SIG_BLOCK, &set, &usual_);
+  descriptor_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+ForwardedSignals::~ForwardedSignals() {
+  close(descriptor_);
+  sigprocmask(SIG_SETMASK, &usual_, nullptr);
+}
+
+int ForwardedSignals::next() {
+  signalfd_siginfo info;
+  return read(descriptor_, &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
+}
+
+MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector<std::string>& arguments,
+                     const Environment& environment, const std::string& board_name, const StatusBoard& board,
+                     StreamSocket& streams, ForwardedSignals& signals) {
+  int output[2];
+  if (pipe2(output, O_CLOEXEC | O_NONBLOCK) != 0) throw RunError("launcher", "cannot make a pipe");
+  fcntl(output[1], F_SETFL, 0);  // mpirun may wait
+  std::vector<std::string> words = mpirun_words(mpirun, num_ranks);
+  std::string program(4096, '\0');
+  program.resize(static_cast<size_t>(std::max<ssize_t>(0, readlink("/proc/self/exe", program.data(), program.size()))));
+  words.push_back(program);
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  const pid_t child = start(std::move(words), rank_environment(environment, board_name + ":" + streams.name()),
+                            output[1], signals.usual());
+  close(output[1]);
+
+  MpirunEnd end;
+  int status = 0;
+  bool running = true;
+  std::optional<Clock::time_point> failed_at;
+  while (running) {
+    pollfd events[] = {{signals.descriptor(), POLLIN, 0}, {streams.descriptor(), POLLIN, 0}, {output[0], POLLIN, 0}};
+    poll(events, 3, 1000);
+    streams.serve();
+    if (!drain(output[0], end.noise)) {
+      close(output[0]);
+      output[0] = -1;  // poll passes over it
+    }
+    while (const int signal = signals.next()) {
+      if (signal == SIGCHLD) continue;
+      end.forwarded.push_back(signal);
+      forward(signal, board, child, end.forwarded.size());
+    }
+    running = waitpid(child, &status, WNOHANG) == 0;
+    // mpirun ends the others of a rank that has failed. One that is stopped or deaf is not waited for.
+    if (running && !failed_at && board.first_failure()) failed_at = Clock::now();
+    if (running && failed_at && Clock::now() - *failed_at > kGrace) kill_ranks(board);
+  }
+  if (output[0] >= 0) {
+    drain(output[0], end.noise);
+    close(output[0]);
+  }
+  end.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  return end;
+}
+
+}  // namespace tessera

@@ -1,0 +1,47 @@
+// One run of mpirun: its start, the signals on their way to the ranks, and its end.
+#pragma once
+
+#include <csignal>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/app/launcher_streams.h"
+#include "tessera/app/resolve.h"
+#include "tessera/comm/status_board.h"
+
+namespace tessera {
+
+// Keeps the signals that are forwarded, and that of a child's end, from their usual effect; they are read instead.
+class ForwardedSignals {
+ public:
+  ForwardedSignals();
+  ~ForwardedSignals();
+  ForwardedSignals(const ForwardedSignals&) = delete;
+  ForwardedSignals& operator=(const ForwardedSignals&) = delete;
+
+  int descriptor() const { return descriptor_; }  // to poll
+  int next();                                     // the number of one that has come; 0: none
+  const sigset_t& usual() const { return usual_; }
+
+ private:
+  sigset_t usual_;
+  int descriptor_;
+};
+
+struct MpirunEnd {
+  int code = 0;                // mpirun's exit code, 128 + n after a signal n
+  std::string noise;           // all that mpirun and the ranks' first moments wrote
+  std::vector<int> forwarded;  // signals, in their order
+};
+
+// Runs this program with `arguments` as `num_ranks` ranks on this machine and waits for their end. They find the board
+// and the socket by kLauncherVariable.
+MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector<std::string>& arguments,
+                     const Environment& environment, const std::string& board_name, const StatusBoard& board,
+                     StreamSocket& streams, ForwardedSignals& signals);
+
+// Tells a rank what its launcher has for it: "<name of the board>:<name of the socket>".
+inline constexpr const char* kLauncherVariable = "LAUNCHED_BY_TESSERA";
+
+}  // namespace tessera

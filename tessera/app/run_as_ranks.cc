@@ -1,0 +1,80 @@
+// One verb, many ranks.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <new>
+#include <thread>
+
+#include "tessera/app/launch.h"
+#include "tessera/base/error.h"
+#include "tessera/comm/status_board.h"
+
+namespace tessera {
+namespace {
+
+// The exception at hand.
+std::pair<ExitCode, std::string> current_failure() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return {error.code(), error.what()};
+  } catch (const std::bad_alloc&) {
+    return {ExitCode::kOutOfMemory, "out of memory"};
+  } catch (const std::exception& error) {
+    return {ExitCode::kRunFailed, error.what()};
+  } catch (...) {
+    return {ExitCode::kRunFailed, "an unknown failure"};
+  }
+}
+
+void print_error(const std::string& text) {
+  std::fprintf(stderr, "error: %s\n", text.c_str());
+}
+
+}  // namespace
+
+void tell_failure(const Environment& environment, ExitCode code, const char* what) {
+  std::optional<RankEnvironment> ranks;
+  try {
+    ranks = detect_ranks(environment);
+  } catch (const Error&) {  // then this is what is told
+  }
+  const bool is_rank = ranks && ranks->has_mpi && ranks->size > 1;
+  const std::string text = is_rank ? fmt::format("rank {}: {}", ranks->rank, what) : what;
+  const auto launcher = find_launcher(environment);
+  if (is_rank && launcher) {
+    StatusBoard::open(launcher->board, ranks->size)->fail(ranks->rank, code, text);
+    return;
+  }
+  // mpirun ends the others as soon as the first rank has told and ended.
+  if (is_rank && ranks->rank > 0) std::this_thread::sleep_for(std::chrono::seconds(1));
+  print_error(text);
+}
+
+int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& ranks,
+                 const std::vector<std::string>& arguments) {
+  const Settings& settings = invocation.settings();
+  const bool is_alone = !ranks || (ranks->size == 1 && !ranks->has_mpi);
+  if (is_alone && settings.nproc > 1) return launch(invocation, arguments);
+  WorldOptions options{.timeout_s = settings.comm_timeout};
+  if (const auto launcher = find_launcher(invocation.environment)) options.board = launcher->board;
+  const auto world = make_world(ranks, options);
+  invocation.world = world.get();
+  if (world->size() == 1) return invocation.verb->run(invocation);
+  try {
+    if (settings.nproc > 0 && settings.nproc != world->size()) {
+      throw UsageError(
+          invocation.resolved.where("nproc"),
+          fmt::format("{} contradicts the {} ranks that {} has started", settings.nproc, world->size(), ranks->source),
+          "Leave it out");
+    }
+    return invocation.verb->run(invocation);
+  } catch (...) {
+    const auto [code, what] = current_failure();
+    world->fail(code, what, print_error);
+    return static_cast<int>(code);
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,225 @@
+#include "tessera/comm/status_board.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <map>
+#include <new>
+
+namespace tessera {
+namespace {
+
+// Text that one writes while others read: a reader may see half of an old and half of a new text, and no more harm.
+template <size_t kWords>
+struct SharedText {
+  std::array<std::atomic<uint64_t>, kWords> words;
+
+  void set(std::string_view text) {
+    for (size_t i = 0; i < kWords; ++i) {
+      uint64_t word = 0;
+      if (text.size() > 8 * i) std::memcpy(&word, text.data() + 8 * i, std::min<size_t>(8, text.size() - 8 * i));
+      words[i].store(word, std::memory_order_relaxed);
+    }
+  }
+  std::string get() const {
+    std::string text(8 * kWords, '\0');
+    for (size_t i = 0; i < kWords; ++i) {
+      const uint64_t word = words[i].load(std::memory_order_relaxed);
+      std::memcpy(text.data() + 8 * i, &word, 8);
+    }
+    return text.substr(0, text.find('\0'));
+  }
+};
+
+struct Wait {
+  std::atomic<uint32_t> in_use;
+  SharedText<8> call;
+};
+
+enum class State : uint32_t { absent, running, ended, failed };
+
+std::string joined_ranks(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "Rank " : "Ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) text += fmt::format("{}{}", i > 0 ? ", " : "", ranks[i]);
+  return text;
+}
+
+// "is stopped", "has ended", "is at work".
+const char* state_of_process(int pid) {
+  if (kill(pid, 0) != 0 && errno == ESRCH) return "has ended";
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text;
+  std::getline(file, text);
+  const size_t name_end = text.rfind(") ");  // the name before it may hold anything
+  const char state = name_end == std::string::npos ? '?' : text[name_end + 2];
+  if (state == 'T' || state == 't') return "is stopped";
+  return state == 'Z' || state == 'X' ? "has ended" : "is at work";
+}
+
+}  // namespace
+
+struct StatusBoard::Header {
+  std::atomic<uint32_t> reported;
+  std::atomic<uint32_t> num_failures;  // so far: their order
+};
+
+struct alignas(64) StatusBoard::Slot {
+  std::atomic<int32_t> pid;
+  std::atomic<State> state;
+  std::atomic<uint32_t> order;  // of its failure among all
+  std::atomic<int32_t> code;
+  SharedText<4> phase;
+  std::array<Wait, 4> waits;  // of its threads
+  SharedText<128> error;
+};
+
+StatusBoard::StatusBoard(SharedPages pages, int size) : pages_(std::move(pages)), size_(size) {
+  if (!pages_) instead_ = std::make_unique<std::byte[]>((static_cast<size_t>(size) + 2) * sizeof(Slot));
+}
+
+StatusBoard::~StatusBoard() = default;
+
+std::unique_ptr<StatusBoard> StatusBoard::create(const std::string& name, int size) {
+  const int64_t bytes = static_cast<int64_t>(sizeof(Slot)) * (size + 1);
+  return std::unique_ptr<StatusBoard>(new StatusBoard(SharedPages::create(name, bytes), size));
+}
+
+std::unique_ptr<StatusBoard> StatusBoard::open(const std::string& name, int size) {
+  const int64_t bytes = static_cast<int64_t>(sizeof(Slot)) * (size + 1);
+  return std::unique_ptr<StatusBoard>(new StatusBoard(SharedPages::open(name, bytes), size));
+}
+
+StatusBoard::Header& StatusBoard::header() const {
+  static_assert(sizeof(Header) <= sizeof(Slot));
+  return reinterpret_cast<Header&>(slot(-1));
+}
+
+// The first one's place is the header's.
+StatusBoard::Slot& StatusBoard::slot(int rank) const {
+  std::byte* data = pages_.data();
+  if (!data) {
+    const auto address = reinterpret_cast<uintptr_t>(instead_.get());
+    data = instead_.get() + (alignof(Slot) - address % alignof(Slot)) % alignof(Slot);
+  }
+  return reinterpret_cast<Slot*>(data)[rank + 1];
+}
+
+void StatusBoard::join(int rank) {
+  slot(rank).pid = getpid();
+  slot(rank).state = State::running;
+}
+
+void StatusBoard::enter_phase(int rank, const char* phase) {
+  slot(rank).phase.set(phase);
+}
+
+void StatusBoard::end(int rank) {
+  slot(rank).state = State::ended;
+}
+
+void StatusBoard::fail(int rank, ExitCode code, std::string_view error) {
+  Slot& mine = slot(rank);
+  mine.code = static_cast<int32_t>(code);
+  mine.error.set(error);
+  mine.order = header().num_failures.fetch_add(1);
+  mine.state = State::failed;
+}
+
+bool StatusBoard::claim_report() {
+  return header().reported.exchange(1) == 0;
+}
+
+StatusBoard::Waiting::Waiting(StatusBoard* board, int rank, std::string_view call)
+    : exceptions_(std::uncaught_exceptions()) {
+  if (!board) return;
+  for (Wait& wait : board->slot(rank).waits) {
+    if (wait.in_use.exchange(1) != 0) continue;
+    wait.call.set(call);
+    in_use_ = &wait.in_use;
+    return;
+  }
+}
+
+StatusBoard::Waiting::~Waiting() {
+  if (in_use_ && std::uncaught_exceptions() == exceptions_) in_use_->store(0);
+}
+
+int StatusBoard::pid_of(int rank) const {
+  return slot(rank).pid;
+}
+
+bool StatusBoard::has_ended(int rank) const {
+  const State state = slot(rank).state;
+  return state == State::ended || state == State::failed;
+}
+
+bool StatusBoard::is_waiting(int rank) const {
+  const auto& waits = slot(rank).waits;
+  return std::any_of(waits.begin(), waits.end(), [](const Wait& wait) { return wait.in_use != 0; });
+}
+
+std::optional<StatusBoard::Failure> StatusBoard::first_failure() const {
+  const Slot* first = nullptr;
+  int rank_of_first = 0;
+  const auto is_consequence = [](const Slot& s) { return s.code == static_cast<int>(ExitCode::kCommunication); };
+  for (int rank = 0; rank < size_; ++rank) {
+    const Slot& s = slot(rank);
+    if (s.state != State::failed) continue;
+    const bool earlier =
+        !first || std::pair(is_consequence(s), s.order.load()) < std::pair(is_consequence(*first), first->order.load());
+    if (earlier) first = &s, rank_of_first = rank;
+  }
+  if (!first) return std::nullopt;
+  return Failure{rank_of_first, static_cast<ExitCode>(first->code.load()), first->error.get()};
+}
+
+std::string StatusBoard::phase_of(int rank) const {
+  return slot(rank).phase.get();
+}
+
+std::string StatusBoard::waiting() const {
+  std::map<std::string, std::vector<int>> ranks_in;  // by collective
+  for (int rank = 0; rank < size_; ++rank) {
+    for (const Wait& wait : slot(rank).waits) {
+      if (wait.in_use) ranks_in[wait.call.get()].push_back(rank);
+    }
+  }
+  std::string text;
+  for (const auto& [call, ranks] : ranks_in) {
+    text += fmt::format("{}{} waited in {}.", text.empty() ? "" : " ", joined_ranks(ranks), call);
+  }
+  return text;
+}
+
+std::string StatusBoard::account(const Failure& failure) const {
+  std::string text = failure.error;
+  const auto add = [&](const std::string& sentence) {
+    if (sentence.empty()) return;
+    text += fmt::format("{}{}", text.ends_with('.') ? " " : ". ", sentence);
+  };
+  const std::string phase = phase_of(failure.rank);
+  if (!phase.empty()) add(fmt::format("Rank {} was in phase {}.", failure.rank, phase));
+  if (failure.code != ExitCode::kCommunication) add(waiting());
+  return text;
+}
+
+std::string StatusBoard::not_waiting() const {
+  std::string text;
+  for (int rank = 0; rank < size_; ++rank) {
+    const Slot& s = slot(rank);
+    if (is_waiting(rank) || s.state != State::running) continue;
+    const std::string phase = phase_of(rank);
+    text += fmt::format("{}Rank {} (process {}) {}{}.", text.empty() ? "" : " ", rank, s.pid.load(),
+                        state_of_process(s.pid), phase.empty() ? "" : ", in phase " + phase);
+  }
+  return text;
+}
+
+}  // namespace tessera

@@ -1,0 +1,126 @@
+// A program of Tessera's command line whose verbs do to ranks what tests of the launcher want to see.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <new>
+#include <thread>
+
+#include "tessera/app/command_line.h"
+#include "tessera/app/machine.h"
+#include "tessera/app/signals.h"
+#include "tessera/base/error.h"
+#include "tessera/report/console.h"
+
+extern char** environ;
+
+namespace tessera {
+namespace {
+
+void sleep_ms(int time) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(time));
+}
+
+// What the ranks are, from the first one.
+int say(const Invocation& invocation) {
+  World& world = *invocation.world;
+  const auto ranks = world.communicator().all_gather_text(std::to_string(world.rank()), "ranks");
+  std::string text;
+  for (const auto& rank : ranks) text += rank + " ";
+  if (world.rank() > 0) return 0;
+  Console console = Console::of_process();
+  console.print(fmt::format("ranks {}of {}, {} local, {} threads, stdin {}, VALUE {}, prompt {}", text, world.size(),
+                            world.local_size(), threads_to_use(0, world.ranks_on_these_cores()),
+                            std::getchar() == EOF ? "empty" : "read", std::getenv("VALUE") ? std::getenv("VALUE") : "",
+                            invocation.settings().prompt));
+  console.note(console.err_terminal().interactive ? "on a terminal" : "on no terminal");
+  return 0;
+}
+
+// `--prompt ACTION`: steps of collectives, in the third of which the last rank does something bad.
+int misbehave(const Invocation& invocation) {
+  World& world = *invocation.world;
+  ThreadPool pool(1);
+  const auto device = make_cpu_device(pool);
+  const auto group = world.make_communicator(*device);
+  const auto stream = device->make_stream();
+  std::vector<float> x(1000);
+  const std::string action = invocation.settings().prompt;
+  world.enter_phase("step");
+  for (int step = 0; step < 10; ++step) {
+    if (step == 2 && world.rank() == world.size() - 1) {
+      if (action == "kill") raise(SIGKILL);
+      if (action == "stop") raise(SIGSTOP);
+      if (action == "segv") raise(SIGSEGV);
+      if (action == "abort") TESSERA_ASSERT(!"as it was told");
+      if (action == "throw") throw RunError("disk", "is full", "Make room");
+      if (action == "memory") throw std::bad_alloc();
+      if (action == "input") throw InputError("model.safetensors", "is cut");
+      if (action == "other") group->broadcast(view_of(x.data(), {5}), 0, *stream, "parameters of h.4");
+    }
+    if (step == 2 && action == "all") throw InputError("model.safetensors", "is cut");
+    group->all_reduce(view_of(x.data(), {1000}), *stream, "gradients of h.3");
+    stream->synchronize();
+  }
+  return 0;
+}
+
+// Until a signal comes to all ranks: 75.
+int work(const Invocation& invocation) {
+  World& world = *invocation.world;
+  const StopSignals signals;
+  if (world.rank() == 0) Console::of_process().print("at work");
+  while (world.communicator().sum({static_cast<double>(signals.received() != 0)}, "signals")[0] == 0) sleep_ms(20);
+  if (invocation.settings().prompt == "forever") {
+    for (;;) sleep_ms(20);
+  }
+  return static_cast<int>(ExitCode::kSavedAfterSignal);
+}
+
+// Fails as often as `--prompt TIMES` says, which it counts in a file beside its checkpoints.
+int recover(const Invocation& invocation) {
+  World& world = *invocation.world;
+  const Settings& settings = invocation.settings();
+  world.communicator().barrier("the start");
+  if (world.rank() > 0) {
+    world.communicator().barrier("the end");
+    return 0;
+  }
+  const std::string path = settings.output_dir + "/starts";
+  int starts = 0;
+  std::ifstream(path) >> starts;
+  std::ofstream(path) << ++starts;
+  std::ofstream(settings.output_dir + "/checkpoint-" + std::to_string(starts)) << "";
+  if (starts <= std::atoi(settings.prompt.c_str())) raise(SIGKILL);
+  world.communicator().barrier("the end");
+  Console::of_process().print(fmt::format("start {}, resume {}", starts, settings.resume));
+  return 0;
+}
+
+const std::vector<Verb>& verbs() {
+  constexpr Groups groups = kRanks | kPrompt | kOutputDir | kCheckpoints;
+  static const std::vector<Verb> all = {
+      {.name = "say", .help = "", .groups = groups, .required = {}, .run = say, .runs_as_ranks = true},
+      {.name = "misbehave", .help = "", .groups = groups, .required = {}, .run = misbehave, .runs_as_ranks = true},
+      {.name = "work", .help = "", .groups = groups, .required = {}, .run = work, .runs_as_ranks = true},
+      {.name = "recover", .help = "", .groups = groups, .required = {}, .run = recover, .runs_as_ranks = true},
+  };
+  return all;
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  tessera::Environment environment;
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string text = *entry;
+    const size_t equals = text.find('=');
+    if (equals != std::string::npos) environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return tessera::guarded_run({argv + 1, argv + argc}, environment, tessera::verbs());
+}

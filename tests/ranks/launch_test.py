@@ -1,0 +1,189 @@
+"""The launcher of ranks, with a program whose verbs do what the tests want: `python3 launch_test.py launch_program`."""
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM = os.path.abspath(sys.argv[1])
+MPIRUN = ["mpirun", "-n", "3", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+
+
+class Launch(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def start(self, *words, before=(), env=None, **options):
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA_", "OMPI_", "OMP_"))}
+        return subprocess.Popen([*before, PROGRAM, *words], cwd=self.folder, env={**clean, **(env or {})},
+                                stdout=options.pop("stdout", subprocess.PIPE), stderr=subprocess.PIPE, **options)
+
+    def run_program(self, *words, **options):
+        process = self.start(*words, **options)
+        out, err = process.communicate(timeout=60)
+        return process.returncode, (out or b"").decode(), err.decode()
+
+    def fails(self, code, pattern, *words, **options):
+        """One line on standard error, which matches."""
+        got, out, err = self.run_program(*words, **options)
+        self.assertEqual((got, out), (code, ""), err)
+        self.assertRegex(err, "^error: " + pattern)
+        self.assertEqual(err.count("\n"), 1, err)
+
+    def test_starts_ranks_that_print_once_and_read_nothing(self):
+        code, out, err = self.run_program("say", "--nproc", "3", "--prompt", "a  b\n$c", env={"VALUE": "7"},
+                                          stdin=subprocess.DEVNULL)
+        threads = max(1, len(os.sched_getaffinity(0)) // 3)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(out, f"ranks 0 1 2 of 3, 3 local, {threads} threads, stdin empty, VALUE 7, prompt a  b\n$c\n")
+        self.assertEqual(err, "on no terminal\n")
+
+    def test_one_rank_needs_no_mpirun(self):
+        for words in ([], ["--nproc", "1"]):
+            code, out, err = self.run_program("say", *words, env={"PATH": "/nowhere"}, stdin=subprocess.DEVNULL)
+            self.assertEqual(code, 0, err)
+            self.assertIn("ranks 0 of 1,", out)
+
+    def test_the_number_from_a_file_or_the_environment(self):
+        path = os.path.join(self.folder, "run.toml")
+        with open(path, "w") as file:
+            file.write("nproc = 2\n")
+        for words, env in ([path], {}), ([], {"TESSERA_NPROC": "2"}), (["--num-processes=2"], {}):
+            code, out, err = self.run_program("say", *words, env=env, stdin=subprocess.DEVNULL)
+            self.assertEqual(code, 0, err)
+            self.assertIn("ranks 0 1 of 2,", out)
+
+    def test_threads_by_the_environment(self):
+        _, out, _ = self.run_program("say", "--nproc", "2", env={"OMP_NUM_THREADS": "5"}, stdin=subprocess.DEVNULL)
+        self.assertIn(" 0 threads,", out)  # what OMP_NUM_THREADS says
+
+    def test_ranks_write_to_the_launchers_terminal(self):
+        controller, terminal = pty.openpty()
+        process = subprocess.Popen([PROGRAM, "say", "--nproc", "2"], stdin=subprocess.DEVNULL, stdout=terminal,
+                                   stderr=terminal, env={**os.environ, "TERM": "xterm"})
+        self.assertEqual(process.wait(timeout=60), 0)
+        os.close(terminal)
+        self.assertIn(b"on a terminal", os.read(controller, 4096))
+        os.close(controller)
+
+    def test_joins_what_mpirun_has_started(self):
+        code, out, err = self.run_program("say", before=MPIRUN, stdin=subprocess.DEVNULL)
+        self.assertEqual((code, err), (0, "on no terminal\n"))
+        self.assertIn("ranks 0 1 2 of 3", out)
+        code, _, err = self.run_program("say", "--nproc", "2", before=MPIRUN, stdin=subprocess.DEVNULL)
+        self.assertEqual(code, 2)
+        self.assertEqual(err.count("error: "), 1, err)
+        self.assertIn("--nproc: 2 contradicts the 3 ranks that mpirun has started. Leave it out", err)
+
+    def test_torchrun_and_srun_without_mpi_get_the_remedy(self):
+        for env in {"RANK": "0", "WORLD_SIZE": "2"}, {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}:
+            self.fails(2, ".*without MPI.*--nproc N.*srun --mpi=pmix", "say", env=env)
+        code, out, err = self.run_program("say", "--nproc", "2", env={"RANK": "0", "WORLD_SIZE": "1"},
+                                          stdin=subprocess.DEVNULL)
+        self.assertEqual(code, 0, err)
+        self.assertIn("ranks 0 1 of 2", out)
+
+    def test_errors_of_usage_come_before_the_start(self):
+        self.fails(2, "--nproc:", "say", "--nproc", "-1")
+        self.fails(2, "--nproc: mpirun is not found in PATH", "say", "--nproc", "2", env={"PATH": "/nowhere"})
+
+    def test_a_rank_that_throws(self):
+        waited = r"Ranks? [01](, 1)? waited in all_reduce of gradients of h\.3\."
+        self.fails(1, r"rank 2: disk: is full\. Make room\. Rank 2 was in phase step\. " + waited,
+                   "misbehave", "--nproc", "3", "--prompt", "throw")
+        self.fails(4, "rank 2: out of memory", "misbehave", "--nproc", "3", "--prompt", "memory")
+        self.fails(3, "rank 2: model.safetensors: is cut", "misbehave", "--nproc", "3", "--prompt", "input")
+
+    def test_what_all_ranks_find_is_told_once(self):
+        self.fails(3, r"rank \d: model.safetensors: is cut", "misbehave", "--nproc", "3", "--prompt", "all")
+
+    def test_a_rank_that_is_killed(self):
+        story = r"Rank 2 was in phase step\. Ranks? [01](, 1)? waited in all_reduce of gradients of h\.3\.$"
+        self.fails(5, r"rank 2 was killed by signal 9 \(Killed\).* " + story,
+                   "misbehave", "--nproc", "3", "--prompt", "kill")
+        self.fails(5, r"rank 2 was killed by signal 11 \(Segmentation fault\)\. " + story,
+                   "misbehave", "--nproc", "3", "--prompt", "segv")
+
+    def test_a_rank_that_is_stopped(self):
+        begin = time.monotonic()
+        self.fails(5, r"rank [01]: all_reduce of gradients of h\.3: waited 1 s for rank 2\..* Rank 2 \(process \d+\) is "
+                   r"stopped, in phase step\.", "misbehave", "--nproc", "3", "--prompt", "stop", "--comm-timeout", "1")
+        self.assertLess(time.monotonic() - begin, 1 + 10)
+
+    def test_ranks_that_do_different_things(self):
+        self.fails(5, r"rank \d: .*all_reduce of gradients of h\.3.*broadcast of parameters of h\.4|"
+                   r"rank \d: .*broadcast of parameters of h\.4.*all_reduce of gradients of h\.3",
+                   "misbehave", "--nproc", "3", "--prompt", "other", "--comm-timeout", "5")
+
+    def test_failures_under_plain_mpirun(self):
+        for action, code, pattern in [("throw", 1, r"error: rank 2: disk: is full"),
+                                      ("all", 3, r"error: rank \d: model.safetensors: is cut"),
+                                      ("stop", 5, r"error: rank [01]: all_reduce.*waited 1 s for rank 2.*is stopped")]:
+            got, _, err = self.run_program("misbehave", "--prompt", action, "--comm-timeout", "1", before=MPIRUN)
+            self.assertEqual(got, code, err)
+            self.assertRegex(err, pattern)
+            self.assertEqual(err.count("error: "), 1, err)
+
+    def at_work(self, *words):
+        process = self.start("work", "--nproc", "2", *words)
+        self.assertEqual(process.stdout.readline(), b"at work\n")
+        return process
+
+    def test_signals_reach_the_ranks(self):
+        for number in signal.SIGTERM, signal.SIGINT, signal.SIGUSR1:
+            process = self.at_work("--max-restarts", "3")
+            process.send_signal(number)
+            _, err = process.communicate(timeout=60)
+            self.assertEqual((process.returncode, err), (75, b""))
+
+    def test_a_second_signal_ends_at_once(self):
+        process = self.at_work("--prompt", "forever", "--max-restarts", "3")
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, err), (128 + signal.SIGTERM, b""))
+
+    def test_no_rank_outlives_the_launcher(self):
+        process = self.at_work()
+        ranks = subprocess.run(["pgrep", "-f", f"^{PROGRAM} work"], stdout=subprocess.PIPE).stdout.split()
+        self.assertEqual(len(ranks), 3)  # the launcher is one of them
+        process.kill()
+        process.communicate(timeout=60)
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline and any(os.path.exists(f"/proc/{int(pid)}") for pid in ranks):
+            time.sleep(0.1)
+        self.assertFalse([pid for pid in ranks if os.path.exists(f"/proc/{int(pid)}")])
+
+    def test_restarts_go_on_from_the_last_checkpoint(self):
+        code, out, err = self.run_program("recover", "--nproc", "2", "--prompt", "2", "--max-restarts", "2",
+                                          "--output-dir", self.folder, "--resume", "none")
+        self.assertEqual((code, out), (0, "start 3, resume auto\n"), err)
+        self.assertEqual(len(re.findall(r"warning: rank 0 was killed by signal 9.*\(restart \d of 2\)\n", err)), 2, err)
+
+    def test_restarts_end(self):
+        code, _, err = self.run_program("recover", "--nproc", "2", "--prompt", "9", "--max-restarts", "1",
+                                        "--output-dir", self.folder)
+        self.assertEqual(code, 5)
+        self.assertEqual((err.count("warning: "), err.count("error: ")), (1, 1), err)
+
+    def test_what_would_come_again_is_not_restarted(self):
+        self.fails(3, "rank 2: model.safetensors", "misbehave", "--nproc", "3", "--prompt", "input",
+                   "--max-restarts", "5")
+
+    def test_nothing_is_left_behind(self):
+        before = {name for name in os.listdir("/dev/shm") if name.startswith("tessera-")}
+        for action in "kill", "throw":
+            self.run_program("misbehave", "--nproc", "2", "--prompt", action)
+        after = {name for name in os.listdir("/dev/shm") if name.startswith("tessera-")}
+        self.assertEqual(after - before, set())
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
