@@ -7,7 +7,7 @@
 // checks. With a 16-bit T statistics (stats, log_sum_exp) are f32, and gradients of parameters (d_weight, d_bias) are
 // f32 or T. Results are overwritten, gradients of parameters are added to, and no result may overlap an input. An empty
 // View stands for "not wanted" where the comment says "or empty". All kernels are deterministic: the same inputs on the
-// same device with the same number of threads give the same bits.
+// same device give the same bits, whatever the number of threads.
 #pragma once
 
 #include <memory>

@@ -10,6 +10,9 @@ namespace {
 
 constexpr int64_t kGrainRows = 4;
 
+// Where the cut into tiles shows in the last bits, it is made as for this many threads, however many there are.
+constexpr int64_t kAssumedThreads = 16;
+
 // How a result of [rows, columns] is cut into tiles for the threads to share.
 class Grid {
  public:
@@ -58,7 +61,7 @@ class Grid {
 template <typename T, typename Body>
 void for_tiles(Team& team, const Factors<T>& whole, const Body& body) {
   static_assert(kProductScratchElems <= Team::scratch_elems<T>());
-  const Grid grid(whole.m, whole.n, team.num_threads());
+  const Grid grid(whole.m, whole.n, kTilesDoNotShow<T> ? team.num_threads() : kAssumedThreads);
   team.for_each(grid.count(), [&](int64_t slot, int64_t index) {
     const auto [row, row_end, column, column_end] = grid[index];
     if (row == row_end || column == column_end) return;

@@ -9,6 +9,8 @@ namespace tessera::cpu {
 namespace {
 
 constexpr int64_t kGrainRows = 4;
+constexpr int64_t kSumRows = 64;  // rows whose gradients of the parameters are summed together
+constexpr int64_t kColumnMultiple = 256;
 
 // mean = Σx / C, variance = Σ(x − mean)² / C in two passes: no cancellation, and the row stays in L1 between them.
 template <typename T>
@@ -54,6 +56,13 @@ void backward_row(const T* d_y, const T* x, const T* weight, T mean, T rstd, con
   }
 }
 
+// sum += x over columns [begin, end).
+template <typename T>
+void add_range(const T* x, int64_t begin, int64_t end, T* sum) {
+#pragma omp simd
+  for (int64_t c = begin; c < end; ++c) sum[c] += x[c];
+}
+
 }  // namespace
 
 void layer_norm_forward(Team& team, View x, View weight, View bias, double epsilon, View y, View stats) {
@@ -71,7 +80,8 @@ void layer_norm_forward(Team& team, View x, View weight, View bias, double epsil
   });
 }
 
-// Each thread sums d_weight and d_bias of its rows in its scratch; the sums are then added in the order of the threads.
+// d_weight and d_bias are summed over blocks of rows, and the blocks' sums [blocks, 2C] then added in their order: who
+// took which block does not show.
 void layer_norm_backward(Team& team, View d_y, View x, View weight, View stats, View residual, View d_x, View d_weight,
                          View d_bias) {
   const int64_t rows = x.shape[0], channels = x.shape[1];
@@ -80,21 +90,31 @@ void layer_norm_backward(Team& team, View d_y, View x, View weight, View stats, 
   TESSERA_ASSERT(d_weight.num_elems() == channels && d_bias.num_elems() == channels);
   with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    TESSERA_ASSERT(2 * channels <= Team::scratch_elems<T>());
-    for (int64_t slot = 0; slot < team.num_threads(); ++slot) std::fill_n(team.scratch<T>(slot), 2 * channels, T(0));
-    team.for_ranges(rows, kGrainRows, [&](int64_t slot, int64_t begin, int64_t end) {
-      T* sums = team.scratch<T>(slot);
-      for (int64_t row = begin; row < end; ++row) {
+    TESSERA_ASSERT(channels > 0 && 2 * channels <= Team::scratch_elems<T>());
+    T* const sums = team.scratch<T>(0);
+    auto sum_block = [&](int64_t first_row, T* block_sums) {
+      std::fill_n(block_sums, 2 * channels, T(0));
+      for (int64_t row = first_row; row < std::min(rows, first_row + kSumRows); ++row) {
         const int64_t at = row * channels;
         const T* row_stats = stats.as<T>() + row * 2;
         backward_row(d_y.as<T>() + at, x.as<T>() + at, weight.as<T>(), row_stats[0], row_stats[1],
-                     residual ? residual.as<T>() + at : nullptr, channels, d_x.as<T>() + at, sums, sums + channels);
+                     residual ? residual.as<T>() + at : nullptr, channels, d_x.as<T>() + at, block_sums,
+                     block_sums + channels);
       }
-    });
-    for (int64_t slot = 0; slot < team.num_threads(); ++slot) {
-      const T* sums = team.scratch<T>(slot);
-      for (int64_t c = 0; c < channels; ++c) d_weight.as<T>()[c] += sums[c];
-      for (int64_t c = 0; c < channels; ++c) d_bias.as<T>()[c] += sums[channels + c];
+    };
+    // In waves of as many blocks as the scratch has room for.
+    const int64_t num_blocks = (rows + kSumRows - 1) / kSumRows, wave = Team::scratch_elems<T>() / (2 * channels);
+    for (int64_t first = 0; first < num_blocks; first += wave) {
+      const int64_t wave_blocks = std::min(wave, num_blocks - first);
+      team.for_each(wave_blocks,
+                    [&](int64_t, int64_t i) { sum_block((first + i) * kSumRows, sums + i * 2 * channels); });
+      team.for_ranges(channels, kColumnMultiple, [&](int64_t, int64_t begin, int64_t end) {
+        for (int64_t i = 0; i < wave_blocks; ++i) {
+          const T* from = sums + i * 2 * channels;
+          add_range(from, begin, end, d_weight.as<T>());
+          add_range(from + channels, begin, end, d_bias.as<T>());
+        }
+      });
     }
   });
 }

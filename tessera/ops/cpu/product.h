@@ -27,6 +27,16 @@ struct Factors {
   int64_t ldb;
 };
 
+// Whether an element of a product in T is the same to the last bit whatever tile it is computed in. Our register blocks
+// add the products of an element in one order; a BLAS library may change it with a tile's shape.
+#if defined(__AVX512F__)
+inline constexpr bool kOwnFloatProducts = true;
+#else
+inline constexpr bool kOwnFloatProducts = false;
+#endif
+template <typename T>
+inline constexpr bool kTilesDoNotShow = kOwnFloatProducts && sizeof(T) == sizeof(float);
+
 // c [m, n] = or += the product. In float on AVX-512 by register blocks written here, which come within a sixth of the
 // processor's peak where OpenBLAS leaves a third; else by CBLAS.
 void multiply(const Factors<float>& factors, Result result, float* c, int64_t ldc, float* scratch);
