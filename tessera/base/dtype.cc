@@ -2,30 +2,39 @@
 
 namespace tessera {
 
+// Both ways without branches, so that loops over them become vector code: every case is computed and one is taken.
+
+namespace {
+
+// condition ? a : b, in a form that the compiler does not turn into a branch.
+uint32_t chosen(bool condition, uint32_t a, uint32_t b) {
+  return b ^ ((a ^ b) & (0u - static_cast<uint32_t>(condition)));
+}
+
+}  // namespace
+
 float f16_to_f32(uint16_t bits) {
-  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
-  uint32_t exponent = (bits >> 10) & 0x1fu;
-  uint32_t mantissa = bits & 0x3ffu;
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
-  if (exponent == 0) {  // zero or subnormal: mantissa · 2^-24
-    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
-    return sign ? -magnitude : magnitude;
-  }
-  return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+  constexpr uint32_t kRebias = 112u << 23;  // from an exponent with bias 15 to one with 127
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
+  const uint32_t normal = (magnitude << 13) + kRebias;
+  // Zero or subnormal, mantissa · 2^-24: as the mantissa of 2^-14, which is then taken away.
+  const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(normal + (1u << 23)) - 0x1p-14f);
+  const uint32_t quiet = magnitude > 0x7c00u ? 0x400000u : 0u;
+  const uint32_t infinite = (normal + kRebias) | quiet;
+  const uint32_t finite = chosen(magnitude < 0x400u, subnormal, normal);
+  return std::bit_cast<float>(sign | chosen(magnitude < 0x7c00u, finite, infinite));
 }
 
 uint16_t f32_to_f16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
-  const uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return sign | 0x7e00u;
-  if (magnitude >= 0x477ff000u) return sign | 0x7c00u;  // rounds to 2^16 or more
-  if (magnitude < 0x38800000u) {                        // subnormal half: adding 0.5 leaves the rounded bits at the end
-    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
-    return sign | static_cast<uint16_t>(std::bit_cast<uint32_t>(shifted) - 0x3f000000u);
-  }
-  const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
-  return sign | static_cast<uint16_t>((rounded - 0x38000000u) >> 13);
+  const uint32_t sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
+  const uint32_t normal = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
+  // Subnormal half: adding 0.5 rounds, and leaves the rounded bits at the end.
+  const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+  const uint32_t nan = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
+  const uint32_t infinite = chosen(magnitude > 0x7f800000u, nan, 0x7c00u);
+  const uint32_t finite = chosen(magnitude < 0x38800000u, subnormal, normal);
+  return static_cast<uint16_t>(sign | chosen(magnitude < 0x477ff000u, finite, infinite));  // that rounds to 2^16
 }
 
 namespace {

@@ -81,7 +81,8 @@ inline uint16_t f32_to_bf16(float value) {
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
-// IEEE 754 half precision, rounding to nearest, ties to even; overflow becomes infinity.
+// IEEE 754 half precision, rounding to nearest, ties to even; overflow becomes infinity, and a NaN a quiet one with the
+// upper bits of its payload: what the processors' own conversions do.
 float f16_to_f32(uint16_t bits);
 uint16_t f32_to_f16(float value);
 

@@ -2,8 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
+
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
 
 namespace tessera {
 namespace {
@@ -25,6 +31,50 @@ TEST(F16, RoundsToNearestTiesToEven) {
   EXPECT_TRUE(std::isinf(f16_to_f32(f32_to_f16(65520.0f))));
   EXPECT_EQ(f16_to_f32(f32_to_f16(0x1p-25f)), 0.0f);  // half of the smallest subnormal, to even
   EXPECT_EQ(f16_to_f32(f32_to_f16(0x1.8p-25f)), 0x1p-24f);
+}
+
+// IEEE 754's definition, a value at a time.
+TEST(F16, EveryValueIsThatOfItsFields) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const int exponent = static_cast<int>(bits >> 10 & 0x1f), mantissa = static_cast<int>(bits & 0x3ff);
+    const float value = f16_to_f32(static_cast<uint16_t>(bits));
+    ASSERT_EQ(std::signbit(value), bits >> 15 == 1) << bits;
+    if (exponent == 31) {
+      ASSERT_TRUE(mantissa ? std::isnan(value) : std::isinf(value)) << bits;
+    } else {
+      const int significand = exponent ? mantissa + 1024 : mantissa;
+      ASSERT_EQ(std::abs(value), std::ldexp(static_cast<float>(significand), std::max(exponent, 1) - 25)) << bits;
+    }
+  }
+}
+
+// Every half, and floats with every sign, exponent and upper mantissa and what decides the rounding below it.
+TEST(F16, ArraysConvertAsValuesDo) {
+  std::vector<uint16_t> halves;
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) halves.push_back(static_cast<uint16_t>(bits));
+  std::vector<float> floats(halves.size());
+  convert(halves.data(), DType::f16, floats.data(), DType::f32, halves.size());
+  for (size_t i = 0; i < halves.size(); ++i) {
+    ASSERT_EQ(std::bit_cast<uint32_t>(floats[i]), std::bit_cast<uint32_t>(f16_to_f32(halves[i]))) << i;
+  }
+  floats.clear();
+  for (uint32_t upper = 0; upper < 1u << 19; ++upper) {
+    for (uint32_t lower : {0u, 1u, 0xfffu, 0x1000u, 0x1001u, 0x1fffu}) {
+      floats.push_back(std::bit_cast<float>(upper << 13 | lower));
+    }
+  }
+  halves.resize(floats.size());
+  convert(floats.data(), DType::f32, halves.data(), DType::f16, floats.size());
+  for (size_t i = 0; i < halves.size(); ++i) ASSERT_EQ(halves[i], f32_to_f16(floats[i])) << i;
+#if defined(__F16C__)
+  for (size_t i = 0; i < halves.size(); ++i) {
+    ASSERT_EQ(halves[i], _cvtss_sh(floats[i], _MM_FROUND_TO_NEAREST_INT)) << std::bit_cast<uint32_t>(floats[i]);
+  }
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const auto half = static_cast<uint16_t>(bits);
+    ASSERT_EQ(std::bit_cast<uint32_t>(f16_to_f32(half)), std::bit_cast<uint32_t>(_cvtsh_ss(half))) << bits;
+  }
+#endif
 }
 
 TEST(Bf16, EveryValueSurvivesTheWayToF32AndBack) {
