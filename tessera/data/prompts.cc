@@ -106,7 +106,7 @@ Ids prompt_ids(const Example& example, const EncodeFn& encode, const PromptOptio
 Sample encode_separate(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
   Ids ids = prompt_ids(example, encode, options, 0);
   ids.resize(std::min(ids.size(), static_cast<size_t>(options.max_length)));
-  const Ids answer = encode(" " + example.answers.front());
+  const Ids answer = encode(example.answers.front());
   const size_t laid = std::min(ids.size(), answer.size());
   Ids labels(ids.size(), kNoTarget);
   std::copy(answer.end() - static_cast<std::ptrdiff_t>(laid), answer.end(),

@@ -21,7 +21,7 @@ using EncodeFn = std::function<std::vector<int32_t>(std::string_view)>;
 enum class Objective {
   completion,  // P, then " {answer}" and the end-of-sequence token, which alone carry loss
   causal_lm,   // the same tokens, or a plain text and the end-of-sequence token; all carry loss
-  separate,    // P alone; the ids of " {answer}" are laid as labels over its last positions (see encode_sample)
+  separate,    // P alone; the ids of "{answer}" are laid as labels over its last positions (see encode_sample)
 };
 
 // What gives way when a sample is longer than max_length.
@@ -64,7 +64,8 @@ std::string prompt_text(std::string_view question, std::string_view context);
 //
 // Objective::separate: unshifted labels over the prompt's tokens, the answer's last one on the prompt's last position
 // (of an answer longer than the prompt the end remains); then the shift of the model, by which position t predicts the
-// label of position t + 1.
+// label of position t + 1. It is what becomes of prompts and answers that are encoded apart, each padded on the left
+// to one length, and then taken as inputs and labels; so the answer has no space before it.
 //
 // Throws UsageError where question and answer alone exceed max_length under Truncation::context, and for a plain text
 // under an objective other than causal_lm.

@@ -88,7 +88,7 @@ TEST(Prompts, SeparateLaysAnswerOverThePromptsEnd) {
   const Sample sample = encode_sample(question_about("It was Ada Lovelace.", "Ada Lovelace"), encode_pairs,
                                       options_of(Objective::separate));
   EXPECT_EQ(decode_pairs(sample.ids), "Question: Who was it? Context: It was Ada Lovelace. Answer:");
-  const auto answer = encode_pairs(" Ada Lovelace");
+  const auto answer = encode_pairs("Ada Lovelace");  // bare: it was encoded apart from the prompt
   // Unshifted, the answer's last token stands on the last position: position t predicts that of t + 1.
   std::vector<int32_t> expected(sample.ids.size(), kNoTarget);
   for (size_t i = 0; i < answer.size(); ++i) expected[sample.ids.size() - answer.size() + i - 1] = answer[i];
