@@ -1,7 +1,11 @@
 #include "tessera/app/evaluation.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "tessera/report/progress.h"
 
@@ -60,6 +64,37 @@ AnswerEvaluation evaluate_answers(Engine& engine, const Dataset& dataset, const 
   result.metrics = {exact / static_cast<double>(num_examples), f1_sum / static_cast<double>(num_examples)};
   result.runtime_s = steady_seconds() - begin_s;
   return result;
+}
+
+Record predictions_by_id(const std::vector<Example>& examples, const std::vector<std::string>& predictions,
+                         Console& console) {
+  TESSERA_ASSERT(examples.size() == predictions.size());
+  std::unordered_set<std::string> ids, used;
+  for (const Example& example : examples) ids.insert(example.id);
+  std::unordered_map<std::string, int64_t> occurrences;
+  int64_t num_repeated = 0;
+  Record record;
+  for (size_t i = 0; i < examples.size(); ++i) {
+    const bool has_id = !examples[i].id.empty();
+    const std::string id = has_id ? examples[i].id : std::to_string(i);
+    const bool is_repeated = has_id && used.contains(id);
+    num_repeated += is_repeated;
+    std::string key = id;
+    if (is_repeated || (!has_id && ids.contains(id))) {
+      int64_t& n = occurrences.try_emplace(id, 1).first->second;
+      do key = fmt::format("{}#{}", id, ++n);
+      while (ids.contains(key) || used.contains(key));
+    }
+    used.insert(key);
+    record.append(std::move(key), predictions[i]);
+  }
+  if (num_repeated > 0) {
+    console.note(
+        fmt::format("warning: {} of {} examples have an id that an earlier one has: their predictions are "
+                    "stored under \"id#2\" and so on",
+                    num_repeated, examples.size()));
+  }
+  return record;
 }
 
 }  // namespace tessera

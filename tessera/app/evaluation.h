@@ -30,4 +30,10 @@ struct AnswerEvaluation {
 AnswerEvaluation evaluate_answers(Engine& engine, const Dataset& dataset, const Tokenizer& tokenizer,
                                   int64_t batch_size, int64_t max_new_tokens, Scoring scoring, Console& console);
 
+// {id: answer}, the predictions that SQuAD's own evaluation script reads. A row without an id has its number in the
+// data set as its id. No answer is lost where ids repeat: the first keeps the id, which is the one that the script
+// finds, the others get "id#2", "id#3", …, and a note tells so.
+Record predictions_by_id(const std::vector<Example>& examples, const std::vector<std::string>& predictions,
+                         Console& console);
+
 }  // namespace tessera

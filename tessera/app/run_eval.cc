@@ -48,10 +48,7 @@ int run_eval(const Invocation& invocation) {
     summary.set("exact_match", answers.metrics.exact_match).set("f1", answers.metrics.f1);
     summary.set("answers_runtime", answers.runtime_s);
     if (!settings.json) console.print(trainer_line(answers.metrics));
-    for (size_t i = 0; i < dataset.examples.size(); ++i) {
-      const std::string& id = dataset.examples[i].id;
-      predictions.set(id.empty() ? std::to_string(i) : id, answers.predictions[i]);
-    }
+    predictions = predictions_by_id(dataset.examples, answers.predictions, console);
   }
   if (settings.json) console.print(to_json(summary));
   if (!settings.output_dir.empty()) {

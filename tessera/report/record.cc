@@ -140,6 +140,11 @@ Record& Record::set(std::string_view key, Value value) {
   return *this;
 }
 
+Record& Record::append(std::string key, Value value) {
+  fields_.push_back({std::move(key), std::move(value)});
+  return *this;
+}
+
 Record& Record::merge(const Record& other) {
   for (const Field& field : other.fields_) set(field.key, field.value);
   return *this;

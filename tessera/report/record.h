@@ -24,6 +24,7 @@ class Record {
   Record(std::initializer_list<Field> fields);  // a key that comes again replaces the earlier value
 
   Record& set(std::string_view key, Value value);  // appends, or replaces the value where the key stands
+  Record& append(std::string key, Value value);    // of a key that is known to be new: it is not looked for
   Record& merge(const Record& other);              // set() for every field of the other
   bool erase(std::string_view key);                // true: it was there
   const Value* find(std::string_view key) const;   // null: no such key; valid until the record changes
