@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "tessera/ops/dropout_mask.h"
+
 namespace tessera {
 namespace {
 
@@ -15,6 +17,17 @@ int64_t sum_of_largest(std::vector<int64_t> values, int64_t count) {
   int64_t sum = 0;
   for (int64_t i = 0; i < n; ++i) sum += values[static_cast<size_t>(i)];
   return sum;
+}
+
+// Attention's dropout counts positions up to kMaxDropoutKeys. Held for every model: no machine attends further.
+void check_lengths(const std::vector<Sample>& samples, const std::string& path) {
+  for (const Sample& sample : samples) {
+    if (std::ssize(sample.ids) <= kMaxDropoutKeys) continue;
+    throw UsageError("--max-length",
+                     fmt::format("{} has a sample of {} tokens, and a sequence has at most {}", path, sample.ids.size(),
+                                 kMaxDropoutKeys),
+                     fmt::format("Give at most {}", kMaxDropoutKeys));
+  }
 }
 
 }  // namespace
@@ -30,6 +43,7 @@ Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& 
   const EncodeFn encode = [&](std::string_view text) { return tokenizer.encode(text); };
   const PromptOptions options{settings.objective, settings.truncation, settings.max_length, eos_id, training};
   dataset.samples = encode_samples(dataset.examples, encode, options, pool);
+  check_lengths(dataset.samples, path);
   const bool has_targets = std::any_of(dataset.samples.begin(), dataset.samples.end(), [](const Sample& sample) {
     return std::any_of(sample.labels.begin(), sample.labels.end(), [](int32_t label) { return label != kNoTarget; });
   });

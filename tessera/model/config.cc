@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
+#include "tessera/ops/dropout_mask.h"
 
 namespace tessera {
 
@@ -135,6 +136,10 @@ void check_model_config(const ModelConfig& config, const std::string& where) {
   if (config.head_dim() > kMaxHeadDim) {
     refuse(fmt::format("hidden_size {} over {} heads makes heads of {} channels, and attention takes at most {}",
                        config.hidden_size, config.num_heads, config.head_dim(), kMaxHeadDim));
+  }
+  if (config.attention_dropout > 0 && config.num_heads > kMaxDropoutHeads) {
+    refuse(fmt::format("attention_dropout is {} over {} heads, and dropout tells at most {} heads apart",
+                       config.attention_dropout, config.num_heads, kMaxDropoutHeads));
   }
   const auto C = static_cast<double>(config.hidden_size);
   const double parameters =

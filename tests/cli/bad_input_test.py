@@ -84,6 +84,12 @@ class Datasets(BadInputTest):
         self.assertFalse(os.path.exists(self.path("new")))
 
 
+    def test_a_sequence_that_dropout_cannot_count(self):
+        self.write("long.jsonl", json.dumps({"text": "lives in " * (1 << 20)}) + "\n")
+        self.refuses(USAGE, "--max-length: long.jsonl has a sample of ", "--dataset", "long.jsonl", "--objective",
+                     "causal_lm", "--max-length", "2000000")
+
+
 class Models(BadInputTest):
     def setUp(self):
         super().setUp()

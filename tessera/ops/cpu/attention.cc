@@ -53,7 +53,8 @@ struct Head {
   const Dropout* dropout;  // null for none
   const int64_t* row_ids;
 
-  Head(const T* qkv_row, const AttentionShape& shape, int64_t head, const Dropout& all_dropout, int64_t first_row)
+  Head(const T* qkv_row, const AttentionShape& shape, int64_t head, const Dropout& all_dropout, int64_t first_row,
+       int64_t length)
       : stride(3 * shape.num_heads * shape.head_dim),
         head_dim(shape.head_dim),
         index(head),
@@ -61,6 +62,7 @@ struct Head {
         slope(static_cast<T>(alibi_slope(shape, head))),
         dropout(all_dropout.rate > 0 ? &all_dropout : nullptr),
         row_ids(dropout ? all_dropout.row_ids.as<int64_t>() + first_row : nullptr) {
+    TESSERA_ASSERT(!dropout || length <= kMaxDropoutKeys);
     const HeadOffsets at(shape, head);
     q = qkv_row + at.q;
     k = qkv_row + at.k;
@@ -283,7 +285,7 @@ void check(View qkv, const AttentionShape& shape, const Dropout& dropout) {
   TESSERA_ASSERT(qkv.shape[1] == 3 * shape.num_heads * shape.head_dim && shape.head_dim <= kMaxHeadDim);
   TESSERA_ASSERT(!shape.alibi_slopes || shape.alibi_slopes.num_elems() == shape.num_heads);
   TESSERA_ASSERT(!(dropout.rate > 0) ||
-                 (dropout.row_ids.num_elems() == qkv.shape[0] && qkv.shape[0] <= kMaxDropoutKeys));
+                 (dropout.row_ids.num_elems() == qkv.shape[0] && shape.num_heads <= kMaxDropoutHeads));
 }
 
 }  // namespace
@@ -299,7 +301,7 @@ void attention_forward(Team& team, AttentionTasks& tasks, View qkv, View starts,
     using T = decltype(zero);
     team.for_each(tasks.count(), [&](int64_t slot, int64_t index) {
       const auto task = tasks[index];
-      const Head<T> head(qkv.as<T>() + task.begin * 3 * channels, shape, task.head, dropout, task.begin);
+      const Head<T> head(qkv.as<T>() + task.begin * 3 * channels, shape, task.head, dropout, task.begin, task.length);
       const int64_t begin = task.block * kGroup;
       forward_group(head, begin, std::min(task.length, begin + kGroup), Scratch<T>(team.scratch<T>(slot)),
                     o.as<T>() + task.begin * channels + task.head * shape.head_dim, channels,
@@ -320,7 +322,7 @@ void attention_backward(Team& team, AttentionTasks& tasks, View qkv, View o, Vie
     using T = decltype(zero);
     team.for_each(tasks.count(), [&](int64_t slot, int64_t index) {
       const auto task = tasks[index];
-      const Head<T> head(qkv.as<T>() + task.begin * 3 * channels, shape, task.head, dropout, task.begin);
+      const Head<T> head(qkv.as<T>() + task.begin * 3 * channels, shape, task.head, dropout, task.begin, task.length);
       const HeadOffsets offsets(shape, task.head);
       const int64_t at = task.begin * channels + task.head * shape.head_dim;
       T* d_row = d_qkv.as<T>() + task.begin * 3 * channels;

@@ -100,6 +100,11 @@ TEST(ModelConfig, SaysWhatIsWrong) {
   expect_refused(
       R"({"model_type": "bloom", "vocab_size": 9, "hidden_size": 8, "n_layer": 1, "n_head": 2, "hidden_dropout": 1.5})",
       "\"hidden_dropout\" is 1.5");
+  const std::string many_heads =
+      R"({"model_type": "bloom", "vocab_size": 9, "hidden_size": 5000, "n_layer": 1, "n_head": 5000)";
+  expect_refused((many_heads + R"(, "attention_dropout": 0.1})").c_str(),
+                 "attention_dropout is 0.1 over 5000 heads, and dropout tells at most 4096 heads apart");
+  EXPECT_EQ(parse_model_config(many_heads + "}", "config.json").num_heads, 5000);
 }
 
 }  // namespace
