@@ -49,7 +49,31 @@ fs::path folder_of_model(const Settings& settings) {
   return path.filename() == "config.json" ? path.parent_path() : path;
 }
 
+// A head of its own would be lost: what a file holds of it must be the embedding.
+void check_tied(const TensorSource& source, const Model& model, ThreadPool& pool) {
+  for (const std::string& name : model.tolerated_names()) {
+    if (!source.contains(name) || source.are_equal(name, model.embedding_name(), pool)) continue;
+    throw InputError(
+        source.file_of(name).string(),
+        fmt::format("tensor \"{}\" is not equal to \"{}\"", name, model.embedding_name()),
+        "Tessera's heads are tied to the embedding: take a model that was trained so, or remove the tensor "
+        "to go on with the embedding as its head");
+  }
+}
+
 }  // namespace
+
+void check_model_is_kept(const Settings& settings) {
+  std::error_code ignored;  // a place that cannot be looked at is told of where it is used
+  const fs::path result = fs::weakly_canonical(fs::path(settings.output_dir) / "model", ignored);
+  if (settings.model.empty() || !fs::exists(settings.model, ignored) ||
+      fs::weakly_canonical(folder_of_model(settings), ignored) != result) {
+    return;
+  }
+  throw UsageError("--output-dir",
+                   fmt::format("the trained model would replace {}, which --model names", settings.model),
+                   "Give another folder");
+}
 
 ModelConfig model_config_of(const Settings& settings) {
   if (settings.model.empty()) {
@@ -99,6 +123,7 @@ void load_parameters(Engine& engine, const fs::path& folder, ThreadPool& pool, b
     for (const ParameterSpec& spec : model.unit(u).table().specs()) expected.emplace_back(spec.name, spec.shape);
   }
   source.check_tensors(expected, model.tolerated_names());
+  check_tied(source, model, pool);
   engine.load_parameters(
       [&](int64_t unit, ElemRange range, View to) {
         for (const ParameterSpec& spec : model.unit(unit).table().specs()) {

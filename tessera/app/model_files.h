@@ -10,6 +10,10 @@
 
 namespace tessera {
 
+// UsageError when a training run would end by replacing the model that it starts from: --output-dir X with --model
+// X/model.
+void check_model_is_kept(const Settings& settings);
+
 // The model that --model and --init ask for: a folder's (or a file's) config.json, with --init random also a known name
 // ("bloom-560m") or "gpt" with the sizes of the flags. UsageError, InputError.
 ModelConfig model_config_of(const Settings& settings);
@@ -18,7 +22,7 @@ ModelConfig model_config_of(const Settings& settings);
 Tokenizer tokenizer_of(const Settings& settings, const ModelConfig& config);
 
 // Reads a Hugging Face folder's tensors into the engine's parameters: of each what this rank keeps. InputError names
-// what is missing, extra or misshapen.
+// what is missing, extra or misshapen, or a head that is not the embedding.
 void load_parameters(Engine& engine, const std::filesystem::path& folder, ThreadPool& pool, bool from_rank_0 = false);
 
 // --init: reads the folder of --model, or draws from --seed.

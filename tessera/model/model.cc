@@ -52,6 +52,7 @@ Model::Model(ModelConfig config, Device& device) : config_(std::move(config)) {
       std::find_if(table.begin(), table.end(), [&](const auto& a) { return a.name == config_.architecture; });
   TESSERA_ASSERT(row != table.end());
   file_prefix_ = row->file_prefix;
+  embedding_name_ = row->root.embedding;
   tolerated_names_ = row->tolerated_names;
   View constants;
   if (const std::vector<float> values = row->constants(config_); !values.empty()) {

@@ -26,15 +26,17 @@ class Model {
 
   // Prefix that files of this architecture put before the table's names, and readers tolerate to be absent.
   const std::string& file_prefix() const { return file_prefix_; }
-  // Names that files may hold although the model has no such tensor (tied weights).
+  // Names that files may hold although the model has no such tensor: its head is the embedding, which a file may have
+  // under these names again, with the same values.
   const std::vector<std::string>& tolerated_names() const { return tolerated_names_; }
+  const std::string& embedding_name() const { return embedding_name_; }
 
  private:
   ModelConfig config_;
   Buffer constants_;
   std::unique_ptr<Root> root_;
   std::vector<std::unique_ptr<Block>> blocks_;
-  std::string file_prefix_;
+  std::string file_prefix_, embedding_name_;
   std::vector<std::string> tolerated_names_;
 };
 

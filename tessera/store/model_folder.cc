@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstring>
 #include <set>
 #include <system_error>
 
@@ -133,6 +135,26 @@ void TensorSource::read_into(std::string_view name, const View& target, ThreadPo
 void TensorSource::read_range_into(std::string_view name, int64_t elem_begin, int64_t elem_end, const View& target,
                                    ThreadPool* pool) const {
   files_[place(name).file].read_range_into(get(name), elem_begin, elem_end, target, pool);
+}
+
+const fs::path& TensorSource::file_of(std::string_view name) const {
+  return files_[place(name).file].path();
+}
+
+bool TensorSource::are_equal(std::string_view a, std::string_view b, ThreadPool& pool) const {
+  constexpr int64_t kChunkElems = 64 << 10;
+  if (get(a).dims != get(b).dims) return false;
+  const int64_t num_elems = get(a).num_elems();
+  std::atomic<bool> equal{true};
+  pool.run((num_elems + kChunkElems - 1) / kChunkElems, [&](int64_t chunk) {
+    if (!equal) return;
+    const int64_t begin = chunk * kChunkElems, end = std::min(num_elems, begin + kChunkElems);
+    std::vector<float> values_a(static_cast<size_t>(end - begin)), values_b(values_a.size());
+    read_range_into(a, begin, end, view_of(values_a.data(), {end - begin}));
+    read_range_into(b, begin, end, view_of(values_b.data(), {end - begin}));
+    if (std::memcmp(values_a.data(), values_b.data(), values_a.size() * sizeof(float)) != 0) equal = false;
+  });
+  return equal;
 }
 
 void TensorSource::check_tensors(const std::vector<std::pair<std::string, Shape>>& expected,

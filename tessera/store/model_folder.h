@@ -25,6 +25,7 @@ class TensorSource {
   const std::filesystem::path& folder() const { return folder_; }
   std::vector<std::string> names() const;  // as in the files, sorted
   bool contains(std::string_view name) const;
+  const std::filesystem::path& file_of(std::string_view name) const;  // InputError: absent
   // InputError: absent, or of a kind that Tessera does not read.
   const TensorInfo& get(std::string_view name) const;
 
@@ -32,6 +33,9 @@ class TensorSource {
   void read_into(std::string_view name, const View& target, ThreadPool* pool = nullptr) const;
   void read_range_into(std::string_view name, int64_t elem_begin, int64_t elem_end, const View& target,
                        ThreadPool* pool = nullptr) const;
+
+  // Whether two floating-point tensors have the same shape and the same values, as f32. InputError.
+  bool are_equal(std::string_view a, std::string_view b, ThreadPool& pool) const;
 
   // Checks that the folder has exactly these tensors, with these shapes and of types that Tessera reads, apart from
   // those of the names in `tolerated`, which may be there or not. One InputError tells all that is wrong.

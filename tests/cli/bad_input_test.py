@@ -143,6 +143,35 @@ class Models(BadInputTest):
                     self.write("bad/model.safetensors", safetensors({n: t for n, t in tensors.items() if t}))
                 self.broken(message, damage)
 
+    def test_a_head_of_its_own(self):
+        name = "transformer.word_embeddings.weight"
+        dtype, shape, data = read_tensors(self.path("good", "model", "model.safetensors"))[name]
+        other = data[:-4] + struct.pack("<f", struct.unpack("<f", data[-4:])[0] + 1)
+
+        def damage(head):
+            tensors = read_tensors(self.path("bad", "model.safetensors"))
+            self.write("bad/model.safetensors", safetensors({**tensors, "lm_head.weight": head}))
+
+        message = ('bad/model.safetensors: tensor "lm_head.weight" is not equal to "word_embeddings.weight". Tessera\'s heads '
+                   "are tied to the embedding: take a model that was trained so, or remove the tensor")
+        self.broken(message, lambda: damage((dtype, shape, other)))
+        self.broken(message, lambda: damage((dtype, [shape[0] // 2, shape[1]], data[:len(data) // 2])))
+        words = ["eval", "--eval-dataset", "eval.jsonl", "--json", "--model"]
+        expected = json.loads(self.succeeds(*words, "good/model"))["eval_loss"]
+        damage((dtype, shape, data))
+        self.assertEqual(json.loads(self.succeeds(*words, "bad"))["eval_loss"], expected)
+
+    def test_a_model_that_the_run_would_replace(self):
+        before = self.read("good", "model", "model.safetensors")
+        os.symlink("good", self.path("link"))
+        for words in [["--model", "good/model", "--init", "pretrained"], ["--model", "good/model/config.json"],
+                      ["--model", "link/../good/model"], ["--model", "link/model", "--resume", "none"]]:
+            with self.subTest(words=words):
+                self.fails(USAGE, "--output-dir: the trained model would replace ", "train", *JOB, "--output-dir", "good",
+                           *words)
+        self.assertEqual(self.read("good", "model", "model.safetensors"), before)
+        self.train("good/more", "--model", "good/model", "--init", "pretrained", "--tokenizer", "good/model", job=JOB)
+
     def test_files(self):
         weights = self.path("bad", "model.safetensors")
         self.broken("bad: has neither model.safetensors nor model.safetensors.index.json", lambda: os.remove(weights))

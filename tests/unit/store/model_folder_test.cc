@@ -47,6 +47,30 @@ TEST(TensorSource, NameWithAndWithoutPrefixIsAmbiguous) {
   EXPECT_THAT(refusal(folder.path()), HasSubstr("has both"));
 }
 
+TEST(TensorSource, ComparesTensors) {
+  TemporaryFolder folder;
+  constexpr int64_t kRows = 3, kColumns = 70001;  // more than is compared at a time
+  const std::vector<std::pair<std::string, Shape>> tensors = {{"a", {kRows, kColumns}},
+                                                              {"same", {kRows, kColumns}},
+                                                              {"other", {kRows, kColumns}},
+                                                              {"turned", {kColumns, kRows}}};
+  std::vector<float> values(kRows * kColumns, 0.5f);
+  std::vector<PlannedTensor> plan;
+  for (const auto& [name, shape] : tensors) plan.push_back({name, name == "same" ? DType::bf16 : DType::f32, shape});
+  SafetensorsWriter writer(folder / "model.safetensors", plan);
+  for (const auto& [name, shape] : tensors) {
+    values.back() = name == "other" ? 0.25f : 0.5f;
+    writer.write(name, view_of(values.data(), shape));
+  }
+  writer.finish();
+  const TensorSource source(folder.path());
+  EXPECT_EQ(source.file_of("a"), folder / "model.safetensors");
+  ThreadPool pool(2);
+  EXPECT_TRUE(source.are_equal("a", "same", pool));
+  EXPECT_FALSE(source.are_equal("a", "other", pool));
+  EXPECT_FALSE(source.are_equal("a", "turned", pool));
+}
+
 class ShardedFolder : public testing::Test {
  protected:
   void SetUp() override {
