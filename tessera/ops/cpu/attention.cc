@@ -8,7 +8,7 @@
 #include "tessera/ops/cpu/dispatch.h"
 #include "tessera/ops/cpu/mask.h"
 #include "tessera/ops/cpu/product.h"
-#include "tessera/ops/cpu/vector_math.h"
+#include "tessera/ops/cpu/rows.h"
 
 namespace tessera::cpu {
 
@@ -118,32 +118,6 @@ int64_t hide(T* s, int64_t seen) {
 template <typename T>
 void clear(T* row, int64_t begin, int64_t end) {
   if (begin < end) std::fill(row + begin, row + end, T(0));
-}
-
-// x = exp(x − shift); returns the sum.
-template <typename T>
-T exp_in_place(T* x, int64_t count, T shift) {
-  T sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t j = 0; j < count; ++j) {
-    x[j] = exp(x[j] - shift);
-    sum += x[j];
-  }
-  return sum;
-}
-
-template <typename T>
-void scale_row(T* x, int64_t count, T factor) {
-#pragma omp simd
-  for (int64_t d = 0; d < count; ++d) x[d] *= factor;
-}
-
-template <typename T>
-T dot(const T* a, const T* b, int64_t count) {
-  T sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t d = 0; d < count; ++d) sum += a[d] * b[d];
-  return sum;
 }
 
 // Running maximum and sum of the exponentials of a query.

@@ -5,7 +5,7 @@
 
 #include "tessera/ops/cpu/attention.h"
 #include "tessera/ops/cpu/dispatch.h"
-#include "tessera/ops/cpu/vector_math.h"
+#include "tessera/ops/cpu/rows.h"
 
 namespace tessera::cpu {
 
@@ -19,14 +19,6 @@ void store(const T* qkv_row, const AttentionShape& shape, int64_t head, T* key_r
   const int64_t d = shape.head_dim;
   std::copy_n(qkv_row + at.k, d, key_row + head * d);
   std::copy_n(qkv_row + at.v, d, value_row + head * d);
-}
-
-template <typename T>
-T dot(const T* a, const T* b, int64_t count) {
-  T sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t d = 0; d < count; ++d) sum += a[d] * b[d];
-  return sum;
 }
 
 // o [D] = softmax(q·kᵀ/√D + slope·k)·v over `length` cached positions, with a running maximum over blocks of keys.
@@ -45,20 +37,17 @@ void decode_head(const T* q, const T* keys, const T* values, int64_t length, int
       new_maximum = std::max(new_maximum, scores[j]);
     }
     const T correction = exp(maximum - new_maximum);  // 0 for the first block
-    sum *= correction;
-    for (int64_t d = 0; d < head_dim; ++d) o[d] *= correction;
-#pragma omp simd
-    for (int64_t j = 0; j < count; ++j) scores[j] = exp(scores[j] - new_maximum);
+    sum = sum * correction + exp_in_place(scores, count, new_maximum);
+    scale_row(o, head_dim, correction);
     for (int64_t j = 0; j < count; ++j) {
       const T p = scores[j];
       const T* value = values + (k0 + j) * stride;
-      sum += p;
 #pragma omp simd
       for (int64_t d = 0; d < head_dim; ++d) o[d] += p * value[d];
     }
     maximum = new_maximum;
   }
-  for (int64_t d = 0; d < head_dim; ++d) o[d] /= sum;
+  scale_row(o, head_dim, T(1) / sum);
 }
 
 }  // namespace

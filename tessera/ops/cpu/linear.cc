@@ -61,7 +61,7 @@ class Grid {
 template <typename T, typename Body>
 void for_tiles(Team& team, const Factors<T>& whole, const Body& body) {
   static_assert(kProductScratchElems <= Team::scratch_elems<T>());
-  const Grid grid(whole.m, whole.n, kTilesDoNotShow<T> ? team.num_threads() : kAssumedThreads);
+  const Grid grid(whole.m, whole.n, kOwnProducts<T> ? team.num_threads() : kAssumedThreads);
   team.for_each(grid.count(), [&](int64_t slot, int64_t index) {
     const auto [row, row_end, column, column_end] = grid[index];
     if (row == row_end || column == column_end) return;

@@ -87,20 +87,14 @@ template <Panel kPanel>
 constexpr auto kBlocks = blocks_of<kPanel>(std::make_index_sequence<kRows>());
 
 // Exchanges the off-diagonal quarters of every 2·Width square: one of the four steps of transposing 16 vectors.
-template <int Width>
-void exchange(Vector (&v)[kLanes]) {
-  using Indices = int __attribute__((vector_size(64)));
-  Indices low{}, high{};
-  for (int i = 0; i < kLanes; ++i) {
-    low[i] = i & Width ? 16 + i - Width : i;
-    high[i] = i & Width ? 16 + i : i + Width;
-  }
+template <int Width, int... I>
+void exchange(Vector (&v)[kLanes], std::integer_sequence<int, I...>) {
 #pragma GCC unroll 16
   for (int r = 0; r < kLanes; ++r) {
     if (r & Width) continue;
     const Vector first = v[r], second = v[r + Width];
-    v[r] = __builtin_shuffle(first, second, low);
-    v[r + Width] = __builtin_shuffle(first, second, high);
+    v[r] = __builtin_shufflevector(first, second, (I & Width ? 16 + I - Width : I)...);
+    v[r + Width] = __builtin_shufflevector(first, second, (I & Width ? 16 + I : I + Width)...);
   }
 }
 
@@ -112,10 +106,11 @@ void transpose_square(const float* from, int64_t ld, float* to) {
     v[r] = load(from + r * ld);
     prefetch(from + (r + kLanes) * ld);
   }
-  exchange<8>(v);
-  exchange<4>(v);
-  exchange<2>(v);
-  exchange<1>(v);
+  constexpr auto kAll = std::make_integer_sequence<int, kLanes>();
+  exchange<8>(v, kAll);
+  exchange<4>(v, kAll);
+  exchange<2>(v, kAll);
+  exchange<1>(v, kAll);
 #pragma GCC unroll 16
   for (int r = 0; r < kLanes; ++r) store(to + r * kStrip, v[r]);
 }

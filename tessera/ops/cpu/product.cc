@@ -15,70 +15,68 @@ CBLAS_TRANSPOSE cblas(Transpose transpose) {
   return transpose == Transpose::yes ? CblasTrans : CblasNoTrans;
 }
 
+// ?gemm of either type, row-major: c = a · b + (add ? c : 0).
+[[maybe_unused]] void gemm(const Factors<float>& f, bool add, float* c, int64_t ldc) {
+  cblas_sgemm(CblasRowMajor, cblas(f.transpose_a), cblas(f.transpose_b), static_cast<int>(f.m), static_cast<int>(f.n),
+              static_cast<int>(f.k), 1, f.a, static_cast<int>(f.lda), f.b, static_cast<int>(f.ldb), add, c,
+              static_cast<int>(ldc));
+}
+void gemm(const Factors<double>& f, bool add, double* c, int64_t ldc) {
+  cblas_dgemm(CblasRowMajor, cblas(f.transpose_a), cblas(f.transpose_b), static_cast<int>(f.m), static_cast<int>(f.n),
+              static_cast<int>(f.k), 1, f.a, static_cast<int>(f.lda), f.b, static_cast<int>(f.ldb), add, c,
+              static_cast<int>(ldc));
+}
+
 }  // namespace
 
-#if defined(__AVX512F__)
-
-void multiply(const Factors<float>& factors, Result result, float* c, int64_t ldc, float* scratch) {
-  packed_product(factors, result, c, ldc, nullptr, scratch);
+template <typename T>
+void multiply(const Factors<T>& factors, Result result, T* c, int64_t ldc, T* scratch) {
+  if constexpr (kOwnProducts<T>) {
+    packed_product(factors, result, c, ldc, nullptr, scratch);
+  } else {
+    gemm(factors, result == Result::add, c, ldc);
+  }
 }
 
-void multiply_then(const Factors<float>& factors, const Continuation<float>& continuation, float* scratch) {
-  packed_product(factors, Result::set, nullptr, 0, &continuation, scratch);
+template <typename T>
+void multiply_then(const Factors<T>& factors, const Continuation<T>& continuation, T* scratch) {
+  if constexpr (kOwnProducts<T>) {
+    packed_product(factors, Result::set, nullptr, 0, &continuation, scratch);
+  } else {
+    gemm(factors, false, scratch, factors.n);
+    continuation.then(0, factors.m, 0, factors.n, scratch, factors.n);
+  }
 }
 
-Packed<float> pack(Transpose transpose, int64_t depth, int64_t columns, const float* b, int64_t ldb, float* room) {
-  return pack_factor(transpose, depth, columns, b, ldb, room);
+template <typename T>
+Packed<T> pack(Transpose transpose, int64_t depth, int64_t columns, const T* b, int64_t ldb, T* room) {
+  if constexpr (kOwnProducts<T>) {
+    return pack_factor(transpose, depth, columns, b, ldb, room);
+  } else {
+    return {transpose, depth, columns, b, ldb};
+  }
 }
 
-void multiply_packed(int64_t m, int64_t columns, int64_t depth, const float* a, int64_t lda, const Packed<float>& b,
-                     Result result, float* c, int64_t ldc, float* scratch) {
-  product_with_packed(m, columns, depth, a, lda, b, result, c, ldc, scratch);
+template <typename T>
+void multiply_packed(int64_t m, int64_t columns, int64_t depth, const T* a, int64_t lda, const Packed<T>& b,
+                     Result result, T* c, int64_t ldc, T* scratch) {
+  if constexpr (kOwnProducts<T>) {
+    product_with_packed(m, columns, depth, a, lda, b, result, c, ldc, scratch);
+  } else {
+    gemm(Factors<T>{Transpose::no, b.transpose, m, columns, depth, a, lda, b.at, b.ld}, result == Result::add, c, ldc);
+  }
 }
 
-#else
-
-void multiply(const Factors<float>& f, Result result, float* c, int64_t ldc, float*) {
-  cblas_sgemm(CblasRowMajor, cblas(f.transpose_a), cblas(f.transpose_b), static_cast<int>(f.m), static_cast<int>(f.n),
-              static_cast<int>(f.k), 1, f.a, static_cast<int>(f.lda), f.b, static_cast<int>(f.ldb),
-              result == Result::add ? 1 : 0, c, static_cast<int>(ldc));
-}
-
-void multiply_then(const Factors<float>& factors, const Continuation<float>& continuation, float* scratch) {
-  multiply(factors, Result::set, scratch, factors.n, nullptr);
-  continuation.then(0, factors.m, 0, factors.n, scratch, factors.n);
-}
-
-Packed<float> pack(Transpose transpose, int64_t depth, int64_t columns, const float* b, int64_t ldb, float*) {
-  return {transpose, depth, columns, b, ldb};
-}
-
-void multiply_packed(int64_t m, int64_t columns, int64_t depth, const float* a, int64_t lda, const Packed<float>& b,
-                     Result result, float* c, int64_t ldc, float* scratch) {
-  multiply(Factors<float>{Transpose::no, b.transpose, m, columns, depth, a, lda, b.at, b.ld}, result, c, ldc, scratch);
-}
-
-#endif
-
-void multiply(const Factors<double>& f, Result result, double* c, int64_t ldc, double*) {
-  cblas_dgemm(CblasRowMajor, cblas(f.transpose_a), cblas(f.transpose_b), static_cast<int>(f.m), static_cast<int>(f.n),
-              static_cast<int>(f.k), 1, f.a, static_cast<int>(f.lda), f.b, static_cast<int>(f.ldb),
-              result == Result::add ? 1 : 0, c, static_cast<int>(ldc));
-}
-
-void multiply_then(const Factors<double>& factors, const Continuation<double>& continuation, double* scratch) {
-  multiply(factors, Result::set, scratch, factors.n, nullptr);
-  continuation.then(0, factors.m, 0, factors.n, scratch, factors.n);
-}
-
-Packed<double> pack(Transpose transpose, int64_t depth, int64_t columns, const double* b, int64_t ldb, double*) {
-  return {transpose, depth, columns, b, ldb};
-}
-
-void multiply_packed(int64_t m, int64_t columns, int64_t depth, const double* a, int64_t lda, const Packed<double>& b,
-                     Result result, double* c, int64_t ldc, double* scratch) {
-  multiply(Factors<double>{Transpose::no, b.transpose, m, columns, depth, a, lda, b.at, b.ld}, result, c, ldc, scratch);
-}
+template void multiply(const Factors<float>&, Result, float*, int64_t, float*);
+template void multiply(const Factors<double>&, Result, double*, int64_t, double*);
+template void multiply_then(const Factors<float>&, const Continuation<float>&, float*);
+template void multiply_then(const Factors<double>&, const Continuation<double>&, double*);
+template Packed<float> pack(Transpose, int64_t, int64_t, const float*, int64_t, float*);
+template Packed<double> pack(Transpose, int64_t, int64_t, const double*, int64_t, double*);
+template void multiply_packed(int64_t, int64_t, int64_t, const float*, int64_t, const Packed<float>&, Result, float*,
+                              int64_t, float*);
+template void multiply_packed(int64_t, int64_t, int64_t, const double*, int64_t, const Packed<double>&, Result, double*,
+                              int64_t, double*);
 
 void use_one_blas_thread() {
   // A library that offers none of these (the reference BLAS) has no threads. BLIS counts in its 64-bit dim_t.

@@ -27,20 +27,20 @@ struct Factors {
   int64_t ldb;
 };
 
-// Whether an element of a product in T is the same to the last bit whatever tile it is computed in. Our register blocks
-// add the products of an element in one order; a BLAS library may change it with a tile's shape.
+// Whether products in T (float or double, as everywhere here) are computed by register blocks written here, which in
+// float on AVX-512 come within a sixth of the processor's peak where OpenBLAS leaves a third; else CBLAS computes them.
+// Ours add the products of an element in one order whatever the tile it is in; CBLAS may change it with a tile's shape.
 #if defined(__AVX512F__)
-inline constexpr bool kOwnFloatProducts = true;
-#else
-inline constexpr bool kOwnFloatProducts = false;
-#endif
 template <typename T>
-inline constexpr bool kTilesDoNotShow = kOwnFloatProducts && sizeof(T) == sizeof(float);
+inline constexpr bool kOwnProducts = sizeof(T) == sizeof(float);
+#else
+template <typename T>
+inline constexpr bool kOwnProducts = false;
+#endif
 
-// c [m, n] = or += the product. In float on AVX-512 by register blocks written here, which come within a sixth of the
-// processor's peak where OpenBLAS leaves a third; else by CBLAS.
-void multiply(const Factors<float>& factors, Result result, float* c, int64_t ldc, float* scratch);
-void multiply(const Factors<double>& factors, Result result, double* c, int64_t ldc, double* scratch);
+// c [m, n] = or += the product.
+template <typename T>
+void multiply(const Factors<T>& factors, Result result, T* c, int64_t ldc, T* scratch);
 
 // What follows a product while it is in cache.
 template <typename T>
@@ -54,8 +54,8 @@ struct Continuation {
 };
 
 // The product of at most kTileRows × kTileColumns, handed on.
-void multiply_then(const Factors<float>& factors, const Continuation<float>& continuation, float* scratch);
-void multiply_then(const Factors<double>& factors, const Continuation<double>& continuation, double* scratch);
+template <typename T>
+void multiply_then(const Factors<T>& factors, const Continuation<T>& continuation, T* scratch);
 
 // A right factor b [depth, columns] that several products share, depth ≤ kMaxPackedDepth. `at` and `ld` are b as
 // stored, or its packed copy.
@@ -71,18 +71,17 @@ inline constexpr int64_t kMaxPackedDepth = 512;
 // Elements of room that pack() needs.
 template <typename T>
 constexpr int64_t packed_elems(int64_t depth, int64_t columns) {
-  return sizeof(T) == sizeof(float) ? depth * ((columns + kColumnUnit - 1) / kColumnUnit * kColumnUnit) : 0;
+  return kOwnProducts<T> ? depth * ((columns + kColumnUnit - 1) / kColumnUnit * kColumnUnit) : 0;
 }
-Packed<float> pack(Transpose transpose, int64_t depth, int64_t columns, const float* b, int64_t ldb, float* room);
-Packed<double> pack(Transpose transpose, int64_t depth, int64_t columns, const double* b, int64_t ldb, double* room);
+template <typename T>
+Packed<T> pack(Transpose transpose, int64_t depth, int64_t columns, const T* b, int64_t ldb, T* room);
 
 // c [m, columns] = or += a [m, depth] · the first rows and columns of b. Rows of a that lie kPackedRowStride apart are
 // used as they are, others are copied first.
 inline constexpr int64_t kPackedRowStride = 544;
-void multiply_packed(int64_t m, int64_t columns, int64_t depth, const float* a, int64_t lda, const Packed<float>& b,
-                     Result result, float* c, int64_t ldc, float* scratch);
-void multiply_packed(int64_t m, int64_t columns, int64_t depth, const double* a, int64_t lda, const Packed<double>& b,
-                     Result result, double* c, int64_t ldc, double* scratch);
+template <typename T>
+void multiply_packed(int64_t m, int64_t columns, int64_t depth, const T* a, int64_t lda, const Packed<T>& b,
+                     Result result, T* c, int64_t ldc, T* scratch);
 
 // Tells the BLAS library of this process, whichever vendor's, to use one thread a call: the kernels bring their own
 // threads, and a library's would spin beside them.

@@ -1,0 +1,36 @@
+// Loops over a row that kernels of attention share.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/ops/cpu/vector_math.h"
+
+namespace tessera::cpu {
+
+template <typename T>
+inline T dot(const T* a, const T* b, int64_t count) {
+  T sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t d = 0; d < count; ++d) sum += a[d] * b[d];
+  return sum;
+}
+
+template <typename T>
+inline void scale_row(T* x, int64_t count, T factor) {
+#pragma omp simd
+  for (int64_t d = 0; d < count; ++d) x[d] *= factor;
+}
+
+// x = exp(x − shift); returns the sum.
+template <typename T>
+inline T exp_in_place(T* x, int64_t count, T shift) {
+  T sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t j = 0; j < count; ++j) {
+    x[j] = exp(x[j] - shift);
+    sum += x[j];
+  }
+  return sum;
+}
+
+}  // namespace tessera::cpu
