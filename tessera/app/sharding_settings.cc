@@ -10,6 +10,11 @@ Setting with_synonyms(Setting setting, std::vector<std::pair<std::string, std::s
   return setting;
 }
 
+Setting foreign(Setting setting) {
+  setting.stands_for_others = true;
+  return setting;
+}
+
 Setting strategy() {
   return with_synonyms(choice("strategy", &S::strategy, kSharding,
                               {{"no_shard", S::Strategy::no_shard},
@@ -44,6 +49,10 @@ Setting offload() {
 
 std::vector<Setting> placement_settings() {
   return {
+      foreign(text("deepspeed", &S::deepspeed, kSharding, "PATH",
+                   "a configuration of DeepSpeed (JSON), which goes before the configuration file")),
+      foreign(
+          text("fsdp", &S::fsdp, kSharding, "WORDS", "the Trainer's option, as in \"full_shard auto_wrap offload\"")),
       strategy(),
       integer("shard_group_size", &S::shard_group_size, kSharding, "RANKS", kCount,
               "ranks that share one copy in the hybrid strategies; 0: the ranks of a node"),

@@ -100,7 +100,8 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
                    ? settings_.max_steps
                    : static_cast<int64_t>(std::ceil(settings_.epochs * static_cast<double>(steps_per_epoch_)));
   const auto ratio_steps = static_cast<int64_t>(std::ceil(settings_.warmup_ratio * static_cast<double>(num_steps_)));
-  schedule_ = {settings_.lr_schedule, settings_.warmup_steps > 0 ? settings_.warmup_steps : ratio_steps, num_steps_};
+  schedule_ = {settings_.lr_schedule, settings_.warmup_steps > 0 ? settings_.warmup_steps : ratio_steps,
+               settings_.lr_decay_steps > 0 ? settings_.lr_decay_steps : num_steps_, settings_.warmup_type};
   if (eval_) eval_every_ = interval(settings_.eval_strategy, settings_.eval_steps);
   save_every_ = interval(settings_.save_strategy, settings_.save_steps);
   engine_.prepare(work_);
@@ -230,7 +231,7 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
     window.push_back(pack(train_.samples, indices));
     window.back().first_sequence = plan.first_sequence(step_of_epoch, std::ssize(window) - 1);
   }
-  const double learning_rate = settings_.lr * schedule_factor(schedule_, state_.step);
+  const double learning_rate = scheduled_rate(schedule_, settings_.warmup_min_lr, settings_.lr, state_.step);
   const StepResult result = engine_.train_step(window, learning_rate);
 
   ++state_.step;
