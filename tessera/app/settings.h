@@ -129,6 +129,8 @@ struct Settings {
   std::optional<bool> bars() const {
     return progress == Progress::automatic ? std::nullopt : std::optional(progress == Progress::on);
   }
+  // The scale of the loss in fp16, zeros replaced by what the rules have.
+  LossScaleOptions loss_scaling() const;
 };
 
 // Groups of settings: a verb names those it takes.

@@ -1,4 +1,6 @@
 // Declarations: what ranks share, where it lies, how gradients are added up and scaled, and what a plan is made for.
+#include <cmath>
+
 #include "tessera/app/setting_declarations.h"
 
 namespace tessera::declaring {
@@ -127,3 +129,18 @@ std::vector<Setting> sharding_settings() {
 }
 
 }  // namespace tessera::declaring
+
+namespace tessera {
+
+LossScaleOptions Settings::loss_scaling() const {
+  const bool is_deepspeed = loss_scale_rules == LossScaleRules::deepspeed;
+  const auto or_default = [](int64_t value, int64_t preset) { return value > 0 ? value : preset; };
+  return {.rules = loss_scale_rules,
+          .fixed_scale = loss_scale,
+          .initial_scale = std::ldexp(1.0, static_cast<int>(initial_scale_power)),
+          .window = or_default(loss_scale_window, is_deepspeed ? 1000 : 2000),
+          .hysteresis = or_default(loss_scale_hysteresis, is_deepspeed ? 2 : 1),
+          .min_scale = min_loss_scale};
+}
+
+}  // namespace tessera
