@@ -140,7 +140,7 @@ class Reader {
     if (file_.has(path)) return;
     if (of_optimizer) {
       layer_.notes.push_back(file_.where(path + " is left out: the rate rises to optimizer.params.lr"));
-    } else {
+    } else if (!file_.has("optimizer.params.lr")) {
       preset("lr", kDefaultLr, path);
     }
   }

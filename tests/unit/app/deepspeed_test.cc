@@ -165,6 +165,9 @@ TEST_F(DeepSpeed, its_defaults_count_for_what_it_leaves_out) {
     EXPECT_EQ(origin(r, name), "default of DeepSpeed") << name;
     EXPECT_FALSE(r.is_given(name)) << name;
   }
+  // The optimizer's rate is the trainer's, and so is what the warm-up rises to.
+  EXPECT_EQ(resolved(R"({"optimizer": {"params": {"lr": "auto"}}, "scheduler": {"type": "WarmupLR"}})").settings.lr,
+            Settings{}.lr);
   // Without a section its defaults do not count, and what someone wrote goes before what nobody wrote.
   EXPECT_EQ(resolved("{}").settings.weight_decay, Settings{}.weight_decay);
   EXPECT_EQ(resolved("{}").settings.max_grad_norm, 0);
@@ -237,7 +240,7 @@ TEST_F(DeepSpeed, a_text_is_no_number) {
   EXPECT_EQ(error(R"({"optimizer": {"params": {"betas": [0.9]}}})"),
             "ds.json: optimizer.params.betas: must be an array of two numbers, got an array");
   EXPECT_EQ(error(R"({"optimizer": {"params": {"lr": -1}}})"),
-            "ds.json: optimizer.params.lr: must be at least 0, got -1");
+            "ds.json: optimizer.params.lr: must be at least 0, got -1.0");
   EXPECT_EQ(error(R"({"train_micro_batch_size_per_gpu": 18446744073709551615})"),
             "ds.json: train_micro_batch_size_per_gpu: must be a whole number, got 18446744073709551615");
 }
@@ -247,7 +250,7 @@ TEST_F(DeepSpeed, unknown_keys) {
             "ds.json: has the unknown key \"zero_optimisation\". Did you mean \"zero_optimization\"?");
   EXPECT_EQ(error(R"({"zero_optimization": {"stge": 1}})"),
             "ds.json: zero_optimization: has the unknown key \"stge\". Did you mean \"stage\"?");
-  EXPECT_EQ(error(R"({"optimizer.type": "AdamW"})").substr(0, 44), "ds.json: has the unknown key \"optimizer.type\"");
+  EXPECT_EQ(error(R"({"optimizer.type": "AdamW"})").substr(0, 45), "ds.json: has the unknown key \"optimizer.type\"");
   EXPECT_EQ(error(R"({"fp16": {"enabled": true, "enabled": false}})"), "ds.json: has the key \"enabled\" twice");
 }
 

@@ -98,8 +98,8 @@ TEST(FsdpOption, of_the_trainer) {
   EXPECT_EQ(error("", {{"fsdp", "full_shard"}, {"strategy", "zero2"}}),
             "--fsdp: \"full_shard\" contradicts --strategy \"zero2\"");
   EXPECT_EQ(error("", {{"fsdp", "full_shard shard_grad_op"}}), "--fsdp: names both full_shard and shard_grad_op");
-  EXPECT_EQ(error("", {{"fsdp", "offload"}}).substr(0, 35), "--fsdp: \"offload\" names no strategy.");
-  EXPECT_EQ(error("", {{"fsdp", "fullshard"}}).substr(0, 40), "--fsdp: unknown value \"fullshard\". One of");
+  EXPECT_EQ(error("", {{"fsdp", "offload"}}).substr(0, 36), "--fsdp: \"offload\" names no strategy.");
+  EXPECT_EQ(error("", {{"fsdp", "fullshard"}}).substr(0, 41), "--fsdp: unknown value \"fullshard\". One of");
 }
 
 }  // namespace
