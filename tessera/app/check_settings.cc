@@ -28,6 +28,14 @@ void check_training(const ResolvedSettings& resolved) {
   }
 }
 
+void check_rates(const ResolvedSettings& resolved) {
+  const S& s = resolved.settings;
+  if (s.warmup_min_lr > s.lr) {
+    throw UsageError(resolved.where("warmup_min_lr"),
+                     fmt::format("{} is more than the highest rate, lr {}", s.warmup_min_lr, s.lr));
+  }
+}
+
 void check_best_model(const ResolvedSettings& resolved) {
   const S& s = resolved.settings;
   if (s.metric_for_best_model != S::Metric::eval_loss && !s.eval_generation) {
@@ -95,6 +103,7 @@ std::vector<Limit> limits() {
 void check_consistent(const ResolvedSettings& resolved) {
   const S& s = resolved.settings;
   check_training(resolved);
+  check_rates(resolved);
   check_best_model(resolved);
   check_shape(resolved);
   check_sharding(resolved);

@@ -18,7 +18,9 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
+#include "tessera/app/suggest.h"
 #include "tessera/base/error.h"
 
 namespace tessera {
@@ -29,8 +31,26 @@ namespace {
 // recurses.
 constexpr size_t kMaxFileBytes = 16 * 1024;
 
+constexpr const char* kFsdpTable = "fsdp";
+
 std::string place(const std::string& name, int line) {
   return fmt::format("{}:{}", name, line);
+}
+
+void check_length(std::string_view text, const std::string& name, const std::string& what) {
+  if (text.size() <= kMaxFileBytes) return;
+  throw UsageError(name, fmt::format("is {} bytes long, too long for a {}", text.size(), what),
+                   fmt::format("The limit is {} bytes", kMaxFileBytes));
+}
+
+// An array of texts, joined with commas; nothing for another array.
+std::optional<std::string> joined_texts(const toml::array& array) {
+  std::vector<std::string> words;
+  for (const auto& element : array) {
+    if (!element.is_string()) return std::nullopt;
+    words.push_back(element.as_string()->get());
+  }
+  return joined(words, ",");
 }
 
 FileEntry entry_of(const std::string& table, const toml::key& key, const toml::node& node, const std::string& name) {
@@ -44,6 +64,8 @@ FileEntry entry_of(const std::string& table, const toml::key& key, const toml::n
     entry.value = number->get();
   else if (const auto* text = node.as_string())
     entry.value = text->get();
+  else if (const auto texts = table == kFsdpTable && node.is_array() ? joined_texts(*node.as_array()) : std::nullopt)
+    entry.value = *texts;
   else {
     const char* kind = node.is_table() ? "a table" : node.is_array() ? "an array" : "a date or time";
     throw UsageError(fmt::format("{}: {}", place(name, entry.line), entry.key),
@@ -55,10 +77,7 @@ FileEntry entry_of(const std::string& table, const toml::key& key, const toml::n
 }  // namespace
 
 std::vector<FileEntry> parse_config(std::string_view text, const std::string& name) {
-  if (text.size() > kMaxFileBytes) {
-    throw UsageError(name, fmt::format("is {} bytes long, too long for a configuration file", text.size()),
-                     fmt::format("The limit is {} bytes", kMaxFileBytes));
-  }
+  check_length(text, name, "configuration file");
   toml::table root;
   try {
     root = toml::parse(text, name);
@@ -73,29 +92,39 @@ std::vector<FileEntry> parse_config(std::string_view text, const std::string& na
   }
   for (const auto& [table, node] : root) {
     if (!node.is_table()) continue;
+    const std::string table_name(table.str());
     for (const auto& [key, inner] : *node.as_table()) {
-      entries.push_back(entry_of(std::string(table.str()), key, inner, name));
+      if (table_name != kFsdpTable || !inner.is_table()) {
+        entries.push_back(entry_of(table_name, key, inner, name));
+        continue;
+      }
+      for (const auto& [inner_key, value] : *inner.as_table()) {
+        entries.push_back(entry_of(table_name, inner_key, value, name));
+        entries.back().key = fmt::format("{}.{}", key.str(), entries.back().key);
+      }
     }
   }
   return entries;
 }
 
-std::vector<FileEntry> read_config_file(const std::string& path) {
+std::string read_config_text(const std::string& path, const std::string& what, const std::string& remedy) {
   std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    throw UsageError(path, "is a folder, not a configuration file");
-  }
+  if (std::filesystem::is_directory(path, ignored)) throw UsageError(path, "is a folder, not a " + what);
   std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    throw UsageError(path, fmt::format("cannot read the configuration file: {}", std::strerror(errno)),
-                     "The word after the verb is a TOML file; everything else is given by flags");
-  }
+  if (!file) throw UsageError(path, fmt::format("cannot read the {}: {}", what, std::strerror(errno)), remedy);
   // One byte more than allowed tells a file that is too long, even where it has no end.
   std::string text(kMaxFileBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad()) throw UsageError(path, "cannot read the configuration file");
+  if (file.bad()) throw UsageError(path, "cannot read the " + what);
   text.resize(static_cast<size_t>(file.gcount()));
-  return parse_config(text, path);
+  check_length(text, path, what);
+  return text;
+}
+
+std::vector<FileEntry> read_config_file(const std::string& path) {
+  return parse_config(read_config_text(path, "configuration file",
+                                       "The word after the verb is a TOML file; everything else is given by flags"),
+                      path);
 }
 
 }  // namespace tessera

@@ -28,7 +28,9 @@ std::string resolved_config_text(const ResolvedSettings& resolved) {
       text += fmt::format("{}# {}\n", text.empty() ? "" : "\n", title_of(setting->group));
       last_group = setting->group;
     }
-    const std::string assignment = fmt::format("{} = {}", setting->name, toml_text(setting->get(resolved.settings)));
+    // Read back, a file of another tool would go before what is printed here.
+    const std::string assignment = fmt::format("{}{} = {}", setting->stands_for_others ? "# " : "", setting->name,
+                                               toml_text(setting->get(resolved.settings)));
     const std::string origin = comment_text(resolved.origins.at(setting->name).to_string());
     text += fmt::format("{:<{}}  # {}\n", assignment, kCommentColumn, origin);
   }

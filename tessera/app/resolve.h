@@ -17,11 +17,22 @@ using Environment = std::map<std::string, std::string>;
 
 // Where a setting's value came from.
 struct Origin {
-  enum class Kind { preset, file, environment, flag };
+  // The weakest first.
+  enum class Kind { preset, deepspeed_preset, file, deepspeed, environment, flag };
   Kind kind = Kind::preset;
-  std::string place;  // "--lr", "TESSERA_LR", "run.toml:3"; empty for a default
+  // "--lr", "TESSERA_LR", "run.toml:3", "ds.json: optimizer.params.lr"; empty for a default
+  std::string place;
 
-  std::string to_string() const;  // "flag --lr", "environment TESSERA_LR", "run.toml:3", "default"
+  // "flag --lr", "environment TESSERA_LR", "run.toml:3", "ds.json: optimizer.params.lr", "default of DeepSpeed",
+  // "default"
+  std::string to_string() const;
+};
+
+// A setting's value with where it came from, in a layer of the resolution.
+struct LayerValue {
+  const Setting* setting;
+  SettingValue value;
+  Origin origin;
 };
 
 // What a verb runs with.
@@ -34,7 +45,7 @@ struct ResolvedSettings {
 
   // The place to name in an error about a setting: "--lr", "TESSERA_LR", "run.toml:3: lr".
   std::string where(const std::string& name) const;
-  bool is_given(const std::string& name) const;  // not a default
+  bool is_given(const std::string& name) const;  // not a default, nor one of DeepSpeed
 };
 
 // The layers, the strongest first.
@@ -46,10 +57,10 @@ struct SettingSources {
   int64_t num_ranks = 1;
 };
 
-// Settings of `groups` by the precedence flag > environment > file > default. A file may hold settings of other verbs
-// (they are checked and ignored), and tables of other verbs among `verb_names`; the table of `verb` goes before its top
-// level. Throws UsageError on an unknown key or a value that is wrong in itself. An unknown TESSERA_ variable gives a
-// warning.
+// Settings of `groups` by the precedence flag > environment > DeepSpeed's file > file > DeepSpeed's defaults > default.
+// A file may hold settings of other verbs (they are checked and ignored), and tables of other verbs among `verb_names`;
+// the table of `verb` goes before its top level and the table [fsdp]. Throws UsageError on an unknown key or a value
+// that is wrong in itself. An unknown TESSERA_ variable gives a warning.
 ResolvedSettings resolve(const SettingSources& sources, Groups groups, const std::string& verb,
                          const std::vector<std::string>& verb_names);
 

@@ -80,7 +80,10 @@ bool parse_number(std::string_view text, T& number) {
 std::string quoted_value(const SettingValue& value) {
   constexpr size_t kLongest = 80;
   std::string text = toml_text(value);
-  if (text.size() > kLongest) text = text.substr(0, kLongest) + "…\"";
+  if (text.size() <= kLongest) return text;
+  size_t length = kLongest;
+  while ((static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) --length;  // not within a letter
+  text = text.substr(0, length) + "…\"";
   return text;
 }
 

@@ -28,6 +28,7 @@ struct Settings {
   using Truncation = tessera::Truncation;
   using Scoring = tessera::Scoring;
   using LrSchedule = Schedule;
+  using Warmup = tessera::Warmup;
   enum class Init { pretrained, random };
   enum class ActivationCheckpointing { none, block };
   enum class Precision { fp32, tf32, fp16, bf16 };
@@ -72,6 +73,9 @@ struct Settings {
   Schedule lr_schedule = Schedule::linear;
   int64_t warmup_steps = 0;
   double warmup_ratio = 0.0;
+  Warmup warmup_type = Warmup::linear;
+  double warmup_min_lr = 0.0;
+  int64_t lr_decay_steps = 0;
   ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;
   int64_t logging_steps = 10;
   Interval eval_strategy = Interval::epoch;
@@ -100,6 +104,7 @@ struct Settings {
   double comm_timeout = 600;  // s
   int64_t max_restarts = 0;
   // sharding
+  std::string deepspeed, fsdp;
   Strategy strategy = Strategy::no_shard;
   int64_t shard_group_size = 0, ranks_per_node = 0;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;
@@ -128,6 +133,8 @@ struct Settings {
   std::optional<bool> bars() const {
     return progress == Progress::automatic ? std::nullopt : std::optional(progress == Progress::on);
   }
+  // The scale of the loss in fp16, zeros replaced by what the rules have.
+  LossScaleOptions loss_scaling() const;
 };
 
 // Groups of settings: a verb names those it takes.
@@ -190,6 +197,8 @@ struct Setting {
   std::vector<std::pair<std::string, std::string>> synonyms{};
   // Where a text has a grammar: gives its one canonical form, or throws UsageError with the place given second.
   std::function<std::string(const std::string&, const std::string&)> canonical{};
+  // What it says stands with other settings once it is resolved, so that it is printed as a comment.
+  bool stands_for_others = false;
   std::function<SettingValue(const Settings&)> get{};
   std::function<void(Settings&, const SettingValue&)> set{};  // the value has the setting's type and is in range
 

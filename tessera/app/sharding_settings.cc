@@ -1,4 +1,6 @@
 // Declarations: what ranks share, where it lies, how gradients are added up and scaled, and what a plan is made for.
+#include <cmath>
+
 #include "tessera/app/setting_declarations.h"
 
 namespace tessera::declaring {
@@ -7,6 +9,11 @@ namespace {
 
 Setting with_synonyms(Setting setting, std::vector<std::pair<std::string, std::string>> synonyms) {
   setting.synonyms = std::move(synonyms);
+  return setting;
+}
+
+Setting foreign(Setting setting) {
+  setting.stands_for_others = true;
   return setting;
 }
 
@@ -44,6 +51,10 @@ Setting offload() {
 
 std::vector<Setting> placement_settings() {
   return {
+      foreign(text("deepspeed", &S::deepspeed, kSharding, "PATH",
+                   "a configuration of DeepSpeed (JSON), which goes before the configuration file")),
+      foreign(
+          text("fsdp", &S::fsdp, kSharding, "WORDS", "the Trainer's option, as in \"full_shard auto_wrap offload\"")),
       strategy(),
       integer("shard_group_size", &S::shard_group_size, kSharding, "RANKS", kCount,
               "ranks that share one copy in the hybrid strategies; 0: the ranks of a node"),
@@ -118,3 +129,18 @@ std::vector<Setting> sharding_settings() {
 }
 
 }  // namespace tessera::declaring
+
+namespace tessera {
+
+LossScaleOptions Settings::loss_scaling() const {
+  const bool is_deepspeed = loss_scale_rules == LossScaleRules::deepspeed;
+  const auto or_default = [](int64_t value, int64_t preset) { return value > 0 ? value : preset; };
+  return {.rules = loss_scale_rules,
+          .fixed_scale = loss_scale,
+          .initial_scale = std::ldexp(1.0, static_cast<int>(initial_scale_power)),
+          .window = or_default(loss_scale_window, is_deepspeed ? 1000 : 2000),
+          .hysteresis = or_default(loss_scale_hysteresis, is_deepspeed ? 2 : 1),
+          .min_scale = min_loss_scale};
+}
+
+}  // namespace tessera

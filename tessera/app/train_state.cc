@@ -189,6 +189,9 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
                            "lr_schedule",
                            "warmup_steps",
                            "warmup_ratio",
+                           "warmup_type",
+                           "warmup_min_lr",
+                           "lr_decay_steps",
                            "precision",
                            "load_best_model_at_end",
                            "metric_for_best_model"}) {

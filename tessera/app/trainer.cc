@@ -75,18 +75,6 @@ static WorkBounds work_within_memory(const Settings& settings, const Worker& wor
   return work;
 }
 
-static LossScaleOptions loss_scale_options(const Settings& s) {
-  const bool deepspeed = s.loss_scale_rules == LossScaleRules::deepspeed;
-  LossScaleOptions options;
-  options.rules = s.loss_scale_rules;
-  options.fixed_scale = s.loss_scale;
-  options.initial_scale = std::ldexp(1.0, static_cast<int>(s.initial_scale_power));
-  options.window = s.loss_scale_window > 0 ? s.loss_scale_window : deepspeed ? 1000 : 2000;
-  options.hysteresis = s.loss_scale_hysteresis > 0 ? s.loss_scale_hysteresis : deepspeed ? 2 : 1;
-  options.min_scale = s.min_loss_scale;
-  return options;
-}
-
 Trainer::Trainer(const Settings& settings, std::string resolved_config, Console& console, World* world)
     : settings_(settings),
       resolved_config_(std::move(resolved_config)),
@@ -116,10 +104,11 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
                    ? settings_.max_steps
                    : static_cast<int64_t>(std::ceil(settings_.epochs * static_cast<double>(steps_per_epoch_)));
   const auto ratio_steps = static_cast<int64_t>(std::ceil(settings_.warmup_ratio * static_cast<double>(num_steps_)));
-  schedule_ = {settings_.lr_schedule, settings_.warmup_steps > 0 ? settings_.warmup_steps : ratio_steps, num_steps_};
+  schedule_ = {settings_.lr_schedule, settings_.warmup_steps > 0 ? settings_.warmup_steps : ratio_steps,
+               settings_.lr_decay_steps > 0 ? settings_.lr_decay_steps : num_steps_, settings_.warmup_type};
   if (eval_) eval_every_ = interval(settings_.eval_strategy, settings_.eval_steps);
   save_every_ = interval(settings_.save_strategy, settings_.save_steps);
-  if (settings_.precision == Settings::Precision::fp16) loss_scaler_.emplace(loss_scale_options(settings_));
+  if (settings_.precision == Settings::Precision::fp16) loss_scaler_.emplace(settings_.loss_scaling());
   check_ranks_agree();
   engine_.prepare(work_);
   if (settings_.save_async) background_ = std::make_unique<BackgroundCheckpoint>(worker_.host(), worker_.world());
@@ -289,7 +278,8 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
     window.push_back(pack(train_.samples, indices));
     window.back().first_sequence = plan.first_sequence(step_of_epoch, std::ssize(window) - 1);
   }
-  const double learning_rate = settings_.lr * schedule_factor(schedule_, engine_.num_updates());
+  const double learning_rate =
+      scheduled_rate(schedule_, settings_.warmup_min_lr, settings_.lr, engine_.num_updates());
   const double loss_scale = loss_scaler_ ? loss_scaler_->scale() : 1;
   const StepResult result = engine_.train_step(window, learning_rate, loss_scale);
 

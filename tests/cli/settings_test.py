@@ -121,7 +121,7 @@ class Files(CliTest):
             ("lr = 2020-01-01\n", "c.toml:1: lr: is a date or time, but settings are"),
             ("lr = 1\nlearning-rate = 2\n", "is given twice, first in line"),
             ("lr = 1\nlr = 2\n", "c.toml:2: is not TOML: "),
-            ("[confg]\n lr = 1\n", 'c.toml:2: [confg]: is no verb, and only verbs have tables. Did you mean "config"?'),
+            ("[confg]\n lr = 1\n", 'c.toml:2: [confg]: is no verb, and only verbs and fsdp have tables. Did you mean "config"?'),
             ("[config.deep]\nlr = 1\n", "c.toml:1: deep: is a table, but settings are"),
             ("eval_strategy = \"steps\"\n", 'c.toml:1: eval_strategy: "steps" needs to know how many'),
             ("\nprecision = \"bf16\"\n", 'c.toml:2: precision: "bf16" needs a build with CUDA'),

@@ -67,7 +67,7 @@ TEST(Resolve, the_table_of_the_verb_goes_first) {
   EXPECT_EQ(resolve_toml(std::string("lr = 1\n") + toml, kAllGroups, "eval").settings.lr, 3.0);
   EXPECT_EQ(resolve_toml(std::string("lr = 1\n") + toml, kAllGroups, "tokenizer train").settings.lr, 4.0);
   EXPECT_EQ(error_of("[trian]\nlr = 1"),
-            "c.toml:2: [trian]: is no verb, and only verbs have tables. Did you mean \"train\"?");
+            "c.toml:2: [trian]: is no verb, and only verbs and fsdp have tables. Did you mean \"train\"?");
 }
 
 TEST(Resolve, unknown_and_repeated_keys) {

@@ -8,6 +8,7 @@
 
 #include "tessera/app/suggest.h"
 #include "tessera/base/error.h"
+#include "tessera/data/tokenizer_text.h"
 
 namespace tessera {
 namespace {
@@ -122,6 +123,12 @@ TEST(SettingValue, text_must_be_utf8) {
 TEST(SettingValue, errors_quote_control_characters_and_shorten) {
   EXPECT_EQ(error_of("lr", "\x1b[31m"), "here: must be a number, got \"\\u001B[31m\"");
   EXPECT_LT(error_of("lr", std::string(1000, 'x')).size(), 200u);
+  std::string letters;
+  for (int i = 0; i < 100; ++i) letters += "é";
+  for (const std::string& text : {letters, "x" + letters}) {
+    const std::string error = error_of("lr", text);
+    EXPECT_TRUE(is_utf8(error)) << error;
+  }
 }
 
 TEST(TomlText, reals_have_a_point_or_an_exponent) {

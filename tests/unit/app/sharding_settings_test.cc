@@ -135,5 +135,19 @@ TEST(ShardingConsistency, loss_scale) {
   EXPECT_NE(contradiction("min_loss_scale = 0.25").find("belongs to DeepSpeed's rules"), std::string::npos);
 }
 
+TEST(LossScaling, zeros_are_what_the_rules_have) {
+  Settings s;
+  EXPECT_EQ(s.loss_scaling().initial_scale, 65536);
+  EXPECT_EQ(s.loss_scaling().window, 2000);
+  EXPECT_EQ(s.loss_scaling().hysteresis, 1);
+  s.loss_scale_rules = LossScaleRules::deepspeed;
+  EXPECT_EQ(s.loss_scaling().window, 1000);
+  EXPECT_EQ(s.loss_scaling().hysteresis, 2);
+  s.loss_scale_window = 5;
+  s.loss_scale_hysteresis = 1;
+  EXPECT_EQ(s.loss_scaling().window, 5);
+  EXPECT_EQ(s.loss_scaling().hysteresis, 1);
+}
+
 }  // namespace
 }  // namespace tessera

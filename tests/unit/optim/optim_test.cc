@@ -24,6 +24,29 @@ TEST(Schedule, ConstantAndCosine) {
   EXPECT_EQ(schedule_factor({Schedule::cosine, 2, 10}, 2), 1);
 }
 
+// DeepSpeed's WarmupLR and WarmupDecayLR: min + (max - min) * gamma, where gamma is log(i + 1) / log(max(W, 2)) below
+// W.
+TEST(Schedule, WarmsUpByLogarithms) {
+  const ScheduleOptions options{Schedule::linear, 8, 16, Warmup::log};
+  EXPECT_EQ(schedule_factor(options, 0), 0);
+  EXPECT_DOUBLE_EQ(schedule_factor(options, 1), 1.0 / 3);  // log 2 / log 8
+  EXPECT_DOUBLE_EQ(schedule_factor(options, 3), 2.0 / 3);
+  EXPECT_EQ(schedule_factor(options, 8), 1);
+  EXPECT_EQ(schedule_factor(options, 12), 0.5);
+  EXPECT_EQ(schedule_factor({Schedule::constant, 1, 16, Warmup::log}, 0), 0);  // W = 1 is no division by zero
+}
+
+TEST(Schedule, RunsBetweenTheLowestAndTheHighestRate) {
+  const ScheduleOptions options{Schedule::linear, 4, 12};
+  EXPECT_EQ(scheduled_rate(options, 0.5, 2.5, 0), 0.5);
+  EXPECT_EQ(scheduled_rate(options, 0.5, 2.5, 2), 1.5);
+  EXPECT_EQ(scheduled_rate(options, 0.5, 2.5, 4), 2.5);
+  EXPECT_EQ(scheduled_rate(options, 0.5, 2.5, 99), 0.5);
+  EXPECT_EQ(scheduled_rate({Schedule::cosine, 0, 10}, 0, 1, 15), 0);  // no new rise after the end
+  // Without a lowest rate the product is that of the Trainer, bit for bit.
+  EXPECT_EQ(scheduled_rate(options, 0, 5e-5, 7), 5e-5 * schedule_factor(options, 7));
+}
+
 TEST(AdamW, CorrectsTheBiasOfTheMoments) {
   const AdamWStep step = adamw_step({0.9, 0.999, 1e-8, 0.01}, 2, 1e-3, 0.5, 7);
   EXPECT_DOUBLE_EQ(step.bias_correction1, 1 - 0.81);
