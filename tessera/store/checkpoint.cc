@@ -22,13 +22,10 @@ constexpr const char* kTrainerState = "trainer_state.json";
 constexpr uint64_t kLongestText = 1'000'000'000;
 constexpr const char* kDamaged = "The checkpoint is damaged or incomplete: use an earlier one";
 
-void check_sizes(const fs::path& folder, const Manifest& manifest) {
-  for (const auto& file : manifest.files) {
-    const uint64_t bytes = File::open_to_read(folder / file.name).size();
-    if (bytes != file.bytes()) {
-      throw InputError(folder / file.name, fmt::format("has {} bytes instead of {}", bytes, file.bytes()), kDamaged);
-    }
-  }
+void check_size(const fs::path& folder, const ManifestFile& file) {
+  const uint64_t bytes = File::open_to_read(folder / file.name).size();
+  if (bytes == file.bytes()) return;
+  throw InputError(folder / file.name, fmt::format("has {} bytes instead of {}", bytes, file.bytes()), kDamaged);
 }
 
 void check_segment(const File& file, const FileSegment& segment) {
@@ -47,17 +44,18 @@ void check_segment(const File& file, const FileSegment& segment) {
   }
 }
 
-// Checks this rank's part of the bytes: every segment that begins in it.
+// Checks this rank's part of the bytes: every file and every segment that begins in it.
 void check_contents(const fs::path& folder, const Manifest& manifest, const Communicator& world, ThreadPool* pool) {
   uint64_t total_bytes = 0;
   for (const auto& file : manifest.files) total_bytes += file.bytes();
   const uint64_t bytes_per_rank = total_bytes / static_cast<uint64_t>(world.size()) + 1;
+  const auto is_mine = [&](uint64_t at) { return at / bytes_per_rank == static_cast<uint64_t>(world.rank()); };
   std::vector<std::pair<const ManifestFile*, const FileSegment*>> segments;
   uint64_t file_begin = 0;
   for (const auto& file : manifest.files) {
+    if (is_mine(file_begin)) check_size(folder, file);
     for (const auto& segment : file.segments) {
-      const uint64_t rank = (file_begin + segment.begin) / bytes_per_rank;
-      if (rank == static_cast<uint64_t>(world.rank())) segments.emplace_back(&file, &segment);
+      if (is_mine(file_begin + segment.begin)) segments.emplace_back(&file, &segment);
     }
     file_begin += file.bytes();
   }
@@ -80,7 +78,7 @@ void remove_old_checkpoints(const fs::path& output_folder, int keep, const std::
   for (const int64_t step : steps) {
     const fs::path folder = checkpoint_folder(output_folder, step);
     try {
-      check_sizes(folder, read_manifest(folder / kManifestName));
+      for (const auto& file : read_manifest(folder / kManifestName).files) check_size(folder, file);
     } catch (const InputError&) {
       continue;
     }
@@ -101,16 +99,16 @@ Checkpoint Checkpoint::open_verified(const fs::path& folder, ThreadPool* pool) {
 
 Checkpoint Checkpoint::open_verified(const fs::path& folder, Communicator& world, ThreadPool* pool) {
   std::optional<Checkpoint> checkpoint;
-  const auto manifests = on_all_ranks(world, "the check of a checkpoint", [&] {
+  const auto checksums = on_all_ranks(world, "the check of a checkpoint", [&] {
     if (!fs::is_directory(folder)) throw InputError(folder, "no such checkpoint", "Check the path");
     Manifest manifest = read_manifest(folder / kManifestName);
-    check_sizes(folder, manifest);
     check_contents(folder, manifest, world, pool);
     checkpoint = Checkpoint(folder, std::move(manifest));
-    return manifest_text(checkpoint->manifest_);
+    const std::string text = manifest_text(checkpoint->manifest_);
+    return checksum_text(checksum_of(text.data(), text.size()));
   });
-  for (size_t rank = 1; rank < manifests.size(); ++rank) {
-    if (manifests[rank] == manifests[0]) continue;
+  for (size_t rank = 1; rank < checksums.size(); ++rank) {
+    if (checksums[rank] == checksums[0]) continue;
     throw InputError(folder, fmt::format("is another checkpoint for rank {} than for rank 0", rank),
                      "It must lie on a file system that the machines of all ranks share");
   }
@@ -119,14 +117,17 @@ Checkpoint Checkpoint::open_verified(const fs::path& folder, Communicator& world
 
 Checkpoint::Checkpoint(fs::path folder, Manifest manifest)
     : folder_(std::move(folder)), manifest_(std::move(manifest)) {
+  std::set<int> ranks;
   for (const ManifestArray& array : manifest_.arrays) {
-    for (const ArrayPiece& piece : array.pieces) {
-      if (files_.contains(piece.rank)) continue;
-      const std::string name = rank_file_name(piece.rank, manifest_.world_size);
-      file(name);  // it has been checked
-      files_.emplace(piece.rank, folder_ / name);
-    }
+    for (const ArrayPiece& piece : array.pieces) ranks.insert(piece.rank);
   }
+  for (const int rank : ranks) file(rank_file_name(rank, manifest_.world_size));  // it has been checked
+}
+
+const SafetensorsFile& Checkpoint::file_of(int rank) const {
+  const auto at = files_.find(rank);
+  if (at != files_.end()) return at->second;
+  return files_.emplace(rank, folder_ / rank_file_name(rank, manifest_.world_size)).first->second;
 }
 
 const ManifestArray& Checkpoint::array(std::string_view name) const {
@@ -152,7 +153,7 @@ void Checkpoint::read_range(const ArrayRange& range, const View& target, ThreadP
   for (const ArrayPiece& piece : array.pieces) {
     const int64_t begin = std::max(range.begin, piece.begin), end = std::min(range.end, piece.end);
     if (begin >= end) continue;
-    const SafetensorsFile& file = files_.at(piece.rank);
+    const SafetensorsFile& file = file_of(piece.rank);
     const TensorInfo& tensor = file.get(range.name);
     if (tensor.num_elems() != piece.end - piece.begin || tensor.dtype != array.dtype) {
       throw InputError(file.path(), fmt::format("tensor \"{}\" is not what the manifest says", range.name), kDamaged);

@@ -34,7 +34,8 @@ class Checkpoint {
   const std::vector<ManifestArray>& arrays() const { return manifest_.arrays; }
 
   // Copies the elements of any range of an array, from whichever files hold them, into `target` (as many elements, host
-  // memory), converting among floating-point types. Not collective. InputError: no such array, or of another size.
+  // memory), converting among floating-point types. Not collective; one thread at a time. InputError: no such array, or
+  // of another size.
   void read_range(const ArrayRange& range, const View& target, ThreadPool* pool = nullptr) const;
   std::string text(std::string_view name) const;  // InputError: no such file in the checkpoint
   std::string trainer_state() const;              // the text "trainer_state.json"
@@ -43,10 +44,11 @@ class Checkpoint {
   Checkpoint(std::filesystem::path folder, Manifest manifest);
   const ManifestFile& file(std::string_view name) const;
   const ManifestArray& array(std::string_view name) const;
+  const SafetensorsFile& file_of(int rank) const;
 
   std::filesystem::path folder_;
   Manifest manifest_;
-  std::map<int, SafetensorsFile> files_;  // by rank; of those that hold something
+  mutable std::map<int, SafetensorsFile> files_;  // by rank; opened when something is read from them
 };
 
 // The steps of the folders "checkpoint-<step>" in an output folder, ascending, whole or not.

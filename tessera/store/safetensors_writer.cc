@@ -41,17 +41,17 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vec
   }
   const std::string header = write_header(std::move(metadata));
   header_ = {0, header.size(), checksum_of(header.data(), header.size())};
-  for (auto& [planned, begin, end, written, segments] : entries_) {
-    for (uint64_t at = begin; at < end; at += kSegmentBytes) {
-      segments.push_back({header_.end + at, header_.end + std::min(at + kSegmentBytes, end), {}});
-    }
-  }
   file_ = File::create_new(path, header.size() + reached);
   try {
     file_->write_at(header.data(), header.size(), 0);
   } catch (...) {
     unlink(path.c_str());
     throw;
+  }
+  for (auto& [planned, begin, end, written, segments] : entries_) {
+    for (uint64_t at = begin; at < end; at += kSegmentBytes) {
+      segments.push_back({header_.end + at, header_.end + std::min(at + kSegmentBytes, end), {}});
+    }
   }
 }
 

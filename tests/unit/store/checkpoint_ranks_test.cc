@@ -123,6 +123,16 @@ TEST(CheckpointOfRanks, DamageOfAnyFileIsFoundByAllRanks) {
   expect_whole(Checkpoint::open_verified(output / "checkpoint-7"), 0.5f);
 }
 
+TEST(CheckpointOfRanks, RanksThatSeeDifferentOnesRefuse) {
+  TemporaryFolder mine(memory_folder()), yours(memory_folder());
+  save(mine.path(), 7, 2, 0.5f);
+  save(yours.path(), 7, 2, 0.75f);
+  const auto errors = run_ranks<InputError>(2, [&](Communicator& world) {
+    Checkpoint::open_verified((world.rank() == 0 ? mine : yours) / "checkpoint-7", world);
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("is another checkpoint for rank 1 than for rank 0")));
+}
+
 // Saves over an earlier checkpoint of the same step with one rank failing: `fail` is called where a rank's part begins,
 // between two arrays, and at the end. All ranks throw the same, and the earlier checkpoint is all there is.
 void expect_nobody_saves(int failing_rank, const std::function<void()>& fail, const std::string& message) {
@@ -263,7 +273,7 @@ TEST(WriteCheckpointOfRanks, LeavesNothingWhenARankIsGone) {
 }
 
 TEST(WriteCheckpointOfRanks, FullDiskIsAnErrorOfTheRankThatMeetsIt) {
-  TemporaryFolder output;
+  TemporaryFolder output(memory_folder());
   save(output.path(), 5, 3, 0.5f);
   const auto errors = run_ranks<RunError>(3, [&](Communicator& world) {
     write_checkpoint(output.path(), 7, world, [&](CheckpointPart& part) {
@@ -282,7 +292,7 @@ TEST(WriteCheckpointOfRanks, FullDiskIsAnErrorOfTheRankThatMeetsIt) {
 
 // At whatever system call of rank 0 all ranks die, the folder holds the old state or the new one, whole.
 TEST(WriteCheckpointOfRanks, SurvivesDeathAtSystemCalls) {
-  for (int n = 0;; n += 3) {
+  for (int n = 0;; n += 7) {
     TemporaryFolder output(memory_folder());
     save(output.path(), 1, 2, 1.0f);
     save(output.path(), 2, 2, 2.0f);

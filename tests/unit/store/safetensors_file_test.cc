@@ -95,7 +95,7 @@ TEST(SafetensorsWriter, ChecksumsCoverTheFile) {
 
 // In pieces that end anywhere, the file is the same, and so are its checksums.
 TEST(SafetensorsWriter, PiecesMakeUpATensor) {
-  TemporaryFolder folder;
+  TemporaryFolder folder(memory_folder());
   constexpr int64_t kCount = 20'000'003;  // of bf16 converted to f32: two segments
   std::vector<uint16_t> values(kCount);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<uint16_t>(0x3f80 + i % 127);
