@@ -83,16 +83,9 @@ struct Limit {
 };
 
 std::vector<Limit> limits() {
-  using V = SettingValue;
   return {
       {"device", {"auto", "cpu"}, "a build with CUDA"},
       {"precision", {"fp32"}, "a build with CUDA"},
-      {"strategy", {"no_shard", "zero0"}, "a build with MPI or NCCL"},
-      {"offload", {"none"}, "a later version"},
-      {"ranks_per_node", {V(int64_t{0})}, "a later version"},
-      {"sync_module_states", {V(false)}, "a later version"},
-      {"reduce_dtype", {"auto", "fp32"}, "a later version"},
-      {"save_async", {V(false)}, "a later version"},
       {"fit", {"0"}, "a later version"},
       {"device_memory", {"0"}, "a later version"},
   };

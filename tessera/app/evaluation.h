@@ -32,9 +32,11 @@ struct AnswerEvaluation {
   std::vector<std::string> predictions;  // [examples]
 };
 
-// Answers every prompt of the data set, `batch_size` at a time, and scores them.
-AnswerEvaluation evaluate_answers(Engine& engine, const Dataset& dataset, const Tokenizer& tokenizer,
-                                  int64_t batch_size, int64_t max_new_tokens, Scoring scoring, Console& console);
+// Answers every prompt of the data set, `batch_size` a rank at a time, and scores them, with the same outcome on all
+// ranks. Nothing when stopped.
+std::optional<AnswerEvaluation> evaluate_answers(Engine& engine, Communicator& world, const Dataset& dataset,
+                                                 const Tokenizer& tokenizer, int64_t batch_size, int64_t max_new_tokens,
+                                                 Scoring scoring, Console& console, const StopNow& stop = {});
 
 // {id: answer}, the predictions that SQuAD's own evaluation script reads. A row without an id has its number in the
 // data set as its id. No answer is lost where ids repeat: the first keeps the id, which is the one that the script

@@ -26,13 +26,14 @@ void check_memory(const ModelConfig& config, const Settings& settings, const Wor
   if (!usable_bytes) return;
   const int64_t rank_bytes = plan_training(config, settings, work, rank).peak_bytes();
   if (rank_bytes * num_local_ranks <= *usable_bytes) return;
-  const std::string needed = num_local_ranks == 1 ? format_bytes(rank_bytes)
-                                                  : fmt::format("{} for each of {} ranks here", format_bytes(rank_bytes),
-                                                                num_local_ranks);
-  throw OutOfMemoryError(
-      "memory", fmt::format("the run needs {}, and this machine has {}", needed, format_bytes(*usable_bytes)),
-      "Use a smaller --batch-size or --max-length, --activation-checkpointing block, a --strategy that shards more, or a "
-      "smaller model; tessera plan shows what takes how much");
+  const std::string needed =
+      num_local_ranks == 1 ? format_bytes(rank_bytes)
+                           : fmt::format("{} for each of {} ranks here", format_bytes(rank_bytes), num_local_ranks);
+  throw OutOfMemoryError("memory",
+                         fmt::format("the run needs {}, and this machine has {}", needed, format_bytes(*usable_bytes)),
+                         "Use a smaller --batch-size or --max-length, --activation-checkpointing block, a --strategy "
+                         "that shards more, or a "
+                         "smaller model; tessera plan shows what takes how much");
 }
 
 }  // namespace tessera

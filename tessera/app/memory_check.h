@@ -7,7 +7,8 @@
 namespace tessera {
 
 // The plan of a training run's rank: the engine's, and what saving takes beside it.
-Plan plan_training(const ModelConfig& config, const Settings& settings, const WorkBounds& work, const PlannedRank& rank);
+Plan plan_training(const ModelConfig& config, const Settings& settings, const WorkBounds& work,
+                   const PlannedRank& rank);
 
 // Plans the work and compares the plan's peak, as many times as this machine has ranks, with the memory that they may
 // have, the control group's limit included. OutOfMemoryError tells both.

@@ -37,8 +37,8 @@ class ModelWriter {
   // `model` must outlive it. UsageError, RunError.
   ModelWriter(const Model& model, const std::filesystem::path& folder, const Tokenizer& tokenizer,
               const Settings& settings);
-  // A unit's flat parameters [P] (host memory, any floating-point type), each unit once, so that no more than one need be
-  // in memory. RunError.
+  // A unit's flat parameters [P] (host memory, any floating-point type), each unit once, so that no more than one need
+  // be in memory. RunError.
   void write(int64_t unit, View parameters);
   void finish();  // RunError
 

@@ -16,8 +16,8 @@ namespace fs = std::filesystem;
 
 int run_eval(const Invocation& invocation) {
   const Settings& settings = invocation.settings();
-  Console console = Console::of_process(settings.bars());
-  Worker worker(settings);
+  Worker worker(settings, invocation.world);
+  Console console = worker.is_first() ? Console::of_process(settings.bars()) : Console::muted();
   ThreadPool& pool = worker.pool();
   const ModelConfig config = model_config_of(settings);
   const Tokenizer tokenizer = tokenizer_of(settings, config);
@@ -29,13 +29,14 @@ int run_eval(const Invocation& invocation) {
     work.generation = bounds_of(dataset.prompts, settings.eval_batch_size);
     work.max_new_tokens = settings.max_new_tokens;
   }
-  check_memory(config, {}, work);
+  check_memory(config, settings, work, worker.planned_rank(1), worker.num_local_ranks());
   if (!settings.output_dir.empty()) create_folders(settings.output_dir);  // before the work that it is for
-  Engine engine(worker.place(), config, {});
+  Engine engine(worker.place(), config, engine_options(settings));
   engine.prepare(work);
   load_or_initialize(engine, settings, pool);
 
-  const LossEvaluation loss = evaluate_loss(engine, dataset.samples, settings.eval_batch_size, console);
+  const LossEvaluation loss =
+      *evaluate_loss(engine, worker.world(), dataset.samples, settings.eval_batch_size, console);
   const Record loss_record =
       trainer_record(EvalMetrics{loss.loss, loss.runtime_s, loss.num_samples, loss.num_steps, 0});
   Record summary = loss_record;
@@ -43,15 +44,16 @@ int run_eval(const Invocation& invocation) {
   if (!settings.json) console.print(to_python(summary));
   Record predictions;
   if (settings.eval_generation) {
-    const AnswerEvaluation answers = evaluate_answers(engine, dataset, tokenizer, settings.eval_batch_size,
-                                                      settings.max_new_tokens, settings.scoring, console);
+    const AnswerEvaluation answers =
+        *evaluate_answers(engine, worker.world(), dataset, tokenizer, settings.eval_batch_size, settings.max_new_tokens,
+                          settings.scoring, console);
     summary.set("exact_match", answers.metrics.exact_match).set("f1", answers.metrics.f1);
     summary.set("answers_runtime", answers.runtime_s);
     if (!settings.json) console.print(trainer_line(answers.metrics));
     predictions = predictions_by_id(dataset.examples, answers.predictions, console);
   }
   if (settings.json) console.print(to_json(summary));
-  if (!settings.output_dir.empty()) {
+  if (!settings.output_dir.empty() && worker.is_first()) {
     write_summary((fs::path(settings.output_dir) / "eval.json").string(), summary);
     // The shape that SQuAD's own evaluation script reads: {id: answer}.
     if (settings.eval_generation)

@@ -25,16 +25,16 @@ int run_export(const Invocation& invocation) {
   TrainState::from_json(checkpoint.trainer_state(), model_fingerprint(config),
                         (checkpoint.folder() / "trainer_state.json").string());
   const Model model(config, worker.device());
-  Buffer buffer;  // of the unit on its way, in the precision of checkpoints: no more of the model is ever in memory
-  const auto parameters_of = [&](int64_t unit) {
-    const int64_t elems = model.unit(unit).table().num_elems();
-    buffer = {};  // before the next one
-    buffer = worker.host().allocate(elems * static_cast<int64_t>(sizeof(float)), Category::staging);
+  ModelWriter writer(model, settings.output_dir, tokenizer, settings);
+  for (int64_t u = 0; u < model.num_units(); ++u) {
+    // In the precision of checkpoints: no more of the model is ever in memory.
+    const int64_t elems = model.unit(u).table().num_elems();
+    const Buffer buffer = worker.host().allocate(elems * static_cast<int64_t>(sizeof(float)), Category::staging);
     const View flat = buffer.view({elems}, DType::f32);
-    checkpoint.read_range({parameters_name(model.unit(unit)), elems, 0, elems}, flat, &worker.pool());
-    return flat;
-  };
-  save_model(model, parameters_of, settings.output_dir, tokenizer, settings);
+    checkpoint.read_range({parameters_name(model.unit(u)), elems, 0, elems}, flat, &worker.pool());
+    writer.write(u, flat);
+  }
+  writer.finish();
   console.print(fmt::format("{}: the model of step {}", settings.output_dir, checkpoint.step()));
   return static_cast<int>(ExitCode::kDone);
 }

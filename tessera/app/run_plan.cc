@@ -3,6 +3,7 @@
 
 #include "tessera/app/datasets.h"
 #include "tessera/app/machine.h"
+#include "tessera/app/memory_check.h"
 #include "tessera/app/model_files.h"
 #include "tessera/app/trainer.h"
 #include "tessera/app/verbs.h"
@@ -56,7 +57,7 @@ int run_plan(const Invocation& invocation) {
     const std::optional<Dataset> eval = eval_dataset_of(settings, tokenizer, config.eos_token_id, pool);
     work = training_work(settings, train, eval ? &*eval : nullptr);
   }
-  const Plan plan = plan_run(config, engine_options(settings), work, {});
+  const Plan plan = plan_training(config, settings, work, {});
 
   if (settings.json) {
     Record phases;

@@ -7,8 +7,9 @@ namespace tessera {
 
 int run_train(const Invocation& invocation) {
   check_model_is_kept(invocation.settings());
-  Console console = Console::of_process(invocation.settings().bars());
-  Trainer trainer(invocation.settings(), resolved_config_text(invocation.resolved), console);
+  const bool first = !invocation.world || invocation.world->rank() == 0;
+  Console console = first ? Console::of_process(invocation.settings().bars()) : Console::muted();
+  Trainer trainer(invocation.settings(), resolved_config_text(invocation.resolved), console, invocation.world);
   return trainer.run();
 }
 

@@ -38,9 +38,11 @@ struct TrainState {
   std::vector<EpochRow> rows;
   std::optional<double> best_metric;
   int64_t best_step = 0;
-  int64_t num_threads = 0;    // that computed the checkpoint
-  int64_t metrics_bytes = 0;  // of metrics.jsonl when the checkpoint was made
-  double runtime_s = 0;       // over all runs up to the checkpoint
+  int64_t num_updates = 0;                   // steps that were not skipped
+  int64_t evaluated_step = -1;               // the last step that was evaluated after
+  std::optional<LossScaleState> loss_scale;  // of fp16
+  int64_t metrics_bytes = 0;                 // of metrics.jsonl when the checkpoint was made
+  double runtime_s = 0;                      // over all runs up to the checkpoint
   // Throughput without each run's first step (which also brings memory and caches into place), evaluations and
   // checkpoints.
   double steady_s = 0;

@@ -171,8 +171,10 @@ bool Trainer::resume() {
   engine_.set_num_updates(state_.num_updates);
   if (loss_scaler_ && state_.loss_scale) loss_scaler_->restore(*state_.loss_scale);
   if (checkpoint->world_size() != worker_.num_ranks()) {
-    console_.note(fmt::format("The checkpoint was made by {} ranks, and this run has {}: the same state, and sums that "
-                              "round otherwise from here on", checkpoint->world_size(), worker_.num_ranks()));
+    console_.note(
+        fmt::format("The checkpoint was made by {} ranks, and this run has {}: the same state, and sums that "
+                    "round otherwise from here on",
+                    checkpoint->world_size(), worker_.num_ranks()));
   }
   if (worker_.is_first()) {
     metrics_.emplace(
@@ -278,8 +280,7 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
     window.push_back(pack(train_.samples, indices));
     window.back().first_sequence = plan.first_sequence(step_of_epoch, std::ssize(window) - 1);
   }
-  const double learning_rate =
-      scheduled_rate(schedule_, settings_.warmup_min_lr, settings_.lr, engine_.num_updates());
+  const double learning_rate = scheduled_rate(schedule_, settings_.warmup_min_lr, settings_.lr, engine_.num_updates());
   const double loss_scale = loss_scaler_ ? loss_scaler_->scale() : 1;
   const StepResult result = engine_.train_step(window, learning_rate, loss_scale);
 
@@ -315,12 +316,12 @@ void Trainer::log_step(const StepResult& result, double learning_rate) {
   if (state_.steady_s > 0)
     timing.set("samples_per_second", static_cast<double>(state_.steady_samples) / state_.steady_s);
   append("train",
-                   {{"loss", metrics.loss},
-                    {"grad_norm", metrics.grad_norm},
-                    {"learning_rate", learning_rate},
-                    {"num_targets", result.num_targets},
-                    {"num_tokens", result.num_tokens}},
-                   timing);
+         {{"loss", metrics.loss},
+          {"grad_norm", metrics.grad_norm},
+          {"learning_rate", learning_rate},
+          {"num_targets", result.num_targets},
+          {"num_tokens", result.num_tokens}},
+         timing);
   state_.logged_loss = 0;
   state_.logged_steps = 0;
 }
@@ -334,8 +335,7 @@ std::optional<EvalOutcome> Trainer::evaluate() {
   worker_.enter(Phase::evaluation);
   EvalOutcome outcome;
   const auto stop = [&] { return stop_asked(); };
-  const auto loss =
-      evaluate_loss(engine_, worker_.world(), eval_->samples, settings_.eval_batch_size, console_, stop);
+  const auto loss = evaluate_loss(engine_, worker_.world(), eval_->samples, settings_.eval_batch_size, console_, stop);
   if (!loss) return std::nullopt;
   outcome.loss = loss->loss;
   Record values{{"eval_loss", loss->loss}}, timing{{"eval_runtime", loss->runtime_s}};
@@ -417,11 +417,12 @@ void Trainer::finish() {
   engine_.collect_parameters([&](int64_t unit, View parameters) { writer->write(unit, parameters); });
   if (writer) writer->finish();
   Record timing{{"train_runtime", metrics.runtime_s}};
-  append("summary", {{"train_loss", mean_loss},
-                    {"num_samples", state_.num_samples},
-                    {"num_tokens", state_.num_tokens},
-                    {"num_targets", state_.num_targets}},
-                   timing);
+  append("summary",
+         {{"train_loss", mean_loss},
+          {"num_samples", state_.num_samples},
+          {"num_tokens", state_.num_tokens},
+          {"num_targets", state_.num_targets}},
+         timing);
   const Record record = summary();
   if (!worker_.is_first()) return;
   write_summary((folder / "summary.json").string(), record);

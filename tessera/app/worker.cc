@@ -6,7 +6,7 @@ namespace tessera {
 
 Worker::Worker(const Settings& settings, World* world)
     : world_(world),
-      pool_(threads_to_use(settings.threads)),
+      pool_(threads_to_use(settings.threads, world ? world->ranks_on_these_cores() : 1)),
       device_(make_cpu_device(pool_)),
       host_(make_cpu_device(pool_)),
       group_(world ? world->make_communicator(*device_) : make_self_communicator()) {

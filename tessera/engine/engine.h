@@ -100,6 +100,10 @@ class Engine {
   // Shows saved_range() of each unit and kind (parameters alone before prepare() for training), unless it is empty.
   void save_states(const WriteState& write);
 
+  // Shows the first rank every unit's parameters [P], whole and of the masters' type, in order; valid until the next
+  // one. Collective; no more than one unit is whole at a time.
+  void collect_parameters(const std::function<void(int64_t unit, View whole)>& visit);
+
   // ---- work
   // ------------------------------------------------------------------------------------------------------------ One
   // update from this rank's micro-batches of an accumulation window, as many on every rank: gradients of the summed

@@ -193,8 +193,8 @@ void Engine::collect_parameters(const std::function<void(int64_t unit, View whol
   for (int64_t u = 0; u < place_.num_units(); ++u) {
     const UnitShards& cut = place_.cut(u);
     const int64_t shard_elems = sharded ? cut.shard_elems : cut.padded_elems;
-    const int64_t begin = optimizer_ ? optimizer_->first_master_elem(u)
-                                     : (sharded ? cut.own.begin : 0) - parameters_.kept_range(u).begin;
+    const int64_t begin =
+        optimizer_ ? optimizer_->first_master_elem(u) : (sharded ? cut.own.begin : 0) - parameters_.kept_range(u).begin;
     if (in_place) {
       if (first && !counting()) visit(u, master.view(u).rows(begin, begin + cut.num_elems));
       continue;

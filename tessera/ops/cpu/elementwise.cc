@@ -57,14 +57,23 @@ void convert(Team& team, View from, View to) {
 }
 
 void add(Team& team, View x, View sum) {
-  TESSERA_ASSERT(x.shape == sum.shape && x.dtype == sum.dtype);
-  with_float_type(x.dtype, [&](auto zero) {
+  TESSERA_ASSERT(x.shape == sum.shape);
+  with_float_type(sum.dtype, [&](auto zero) {
     using T = decltype(zero);
+    const auto x_bytes = static_cast<int64_t>(size_of(x.dtype));
     team.for_ranges(x.num_elems(), kGrainElems, [&](int64_t, int64_t begin, int64_t end) {
-      const T* __restrict from = x.as<T>();
-      T* __restrict to = sum.as<T>();
+      T converted[1024];  // of another type, a piece at a time
+      for (int64_t first = begin; first < end; first += std::ssize(converted)) {
+        const int64_t count = std::min<int64_t>(std::ssize(converted), end - first);
+        const T* __restrict from = converted;
+        if (x.dtype == sum.dtype)
+          from = x.as<T>() + first;
+        else
+          tessera::convert(x.data + first * x_bytes, x.dtype, converted, sum.dtype, static_cast<size_t>(count));
+        T* __restrict to = sum.as<T>() + first;
 #pragma omp simd
-      for (int64_t i = begin; i < end; ++i) to[i] += from[i];
+        for (int64_t i = 0; i < count; ++i) to[i] += from[i];
+      }
     });
   });
 }
