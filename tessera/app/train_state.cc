@@ -200,7 +200,7 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
     std::visit([&](const auto& value) { record.set(name, value); }, setting->get(settings));
   }
   // However many ranks and micro-batches make it up.
-  record.set("samples_per_step", settings.batch_size * settings.grad_accum * num_ranks);
+  record.set("batch_size x grad_accum x ranks", settings.batch_size * settings.grad_accum * num_ranks);
   // After the settings that shape the samples, so that one of those is named where it is the cause.
   return record.set("dataset_samples", samples.size()).set("dataset_checksum", checksum_of(samples));
 }

@@ -215,8 +215,8 @@ class Resume(Interrupted):
         self.write("wider.json", self.read("config.json").replace(b'"hidden_size": 16', b'"hidden_size": 32'))
         for words, message in [
             (["--lr", "2e-2"], "was made with lr = 0.01, and this run has 0.02"),
-            (["--batch-size", "8"], "was made with batch_size = 4, and this run has 8"),
-            (["--grad-accum", "2"], "was made with grad_accum = 1, and this run has 2"),
+            (["--batch-size", "8"], "was made with batch_size x grad_accum x ranks = 4, and this run has 8"),
+            (["--grad-accum", "2"], "was made with batch_size x grad_accum x ranks = 4, and this run has 8"),
             (["--epochs", "41"], "was made with epochs = 40.0, and this run has 41.0"),
             (["--seed", "1"], "was made with seed = 42, and this run has 1"),
             (["--warmup-steps", "3"], "was made with warmup_steps = 0, and this run has 3"),
