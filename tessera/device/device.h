@@ -15,7 +15,7 @@
 
 namespace tessera {
 
-enum class DeviceKind { cpu, counting };
+enum class DeviceKind { cpu, cuda, counting };
 
 class Device;
 

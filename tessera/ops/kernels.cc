@@ -2,6 +2,7 @@
 
 #include "tessera/ops/counting/counting_kernels.h"
 #include "tessera/ops/cpu/cpu_kernels.h"
+#include "tessera/ops/cuda/cuda_kernels.h"
 
 namespace tessera {
 
@@ -9,6 +10,8 @@ std::unique_ptr<Kernels> make_kernels(Device& device) {
   switch (device.kind()) {
     case DeviceKind::cpu:
       return make_cpu_kernels(device);
+    case DeviceKind::cuda:
+      return make_cuda_kernels(device);
     case DeviceKind::counting:
       return make_counting_kernels(device);
   }
