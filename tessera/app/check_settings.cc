@@ -5,6 +5,7 @@
 
 #include "tessera/app/resolve.h"
 #include "tessera/app/suggest.h"
+#include "tessera/app/worker.h"
 #include "tessera/base/error.h"
 
 namespace tessera {
@@ -84,8 +85,7 @@ struct Limit {
 
 std::vector<Limit> limits() {
   return {
-      {"device", {"auto", "cpu"}, "a build with CUDA"},
-      {"precision", {"fp32"}, "a build with CUDA"},
+      {"precision", {"fp32"}, "a GPU"},
       {"fit", {"0"}, "a later version"},
       {"device_memory", {"0"}, "a later version"},
   };
@@ -117,6 +117,7 @@ void check_supported(const ResolvedSettings& resolved) {
   for (const Limit& limit : limits()) {
     const Setting* setting = find_setting(limit.setting);
     if (!(setting->group & resolved.groups)) continue;
+    if (setting->name == "precision" && uses_cuda(resolved.settings)) continue;
     const SettingValue value = setting->get(resolved.settings);
     if (std::find(limit.values.begin(), limit.values.end(), value) != limit.values.end()) continue;
     std::vector<std::string> supported;
@@ -125,7 +126,7 @@ void check_supported(const ResolvedSettings& resolved) {
       supported.push_back(word ? *word : toml_text(one));
     }
     throw UsageError(resolved.where(limit.setting), fmt::format("{} needs {}", toml_text(value), limit.needs),
-                     fmt::format("This build computes on one CPU process; it supports: {}", joined(supported, ", ")));
+                     fmt::format("The CPU supports: {}", joined(supported, ", ")));
   }
 }
 

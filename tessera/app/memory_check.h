@@ -11,8 +11,8 @@ Plan plan_training(const ModelConfig& config, const Settings& settings, const Wo
                    const PlannedRank& rank);
 
 // Plans the work and compares the plan's peak, as many times as this machine has ranks, with the memory that they may
-// have, the control group's limit included. OutOfMemoryError tells both.
+// have (of a GPU what is free on it), the control group's limit included. OutOfMemoryError tells both.
 void check_memory(const ModelConfig& config, const Settings& settings, const WorkBounds& work, const PlannedRank& rank,
-                  int num_local_ranks);
+                  int num_local_ranks, Device& device);
 
 }  // namespace tessera

@@ -71,7 +71,8 @@ WorkBounds training_work(const Settings& settings, const Dataset& train, const D
 static WorkBounds work_within_memory(const Settings& settings, const Worker& worker, const ModelConfig& config,
                                      const Dataset& train, const Dataset* eval) {
   const WorkBounds work = training_work(settings, train, eval);
-  check_memory(config, settings, work, worker.planned_rank(settings.grad_accum), worker.num_local_ranks());
+  check_memory(config, settings, work, worker.planned_rank(settings.grad_accum), worker.num_local_ranks(),
+               worker.device());
   return work;
 }
 

@@ -1,14 +1,27 @@
 #include "tessera/app/worker.h"
 
 #include "tessera/app/machine.h"
+#include "tessera/device/cuda/cuda_device.h"
 
 namespace tessera {
+
+bool uses_cuda(const Settings& settings) {
+  switch (settings.device) {
+    case Settings::DeviceChoice::cpu:
+      return false;
+    case Settings::DeviceChoice::cuda:
+      return true;
+    case Settings::DeviceChoice::automatic:
+      return !cuda_info().devices.empty();
+  }
+  return false;
+}
 
 Worker::Worker(const Settings& settings, World* world)
     : world_(world),
       pool_(threads_to_use(settings.threads, world ? world->ranks_on_these_cores() : 1)),
-      device_(make_cpu_device(pool_)),
-      host_(make_cpu_device(pool_)),
+      device_(uses_cuda(settings) ? make_cuda_device(world ? world->local_rank() : 0) : make_cpu_device(pool_)),
+      host_(uses_cuda(settings) && settings.pin_memory ? make_pinned_host_device(pool_) : make_cpu_device(pool_)),
       group_(world ? world->make_communicator(*device_) : make_self_communicator()) {
   // Nodes with different numbers of ranks have no groups of one node; the ranks are then one group.
   const int found = world ? world->ranks_per_node() : 1;
@@ -22,7 +35,8 @@ PlannedRank Worker::planned_rank(int64_t grad_accum) const {
           .rank = rank(),
           .ranks_per_node = ranks_per_node_,
           .num_threads = pool_.num_threads(),
-          .grad_accum = grad_accum};
+          .grad_accum = grad_accum,
+          .device = device_->kind()};
 }
 
 void Worker::enter(Phase phase) {
@@ -83,6 +97,7 @@ EngineOptions engine_options(const Settings& s) {
   options.dtype = s.precision == Settings::Precision::bf16   ? DType::bf16
                   : s.precision == Settings::Precision::fp16 ? DType::f16
                                                              : DType::f32;
+  options.tf32 = s.precision == Settings::Precision::tf32;
   options.checkpoint_blocks = s.activation_checkpointing == Settings::ActivationCheckpointing::block;
   options.adamw = {s.beta1, s.beta2, s.adam_epsilon, s.weight_decay};
   options.max_grad_norm = s.max_grad_norm;

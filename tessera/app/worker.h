@@ -9,6 +9,9 @@
 
 namespace tessera {
 
+// Whether --device, or what the machine has, makes a run one on GPUs.
+bool uses_cuda(const Settings& settings);
+
 class Worker {
  public:
   // As one of the ranks of a world, or alone without one. Collective.

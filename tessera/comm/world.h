@@ -51,8 +51,9 @@ class World {
 
   // Of all ranks, for host calls alone, and there before any device is.
   virtual Communicator& communicator() = 0;
-  // Of all ranks, for arrays of this CPU device, on which it books communication_scratch_bytes(size()). Collective.
-  // It and those split from it must go before the world and the device.
+  // Of all ranks, for arrays of this device, collective: a CPU, on which it books communication_scratch_bytes(size()),
+  // or a GPU, for which it is NCCL's. RunError: a GPU, and no NCCL. It and those split from it must go before the world
+  // and the device.
   virtual std::unique_ptr<Communicator> make_communicator(Device& device) = 0;
 
   // Ranks of this node, this one included, that may run on the same cores as this one.

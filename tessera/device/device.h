@@ -15,7 +15,7 @@
 
 namespace tessera {
 
-enum class DeviceKind { cpu, counting };
+enum class DeviceKind { cpu, cuda, counting };
 
 class Device;
 
@@ -88,10 +88,14 @@ class Device {
 // The host's memory and cores. `pool` must outlive the device.
 std::unique_ptr<Device> make_cpu_device(ThreadPool& pool);
 // Counts alone what a device of another kind would hold: addresses are distinct and never to be dereferenced, copies
-// and streams do nothing. `num_threads` is that of the CPU that it stands for.
-std::unique_ptr<Device> make_counting_device(int num_threads);
-// The threads of the CPU that a counting device stands for.
-int counted_threads_of(Device& device);
+// and streams do nothing.
+struct CountedDevice {
+  DeviceKind kind = DeviceKind::cpu;  // that it stands for
+  int num_threads = 1;                // of a CPU
+};
+std::unique_ptr<Device> make_counting_device(CountedDevice counted = {});
+// What a counting device stands for.
+const CountedDevice& counted_by(Device& device);
 
 // The team of threads of a CPU device. The device must be one.
 ThreadPool& thread_pool_of(Device& device);

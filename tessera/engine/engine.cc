@@ -24,7 +24,8 @@ Workplace Engine::make_workplace(const EnginePlace& place, const Model& model, c
   streams.compute = &place.device.compute_stream();
   streams.comm = place.device.make_stream();
   streams.copy = place.device.make_stream();
-  streams.host = &place.host.compute_stream();
+  if (place.device.kind() == DeviceKind::cuda && options.sharding.offloads()) streams.own_host = make_host_stream();
+  streams.host = streams.own_host ? streams.own_host.get() : &place.host.compute_stream();
   return {place.device,
           place.host,
           ops,
@@ -40,7 +41,7 @@ Workplace Engine::make_workplace(const EnginePlace& place, const Model& model, c
 Engine::Engine(EnginePlace place, ModelConfig config, EngineOptions options)
     : options_(std::move(options)),
       ranks_per_node_(place.ranks_per_node),
-      ops_(make_kernels(place.device)),
+      ops_(make_kernels(place.device, options_.tf32)),
       model_(std::move(config), place.device),
       place_(make_workplace(place, model_, options_, *ops_, own_host_ops_)),
       parameters_(place_),
@@ -83,7 +84,7 @@ void Engine::prepare_with_stack(const WorkBounds& work, int64_t stack_bytes) {
 
 // Bytes of stack that the work needs, found by rehearsing it. They do not depend on the ranks.
 int64_t Engine::activation_bytes(const WorkBounds& work) const {
-  const auto device = make_counting_device(1), host = make_counting_device(1);
+  const auto device = make_counting_device(), host = make_counting_device();
   const auto alone = make_self_communicator();
   EngineOptions options = options_;
   options.sharding = {};

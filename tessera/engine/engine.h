@@ -19,6 +19,7 @@ namespace tessera {
 
 struct EngineOptions {
   DType dtype = DType::f32;        // of the computation; f64 in gradient checks
+  bool tf32 = false;               // f32 products on a GPU may round their factors to tf32
   bool checkpoint_blocks = false;  // keep only the blocks' inputs and run each block's forward again in backward
   AdamWOptions adamw;
   double max_grad_norm = 0;  // 0: no clipping

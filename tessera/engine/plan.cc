@@ -6,7 +6,8 @@ namespace tessera {
 
 Plan plan_run(const ModelConfig& config, const EngineOptions& options, const WorkBounds& work, const PlannedRank& rank,
               const std::function<void(Engine&, Communicator& world)>& at_save) {
-  const auto device = make_counting_device(rank.num_threads), host = make_counting_device(rank.num_threads);
+  const auto device = make_counting_device({rank.device, rank.num_threads}),
+             host = make_counting_device({DeviceKind::cpu, rank.num_threads});
   const auto world = make_counting_communicator(*device, rank.rank, rank.world_size);
   const auto enter = [&](Phase phase) {
     device->ledger().enter(phase);

@@ -19,6 +19,7 @@ struct Plan {
 struct PlannedRank {
   int world_size = 1, rank = 0, ranks_per_node = 1, num_threads = 1;
   int64_t grad_accum = 1;
+  DeviceKind device = DeviceKind::cpu;
 };
 // `at_save`, if given, does what else a save does to the engine's devices.
 Plan plan_run(const ModelConfig& config, const EngineOptions& options, const WorkBounds& work, const PlannedRank& rank,

@@ -2,13 +2,16 @@
 
 #include "tessera/ops/counting/counting_kernels.h"
 #include "tessera/ops/cpu/cpu_kernels.h"
+#include "tessera/ops/cuda/cuda_kernels.h"
 
 namespace tessera {
 
-std::unique_ptr<Kernels> make_kernels(Device& device) {
+std::unique_ptr<Kernels> make_kernels(Device& device, bool allow_tf32) {
   switch (device.kind()) {
     case DeviceKind::cpu:
       return make_cpu_kernels(device);
+    case DeviceKind::cuda:
+      return make_cuda_kernels(device, allow_tf32);
     case DeviceKind::counting:
       return make_counting_kernels(device);
   }

@@ -140,6 +140,6 @@ class Kernels {
 };
 
 // Kernels for the device, which must outlive them. The CPU's hold a scratch per thread under Category::workspace.
-std::unique_ptr<Kernels> make_kernels(Device& device);
+std::unique_ptr<Kernels> make_kernels(Device& device, bool allow_tf32 = false);
 
 }  // namespace tessera

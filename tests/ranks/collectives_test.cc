@@ -235,7 +235,7 @@ TEST_F(Collectives, GroupsOfAGridDoNotMixTheirNumbers) {
 }
 
 TEST_F(Collectives, SendTheBytesThatACountingGroupCounts) {
-  const auto counting_device = make_counting_device(1);
+  const auto counting_device = make_counting_device();
   const auto counting = make_counting_communicator(*counting_device, rank_, size_);
   Bytes full(static_cast<size_t>(size_) * 40), shard(40);
   for (Communicator* group : {group_.get(), counting.get()}) {

@@ -9,7 +9,8 @@ class CountingCommunicator final : public Communicator {
       : device_(device),
         rank_(rank),
         size_(size),
-        scratch_(device.allocate(communication_scratch_bytes(size), Category::communication)) {}
+        scratch_(device.allocate(counted_by(device).kind == DeviceKind::cpu ? communication_scratch_bytes(size) : 0,
+                                 Category::communication)) {}
   int rank() const override { return rank_; }
   int size() const override { return size_; }
 

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "tessera/comm/mpi/mpi_communicator.h"
+#include "tessera/comm/nccl/nccl_communicator.h"
 #include "tessera/comm/status_board.h"
 
 namespace tessera {
@@ -110,6 +111,9 @@ class MpiWorld final : private MpiLibrary, public World {
   Communicator& communicator() override { return *communicator_; }
   std::unique_ptr<Communicator> make_communicator(Device& device) override {
     communicator_->barrier("groups to form");
+    if (device.kind() == DeviceKind::cuda) {
+      return make_nccl_communicator(make_mpi_communicator(MPI_COMM_WORLD, nullptr, options_, board_.get()));
+    }
     return make_mpi_communicator(MPI_COMM_WORLD, &device, options_, board_.get());
   }
   void enter_phase(const char* phase) override { board_->enter_phase(rank(), phase); }

@@ -13,14 +13,14 @@ class CountingStream final : public Stream {
 
 class CountingDevice final : public Device {
  public:
-  explicit CountingDevice(int num_threads) : num_threads_(num_threads) {}
+  explicit CountingDevice(CountedDevice counted) : counted_(counted) {}
   DeviceKind kind() const override { return DeviceKind::counting; }
   void copy_to_host(View, void*) override {}
   void copy_from_host(const void*, View) override {}
-  bool host_visible() const override { return true; }
+  bool host_visible() const override { return counted_.kind == DeviceKind::cpu; }
   Stream& compute_stream() override { return compute_; }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CountingStream>(); }
-  int num_threads() const { return num_threads_; }
+  const CountedDevice& counted() const { return counted_; }
 
  private:
   std::byte* take(int64_t bytes) override {
@@ -30,20 +30,20 @@ class CountingDevice final : public Device {
   }
   void give_back(std::byte*, int64_t) override {}
 
-  const int num_threads_;
+  const CountedDevice counted_;
   CountingStream compute_;
   uintptr_t next_ = 1u << 20;  // no address is null
 };
 
 }  // namespace
 
-std::unique_ptr<Device> make_counting_device(int num_threads) {
-  return std::make_unique<CountingDevice>(num_threads);
+std::unique_ptr<Device> make_counting_device(CountedDevice counted) {
+  return std::make_unique<CountingDevice>(counted);
 }
 
-int counted_threads_of(Device& device) {
+const CountedDevice& counted_by(Device& device) {
   TESSERA_ASSERT(device.kind() == DeviceKind::counting);
-  return static_cast<CountingDevice&>(device).num_threads();
+  return static_cast<CountingDevice&>(device).counted();
 }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #include "tessera/ops/counting/counting_kernels.h"
 
 #include "tessera/ops/cpu/cpu_kernels.h"
+#include "tessera/ops/cuda/cuda_kernels.h"
 #include "tessera/ops/flops.h"
 
 namespace tessera {
@@ -9,7 +10,7 @@ namespace {
 class CountingKernels final : public Kernels {
  public:
   explicit CountingKernels(Device& device)
-      : scratch_(device.allocate(counted_threads_of(device) * kCpuScratchBytesPerThread, Category::workspace)) {}
+      : scratch_(device.allocate(scratch_bytes(counted_by(device)), Category::workspace)) {}
 
   void fill(View, double) override {}
   void copy(View, View) override {}
@@ -38,6 +39,10 @@ class CountingKernels final : public Kernels {
   void adamw(View, View, View, View, const AdamWStep&, View) override {}
 
  private:
+  static int64_t scratch_bytes(const CountedDevice& counted) {
+    return counted.kind == DeviceKind::cuda ? kCudaWorkspaceBytes : counted.num_threads * kCpuScratchBytesPerThread;
+  }
+
   Buffer scratch_;
   void count(View rows, View weight) { flops_ += linear_flops(rows.shape[0], weight.shape[1], weight.shape[0]); }
 };

@@ -85,7 +85,7 @@ TEST(CpuDevice, SaysWhatDidNotFit) {
 }
 
 TEST(CountingDevice, HoldsNothingAndBooksEverything) {
-  const auto device = make_counting_device(2);
+  const auto device = make_counting_device();
   const Buffer a = device->allocate(int64_t{1} << 50, Category::parameters);
   const Buffer b = device->allocate(10, Category::activations);
   EXPECT_NE(a.data(), b.data());

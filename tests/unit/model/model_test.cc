@@ -17,7 +17,7 @@ TEST(Bloom, KnownShapesHaveTheirPublishedParameters) {
                                                     {"bloom-1b7", 1722408960}, {"bloom-3b", 3002557440},
                                                     {"bloom-7b1", 7069016064}, {"bloom-176b", 176247271424}};
   for (const auto& [name, num_parameters] : models) {
-    const auto device = make_counting_device(2);
+    const auto device = make_counting_device();
     ModelConfig config;
     ASSERT_TRUE(find_known_model(name, config));
     EXPECT_EQ(Model(config, *device).num_parameters(), num_parameters) << name;
@@ -32,7 +32,7 @@ TEST(Bloom, AlibiSlopes) {
 }
 
 TEST(ParameterTable, DecayedTensorsComeFirstAndAreAligned) {
-  const auto device = make_counting_device(2);
+  const auto device = make_counting_device();
   const ModelConfig config = parse_model_config(
       R"({"model_type": "bloom", "vocab_size": 11, "n_embed": 6, "n_layer": 2, "n_head": 3})", "config.json");
   const Model model(config, *device);

@@ -112,7 +112,7 @@ TEST(BackgroundCheckpoint, ErrorsOfTheCopyComeAtOnceOnAllRanks) {
 
 TEST(BackgroundCheckpoint, ACountingDeviceBooksTheCopyAndWritesNothing) {
   TemporaryFolder output(memory_folder());
-  const auto host = make_counting_device(1);
+  const auto host = make_counting_device();
   const auto world = make_self_communicator();
   BackgroundCheckpoint background(*host, *world);
   background.save(output.path(), 1, [&](CheckpointPart& part) {

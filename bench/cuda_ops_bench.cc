@@ -1,0 +1,264 @@
+// Speed of the CUDA kernels at bloom-560m's shapes: microseconds a call, as a CUDA graph of many calls runs them (so
+// that launches from the host do not count), and what that is of the ceilings given.
+//   cuda_ops_bench [filter] [bf16|f16|f32|tf32] [TFLOP/s ceiling] [TB/s ceiling]
+// Shapes: N tokens in sequences of 512, C = 1024 channels, 16 heads, V = 250880.
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tessera/device/cuda/cuda_check.h"
+#include "tessera/device/cuda/cuda_device.h"
+#include "tessera/ops/cuda/cuda_kernels.h"
+#include "tessera/ops/flops.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kChannels = 1024, kHeads = 16, kVocabulary = 250880, kSequence = 512;
+
+class Bench {
+ public:
+  Bench(std::string filter, const std::string& type, double tflops, double tbytes)
+      : dtype(type == "bf16"  ? DType::bf16
+              : type == "f16" ? DType::f16
+                              : DType::f32),
+        filter_(std::move(filter)),
+        tflops_(tflops),
+        tbytes_(tbytes),
+        kernels_(make_cuda_kernels(*device_, type == "tf32")) {
+    fmt::print("{}, {}; ceilings {} TFLOP/s, {} TB/s\n", cuda_info().devices[0].name, type, tflops, tbytes);
+    fmt::print("{:<40} {:>10} {:>12} {:>8}\n", "", "us", "rate", "of it");
+  }
+
+  Kernels& kernels() { return *kernels_; }
+  const DType dtype;
+
+  // Random numbers of N(0, scale²), kept until clear().
+  View random(Shape shape, DType type, double scale = 1) {
+    const View view = zeros(shape, type);
+    kernels_->fill_normal(view, 0, scale, buffers_.size(), 0, 0);
+    return view;
+  }
+  View random(Shape shape) { return random(shape, dtype); }
+  View zeros(Shape shape, DType type) {
+    buffers_.push_back(
+        device_->allocate(shape.num_elems() * static_cast<int64_t>(size_of(type)), Category::activations));
+    return buffers_.back().view(shape, type);
+  }
+  View integers(const std::vector<int32_t>& values) {
+    const View view = zeros({static_cast<int64_t>(values.size())}, DType::i32);
+    device_->copy_from_host(values.data(), view);
+    return view;
+  }
+  void clear() { buffers_.clear(); }
+
+  // Returns microseconds a call, or 0 where the filter leaves it out. `flops` or `bytes`: what a call must do.
+  double line(const std::string& name, double flops, double bytes, const std::function<void()>& call) {
+    if (name.find(filter_) == std::string::npos) return 0;
+    const double us = time_us(call);
+    const bool arithmetic = flops / tflops_ > bytes / tbytes_;
+    const double rate = (arithmetic ? flops : bytes) / us / 1e6;
+    fmt::print("{:<40} {:>10.1f} {:>7.2f} {} {:>7.0f}%\n", name, us, rate, arithmetic ? "TF/s" : "TB/s",
+               100 * rate / (arithmetic ? tflops_ : tbytes_));
+    return us;
+  }
+
+ private:
+  double time_us(const std::function<void()>& call) {
+    using cuda::check;
+    constexpr int kCalls = 10, kReplays = 7;
+    const auto stream = static_cast<cudaStream_t>(device_->compute_stream().native());
+    call();  // cuBLASLt is asked for algorithms outside the capture
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    for (int i = 0; i < kCalls; ++i) call();
+    check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+    check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
+    cudaEvent_t begin, end;
+    check(cudaEventCreate(&begin), "cudaEventCreate");
+    check(cudaEventCreate(&end), "cudaEventCreate");
+    std::vector<double> times;
+    for (int i = 0; i < kReplays; ++i) {
+      check(cudaEventRecord(begin, stream), "cudaEventRecord");
+      check(cudaGraphLaunch(executable, stream), "cudaGraphLaunch");
+      check(cudaEventRecord(end, stream), "cudaEventRecord");
+      check(cudaEventSynchronize(end), "cudaEventSynchronize");
+      float ms = 0;
+      check(cudaEventElapsedTime(&ms, begin, end), "cudaEventElapsedTime");
+      times.push_back(ms * 1e3 / kCalls);
+    }
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
+    cudaGraphExecDestroy(executable);
+    cudaGraphDestroy(graph);
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2];
+  }
+
+  std::string filter_;
+  double tflops_, tbytes_;
+  std::unique_ptr<Device> device_ = make_cuda_device(0);
+  std::unique_ptr<Kernels> kernels_;
+  std::vector<Buffer> buffers_;
+};
+
+// One linear layer's three products; returns their sum.
+double linear(Bench& bench, const std::string& name, int64_t N, int64_t in, int64_t out, bool gelu, bool residual,
+              DType gradient) {
+  Kernels& k = bench.kernels();
+  const View x = bench.random({N, in}), weight = bench.random({out, in}, bench.dtype, 0.02), bias = bench.random({out}),
+             y = bench.random({N, out}), pre = bench.random({N, out}), d_x = bench.random({N, in}),
+             added = bench.random({N, out}), inner = bench.random({N, in}), d_weight = bench.zeros({out, in}, gradient),
+             d_bias = bench.zeros({out}, gradient);
+  const auto flops = static_cast<double>(linear_flops(N, in, out));
+  const Activation after = gelu ? Activation::gelu_tanh : Activation::none;
+  double sum = bench.line(name + " forward", flops, 0, [&] {
+    k.linear_forward(x, weight, bias, {after, {}, residual ? added : View{}}, gelu ? pre : View{}, y);
+  });
+  // The layer after a gelu multiplies by its derivative.
+  const Activation before = in > out ? Activation::gelu_tanh : Activation::none;
+  sum += bench.line(name + " backward input", flops, 0, [&] {
+    k.linear_backward_input(y, weight, {before, {}, {}}, in > out ? inner : View{}, d_x);
+  });
+  sum += bench.line(fmt::format("{} backward weight, {}", name, name_of(gradient)), flops, 0,
+                    [&] { k.linear_backward_weight(y, x, d_weight, d_bias); });
+  bench.clear();
+  return sum;
+}
+
+double attention(Bench& bench, int64_t N) {
+  Kernels& k = bench.kernels();
+  const int64_t C = kChannels;
+  std::vector<int32_t> starts;
+  for (int64_t row = 0; row <= N; row += kSequence) starts.push_back(static_cast<int32_t>(row));
+  const View qkv = bench.random({N, 3 * C}), o = bench.random({N, C}), d_o = bench.random({N, C}),
+             lse = bench.zeros({N, kHeads}, DType::f32), d_qkv = bench.random({N, 3 * C}),
+             slopes = bench.random({kHeads}, DType::f32, 0.01), at = bench.integers(starts);
+  const AttentionShape shape{kHeads, C / kHeads, QkvLayout::interleaved, slopes};
+  const auto flops = static_cast<double>(N / kSequence * attention_forward_flops(kSequence, C));
+  double sum = bench.line(fmt::format("attention forward {}", N), flops, 0,
+                          [&] { k.attention_forward(qkv, at, shape, {}, o, lse); });
+  sum += bench.line(fmt::format("attention backward {}", N), 2.5 * flops, 0,
+                    [&] { k.attention_backward(qkv, o, lse, d_o, at, shape, {}, d_qkv); });
+  bench.clear();
+  return sum;
+}
+
+double norms(Bench& bench, int64_t N) {
+  Kernels& k = bench.kernels();
+  const int64_t C = kChannels;
+  const View x = bench.random({N, C}), weight = bench.random({C}), bias = bench.random({C}), y = bench.random({N, C}),
+             stats = bench.zeros({N, 2}, DType::f32), residual = bench.random({N, C}), d_x = bench.random({N, C}),
+             d_weight = bench.zeros({C}, DType::f32), d_bias = bench.zeros({C}, DType::f32),
+             inner = bench.random({N, 4 * C}), active = bench.random({N, 4 * C});
+  const auto row = static_cast<double>(N * C) * static_cast<double>(size_of(bench.dtype));
+  double sum = bench.line(fmt::format("layer norm forward {}", N), 0, 2 * row,
+                          [&] { k.layer_norm_forward(x, weight, bias, 1e-5, y, stats); });
+  sum += bench.line(fmt::format("layer norm backward {}", N), 0, 4 * row,
+                    [&] { k.layer_norm_backward(y, x, weight, stats, residual, d_x, d_weight, d_bias); });
+  const double gelu = bench.line(fmt::format("gelu again {}", N), 0, 8 * row, [&] {
+    k.activation_forward(inner, {Activation::gelu_tanh, {}, {}}, active);
+  });
+  // A block recomputes its norms, and has two.
+  sum = 2 * sum + gelu;
+  bench.clear();
+  return sum;
+}
+
+void head(Bench& bench) {
+  Kernels& k = bench.kernels();
+  const int64_t M = (int64_t{128} << 20) / (kVocabulary * static_cast<int64_t>(size_of(bench.dtype)));
+  linear(bench, fmt::format("head of {}", M), M, kChannels, kVocabulary, false, false, DType::f32);
+  std::vector<int32_t> targets(static_cast<size_t>(M));
+  for (size_t i = 0; i < targets.size(); ++i) targets[i] = static_cast<int32_t>(i * 900);
+  const View logits = bench.random({M, kVocabulary}), at = bench.integers(targets), loss = bench.zeros({1}, DType::f64),
+             ids = bench.integers(targets);
+  const auto bytes = static_cast<double>(logits.bytes());
+  bench.line(fmt::format("cross-entropy {}", M), 0, 2 * bytes, [&] { k.softmax_cross_entropy(logits, at, 1, loss); });
+  bench.line(fmt::format("argmax {}", M), 0, bytes, [&] { k.argmax_rows(logits, ids); });
+  bench.clear();
+}
+
+void flat(Bench& bench) {
+  Kernels& k = bench.kernels();
+  constexpr int64_t kElems = int64_t{64} << 20;
+  const View p = bench.random({kElems}, DType::f32), g = bench.random({kElems}, DType::f32),
+             m = bench.random({kElems}, DType::f32), v = bench.zeros({kElems}, DType::f32),
+             rounded = bench.zeros({kElems}, DType::bf16), sum = bench.zeros({1}, DType::f64);
+  constexpr double kBytes = 4.0 * kElems;
+  bench.line("adamw, f32 gradients, rounded copy", 0, 7.5 * kBytes, [&] { k.adamw(p, g, m, v, {}, rounded); });
+  bench.line("adamw, bf16 gradients, rounded copy", 0, 7 * kBytes, [&] { k.adamw(p, rounded, m, v, {}, rounded); });
+  bench.line("sum of squares", 0, kBytes, [&] { k.add_sum_of_squares(g, sum); });
+  bench.line("add", 0, 3 * kBytes, [&] { k.add(g, m); });
+  bench.line("convert to bf16", 0, 1.5 * kBytes, [&] { k.convert(g, rounded); });
+  bench.line("copy", 0, 2 * kBytes, [&] { k.copy(g, m); });
+  bench.clear();
+}
+
+void embedding(Bench& bench, int64_t N) {
+  Kernels& k = bench.kernels();
+  std::vector<int32_t> values(static_cast<size_t>(N));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(i * 7919 % 50000);
+  const View ids = bench.integers(values), weight = bench.zeros({kVocabulary, kChannels}, bench.dtype),
+             d_weight = bench.zeros({kVocabulary, kChannels}, DType::f32), y = bench.random({N, kChannels});
+  const auto bytes = static_cast<double>(y.bytes());
+  bench.line(fmt::format("embedding forward {}", N), 0, 2 * bytes, [&] { k.embedding_forward(ids, weight, y); });
+  bench.line(fmt::format("embedding backward {}", N), 0, bytes + static_cast<double>(N * kChannels * 8),
+             [&] { k.embedding_backward(ids, y, d_weight); });
+  bench.clear();
+}
+
+void decode(Bench& bench, int64_t B, int64_t length) {
+  Kernels& k = bench.kernels();
+  const int64_t C = kChannels;
+  std::vector<int32_t> starts, lengths;
+  for (int64_t b = 0; b < B; ++b) {
+    starts.push_back(static_cast<int32_t>(b * (length + 8)));
+    lengths.push_back(static_cast<int32_t>(length));
+  }
+  const View qkv = bench.random({B, 3 * C}), keys = bench.random({B * (length + 8), C}),
+             values = bench.random({B * (length + 8), C}), o = bench.random({B, C}), at = bench.integers(starts),
+             used = bench.integers(lengths), slopes = bench.random({kHeads}, DType::f32, 0.01);
+  const AttentionShape shape{kHeads, C / kHeads, QkvLayout::interleaved, slopes};
+  const double bytes = 2.0 * static_cast<double>(B * length * C) * static_cast<double>(size_of(bench.dtype));
+  bench.line(fmt::format("decode {} x {}", B, length), 0, bytes,
+             [&] { k.attention_decode(qkv, shape, at, used, keys, values, o); });
+  bench.clear();
+}
+
+void run(Bench& bench) {
+  for (const int64_t N : {512, 2048, 8192}) {
+    const int64_t C = kChannels;
+    double us = 0, flops = static_cast<double>(3 * linear_flops(N, C, 12 * C)) +
+                           3.5 * static_cast<double>(N / kSequence * attention_forward_flops(kSequence, C));
+    us += linear(bench, fmt::format("qkv {}", N), N, C, 3 * C, false, false, DType::f32);
+    us += linear(bench, fmt::format("dense {}", N), N, C, C, false, true, DType::f32);
+    us += linear(bench, fmt::format("up {}", N), N, C, 4 * C, true, false, DType::f32);
+    us += linear(bench, fmt::format("down {}", N), N, 4 * C, C, false, true, DType::f32);
+    us += attention(bench, N);
+    us += norms(bench, N);
+    embedding(bench, N);
+    fmt::print("a block forward and backward, {} tokens: {:.1f} us, {:.0f} TFLOP/s\n\n", N, us, flops / us / 1e6);
+  }
+  if (bench.dtype != DType::f32) linear(bench, "up 8192", 8192, kChannels, 4 * kChannels, true, false, bench.dtype);
+  head(bench);
+  flat(bench);
+  decode(bench, 1, 512);
+  decode(bench, 16, 512);
+  decode(bench, 256, 512);
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> args(argv + 1, argv + argc);
+  const auto arg = [&](size_t i, const char* otherwise) { return i < args.size() ? args[i] : std::string(otherwise); };
+  tessera::Bench bench(arg(0, ""), arg(1, "bf16"), std::stod(arg(2, "790")), std::stod(arg(3, "4.3")));
+  tessera::run(bench);
+}

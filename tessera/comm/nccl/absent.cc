@@ -1,0 +1,15 @@
+// Of a build without NCCL.
+#include "tessera/base/error.h"
+#include "tessera/comm/nccl/nccl_communicator.h"
+
+namespace tessera {
+
+std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator>) {
+  throw RunError("NCCL", "this program was built without it", "Build Tessera where nccl.h is, or use one GPU");
+}
+
+std::string nccl_description() {
+  return "not in this build";
+}
+
+}  // namespace tessera

@@ -1,0 +1,18 @@
+// Collectives among GPUs. This header names nothing of NCCL: a program built without it links absent.cc.
+#pragma once
+
+#include <memory>
+
+#include "tessera/comm/communicator.h"
+
+namespace tessera {
+
+// A group of GPUs, one a rank: arrays go through NCCL on CUDA streams, host calls through `host`, whose ranks are the
+// group. NCCL sums in an order of its own, the same whenever the same ranks repeat a call. Collective.
+// RunError: no NCCL here; CommunicationError.
+std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host);
+
+// The version of the NCCL that would be used, "2.28.3", or why there is none.
+std::string nccl_description();
+
+}  // namespace tessera

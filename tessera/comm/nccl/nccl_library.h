@@ -1,0 +1,27 @@
+// NCCL, opened when the first group is made: a program built where its header was starts where the library is not.
+#pragma once
+
+#include <nccl.h>
+
+#include <string>
+
+namespace tessera {
+
+struct NcclLibrary {
+  decltype(&ncclGetUniqueId) get_unique_id;
+  decltype(&ncclCommInitRankConfig) comm_init_rank;
+  decltype(&ncclCommAbort) comm_abort;
+  decltype(&ncclCommDestroy) comm_destroy;
+  decltype(&ncclCommGetAsyncError) comm_async_error;
+  decltype(&ncclGetErrorString) error_string;
+  decltype(&ncclAllGather) all_gather;
+  decltype(&ncclReduceScatter) reduce_scatter;
+  decltype(&ncclAllReduce) all_reduce;
+  decltype(&ncclBroadcast) broadcast;
+  decltype(&ncclGetVersion) version;
+};
+
+// RunError: there is no libnccl.so.2, or one that lacks a function.
+const NcclLibrary& nccl_library();
+
+}  // namespace tessera

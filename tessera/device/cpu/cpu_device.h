@@ -1,0 +1,36 @@
+// The host as a device; other kinds of host memory (pinned) derive from it.
+#pragma once
+
+#include "tessera/device/device.h"
+
+namespace tessera {
+
+// Does its work at once, in the thread that asks.
+class ImmediateStream final : public Stream {
+ public:
+  Event record() override { return {}; }
+  void wait(const Event& event) override { event.synchronize(); }
+  void run(std::function<void()> work) override { work(); }
+  void copy(View from, View to) override;
+};
+
+class CpuDevice : public Device {
+ public:
+  explicit CpuDevice(ThreadPool& pool) : pool_(pool) {}
+  DeviceKind kind() const override { return DeviceKind::cpu; }
+  void copy_to_host(View from, void* to) override;
+  void copy_from_host(const void* from, View to) override;
+  bool host_visible() const override { return true; }
+  Stream& compute_stream() override { return compute_; }
+  std::unique_ptr<Stream> make_stream() override { return make_host_stream(); }
+  ThreadPool& pool() { return pool_; }
+
+ private:
+  std::byte* take(int64_t bytes) override;
+  void give_back(std::byte* data, int64_t bytes) override;
+
+  ThreadPool& pool_;
+  ImmediateStream compute_;
+};
+
+}  // namespace tessera

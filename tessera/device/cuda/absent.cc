@@ -1,0 +1,32 @@
+// Stands in for the CUDA back end where the build machine had no CUDA toolkit.
+#include "tessera/device/cuda/cuda_device.h"
+
+namespace tessera {
+namespace {
+
+[[noreturn]] void absent(const char* where) {
+  throw UsageError(where, "this tessera was built without CUDA",
+                   "Build it where nvcc is on the PATH, or use --device cpu and --pin-memory off");
+}
+
+}  // namespace
+
+CudaInfo cuda_info() {
+  CudaInfo info;
+  info.problem = "built without CUDA";
+  return info;
+}
+
+std::unique_ptr<Device> make_cuda_device(int) {
+  absent("--device cuda");
+}
+
+CudaMemory cuda_memory_of(Device&) {
+  absent("--device cuda");
+}
+
+std::unique_ptr<Device> make_pinned_host_device(ThreadPool&) {
+  absent("--pin-memory");
+}
+
+}  // namespace tessera

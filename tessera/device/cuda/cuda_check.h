@@ -1,0 +1,17 @@
+// Errors of the CUDA runtime as exceptions.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "tessera/base/error.h"
+
+namespace tessera::cuda {
+
+// Throws RunError naming the call.
+[[noreturn]] void fail(const char* call, cudaError_t error);
+
+inline void check(cudaError_t error, const char* call) {
+  if (error != cudaSuccess) fail(call, error);
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,156 @@
+#include "tessera/device/cuda/cuda_device.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "tessera/device/cpu/cpu_device.h"
+#include "tessera/device/cuda/cuda_check.h"
+#include "tessera/device/cuda/cuda_stream.h"
+
+namespace tessera {
+
+void cuda::fail(const char* call, cudaError_t error) {
+  cudaGetLastError();  // an error that CUDA does not consider lasting is not to be seen twice
+  throw RunError("CUDA", fmt::format("{} failed: {} ({})", call, cudaGetErrorString(error), cudaGetErrorName(error)),
+                 "If this repeats, run under compute-sanitizer and report what it prints");
+}
+
+namespace {
+
+using cuda::check;
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(int ordinal) : ordinal_(ordinal), context_bytes_(start_context(ordinal)), compute_(ordinal) {}
+
+  DeviceKind kind() const override { return DeviceKind::cuda; }
+  bool host_visible() const override { return false; }
+  Stream& compute_stream() override { return compute_; }
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<cuda::CudaStream>(ordinal_); }
+
+  void copy_to_host(View from, void* to) override { copy_and_wait(from.data, to, from.bytes()); }
+  void copy_from_host(const void* from, View to) override { copy_and_wait(from, to.data, to.bytes()); }
+
+  CudaMemory memory() const {
+    check(cudaSetDevice(ordinal_), "cudaSetDevice");
+    size_t free = 0, total = 0;
+    check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    return {static_cast<int64_t>(total), static_cast<int64_t>(free), context_bytes_};
+  }
+
+ private:
+  // What the driver takes for itself, as the memory in use before and after. NVML would see the context alone, but is
+  // not everywhere; a second process that starts at the same moment is counted in.
+  static int64_t start_context(int ordinal) {
+    check(cudaSetDevice(ordinal), "cudaSetDevice");
+    size_t free = 0, total = 0;
+    check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    return static_cast<int64_t>(total - free);
+  }
+
+  void copy_and_wait(const void* from, void* to, int64_t bytes) {
+    if (bytes > 0) {
+      check(cudaSetDevice(ordinal_), "cudaSetDevice");
+      check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream()), "cudaMemcpyAsync");
+    }
+    compute_.synchronize();
+  }
+
+  std::byte* take(int64_t bytes) override {
+    check(cudaSetDevice(ordinal_), "cudaSetDevice");
+    void* data = nullptr;
+    const size_t size = static_cast<size_t>(bytes > 0 ? bytes : 1);
+    const cudaError_t error = cudaMalloc(&data, size);
+    if (error == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      return nullptr;
+    }
+    check(error, "cudaMalloc");
+    check(cudaMemsetAsync(data, 0, size, stream()), "cudaMemsetAsync");
+    check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");  // other streams may use it at once
+    return static_cast<std::byte*>(data);
+  }
+  void give_back(std::byte* data, int64_t) override {
+    cudaSetDevice(ordinal_);
+    cudaFree(data);  // waits for the work that uses it; its errors were or will be another call's
+  }
+
+  cudaStream_t stream() { return static_cast<cudaStream_t>(compute_.native()); }
+
+  const int ordinal_;
+  const int64_t context_bytes_;
+  cuda::CudaStream compute_;
+};
+
+// Blocks are of exactly the pages they need: PyTorch's pool, say, rounds to powers of two.
+class PinnedHostDevice final : public CpuDevice {
+ public:
+  using CpuDevice::CpuDevice;
+
+ private:
+  std::byte* take(int64_t bytes) override {
+    void* data = nullptr;
+    const size_t size = static_cast<size_t>(bytes > 0 ? bytes : 1);
+    const cudaError_t error = cudaHostAlloc(&data, size, cudaHostAllocPortable);
+    if (error == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      return nullptr;
+    }
+    check(error, "cudaHostAlloc");
+    std::memset(data, 0, size);
+    return static_cast<std::byte*>(data);
+  }
+  void give_back(std::byte* data, int64_t) override { cudaFreeHost(data); }
+};
+
+}  // namespace
+
+CudaInfo cuda_info() {
+  CudaInfo info;
+  info.built = true;
+  cudaRuntimeGetVersion(&info.runtime_version);
+  cudaDriverGetVersion(&info.driver_version);
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess) {
+    cudaGetLastError();
+    info.problem = cudaGetErrorString(error);
+    return info;
+  }
+  if (count == 0) info.problem = "no CUDA-capable device is visible";
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp properties;
+    if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
+    info.devices.push_back({i, properties.name, static_cast<int64_t>(properties.totalGlobalMem), properties.major,
+                            properties.minor, properties.multiProcessorCount});
+  }
+  return info;
+}
+
+std::unique_ptr<Device> make_cuda_device(int ordinal) {
+  const CudaInfo info = cuda_info();
+  const auto count = static_cast<int>(info.devices.size());
+  if (count == 0) {
+    throw UsageError("--device cuda", fmt::format("there is no GPU to use: {}", info.problem),
+                     "See `tessera doctor`, check nvidia-smi and CUDA_VISIBLE_DEVICES, or use --device cpu");
+  }
+  if (ordinal < 0 || ordinal >= count) {
+    throw UsageError(
+        "--device cuda",
+        fmt::format("GPU {} is asked for, but {} visible", ordinal, count == 1 ? "1 is" : fmt::format("{} are", count)),
+        "Start at most one rank a GPU of each machine, or widen CUDA_VISIBLE_DEVICES");
+  }
+  return std::make_unique<CudaDevice>(ordinal);
+}
+
+CudaMemory cuda_memory_of(Device& device) {
+  TESSERA_ASSERT(device.kind() == DeviceKind::cuda);
+  return static_cast<CudaDevice&>(device).memory();
+}
+
+std::unique_ptr<Device> make_pinned_host_device(ThreadPool& pool) {
+  return std::make_unique<PinnedHostDevice>(pool);
+}
+
+}  // namespace tessera

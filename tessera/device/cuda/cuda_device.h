@@ -1,0 +1,46 @@
+// NVIDIA GPUs as devices. This header names nothing of CUDA: a program built without it links absent.cc, which finds no
+// device.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/device/device.h"
+
+namespace tessera {
+
+struct CudaDeviceInfo {
+  int ordinal = 0;  // among the devices that CUDA_VISIBLE_DEVICES leaves
+  std::string name;
+  int64_t memory_bytes = 0;
+  int major = 0, minor = 0;  // compute capability
+  int num_multiprocessors = 0;
+};
+
+struct CudaInfo {
+  bool built = false;                           // this program has the CUDA back end
+  int runtime_version = 0, driver_version = 0;  // 1000 · major + 10 · minor; 0: none
+  std::string problem;                          // why there are no devices, or empty
+  std::vector<CudaDeviceInfo> devices;
+};
+
+// What CUDA sees on this machine; never throws, also without a driver.
+CudaInfo cuda_info();
+
+// A GPU: allocations are zeroed and of exactly the bytes asked for in the ledger (the driver hands out memory in pieces
+// of 2 MiB: few large allocations waste least). Makes the GPU current in the calling thread, which must be the one that
+// computes on it. Throws UsageError where there is no such GPU, RunError where CUDA fails.
+std::unique_ptr<Device> make_cuda_device(int ordinal);
+
+struct CudaMemory {
+  int64_t total_bytes = 0, free_bytes = 0;  // of the GPU, now, all processes
+  int64_t context_bytes = 0;                // taken when this process first used the GPU: the driver's context and code
+};
+// `device` must be a CUDA device.
+CudaMemory cuda_memory_of(Device& device);
+
+// Host memory that GPUs copy from and to at full speed and without waiting: page-locked, each block of exactly its size
+// in whole pages. A device of kind cpu. `pool` must outlive it.
+std::unique_ptr<Device> make_pinned_host_device(ThreadPool& pool);
+
+}  // namespace tessera

@@ -1,0 +1,97 @@
+#include "tessera/device/cuda/cuda_stream.h"
+
+#include "tessera/device/cuda/cuda_check.h"
+
+namespace tessera::cuda {
+namespace {
+
+class CudaEvent final : public Event::State {
+ public:
+  CudaEvent(cudaStream_t stream, std::shared_ptr<Failure> failure) : failure_(std::move(failure)) {
+    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    const cudaError_t error = cudaEventRecord(event_, stream);
+    if (error == cudaSuccess) return;
+    cudaEventDestroy(event_);
+    fail("cudaEventRecord", error);
+  }
+  ~CudaEvent() override { cudaEventDestroy(event_); }
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+
+  bool reached() override {
+    const cudaError_t error = cudaEventQuery(event_);
+    if (error == cudaErrorNotReady) return false;
+    check(error, "cudaEventQuery");
+    return !failure_->get();
+  }
+  void synchronize() override {
+    check(cudaEventSynchronize(event_), "cudaEventSynchronize");
+    if (const auto failure = failure_->get()) std::rethrow_exception(failure);
+  }
+  cudaEvent_t native() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+  std::shared_ptr<Failure> failure_;
+};
+
+// Host work on its way through CUDA's queue, which passes one pointer.
+struct HostWork {
+  std::function<void()> work;
+  std::shared_ptr<Failure> failure;
+};
+
+void CUDART_CB run_host_work(void* data) {
+  const std::unique_ptr<HostWork> host(static_cast<HostWork*>(data));
+  if (host->failure->get()) return;  // what follows a failure is skipped
+  try {
+    host->work();
+  } catch (...) {
+    host->failure->keep(std::current_exception());
+  }
+}
+
+}  // namespace
+
+CudaStream::CudaStream(int ordinal) : ordinal_(ordinal) {
+  check(cudaSetDevice(ordinal_), "cudaSetDevice");
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+}
+
+CudaStream::~CudaStream() {
+  cudaSetDevice(ordinal_);
+  cudaStreamSynchronize(stream_);
+  cudaStreamDestroy(stream_);
+}
+
+Event CudaStream::record() {
+  check(cudaSetDevice(ordinal_), "cudaSetDevice");
+  return Event(std::make_shared<CudaEvent>(stream_, failure_));
+}
+
+void CudaStream::wait(const Event& event) {
+  if (!event.state()) return;
+  check(cudaSetDevice(ordinal_), "cudaSetDevice");
+  if (const auto* of_cuda = dynamic_cast<CudaEvent*>(event.state())) {
+    check(cudaStreamWaitEvent(stream_, of_cuda->native(), 0), "cudaStreamWaitEvent");
+  } else {
+    run([event] { event.synchronize(); });  // the event of a host's thread
+  }
+}
+
+void CudaStream::run(std::function<void()> work) {
+  check(cudaSetDevice(ordinal_), "cudaSetDevice");
+  auto host = std::make_unique<HostWork>(std::move(work), failure_);
+  check(cudaLaunchHostFunc(stream_, run_host_work, host.get()), "cudaLaunchHostFunc");
+  host.release();  // run_host_work owns it now
+}
+
+void CudaStream::copy(View from, View to) {
+  TESSERA_ASSERT(from.bytes() == to.bytes());
+  if (from.bytes() == 0) return;
+  check(cudaSetDevice(ordinal_), "cudaSetDevice");
+  check(cudaMemcpyAsync(to.data, from.data, static_cast<size_t>(from.bytes()), cudaMemcpyDefault, stream_),
+        "cudaMemcpyAsync");
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,11 @@
+// Stands in for the CUDA kernels where the build machine had no CUDA toolkit: there is no CUDA device either.
+#include "tessera/ops/cuda/cuda_kernels.h"
+
+namespace tessera {
+
+std::unique_ptr<Kernels> make_cuda_kernels(Device&, bool) {
+  TESSERA_ASSERT(!"a CUDA device in a program without CUDA");
+  return nullptr;
+}
+
+}  // namespace tessera

@@ -1,0 +1,259 @@
+// Whole arrays, element by element; all of these are bound by memory bandwidth.
+#include <algorithm>
+
+#include "tessera/ops/cuda/arrays.h"
+#include "tessera/ops/cuda/random.cuh"
+#include "tessera/ops/cuda/reduce.cuh"
+#include "tessera/ops/cuda/types.cuh"
+
+namespace tessera::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// Calls body(i) for every element, or body of whole packs and then of single elements at the end.
+template <int N, typename Whole, typename Single>
+__device__ inline void for_packs(int64_t count, const Whole& whole, const Single& single) {
+  const int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * N;
+  if (i + N <= count) {
+    whole(i);
+  } else {
+    for (int64_t j = i; j < count; ++j) single(j);
+  }
+}
+
+template <typename T>
+__global__ void fill_kernel(T* x, T value, int64_t count) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i < count) x[i] = value;
+}
+
+// sum += x
+template <typename T, typename S, int N>
+__global__ void add_kernel(const T* __restrict__ x, S* __restrict__ sum, int64_t count) {
+  const auto added = [](S s, T t) { return from_acc<S>(to_acc(s) + static_cast<Acc<S>>(to_acc(t))); };
+  for_packs<N>(
+      count,
+      [&](int64_t i) {
+        const auto from = load_pack<T, N>(x + i);
+        auto to = load_pack<S, N>(sum + i);
+#pragma unroll
+        for (int j = 0; j < N; ++j) to.at[j] = added(to.at[j], from.at[j]);
+        store_pack(sum + i, to);
+      },
+      [&](int64_t i) { sum[i] = added(sum[i], x[i]); });
+}
+
+template <typename From, typename To, int N>
+__global__ void convert_kernel(const From* __restrict__ from, To* __restrict__ to, int64_t count) {
+  for_packs<N>(
+      count,
+      [&](int64_t i) {
+        const auto source = load_pack<From, N>(from + i);
+        Pack<To, N> target;
+#pragma unroll
+        for (int j = 0; j < N; ++j) target.at[j] = from_acc<To>(to_acc(source.at[j]));
+        store_pack(to + i, target);
+      },
+      [&](int64_t i) { to[i] = from_acc<To>(to_acc(from[i])); });
+}
+
+// ---- sums of squares: a block sums a fixed part of the array, then one block sums the blocks' sums in their order -----
+
+constexpr int kSumBlocks = 1024, kSumThreads = 512;
+
+template <typename T>
+__global__ void square_sums_kernel(const T* __restrict__ x, int64_t count, double* __restrict__ partial) {
+  __shared__ double shared[kSumThreads / kWarp];
+  double sum = 0;
+  constexpr int N = kPackOf<T>;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kSumThreads * N;
+  for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kSumThreads + threadIdx.x) * N; i < count; i += stride) {
+    if (i + N <= count && reinterpret_cast<uintptr_t>(x) % 16 == 0) {
+      const auto pack = load_pack<T, N>(x + i);
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        const auto value = static_cast<double>(to_acc(pack.at[j]));
+        sum += value * value;
+      }
+    } else {
+      for (int64_t j = i; j < count && j < i + N; ++j) {
+        const auto value = static_cast<double>(to_acc(x[j]));
+        sum += value * value;
+      }
+    }
+  }
+  sum = block_reduce(sum, Sum(), shared, kSumThreads / kWarp);
+  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+__global__ void add_partials_kernel(const double* __restrict__ partial, int count, double* __restrict__ sum) {
+  __shared__ double shared[kSumThreads / kWarp];
+  double mine = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kSumThreads) mine += partial[i];
+  mine = block_reduce(mine, Sum(), shared, kSumThreads / kWarp);
+  if (threadIdx.x == 0) *sum += mine;
+}
+
+// ---- random numbers: the draws of ops/cpu/random_fill.cc, from the same words -----------------------------------------
+
+struct Uniform {
+  __device__ void operator()(const Words& words, float (&draws)[4]) const {
+#pragma unroll
+    for (int w = 0; w < 4; ++w) draws[w] = static_cast<float>(words.at[w] >> 8) * 0x1p-24f;
+  }
+};
+
+struct Normal {
+  __device__ void operator()(const Words& words, float (&draws)[4]) const {
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair) {
+      const float u = static_cast<float>(words.at[2 * pair] >> 8) * 0x1p-24f + 0x1p-25f;
+      const float half_turns = static_cast<float>(static_cast<int32_t>(words.at[2 * pair + 1])) * 0x1p-31f;
+      const float radius = sqrtf(-2.0f * logf(u));
+      draws[2 * pair] = radius * cospif(half_turns);
+      draws[2 * pair + 1] = radius * sinpif(half_turns);
+    }
+  }
+};
+
+// A thread makes the elements of one counter, four at most.
+template <typename T, typename Draw>
+__global__ void random_kernel(T* x, int64_t count, Acc<T> offset, Acc<T> scale, uint64_t seed, uint64_t stream,
+                              int64_t first_elem) {
+  const int64_t counter = first_elem / 4 + static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  float draws[4];
+  Draw()(philox_words(seed, static_cast<uint64_t>(counter), stream), draws);
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const int64_t i = counter * 4 + j - first_elem;
+    if (i >= 0 && i < count) x[i] = from_acc<T>(offset + scale * static_cast<Acc<T>>(draws[j]));
+  }
+}
+
+template <typename Draw>
+void fill_random(const Context& context, View x, double offset, double scale, uint64_t seed, uint64_t stream,
+                 int64_t first_elem) {
+  const int64_t count = x.num_elems();
+  if (count == 0) return;
+  const int64_t counters = (first_elem + count + 3) / 4 - first_elem / 4;
+  with_float_type(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    random_kernel<T, Draw><<<blocks_for(counters, kThreads), kThreads, 0, context.stream>>>(
+        data_of<T>(x), count, static_cast<Acc<T>>(offset), static_cast<Acc<T>>(scale), seed, stream, first_elem);
+  });
+  check_launch("random_kernel");
+}
+
+template <typename T, typename S>
+void launch_add(const Context& context, View x, View sum) {
+  constexpr int N = kPackOf<std::conditional_t<(sizeof(T) > sizeof(S)), T, S>>;
+  const T* from = data_of<T>(x);
+  S* to = data_of<S>(sum);
+  const int64_t count = x.num_elems();
+  if (aligned_for<T>(from, N) && aligned_for<S>(to, N)) {
+    add_kernel<T, S, N><<<blocks_for(count, kThreads * N), kThreads, 0, context.stream>>>(from, to, count);
+  } else {
+    add_kernel<T, S, 1><<<blocks_for(count, kThreads), kThreads, 0, context.stream>>>(from, to, count);
+  }
+  check_launch("add_kernel");
+}
+
+}  // namespace
+
+void require_code_for_this_gpu() {
+  cudaFuncAttributes attributes;
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, add_partials_kernel);
+  if (error == cudaSuccess) return;
+  cudaGetLastError();
+  throw RunError("CUDA", std::string("this program cannot run on this GPU: ") + cudaGetErrorString(error),
+                 "Build it with the GPU's compute capability in TESSERA_CUDA_ARCHITECTURES");
+}
+
+void fill(const Context& context, View x, double value) {
+  const int64_t count = x.num_elems();
+  if (count == 0) return;
+  if (value == 0) {  // all types write zero as zero bits
+    check(cudaMemsetAsync(x.data, 0, static_cast<size_t>(x.bytes()), context.stream), "cudaMemsetAsync");
+    return;
+  }
+  with_float_type(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T element;
+    tessera::convert(&value, DType::f64, &element, x.dtype, 1);
+    fill_kernel<T><<<blocks_for(count, kThreads), kThreads, 0, context.stream>>>(data_of<T>(x), element, count);
+  });
+  check_launch("fill_kernel");
+}
+
+void copy(const Context& context, View from, View to) {
+  TESSERA_ASSERT(from.shape == to.shape && from.dtype == to.dtype);
+  if (from.bytes() == 0) return;
+  check(cudaMemcpyAsync(to.data, from.data, static_cast<size_t>(from.bytes()), cudaMemcpyDeviceToDevice,
+                        context.stream),
+        "cudaMemcpyAsync");
+}
+
+void convert(const Context& context, View from, View to) {
+  TESSERA_ASSERT(from.shape == to.shape);
+  const int64_t count = from.num_elems();
+  if (count == 0) return;
+  with_float_type(from.dtype, [&](auto zero_from) {
+    with_float_type(to.dtype, [&](auto zero_to) {
+      using From = decltype(zero_from);
+      using To = decltype(zero_to);
+      constexpr int N = kPackOf<std::conditional_t<(sizeof(From) > sizeof(To)), From, To>>;
+      const From* source = data_of<From>(from);
+      To* target = data_of<To>(to);
+      if (aligned_for<From>(source, N) && aligned_for<To>(target, N)) {
+        convert_kernel<From, To, N>
+            <<<blocks_for(count, kThreads * N), kThreads, 0, context.stream>>>(source, target, count);
+      } else {
+        convert_kernel<From, To, 1><<<blocks_for(count, kThreads), kThreads, 0, context.stream>>>(source, target, count);
+      }
+    });
+  });
+  check_launch("convert_kernel");
+}
+
+void fill_normal(const Context& context, View x, double mean, double std, uint64_t seed, uint64_t stream,
+                 int64_t first_elem) {
+  fill_random<Normal>(context, x, mean, std, seed, stream, first_elem);
+}
+
+void fill_uniform(const Context& context, View x, double low, double high, uint64_t seed, uint64_t stream,
+                  int64_t first_elem) {
+  fill_random<Uniform>(context, x, low, high - low, seed, stream, first_elem);
+}
+
+void add(const Context& context, View x, View sum) {
+  TESSERA_ASSERT(x.shape == sum.shape && x.dtype == sum.dtype);
+  add_converted(context, x, sum);
+}
+
+void add_converted(const Context& context, View x, View sum) {
+  TESSERA_ASSERT(x.num_elems() == sum.num_elems());
+  if (x.num_elems() == 0) return;
+  with_float_type(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    with_gradient_type<T>(sum.dtype, [&](auto zero_sum) { launch_add<T, decltype(zero_sum)>(context, x, sum); });
+  });
+}
+
+void add_sum_of_squares(const Context& context, View x, View sum) {
+  const int64_t count = x.num_elems();
+  double* partial = context.scratch_of<double>();
+  const auto blocks =
+      static_cast<unsigned>(std::min<int64_t>(kSumBlocks, blocks_for(count, kSumThreads * int64_t{16})));
+  if (blocks > 0) {
+    with_float_type(x.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      square_sums_kernel<T><<<blocks, kSumThreads, 0, context.stream>>>(data_of<T>(x), count, partial);
+    });
+    check_launch("square_sums_kernel");
+  }
+  add_partials_kernel<<<1, kSumThreads, 0, context.stream>>>(partial, static_cast<int>(blocks), data_of<double>(sum));
+  check_launch("add_partials_kernel");
+}
+
+}  // namespace tessera::cuda

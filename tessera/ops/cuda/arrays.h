@@ -1,0 +1,29 @@
+// Whole arrays and rows of them (ops/kernels.h says what each does).
+#pragma once
+
+#include "tessera/ops/cuda/context.h"
+#include "tessera/ops/kernels.h"
+
+namespace tessera::cuda {
+
+void fill(const Context& context, View x, double value);
+void copy(const Context& context, View from, View to);
+void convert(const Context& context, View from, View to);
+void fill_normal(const Context& context, View x, double mean, double std, uint64_t seed, uint64_t stream,
+                 int64_t first_elem);
+void fill_uniform(const Context& context, View x, double low, double high, uint64_t seed, uint64_t stream,
+                  int64_t first_elem);
+void add(const Context& context, View x, View sum);
+void add_sum_of_squares(const Context& context, View x, View sum);
+
+void gather_rows(const Context& context, View x, View rows, View y);
+void scatter_rows(const Context& context, View x, View rows, View y);
+void embedding_backward(const Context& context, View ids, View d_y, View d_weight);
+
+void adamw(const Context& context, View parameters, View gradients, View m, View v, const AdamWStep& step,
+           View rounded);
+
+// sum += x, as add(), but x may have 16 bits and sum 32.
+void add_converted(const Context& context, View x, View sum);
+
+}  // namespace tessera::cuda

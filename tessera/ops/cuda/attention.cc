@@ -1,0 +1,41 @@
+#include "tessera/ops/cuda/attention.h"
+
+#include "tessera/ops/cuda/attention_mma.h"
+#include "tessera/ops/cuda/attention_plain.h"
+#include "tessera/ops/dropout_mask.h"
+
+namespace tessera::cuda {
+namespace {
+
+void check_shapes(View qkv, const AttentionShape& shape, const Dropout& dropout) {
+  TESSERA_ASSERT(qkv.shape[1] == 3 * shape.num_heads * shape.head_dim && shape.head_dim <= kMaxHeadDim);
+  TESSERA_ASSERT(!shape.alibi_slopes || shape.alibi_slopes.num_elems() == shape.num_heads);
+  TESSERA_ASSERT(!(dropout.rate > 0) ||
+                 (dropout.row_ids.num_elems() == qkv.shape[0] && qkv.shape[0] <= kMaxDropoutKeys));
+}
+
+}  // namespace
+
+void attention_forward(const Context& context, View qkv, View starts, const AttentionShape& shape,
+                       const Dropout& dropout, View o, View log_sum_exp) {
+  check_shapes(qkv, shape, dropout);
+  TESSERA_ASSERT(o.shape == (Shape{qkv.shape[0], shape.num_heads * shape.head_dim}));
+  TESSERA_ASSERT(!log_sum_exp || log_sum_exp.shape == (Shape{qkv.shape[0], shape.num_heads}));
+  if (qkv.shape[0] == 0) return;
+  if (mma_attention_can(qkv, shape, dropout)) return mma_attention_forward(context, qkv, starts, shape, o, log_sum_exp);
+  plain_attention_forward(context, qkv, starts, shape, dropout, o, log_sum_exp);
+}
+
+void attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,
+                        const AttentionShape& shape, const Dropout& dropout, View d_qkv) {
+  check_shapes(qkv, shape, dropout);
+  TESSERA_ASSERT(o.shape == (Shape{qkv.shape[0], shape.num_heads * shape.head_dim}) && d_o.shape == o.shape);
+  TESSERA_ASSERT(d_qkv.shape == qkv.shape && log_sum_exp.shape == (Shape{qkv.shape[0], shape.num_heads}));
+  if (qkv.shape[0] == 0) return;
+  if (mma_attention_can(qkv, shape, dropout)) {
+    return mma_attention_backward(context, qkv, o, log_sum_exp, d_o, starts, shape, d_qkv);
+  }
+  plain_attention_backward(context, qkv, o, log_sum_exp, d_o, starts, shape, dropout, d_qkv);
+}
+
+}  // namespace tessera::cuda

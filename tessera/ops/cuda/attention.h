@@ -1,0 +1,22 @@
+// Attention (ops/kernels.h says what each does). Tensor cores where the types and the head allow (attention_mma.h),
+// plain kernels elsewhere.
+#pragma once
+
+#include "tessera/ops/cuda/context.h"
+#include "tessera/ops/kernels.h"
+
+namespace tessera::cuda {
+
+// Wider heads are refused when a model's configuration is read.
+inline constexpr int kMaxHeadDim = 512;
+
+void attention_forward(const Context& context, View qkv, View starts, const AttentionShape& shape,
+                       const Dropout& dropout, View o, View log_sum_exp);
+void attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,
+                        const AttentionShape& shape, const Dropout& dropout, View d_qkv);
+void store_keys_values(const Context& context, View qkv, View starts, const AttentionShape& shape, View cache_starts,
+                       View keys, View values);
+void attention_decode(const Context& context, View qkv, const AttentionShape& shape, View cache_starts, View lengths,
+                      View keys, View values, View o);
+
+}  // namespace tessera::cuda

@@ -1,0 +1,216 @@
+// Attention backward on tensor cores. Blocks of queries sum their own gradients over blocks of keys, and blocks of keys
+// theirs over blocks of queries: scores are computed twice, but nothing is added in an order left to chance.
+//   P = exp(S − log_sum_exp);  dP = d_o·vᵀ;  dS = P∘(dP − delta)/√D;  d_q = dS·k;  d_k = dSᵀ·q;  d_v = Pᵀ·d_o
+#include <algorithm>
+#include <limits>
+
+#include "tessera/ops/cuda/attention_mma.cuh"
+#include "tessera/ops/cuda/attention_plain.h"
+
+namespace tessera::cuda {
+namespace {
+
+constexpr int kRows = kMmaWarps * 16;  // queries or keys that a block owns, 16 a warp
+// Queries or keys that pass by at once. Wide heads leave registers for fewer.
+template <int D>
+inline constexpr int kPassing = D <= 64 ? 64 : 32;
+template <int D>
+inline constexpr size_t kSharedBytes =
+    sizeof(uint16_t) * kTileStride<D> * (2 * kRows + 4 * kPassing<D>) + sizeof(float) * 4 * kPassing<D>;
+
+template <typename T>
+struct Arrays {
+  const T *qkv, *d_o;
+  const float*log_sum_exp, *deltas;  // [N, H]; [N, num_heads] from first_head on
+  T* d_qkv;
+  int first_head, num_heads;
+  float scale;
+};
+
+// The tiles of a block: two it owns, and two pairs of passing ones, one on its way while the other is used.
+template <typename T, int D>
+struct Tiles {
+  static constexpr int kOwn = kRows * kTileStride<D>, kPass = kPassing<D> * kTileStride<D>;
+  T *own[2], *passing[2];
+  float* numbers;  // [2 slots][2][kPassing]
+  __device__ explicit Tiles(unsigned char* shared) {
+    T* const base = reinterpret_cast<T*>(shared);
+    own[0] = base;
+    own[1] = base + kOwn;
+    passing[0] = base + 2 * kOwn;
+    passing[1] = passing[0] + 2 * kPass;
+    numbers = reinterpret_cast<float*>(passing[1] + 2 * kPass);
+  }
+};
+
+template <typename T, int D>
+__global__ void __launch_bounds__(kMmaThreads) query_gradient_kernel(Arrays<T> at, Heads heads) {
+  constexpr int kKeys = kPassing<D>;
+  extern __shared__ __align__(16) unsigned char shared[];
+  const Tiles<T, D> tiles(shared);
+  const int head = at.first_head + static_cast<int>(blockIdx.y), warp = static_cast<int>(threadIdx.x) / kWarp,
+            lane = static_cast<int>(threadIdx.x) % kWarp;
+  const Block block = find_block(heads.starts, heads.num_sequences, kRows, static_cast<int>(blockIdx.x));
+  if (!block.found) return;
+  const int q0 = ((block.length - 1) / kRows - block.index) * kRows, end = min(block.length, q0 + kRows);
+  const int64_t stride = 3 * heads.channels;
+  const T* const queries = heads.query(at.qkv, block.begin, head);
+  const auto load_keys = [&](int k0, int slot) {
+    load_tile<kKeys, D, kMmaThreads>(tiles.passing[0] + slot * tiles.kPass, queries + heads.key_offset, stride, k0,
+                                     block.length, heads.head_dim);
+    load_tile<kKeys, D, kMmaThreads>(tiles.passing[1] + slot * tiles.kPass, queries + heads.value_offset, stride, k0,
+                                     block.length, heads.head_dim);
+    commit_copies();
+  };
+  load_tile<kRows, D, kMmaThreads>(tiles.own[0], queries, stride, q0, block.length, heads.head_dim);
+  load_tile<kRows, D, kMmaThreads>(tiles.own[1],
+                                   at.d_o + static_cast<int64_t>(block.begin) * heads.channels + head * heads.head_dim,
+                                   heads.channels, q0, block.length, heads.head_dim);
+  load_keys(0, 0);
+
+  const Scores scores{at.scale * kLog2E, heads.slope(head) * kLog2E};
+  const int first_row = q0 + warp * 16;
+  T *const q = tiles.own[0] + warp * 16 * kTileStride<D>, *const d_o = tiles.own[1] + warp * 16 * kTileStride<D>;
+  float log_sum_exp[2], delta[2];  // of rows g and g + 8; rows past the end get probabilities of 0
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = first_row + half * 8 + lane / 4;
+    const int64_t global = block.begin + row;
+    const bool real = row < block.length;
+    log_sum_exp[half] = real ? at.log_sum_exp[global * heads.num_heads + head] * kLog2E
+                             : std::numeric_limits<float>::infinity();
+    delta[half] = real ? at.deltas[global * at.num_heads + static_cast<int>(blockIdx.y)] : 0;
+  }
+  Accumulator<1, D> d_q;
+  d_q.clear();
+  for (int k0 = 0, slot = 0; k0 < end; k0 += kKeys, slot ^= 1) {
+    wait_for_copies<0>();
+    __syncthreads();
+    if (k0 + kKeys < end) load_keys(k0 + kKeys, slot ^ 1);
+    if (first_row >= block.length || k0 >= first_row + 16) continue;
+    const T *const k = tiles.passing[0] + slot * tiles.kPass, *const v = tiles.passing[1] + slot * tiles.kPass;
+    Accumulator<1, kKeys> s, d_p;
+    s.clear();
+    d_p.clear();
+    multiply_transposed<1, kKeys, D>(s, q, k);
+    multiply_transposed<1, kKeys, D>(d_p, d_o, v);
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int key = k0 + n * 8 + lane % 4 * 2 + e % 2, row = first_row + e / 2 * 8 + lane / 4;
+        const float p = key > row ? 0.0f : fast_exp2(scores(s.at[0][n][e], key) - log_sum_exp[e / 2]);
+        s.at[0][n][e] = p * (d_p.at[0][n][e] - delta[e / 2]);
+      }
+    }
+    multiply_registers<T>(d_q, s, k);
+  }
+  if (first_row >= block.length) return;
+  __syncwarp();
+  round_into_tile(d_q, q, [&](int, int) { return at.scale; });
+  __syncwarp();
+  store_tile<16, D>(q, heads.query(at.d_qkv, block.begin + first_row, head), stride, block.length - first_row,
+                    heads.head_dim);
+}
+
+// Works on Sᵀ and dPᵀ: rows are keys, columns queries, so that Pᵀ and dSᵀ are left factors as they are computed.
+template <typename T, int D>
+__global__ void __launch_bounds__(kMmaThreads) key_gradient_kernel(Arrays<T> at, Heads heads) {
+  constexpr int kQueries = kPassing<D>;
+  extern __shared__ __align__(16) unsigned char shared[];
+  const Tiles<T, D> tiles(shared);
+  const int head = at.first_head + static_cast<int>(blockIdx.y), warp = static_cast<int>(threadIdx.x) / kWarp,
+            lane = static_cast<int>(threadIdx.x) % kWarp;
+  const Block block = find_block(heads.starts, heads.num_sequences, kRows, static_cast<int>(blockIdx.x));
+  if (!block.found) return;
+  const int k0 = block.index * kRows;  // the first block of a sequence is seen by most queries
+  const int64_t stride = 3 * heads.channels;
+  const T *const queries = heads.query(at.qkv, block.begin, head),
+                 *const d_os = at.d_o + static_cast<int64_t>(block.begin) * heads.channels + head * heads.head_dim;
+  const auto load_queries = [&](int q0, int slot) {
+    load_tile<kQueries, D, kMmaThreads>(tiles.passing[0] + slot * tiles.kPass, queries, stride, q0, block.length,
+                                        heads.head_dim);
+    load_tile<kQueries, D, kMmaThreads>(tiles.passing[1] + slot * tiles.kPass, d_os, heads.channels, q0, block.length,
+                                        heads.head_dim);
+    commit_copies();
+    float* const numbers = tiles.numbers + slot * 2 * kQueries;
+    if (static_cast<int>(threadIdx.x) < kQueries) {
+      const int query = q0 + static_cast<int>(threadIdx.x);
+      const int64_t row = block.begin + query;
+      const bool real = query < block.length;
+      numbers[threadIdx.x] = real ? at.log_sum_exp[row * heads.num_heads + head] * kLog2E
+                                  : std::numeric_limits<float>::infinity();
+      numbers[kQueries + threadIdx.x] = real ? at.deltas[row * at.num_heads + static_cast<int>(blockIdx.y)] : 0;
+    }
+  };
+  load_tile<kRows, D, kMmaThreads>(tiles.own[0], queries + heads.key_offset, stride, k0, block.length, heads.head_dim);
+  load_tile<kRows, D, kMmaThreads>(tiles.own[1], queries + heads.value_offset, stride, k0, block.length, heads.head_dim);
+  load_queries(k0, 0);
+
+  const Scores scores{at.scale * kLog2E, heads.slope(head) * kLog2E};
+  const int first_row = k0 + warp * 16;
+  T *const k = tiles.own[0] + warp * 16 * kTileStride<D>, *const v = tiles.own[1] + warp * 16 * kTileStride<D>;
+  Accumulator<1, D> d_k, d_v;
+  d_k.clear();
+  d_v.clear();
+  for (int q0 = k0, slot = 0; q0 < block.length; q0 += kQueries, slot ^= 1) {
+    wait_for_copies<0>();
+    __syncthreads();
+    if (q0 + kQueries < block.length) load_queries(q0 + kQueries, slot ^ 1);
+    if (first_row >= block.length || q0 + kQueries <= first_row) continue;
+    const T *const q = tiles.passing[0] + slot * tiles.kPass, *const d_o = tiles.passing[1] + slot * tiles.kPass;
+    const float* const numbers = tiles.numbers + slot * 2 * kQueries;
+    Accumulator<1, kQueries> s, d_p;
+    s.clear();
+    d_p.clear();
+    multiply_transposed<1, kQueries, D>(s, k, q);
+    multiply_transposed<1, kQueries, D>(d_p, v, d_o);
+#pragma unroll
+    for (int n = 0; n < kQueries / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int column = n * 8 + lane % 4 * 2 + e % 2, key = first_row + e / 2 * 8 + lane / 4;
+        const float p = key > q0 + column ? 0.0f : fast_exp2(scores(s.at[0][n][e], key) - numbers[column]);
+        s.at[0][n][e] = p;
+        d_p.at[0][n][e] = p * (d_p.at[0][n][e] - numbers[kQueries + column]);
+      }
+    }
+    multiply_registers<T>(d_v, s, d_o);
+    multiply_registers<T>(d_k, d_p, q);
+  }
+  if (first_row >= block.length) return;
+  __syncwarp();
+  round_into_tile(d_k, k, [&](int, int) { return at.scale; });
+  round_into_tile(d_v, v, [](int, int) { return 1.0f; });
+  __syncwarp();
+  T* const to = heads.query(at.d_qkv, block.begin + first_row, head);
+  store_tile<16, D>(k, to + heads.key_offset, stride, block.length - first_row, heads.head_dim);
+  store_tile<16, D>(v, to + heads.value_offset, stride, block.length - first_row, heads.head_dim);
+}
+
+}  // namespace
+
+void mma_attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,
+                            const AttentionShape& shape, View d_qkv) {
+  const Heads heads = Heads::of(shape, starts);
+  const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
+  const int together = heads_at_once(qkv.shape[0], heads.num_heads, sizeof(float));
+  for (int first = 0; first < heads.num_heads; first += together) {
+    const int end = std::min(heads.num_heads, first + together);
+    attention_deltas(context, o, d_o, shape, first, end);
+    const dim3 grid(num_blocks(qkv.shape[0], kRows, heads.num_sequences), static_cast<unsigned>(end - first));
+    with_mma_kernel(qkv.dtype, shape.head_dim, [&](auto zero, auto d) {
+      using T = decltype(zero);
+      const Arrays<T> at{data_of<T>(qkv), data_of<T>(d_o), data_of<float>(log_sum_exp), context.scratch_of<float>(),
+                         data_of<T>(d_qkv), first, end - first, scale};
+      allow_shared(query_gradient_kernel<T, d>, kSharedBytes<d>);
+      query_gradient_kernel<T, d><<<grid, kMmaThreads, kSharedBytes<d>, context.stream>>>(at, heads);
+      check_launch("query_gradient_kernel");
+      allow_shared(key_gradient_kernel<T, d>, kSharedBytes<d>);
+      key_gradient_kernel<T, d><<<grid, kMmaThreads, kSharedBytes<d>, context.stream>>>(at, heads);
+      check_launch("key_gradient_kernel");
+    });
+  }
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,47 @@
+// What the forward and the backward kernels on tensor cores share.
+#pragma once
+
+#include "tessera/ops/cuda/attention_mma.h"
+#include "tessera/ops/cuda/attention_shapes.cuh"
+#include "tessera/ops/cuda/mma.cuh"
+
+namespace tessera::cuda {
+
+inline constexpr int kMmaWarps = 4, kMmaThreads = kMmaWarps * kWarp;
+inline constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
+
+// Scores are kept times log₂e, so that a power of two stands for an exponential: score = q·k·scale + slope·key.
+struct Scores {
+  float scale, slope;
+  __device__ float operator()(float product, int key) const {
+    return fmaf(product, scale, slope * static_cast<float>(key));
+  }
+};
+
+// 2ˣ by the hardware: 2 ulp, 0 below 2^-126.
+__device__ inline float fast_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Calls body(T{}, D) with the type and the narrowest head that a kernel is made for.
+template <typename Body>
+void with_mma_kernel(DType dtype, int64_t head_dim, Body&& body) {
+  const auto with_head = [&](auto zero) {
+    if (head_dim <= 64) return body(zero, std::integral_constant<int, 64>());
+    if (head_dim <= 96) return body(zero, std::integral_constant<int, 96>());
+    body(zero, std::integral_constant<int, 128>());
+  };
+  if (dtype == DType::f16) return with_head(Half{});
+  with_head(Bf16{});
+}
+
+// More than 48 KiB of shared memory must be asked for, once a kernel and device; it costs little to ask again.
+template <typename Kernel>
+void allow_shared(Kernel* kernel, size_t bytes) {
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+        "cudaFuncSetAttribute");
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,42 @@
+// What every CUDA kernel's launcher needs: the stream and the fixed scratch. Nothing here allocates or waits after
+// construction, so that all of it can be captured in a CUDA graph.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "tessera/device/cuda/cuda_check.h"
+#include "tessera/device/device.h"
+
+namespace tessera::cuda {
+
+// Scratch of one call: partial sums, deltas, parts of split attention. Calls that need more work in pieces.
+inline constexpr int64_t kScratchBytes = int64_t{32} << 20;
+
+struct Context {
+  cudaStream_t stream = nullptr;
+  std::byte* scratch = nullptr;  // kScratchBytes, reused by every call
+  int num_multiprocessors = 0;
+
+  template <typename T>
+  T* scratch_of() const {
+    return reinterpret_cast<T*>(scratch);
+  }
+  template <typename T>
+  static constexpr int64_t scratch_elems() {
+    return kScratchBytes / static_cast<int64_t>(sizeof(T));
+  }
+};
+
+// Throws RunError where the program was compiled for other GPUs than the current one.
+void require_code_for_this_gpu();
+
+// After a kernel's launch: a bad configuration throws here, naming the kernel.
+inline void check_launch(const char* kernel) {
+  check(cudaGetLastError(), kernel);
+}
+
+inline unsigned blocks_for(int64_t count, int64_t per_block) {
+  return static_cast<unsigned>((count + per_block - 1) / per_block);
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,33 @@
+// cuBLASLt, loaded when the first CUDA kernels are made, so that the program starts where there is no NVIDIA library.
+#pragma once
+
+#include <cublasLt.h>
+
+namespace tessera::cuda {
+
+// The functions of the library that are used, by their names in it.
+struct CublasLt {
+  decltype(&::cublasLtCreate) create;
+  decltype(&::cublasLtDestroy) destroy;
+  decltype(&::cublasLtMatmul) matmul;
+  decltype(&::cublasLtMatmulAlgoGetHeuristic) get_heuristic;
+  decltype(&::cublasLtMatmulDescCreate) desc_create;
+  decltype(&::cublasLtMatmulDescDestroy) desc_destroy;
+  decltype(&::cublasLtMatmulDescSetAttribute) desc_set;
+  decltype(&::cublasLtMatrixLayoutCreate) layout_create;
+  decltype(&::cublasLtMatrixLayoutDestroy) layout_destroy;
+  decltype(&::cublasLtMatmulPreferenceCreate) preference_create;
+  decltype(&::cublasLtMatmulPreferenceDestroy) preference_destroy;
+  decltype(&::cublasLtMatmulPreferenceSetAttribute) preference_set;
+  decltype(&::cublasLtGetStatusString) status_string;
+  decltype(&::cublasLtGetVersion) get_version;
+};
+
+// The library of the version compiled against, from the loader's search path or the toolkit's usual place. Throws
+// RunError naming what was looked for. Loaded once; stays loaded.
+const CublasLt& cublas_lt();
+
+// Throws RunError naming the call.
+void check(cublasStatus_t status, const char* call);
+
+}  // namespace tessera::cuda

@@ -1,0 +1,122 @@
+#include "tessera/ops/cuda/cuda_kernels.h"
+
+#include "tessera/ops/cuda/arrays.h"
+#include "tessera/ops/cuda/attention.h"
+#include "tessera/ops/cuda/linear.h"
+#include "tessera/ops/cuda/norm.h"
+#include "tessera/ops/flops.h"
+
+namespace tessera {
+namespace {
+
+static_assert(cuda::kScratchBytes + cuda::kProductWorkspaceBytes == kCudaWorkspaceBytes);
+
+class CudaKernels final : public Kernels {
+ public:
+  CudaKernels(Device& device, bool allow_tf32)
+      : workspace_(device.allocate(kCudaWorkspaceBytes, Category::workspace)),
+        context_{static_cast<cudaStream_t>(device.compute_stream().native()), workspace_.data(), num_multiprocessors()},
+        products_(context_, workspace_.data() + cuda::kScratchBytes, allow_tf32) {
+    cuda::require_code_for_this_gpu();
+  }
+
+  void fill(View x, double value) override { cuda::fill(context_, x, value); }
+  void copy(View from, View to) override { cuda::copy(context_, from, to); }
+  void convert(View from, View to) override { cuda::convert(context_, from, to); }
+  void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) override {
+    cuda::fill_normal(context_, x, mean, std, seed, stream, first_elem);
+  }
+  void fill_uniform(View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) override {
+    cuda::fill_uniform(context_, x, low, high, seed, stream, first_elem);
+  }
+  void add(View x, View sum) override { cuda::add(context_, x, sum); }
+  void add_sum_of_squares(View x, View sum) override { cuda::add_sum_of_squares(context_, x, sum); }
+
+  void embedding_forward(View ids, View weight, View y) override { cuda::gather_rows(context_, weight, ids, y); }
+  void embedding_backward(View ids, View d_y, View d_weight) override {
+    cuda::embedding_backward(context_, ids, d_y, d_weight);
+  }
+  void gather_rows(View x, View rows, View y) override { cuda::gather_rows(context_, x, rows, y); }
+  void scatter_rows(View x, View rows, View y) override { cuda::scatter_rows(context_, x, rows, y); }
+
+  void layer_norm_forward(View x, View weight, View bias, double epsilon, View y, View stats) override {
+    cuda::layer_norm_forward(context_, x, weight, bias, epsilon, y, stats);
+  }
+  void layer_norm_backward(View d_y, View x, View weight, View stats, View residual, View d_x, View d_weight,
+                           View d_bias) override {
+    cuda::layer_norm_backward(context_, d_y, x, weight, stats, residual, d_x, d_weight, d_bias);
+  }
+
+  void linear_forward(View x, View weight, View bias, const LinearEpilogue& epilogue, View preactivation,
+                      View y) override {
+    cuda::linear_forward(context_, products_, x, weight, bias, epilogue, preactivation, y);
+    count_linear(x, weight);
+  }
+  void linear_backward_input(View d_y, View weight, const LinearEpilogue& epilogue, View preactivation,
+                             View d_x) override {
+    cuda::linear_backward_input(context_, products_, d_y, weight, epilogue, preactivation, d_x);
+    count_linear(d_y, weight);
+  }
+  void linear_backward_weight(View d_y, View x, View d_weight, View d_bias) override {
+    cuda::linear_backward_weight(context_, products_, d_y, x, d_weight, d_bias);
+    count_linear(d_y, d_weight);
+  }
+  void activation_forward(View preactivation, const LinearEpilogue& epilogue, View y) override {
+    LinearEpilogue without_residual = epilogue;
+    without_residual.residual = {};
+    cuda::finish_forward(context_, preactivation, {}, without_residual, y);
+  }
+  void dropout_backward(View d_y, const Dropout& dropout, View d_x) override {
+    LinearEpilogue epilogue;
+    epilogue.dropout = dropout;
+    cuda::finish_backward(context_, d_y, epilogue, {}, d_x);
+  }
+
+  void attention_forward(View qkv, View starts, const AttentionShape& shape, const Dropout& dropout, View o,
+                         View log_sum_exp) override {
+    cuda::attention_forward(context_, qkv, starts, shape, dropout, o, log_sum_exp);
+  }
+  void attention_backward(View qkv, View o, View log_sum_exp, View d_o, View starts, const AttentionShape& shape,
+                          const Dropout& dropout, View d_qkv) override {
+    cuda::attention_backward(context_, qkv, o, log_sum_exp, d_o, starts, shape, dropout, d_qkv);
+  }
+  void store_keys_values(View qkv, View starts, const AttentionShape& shape, View cache_starts, View keys,
+                         View values) override {
+    cuda::store_keys_values(context_, qkv, starts, shape, cache_starts, keys, values);
+  }
+  void attention_decode(View qkv, const AttentionShape& shape, View cache_starts, View lengths, View keys, View values,
+                        View o) override {
+    cuda::attention_decode(context_, qkv, shape, cache_starts, lengths, keys, values, o);
+  }
+
+  void softmax_cross_entropy(View logits, View targets, double d_scale, View loss) override {
+    cuda::softmax_cross_entropy(context_, logits, targets, d_scale, loss);
+  }
+  void argmax_rows(View logits, View ids) override { cuda::argmax_rows(context_, logits, ids); }
+  void adamw(View parameters, View gradients, View m, View v, const AdamWStep& step, View rounded) override {
+    cuda::adamw(context_, parameters, gradients, m, v, step, rounded);
+  }
+
+ private:
+  static int num_multiprocessors() {
+    int device = 0, count = 0;
+    cuda::check(cudaGetDevice(&device), "cudaGetDevice");
+    cuda::check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
+    return count;
+  }
+  // Of x·weightᵀ or either of its gradients: the same number.
+  void count_linear(View rows, View weight) { flops_ += linear_flops(rows.shape[0], weight.shape[1], weight.shape[0]); }
+
+  Buffer workspace_;
+  const cuda::Context context_;
+  cuda::Products products_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernels> make_cuda_kernels(Device& device, bool allow_tf32) {
+  TESSERA_ASSERT(device.kind() == DeviceKind::cuda);
+  return std::make_unique<CudaKernels>(device, allow_tf32);
+}
+
+}  // namespace tessera

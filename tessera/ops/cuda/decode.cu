@@ -1,0 +1,261 @@
+// Generation: keeping keys and values, and attention of one new token a sequence over them, which is bound by the reading
+// of the cache.
+#include <algorithm>
+#include <limits>
+
+#include "tessera/ops/cuda/attention.h"
+#include "tessera/ops/cuda/attention_shapes.cuh"
+
+namespace tessera::cuda {
+namespace {
+
+constexpr int kWarps = 4, kThreads = kWarps * kWarp;
+constexpr int kAhead = 4;       // keys that a group of lanes loads before it uses the first
+constexpr int kMaxSplits = 32;  // blocks that share a head's cache
+
+template <typename T>
+struct Cache {
+  T *keys, *values;  // [rows, C]
+  const int32_t *starts, *lengths;
+  int64_t num_rows;
+};
+
+// A block a row of qkv: its key and value go to the cache.
+template <typename T>
+__global__ void store_kernel(const T* __restrict__ qkv, Heads heads, Cache<T> cache) {
+  const Block block = find_block(heads.starts, heads.num_sequences, 1, static_cast<int>(blockIdx.x));
+  if (!block.found) return;
+  // Which sequence this is: the last one that starts at or before its first row and is not empty.
+  int b = 0;
+  for (int first = 0; first < heads.num_sequences; first += kWarp) {
+    const int candidate = first + static_cast<int>(threadIdx.x) % kWarp;
+    const bool here = candidate < heads.num_sequences && heads.starts[candidate] == block.begin &&
+                      heads.starts[candidate + 1] == block.begin + block.length;
+    const unsigned holders = __ballot_sync(kAllLanes, here);
+    if (holders) b = first + __ffs(static_cast<int>(holders)) - 1;
+  }
+  const int64_t to = cache.starts[b] + block.index;
+  if (to < 0 || to >= cache.num_rows) __trap();
+  for (int c = static_cast<int>(threadIdx.x); c < heads.channels; c += kThreads) {
+    const T* const from = heads.query(qkv, block.begin + block.index, c / heads.head_dim) + c % heads.head_dim;
+    cache.keys[to * heads.channels + c] = from[heads.key_offset];
+    cache.values[to * heads.channels + c] = from[heads.value_offset];
+  }
+}
+
+// Σ exp(score − maximum)·value over some keys: of the elements of a head that a lane holds, N at a time.
+template <typename A, int kElems>
+struct Partial {
+  A maximum, sum, o[kElems];
+
+  __device__ void clear() {
+    maximum = -std::numeric_limits<A>::infinity();
+    sum = 0;
+#pragma unroll
+    for (int i = 0; i < kElems; ++i) o[i] = 0;
+  }
+  // Brings both to the greater maximum and adds; neither need have seen a key.
+  __device__ void scale_to(A most) {
+    const A correction = maximum == most ? A(1) : exp(maximum - most);
+    maximum = most;
+    sum *= correction;
+#pragma unroll
+    for (int i = 0; i < kElems; ++i) o[i] *= correction;
+  }
+};
+
+// A group of kLanes lanes holds a key: lane i its packs i, i + kLanes, … of N elements.
+template <typename T, int N, int kLanes, int kPacks>
+__global__ void __launch_bounds__(kThreads)
+    decode_kernel(const T* __restrict__ qkv, Heads heads, Cache<T> cache, Acc<T> scale, T* __restrict__ o,
+                  Acc<T>* __restrict__ partials /*[B, H, splits, D + 2]*/) {
+  using A = Acc<T>;
+  constexpr int kGroups = kThreads / kLanes, kElems = N * kPacks;
+  const int split = static_cast<int>(blockIdx.x), num_splits = static_cast<int>(gridDim.x),
+            head = static_cast<int>(blockIdx.y), b = static_cast<int>(blockIdx.z), head_dim = heads.head_dim;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes, group = static_cast<int>(threadIdx.x) / kLanes;
+  const int last = cache.lengths[b];  // the new token's position
+  const int64_t first_row = cache.starts[b];
+  if (last < 0 || first_row < 0 || first_row + last >= cache.num_rows) __trap();
+  const T* const query = heads.query(qkv, b, head);
+  const int64_t at = first_row * heads.channels + head * head_dim;
+  const int begin = static_cast<int>(int64_t{last + 1} * split / num_splits),
+            end = static_cast<int>(int64_t{last + 1} * (split + 1) / num_splits);
+  const A slope = static_cast<A>(heads.slope(head));
+
+  A q[kElems];
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    const int d = (lane + p * kLanes) * N;
+#pragma unroll
+    for (int j = 0; j < N; ++j) q[p * N + j] = d + j < head_dim ? to_acc(query[d + j]) * scale : A(0);
+  }
+  Partial<A, kElems> mine;
+  mine.clear();
+  for (int k0 = begin + group; k0 - group < end; k0 += kGroups * kAhead) {
+    Pack<T, N> keys[kAhead][kPacks], values[kAhead][kPacks];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int key = k0 + i * kGroups;
+      const int64_t from = at + static_cast<int64_t>(key) * heads.channels;
+      const bool is_new = key == last;
+#pragma unroll
+      for (int p = 0; p < kPacks; ++p) {
+        const int d = (lane + p * kLanes) * N;
+        keys[i][p] = values[i][p] = {};
+        if (key >= end || d >= head_dim) continue;
+        keys[i][p] = load_pack<T, N>(is_new ? query + heads.key_offset + d : cache.keys + from + d);
+        values[i][p] = load_pack<T, N>(is_new ? query + heads.value_offset + d : cache.values + from + d);
+        if (is_new) {
+          store_pack(cache.keys + from + d, keys[i][p]);
+          store_pack(cache.values + from + d, values[i][p]);
+        }
+      }
+    }
+    A scores[kAhead], most = mine.maximum;
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      A score = 0;
+#pragma unroll
+      for (int e = 0; e < kElems; ++e) score += q[e] * to_acc(keys[i][e / N].at[e % N]);
+#pragma unroll
+      for (int offset = kLanes / 2; offset > 0; offset /= 2) score += __shfl_xor_sync(kAllLanes, score, offset);
+      const int key = k0 + i * kGroups;
+      scores[i] = key < end ? score + slope * static_cast<A>(key) : -std::numeric_limits<A>::infinity();
+      most = max(most, scores[i]);
+    }
+    if (most == -std::numeric_limits<A>::infinity()) continue;  // none of these keys is one
+    mine.scale_to(most);
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const A p = exp(scores[i] - most);
+      mine.sum += p;
+#pragma unroll
+      for (int e = 0; e < kElems; ++e) mine.o[e] += p * to_acc(values[i][e / N].at[e % N]);
+    }
+  }
+
+  // The groups' parts together, in their order.
+  __shared__ A maxima[kGroups], sums[kGroups];
+  extern __shared__ __align__(16) unsigned char dynamic_shared[];
+  A* const outputs = reinterpret_cast<A*>(dynamic_shared);  // [groups, D]
+  if (lane == 0) maxima[group] = mine.maximum;
+  __syncthreads();
+  A most = maxima[0];
+  for (int g = 1; g < kGroups; ++g) most = max(most, maxima[g]);
+  if (most != -std::numeric_limits<A>::infinity()) mine.scale_to(most);
+  if (lane == 0) sums[group] = mine.sum;
+#pragma unroll
+  for (int e = 0; e < kElems; ++e) {
+    const int d = (lane + e / N * kLanes) * N + e % N;
+    if (d < head_dim) outputs[group * head_dim + d] = mine.o[e];
+  }
+  __syncthreads();
+  A sum = 0;
+  for (int g = 0; g < kGroups; ++g) sum += sums[g];
+  const int64_t result = static_cast<int64_t>(b) * heads.num_heads + head;
+  A* const partial = partials + (result * num_splits + split) * (head_dim + 2);
+  for (int d = static_cast<int>(threadIdx.x); d < head_dim; d += kThreads) {
+    A total = 0;
+    for (int g = 0; g < kGroups; ++g) total += outputs[g * head_dim + d];
+    if (num_splits == 1) {
+      o[result * head_dim + d] = from_acc<T>(total / sum);
+    } else {
+      partial[d] = total;
+    }
+  }
+  if (num_splits > 1 && threadIdx.x == 0) {
+    partial[head_dim] = most;
+    partial[head_dim + 1] = sum;
+  }
+}
+
+// o of a head from the parts of its splits, in their order.
+template <typename T>
+__global__ void combine_kernel(const Acc<T>* __restrict__ partials, int num_splits, int head_dim, T* __restrict__ o) {
+  using A = Acc<T>;
+  const A* const parts = partials + static_cast<int64_t>(blockIdx.x) * num_splits * (head_dim + 2);
+  A most = -std::numeric_limits<A>::infinity(), sum = 0;
+  for (int s = 0; s < num_splits; ++s) most = max(most, parts[s * (head_dim + 2) + head_dim]);
+  for (int s = 0; s < num_splits; ++s) {
+    const A* const numbers = parts + s * (head_dim + 2) + head_dim;
+    sum += numbers[1] * exp(numbers[0] - most);
+  }
+  for (int d = static_cast<int>(threadIdx.x); d < head_dim; d += static_cast<int>(blockDim.x)) {
+    A total = 0;
+    for (int s = 0; s < num_splits; ++s) {
+      total += parts[s * (head_dim + 2) + d] * exp(parts[s * (head_dim + 2) + head_dim] - most);
+    }
+    o[static_cast<int64_t>(blockIdx.x) * head_dim + d] = from_acc<T>(total / sum);
+  }
+}
+
+// Calls body(N, lanes, packs) as constants: the narrowest group of lanes that holds a head in whole packs.
+template <typename T, typename Body>
+void with_group(int head_dim, Body&& body) {
+  constexpr int N = kPackOf<T>;
+  using std::integral_constant;
+  const auto narrow = [&](auto lanes) { body(integral_constant<int, N>(), lanes, integral_constant<int, 1>()); };
+  if (head_dim % N == 0) {
+    if constexpr (sizeof(T) == 2) {
+      if (head_dim <= 8 * N) return narrow(integral_constant<int, 8>());
+    }
+    if constexpr (sizeof(T) <= 4) {
+      if (head_dim <= 16 * N) return narrow(integral_constant<int, 16>());
+    }
+    if (head_dim <= 32 * N) return narrow(integral_constant<int, 32>());
+  }
+  body(integral_constant<int, 1>(), integral_constant<int, 32>(), integral_constant<int, kMaxHeadDim / 32>());
+}
+
+}  // namespace
+
+void store_keys_values(const Context& context, View qkv, View starts, const AttentionShape& shape, View cache_starts,
+                       View keys, View values) {
+  const Heads heads = Heads::of(shape, starts);
+  TESSERA_ASSERT(qkv.shape[1] == 3 * heads.channels && keys.shape[1] == heads.channels && values.shape == keys.shape);
+  TESSERA_ASSERT(starts.num_elems() == cache_starts.num_elems() + 1);
+  if (qkv.shape[0] == 0) return;
+  with_float_type(qkv.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const Cache<T> cache{data_of<T>(keys), data_of<T>(values), cache_starts.as<int32_t>(), nullptr, keys.shape[0]};
+    store_kernel<T><<<static_cast<unsigned>(qkv.shape[0]), kThreads, 0, context.stream>>>(data_of<T>(qkv), heads, cache);
+  });
+  check_launch("store_kernel");
+}
+
+void attention_decode(const Context& context, View qkv, const AttentionShape& shape, View cache_starts, View lengths,
+                      View keys, View values, View o) {
+  const Heads heads = Heads::of(shape, {});
+  const int64_t num_sequences = qkv.shape[0], d = heads.head_dim, num_heads = heads.num_heads;
+  TESSERA_ASSERT(qkv.shape[1] == 3 * heads.channels && keys.shape[1] == heads.channels && values.shape == keys.shape);
+  TESSERA_ASSERT(o.shape == (Shape{num_sequences, heads.channels}) && lengths.num_elems() == num_sequences);
+  TESSERA_ASSERT(cache_starts.num_elems() == num_sequences);
+  if (num_sequences == 0) return;
+  with_float_type(qkv.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    using A = Acc<T>;
+    // Enough blocks to keep every multiprocessor reading, as far as the scratch has room for their parts.
+    const int64_t heads_in_all = num_sequences * num_heads;
+    const int64_t wanted = 4 * context.num_multiprocessors / heads_in_all,
+                  room = Context::scratch_elems<A>() / (heads_in_all * (d + 2));
+    const auto splits = static_cast<int>(std::clamp<int64_t>(std::min(wanted, room), 1, kMaxSplits));
+    const Cache<T> cache{data_of<T>(keys), data_of<T>(values), cache_starts.as<int32_t>(), lengths.as<int32_t>(),
+                         keys.shape[0]};
+    const A scale = static_cast<A>(1 / std::sqrt(static_cast<double>(d)));
+    const dim3 grid(static_cast<unsigned>(splits), static_cast<unsigned>(num_heads),
+                    static_cast<unsigned>(num_sequences));
+    with_group<T>(heads.head_dim, [&](auto n, auto lanes, auto packs) {
+      const size_t shared = static_cast<size_t>(kThreads / lanes * d) * sizeof(A);
+      decode_kernel<T, n, lanes, packs><<<grid, kThreads, shared, context.stream>>>(
+          data_of<T>(qkv), heads, cache, scale, data_of<T>(o), context.scratch_of<A>());
+    });
+    check_launch("decode_kernel");
+    if (splits == 1) return;
+    combine_kernel<T><<<static_cast<unsigned>(heads_in_all), 64, 0, context.stream>>>(
+        context.scratch_of<A>(), splits, heads.head_dim, data_of<T>(o));
+    check_launch("combine_kernel");
+  });
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,125 @@
+#include "tessera/ops/cuda/linear.h"
+
+#include <algorithm>
+
+#include "tessera/ops/cuda/arrays.h"
+#include "tessera/ops/cuda/norm.h"
+
+namespace tessera::cuda {
+namespace {
+
+// Runs `product`, whose result is the raw product of rows of `left`, and then `finish(raw, begin, end)` for those rows.
+// Where the result is also the residual, the product must not overwrite it: it goes through the scratch in pieces.
+template <typename Finish>
+void product_then(const Context& context, Products& products, Product product, View residual, const Finish& finish) {
+  const View result = product.result;
+  const int64_t num_rows = result.shape[0];
+  if (residual.data != result.data) {
+    products.run(product);
+    finish(result, 0, num_rows);
+    return;
+  }
+  const int64_t row_bytes = result.shape[1] * static_cast<int64_t>(size_of(result.dtype));
+  const int64_t piece = kScratchBytes / row_bytes;
+  TESSERA_ASSERT(piece > 0);
+  const View left = product.left;
+  for (int64_t begin = 0; begin < num_rows; begin += piece) {
+    const int64_t end = std::min(num_rows, begin + piece);
+    product.left = left.rows(begin, end);
+    product.result = {context.scratch, result.dtype, {end - begin, result.shape[1]}};
+    products.run(product);
+    finish(product.result, begin, end);
+  }
+}
+
+View rows_or_empty(View view, int64_t begin, int64_t end) {
+  return view ? view.rows(begin, end) : View{};
+}
+
+LinearEpilogue rows_of(const LinearEpilogue& epilogue, int64_t begin, int64_t end) {
+  LinearEpilogue part = epilogue;
+  part.residual = rows_or_empty(epilogue.residual, begin, end);
+  part.dropout.row_ids = rows_or_empty(epilogue.dropout.row_ids, begin, end);
+  return part;
+}
+
+// The forward product as one kernel, if the epilogue is of a form that cuBLASLt may know.
+bool fuse_forward(Product& product, View bias, const LinearEpilogue& epilogue, View preactivation) {
+  if (epilogue.dropout.rate > 0 || epilogue.activation == Activation::relu) return false;
+  product.bias = bias;
+  if (epilogue.activation == Activation::none) {
+    if (preactivation) return false;
+    product.fused = bias ? Fused::bias : Fused::nothing;
+    product.added = epilogue.residual;
+    return true;
+  }
+  if (epilogue.residual || !bias) return false;
+  product.fused = preactivation ? Fused::gelu_keep : Fused::gelu;
+  product.aux = preactivation;
+  return true;
+}
+
+}  // namespace
+
+void linear_forward(const Context& context, Products& products, View x, View weight, View bias,
+                    const LinearEpilogue& epilogue, View preactivation, View y) {
+  TESSERA_ASSERT(weight.shape == (Shape{y.shape[1], x.shape[1]}) && y.shape[0] == x.shape[0]);
+  TESSERA_ASSERT(!bias || bias.num_elems() == y.shape[1]);
+  if (x.shape[0] == 0) return;
+  Product product{ProductKind::forward, x, weight, y, {}, Fused::nothing, {}, {}};
+  if (fuse_forward(product, bias, epilogue, preactivation) && products.can(product)) return products.run(product);
+  product = {ProductKind::forward, x, weight, preactivation ? preactivation : y, {}, Fused::bias, bias, {}};
+  const bool adds_bias = bias && products.can(product);
+  if (!adds_bias) product.fused = Fused::nothing, product.bias = {};
+  if (preactivation && !adds_bias) {  // it is kept with its bias
+    products.run(product);
+    if (bias) finish_forward(context, preactivation, bias, {}, preactivation);
+    return finish_forward(context, preactivation, {}, epilogue, y);
+  }
+  product_then(context, products, product, epilogue.residual, [&](View raw, int64_t begin, int64_t end) {
+    finish_forward(context, raw, adds_bias ? View{} : bias, rows_of(epilogue, begin, end), y.rows(begin, end));
+  });
+}
+
+void linear_backward_input(const Context& context, Products& products, View d_y, View weight,
+                           const LinearEpilogue& epilogue, View preactivation, View d_x) {
+  TESSERA_ASSERT(weight.shape == (Shape{d_y.shape[1], d_x.shape[1]}) && d_x.shape[0] == d_y.shape[0]);
+  TESSERA_ASSERT(epilogue.activation == Activation::none || preactivation);
+  if (d_y.shape[0] == 0) return;
+  Product product{ProductKind::backward_input, d_y, weight, d_x, {}, Fused::nothing, {}, {}};
+  if (!(epilogue.dropout.rate > 0) && epilogue.activation == Activation::none) {
+    product.added = epilogue.residual;
+    if (products.can(product)) return products.run(product);
+  } else if (!(epilogue.dropout.rate > 0) && epilogue.activation == Activation::gelu_tanh && !epilogue.residual) {
+    product.fused = Fused::gelu_gradient;
+    product.aux = preactivation;
+    if (products.can(product)) return products.run(product);
+  }
+  product_then(context, products, {ProductKind::backward_input, d_y, weight, d_x, {}, Fused::nothing, {}, {}},
+               epilogue.residual, [&](View raw, int64_t begin, int64_t end) {
+                 finish_backward(context, raw, rows_of(epilogue, begin, end), rows_or_empty(preactivation, begin, end),
+                                 d_x.rows(begin, end));
+               });
+}
+
+void linear_backward_weight(const Context& context, Products& products, View d_y, View x, View d_weight, View d_bias) {
+  const int64_t num_rows = d_y.shape[0], out = d_y.shape[1];
+  TESSERA_ASSERT(x.shape[0] == num_rows && d_weight.shape == (Shape{out, x.shape[1]}));
+  TESSERA_ASSERT(!d_bias || d_bias.num_elems() == out);
+  if (num_rows == 0) return;
+  Product product{ProductKind::backward_weight, d_y, x, d_weight, d_weight, Fused::nothing, {}, {}};
+  if (d_bias) {
+    product.fused = Fused::bias_gradient;
+    product.bias = {context.scratch, d_bias.dtype, {out}};
+    if (out * 8 <= kScratchBytes && products.can(product)) {
+      products.run(product);
+      return add(context, product.bias, d_bias);
+    }
+    product.fused = Fused::nothing;
+    product.bias = {};
+    add_column_sums(context, d_y, d_bias);
+  }
+  products.run(product);
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,20 @@
+// Linear layers and what surrounds their products (ops/kernels.h says what each does).
+#pragma once
+
+#include "tessera/ops/cuda/products.h"
+
+namespace tessera::cuda {
+
+void linear_forward(const Context& context, Products& products, View x, View weight, View bias,
+                    const LinearEpilogue& epilogue, View preactivation, View y);
+void linear_backward_input(const Context& context, Products& products, View d_y, View weight,
+                           const LinearEpilogue& epilogue, View preactivation, View d_x);
+void linear_backward_weight(const Context& context, Products& products, View d_y, View x, View d_weight, View d_bias);
+
+// What is done to a product [rows, columns] that the product's kernel could not do. `to` may be `from` or the residual.
+//   forward:  to = residual + dropout(activation(from + bias)), bias empty for none
+//   backward: to = residual + (from ∘ mask ∘ activation'(preactivation))
+void finish_forward(const Context& context, View from, View bias, const LinearEpilogue& epilogue, View to);
+void finish_backward(const Context& context, View from, const LinearEpilogue& epilogue, View preactivation, View to);
+
+}  // namespace tessera::cuda

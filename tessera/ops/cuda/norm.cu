@@ -1,0 +1,306 @@
+// Layer norm: a row lies in the registers of one warp, or of the warps of one block, and is read once.
+#include <algorithm>
+
+#include "tessera/ops/cuda/norm.h"
+#include "tessera/ops/cuda/reduce.cuh"
+#include "tessera/ops/cuda/types.cuh"
+
+namespace tessera::cuda {
+namespace {
+
+constexpr int kPacks = 4;          // a thread's packs of a row
+constexpr int kMaxWarps = 32;      // of a row
+constexpr int kBlockThreads = 128;  // at least, by taking several rows of one warp each
+
+// How a row of C channels lies in threads: `warps` of them, each thread with kPacks packs at a stride.
+struct Rows {
+  int warps, rows;  // of a block: rows > 1 only with one warp a row
+  dim3 block() const { return dim3(static_cast<unsigned>(warps * kWarp), static_cast<unsigned>(rows)); }
+};
+
+template <int N>
+Rows rows_for(int64_t channels) {
+  const int64_t warps = (channels + kPacks * N * kWarp - 1) / (kPacks * N * kWarp);
+  TESSERA_ASSERT(warps <= kMaxWarps);
+  return {static_cast<int>(warps), warps == 1 ? kBlockThreads / kWarp : 1};
+}
+
+// Calls body(v, c) for the packs of this thread: v counts them, c is the first channel.
+template <int N, typename Body>
+__device__ inline void for_packs(int channels, const Body& body) {
+#pragma unroll
+  for (int v = 0; v < kPacks; ++v) {
+    const int c = (v * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)) * N;
+    if (c < channels) body(v, c);
+  }
+}
+
+// mean = Σx / C, variance = Σ(x − mean)² / C in two passes over registers: no cancellation.
+template <typename T, int N>
+__global__ void norm_forward_kernel(const T* x, const T* __restrict__ weight, const T* __restrict__ bias, Acc<T> epsilon,
+                                    T* y, Acc<T>* __restrict__ stats, int64_t num_rows, int channels) {
+  using A = Acc<T>;
+  __shared__ A shared[2][kMaxWarps];
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  if (row >= num_rows) return;  // whole warps; a row of several warps has a block of its own
+  const int warps = static_cast<int>(blockDim.x) / kWarp;
+  Pack<T, N> packs[kPacks];
+  A sum = 0;
+  for_packs<N>(channels, [&](int v, int c) {
+    packs[v] = load_pack<T, N>(x + row * channels + c);
+#pragma unroll
+    for (int j = 0; j < N; ++j) sum += to_acc(packs[v].at[j]);
+  });
+  const A mean = block_reduce(sum, Sum(), shared[0], warps) / static_cast<A>(channels);
+  A squares = 0;
+  for_packs<N>(channels, [&](int v, int) {
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      const A centred = to_acc(packs[v].at[j]) - mean;
+      squares += centred * centred;
+    }
+  });
+  const A rstd = A(1) / sqrt(block_reduce(squares, Sum(), shared[1], warps) / static_cast<A>(channels) + epsilon);
+  for_packs<N>(channels, [&](int v, int c) {
+    const auto w = load_pack<T, N>(weight + c), b = load_pack<T, N>(bias + c);
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      packs[v].at[j] =
+          from_acc<T>((to_acc(packs[v].at[j]) - mean) * rstd * to_acc(w.at[j]) + to_acc(b.at[j]));
+    }
+    store_pack(y + row * channels + c, packs[v]);
+  });
+  if (stats && threadIdx.x == 0) {
+    stats[row * 2] = mean;
+    stats[row * 2 + 1] = rstd;
+  }
+}
+
+// With x̂ = (x − mean)·rstd and g = d_y∘weight: d_x = residual + rstd·(g − Σg/C − x̂·Σ(g∘x̂)/C). A block takes every
+// gridDim.x-th row (or group of rows) and leaves its sums Σ d_y∘x̂ and Σ d_y in partial [gridDim.x, 2, C].
+template <typename T, int N>
+__global__ void norm_backward_kernel(const T* d_y, const T* __restrict__ x, const T* __restrict__ weight,
+                                     const Acc<T>* __restrict__ stats, const T* residual, T* d_x,
+                                     Acc<T>* __restrict__ partial, int64_t num_rows, int channels) {
+  using A = Acc<T>;
+  extern __shared__ __align__(16) unsigned char dynamic_shared[];
+  A* const exchange = reinterpret_cast<A*>(dynamic_shared);  // [2, C], only with several rows a block
+  __shared__ A shared[2][2][kMaxWarps];
+  const int warps = static_cast<int>(blockDim.x) / kWarp;
+  A weight_sums[kPacks][N] = {}, bias_sums[kPacks][N] = {};
+  int turn = 0;  // two sets of shared sums, so that a fast warp does not overwrite what a slow one still reads
+  for (int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y; row < num_rows;
+       row += static_cast<int64_t>(gridDim.x) * blockDim.y, turn ^= 1) {
+    const A mean = stats[row * 2], rstd = stats[row * 2 + 1];
+    Pack<T, N> gradients[kPacks], values[kPacks];
+    A sum_g = 0, sum_gx = 0;
+    for_packs<N>(channels, [&](int v, int c) {
+      gradients[v] = load_pack<T, N>(d_y + row * channels + c);
+      values[v] = load_pack<T, N>(x + row * channels + c);
+    });
+    for_packs<N>(channels, [&](int v, int c) {
+      const auto w = load_pack<T, N>(weight + c);
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        const A gradient = to_acc(gradients[v].at[j]), normal = (to_acc(values[v].at[j]) - mean) * rstd;
+        const A g = gradient * to_acc(w.at[j]);
+        sum_g += g;
+        sum_gx += g * normal;
+        weight_sums[v][j] += gradient * normal;
+        bias_sums[v][j] += gradient;
+      }
+    });
+    const A mean_g = block_reduce(sum_g, Sum(), shared[turn][0], warps) / static_cast<A>(channels);
+    const A mean_gx = block_reduce(sum_gx, Sum(), shared[turn][1], warps) / static_cast<A>(channels);
+    for_packs<N>(channels, [&](int v, int c) {
+      const auto w = load_pack<T, N>(weight + c);
+      Pack<T, N> added;
+      if (residual) added = load_pack<T, N>(residual + row * channels + c);
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        const A normal = (to_acc(values[v].at[j]) - mean) * rstd;
+        const A gradient = rstd * (to_acc(gradients[v].at[j]) * to_acc(w.at[j]) - mean_g - normal * mean_gx);
+        values[v].at[j] = from_acc<T>(residual ? to_acc(added.at[j]) + gradient : gradient);
+      }
+      store_pack(d_x + row * channels + c, values[v]);
+    });
+  }
+  for (unsigned y = 1; y < blockDim.y; ++y) {
+    __syncthreads();
+    if (threadIdx.y == y) {
+      for_packs<N>(channels, [&](int v, int c) {
+#pragma unroll
+        for (int j = 0; j < N; ++j) {
+          exchange[c + j] = weight_sums[v][j];
+          exchange[channels + c + j] = bias_sums[v][j];
+        }
+      });
+    }
+    __syncthreads();
+    if (threadIdx.y == 0) {
+      for_packs<N>(channels, [&](int v, int c) {
+#pragma unroll
+        for (int j = 0; j < N; ++j) {
+          weight_sums[v][j] += exchange[c + j];
+          bias_sums[v][j] += exchange[channels + c + j];
+        }
+      });
+    }
+  }
+  if (threadIdx.y != 0) return;
+  A* const mine = partial + static_cast<int64_t>(blockIdx.x) * 2 * channels;
+  for_packs<N>(channels, [&](int v, int c) {
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      mine[c + j] = weight_sums[v][j];
+      mine[channels + c + j] = bias_sums[v][j];
+    }
+  });
+}
+
+// first [columns] += and second [columns] += the sums over `count` rows of partial [count, 2, columns]; with no `second`
+// partial is [count, columns].
+constexpr int kSumLanes = 16;
+template <typename A, typename G>
+__global__ void add_partial_rows_kernel(const A* __restrict__ partial, int count, int columns, G* __restrict__ first,
+                                        G* __restrict__ second) {
+  __shared__ A shared[kSumLanes][kWarp + 1];
+  const int width = second ? 2 * columns : columns;
+  const int column = static_cast<int>(blockIdx.x * kWarp + threadIdx.x);
+  A sum = 0;
+  if (column < width) {
+    for (int i = static_cast<int>(threadIdx.y); i < count; i += kSumLanes) {
+      sum += partial[static_cast<int64_t>(i) * width + column];
+    }
+  }
+  shared[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= width) return;
+  for (int i = 1; i < kSumLanes; ++i) sum += shared[i][threadIdx.x];
+  G* const to = column < columns ? first + column : second + (column - columns);
+  *to = from_acc<G>(to_acc(*to) + static_cast<Acc<G>>(sum));
+}
+
+template <typename A, typename G>
+void add_partial_rows(const Context& context, int64_t count, int64_t columns, G* first, G* second) {
+  const int64_t width = second ? 2 * columns : columns;
+  add_partial_rows_kernel<A, G><<<blocks_for(width, kWarp), dim3(kWarp, kSumLanes), 0, context.stream>>>(
+      context.scratch_of<A>(), static_cast<int>(count), static_cast<int>(columns), first, second);
+  check_launch("add_partial_rows_kernel");
+}
+
+// ---- column sums: a block sums a range of rows over its columns, a pack a thread --------------------------------------
+
+constexpr int kColumnRows = 8;  // rows that a block reads side by side
+
+template <typename T, int N>
+__global__ void column_sums_kernel(const T* __restrict__ x, int64_t num_rows, int columns, Acc<T>* __restrict__ partial) {
+  using A = Acc<T>;
+  __shared__ A shared[kColumnRows][kWarp][N];
+  const int column = static_cast<int>(blockIdx.x * kWarp + threadIdx.x) * N;
+  A sums[N] = {};
+  if (column < columns) {
+    for (int64_t row = static_cast<int64_t>(blockIdx.y) * kColumnRows + threadIdx.y; row < num_rows;
+         row += static_cast<int64_t>(gridDim.y) * kColumnRows) {
+      const auto pack = load_pack<T, N>(x + row * columns + column);
+#pragma unroll
+      for (int j = 0; j < N; ++j) sums[j] += to_acc(pack.at[j]);
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < N; ++j) shared[threadIdx.y][threadIdx.x][j] = sums[j];
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= columns) return;
+  for (int r = 1; r < kColumnRows; ++r) {
+#pragma unroll
+    for (int j = 0; j < N; ++j) sums[j] += shared[r][threadIdx.x][j];
+  }
+#pragma unroll
+  for (int j = 0; j < N; ++j) partial[static_cast<int64_t>(blockIdx.y) * columns + column + j] = sums[j];
+}
+
+// Calls body(N) as a constant: the widest pack that the channels and all pointers allow, or 1.
+template <typename T, typename Body>
+void with_pack(int64_t channels, std::initializer_list<View> views, Body&& body) {
+  bool aligned = channels % kPackOf<T> == 0;
+  for (const View& view : views) aligned = aligned && aligned_for<T>(view.data, kPackOf<T>);
+  if (aligned) {
+    body(std::integral_constant<int, kPackOf<T>>());
+  } else {
+    body(std::integral_constant<int, 1>());
+  }
+}
+
+}  // namespace
+
+void layer_norm_forward(const Context& context, View x, View weight, View bias, double epsilon, View y, View stats) {
+  const int64_t num_rows = x.shape[0], channels = x.shape[1];
+  TESSERA_ASSERT(y.shape == x.shape && weight.num_elems() == channels && bias.num_elems() == channels);
+  TESSERA_ASSERT(!stats || stats.shape == (Shape{num_rows, 2}));
+  if (num_rows == 0) return;
+  with_float_type(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    with_pack<T>(channels, {x, weight, bias, y}, [&](auto n) {
+      const Rows rows = rows_for<n>(channels);
+      norm_forward_kernel<T, n><<<blocks_for(num_rows, rows.rows), rows.block(), 0, context.stream>>>(
+          data_of<T>(x), data_of<T>(weight), data_of<T>(bias), static_cast<Acc<T>>(epsilon), data_of<T>(y),
+          data_of<Acc<T>>(stats), num_rows, static_cast<int>(channels));
+    });
+  });
+  check_launch("norm_forward_kernel");
+}
+
+void layer_norm_backward(const Context& context, View d_y, View x, View weight, View stats, View residual, View d_x,
+                         View d_weight, View d_bias) {
+  const int64_t num_rows = x.shape[0], channels = x.shape[1];
+  TESSERA_ASSERT(d_y.shape == x.shape && d_x.shape == x.shape && weight.num_elems() == channels);
+  TESSERA_ASSERT(stats.shape == (Shape{num_rows, 2}) && (!residual || residual.shape == x.shape));
+  TESSERA_ASSERT(d_weight.num_elems() == channels && d_bias.num_elems() == channels);
+  if (num_rows == 0) return;
+  with_float_type(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    using A = Acc<T>;
+    int64_t blocks = 0;
+    with_pack<T>(channels, {d_y, x, weight, residual, d_x}, [&](auto n) {
+      const Rows rows = rows_for<n>(channels);
+      blocks = std::min<int64_t>(
+          {blocks_for(num_rows, rows.rows), 2 * context.num_multiprocessors, Context::scratch_elems<A>() / (2 * channels)});
+      const size_t shared = rows.rows > 1 ? static_cast<size_t>(2 * channels) * sizeof(A) : 0;
+      norm_backward_kernel<T, n><<<static_cast<unsigned>(blocks), rows.block(), shared, context.stream>>>(
+          data_of<T>(d_y), data_of<T>(x), data_of<T>(weight), data_of<A>(stats), data_of<T>(residual), data_of<T>(d_x),
+          context.scratch_of<A>(), num_rows, static_cast<int>(channels));
+    });
+    check_launch("norm_backward_kernel");
+    with_gradient_type<T>(d_weight.dtype, [&](auto zero_gradient) {
+      using G = decltype(zero_gradient);
+      add_partial_rows<A, G>(context, blocks, channels, data_of<G>(d_weight), data_of<G>(d_bias));
+    });
+  });
+}
+
+void add_column_sums(const Context& context, View x, View sums) {
+  const int64_t num_rows = x.shape[0], columns = x.shape[1];
+  TESSERA_ASSERT(sums.num_elems() == columns);
+  if (num_rows == 0) return;
+  with_float_type(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    using A = Acc<T>;
+    int64_t parts = 0;
+    with_pack<T>(columns, {x}, [&](auto n) {
+      const unsigned across = blocks_for(columns, kWarp * n);
+      parts = std::min<int64_t>({blocks_for(num_rows, kColumnRows * 4), blocks_for(8 * context.num_multiprocessors, across),
+                                 Context::scratch_elems<A>() / columns});
+      TESSERA_ASSERT(parts > 0);
+      column_sums_kernel<T, n><<<dim3(across, static_cast<unsigned>(parts)), dim3(kWarp, kColumnRows), 0,
+                                 context.stream>>>(data_of<T>(x), num_rows, static_cast<int>(columns),
+                                                   context.scratch_of<A>());
+    });
+    check_launch("column_sums_kernel");
+    with_gradient_type<T>(sums.dtype, [&](auto zero_sum) {
+      using G = decltype(zero_sum);
+      add_partial_rows<A, G>(context, parts, columns, data_of<G>(sums), nullptr);
+    });
+  });
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,19 @@
+// Layer norm and the losses of the head (ops/kernels.h says what each does).
+#pragma once
+
+#include "tessera/ops/cuda/context.h"
+#include "tessera/ops/kernels.h"
+
+namespace tessera::cuda {
+
+void layer_norm_forward(const Context& context, View x, View weight, View bias, double epsilon, View y, View stats);
+void layer_norm_backward(const Context& context, View d_y, View x, View weight, View stats, View residual, View d_x,
+                         View d_weight, View d_bias);
+
+// sums [columns] += Σ rows of x [rows, columns], rows in a fixed order.
+void add_column_sums(const Context& context, View x, View sums);
+
+void softmax_cross_entropy(const Context& context, View logits, View targets, double d_scale, View loss);
+void argmax_rows(const Context& context, View logits, View ids);
+
+}  // namespace tessera::cuda

@@ -1,0 +1,194 @@
+// cuBLASLt counts in columns: a row-major array [r, c] is its column-major [c, r]. So result = left' · right' is
+// computed as resultᵀ = right'ᵀ · left'ᵀ: cuBLASLt's A is the right factor, its B the left one, and a bias along a row
+// of the result is its bias along a column.
+#include "tessera/ops/cuda/products.h"
+
+#include <algorithm>
+
+namespace tessera::cuda {
+namespace {
+
+cudaDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return CUDA_R_64F;
+    case DType::f32:
+      return CUDA_R_32F;
+    case DType::f16:
+      return CUDA_R_16F;
+    case DType::bf16:
+      return CUDA_R_16BF;
+    default:
+      TESSERA_ASSERT(!"a floating-point type");
+  }
+}
+
+cublasLtEpilogue_t epilogue_of(Fused fused) {
+  switch (fused) {
+    case Fused::nothing:
+      return CUBLASLT_EPILOGUE_DEFAULT;
+    case Fused::bias:
+      return CUBLASLT_EPILOGUE_BIAS;
+    case Fused::gelu:
+      return CUBLASLT_EPILOGUE_GELU_BIAS;
+    case Fused::gelu_keep:
+      return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case Fused::gelu_gradient:
+      return CUBLASLT_EPILOGUE_DGELU;
+    case Fused::bias_gradient:
+      return CUBLASLT_EPILOGUE_BGRADB;
+  }
+  return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+class Layout {
+ public:
+  // Of a row-major array.
+  Layout(DType dtype, int64_t rows, int64_t columns) {
+    check(cublas_lt().layout_create(&layout_, type_of(dtype), static_cast<uint64_t>(columns),
+                                    static_cast<uint64_t>(rows), columns),
+          "cublasLtMatrixLayoutCreate");
+  }
+  explicit Layout(View view) : Layout(view.dtype, view.shape[0], view.shape[1]) {}
+  ~Layout() { cublas_lt().layout_destroy(layout_); }
+  Layout(const Layout&) = delete;
+  Layout& operator=(const Layout&) = delete;
+  operator cublasLtMatrixLayout_t() const { return layout_; }
+
+ private:
+  cublasLtMatrixLayout_t layout_ = nullptr;
+};
+
+class Description {
+ public:
+  Description(cublasComputeType_t compute, cudaDataType_t scale) {
+    check(cublas_lt().desc_create(&description_, compute, scale), "cublasLtMatmulDescCreate");
+  }
+  ~Description() { cublas_lt().desc_destroy(description_); }
+  Description(const Description&) = delete;
+  Description& operator=(const Description&) = delete;
+  template <typename T>
+  void set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
+    check(cublas_lt().desc_set(description_, attribute, &value, sizeof(value)), "cublasLtMatmulDescSetAttribute");
+  }
+  operator cublasLtMatmulDesc_t() const { return description_; }
+
+ private:
+  cublasLtMatmulDesc_t description_ = nullptr;
+};
+
+// The largest power of two up to 256 that divides the addresses of all views.
+int alignment_of(const Product& p) {
+  uintptr_t bits = 256;
+  for (const View& view : {p.left, p.right, p.result, p.added, p.bias, p.aux}) {
+    bits |= reinterpret_cast<uintptr_t>(view.data);
+  }
+  return static_cast<int>(bits & (~bits + 1));
+}
+
+bool transposes_left(ProductKind kind) {
+  return kind == ProductKind::backward_weight;
+}
+bool transposes_right(ProductKind kind) {
+  return kind == ProductKind::forward;
+}
+
+}  // namespace
+
+struct Products::Plan {
+  Plan(const Product& p, cublasComputeType_t compute, cudaDataType_t scale)
+      : description(compute, scale), right(p.right), left(p.left), result(p.result) {}
+
+  Description description;
+  Layout right, left, result;
+  cublasLtMatmulAlgo_t algorithm{};
+};
+
+Products::Products(const Context& context, std::byte* workspace, bool allow_tf32)
+    : context_(context), workspace_(workspace), allow_tf32_(allow_tf32) {
+  check(cublas_lt().create(&handle_), "cublasLtCreate");
+}
+
+Products::~Products() {
+  plans_.clear();
+  cublas_lt().destroy(handle_);
+}
+
+Products::Plan* Products::plan_of(const Product& p) {
+  const Key key{static_cast<int>(p.kind),
+                static_cast<int>(p.fused),
+                p.left.dtype,
+                p.result.dtype,
+                p.bias.dtype,
+                p.left.shape[0],
+                p.left.shape[1],
+                p.result.shape[1],
+                static_cast<bool>(p.added),
+                alignment_of(p)};
+  const auto found = plans_.find(key);
+  if (found != plans_.end()) return found->second.get();
+  return plans_.emplace(key, make_plan(p)).first->second.get();
+}
+
+std::unique_ptr<Products::Plan> Products::make_plan(const Product& p) const {
+  const CublasLt& lt = cublas_lt();
+  const bool in_double = p.left.dtype == DType::f64;
+  const cublasComputeType_t compute = in_double                                   ? CUBLAS_COMPUTE_64F
+                                      : allow_tf32_ && p.left.dtype == DType::f32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                                                  : CUBLAS_COMPUTE_32F;
+  auto plan = std::make_unique<Plan>(p, compute, in_double ? CUDA_R_64F : CUDA_R_32F);
+  Description& description = plan->description;
+  const auto operation = [](bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
+  description.set(CUBLASLT_MATMUL_DESC_TRANSA, operation(transposes_right(p.kind)));
+  description.set(CUBLASLT_MATMUL_DESC_TRANSB, operation(transposes_left(p.kind)));
+  description.set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p.fused));
+  if (p.bias) {
+    description.set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(type_of(p.bias.dtype)));
+    description.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias.data);
+  }
+  if (p.aux) {
+    description.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.aux.shape[1]);
+    description.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.aux.data);
+    if (p.aux.shape[1] % 8 != 0) return nullptr;
+  }
+
+  cublasLtMatmulPreference_t preference = nullptr;
+  check(lt.preference_create(&preference), "cublasLtMatmulPreferenceCreate");
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    lt.preference_set(preference, attribute, &value, sizeof(value));
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kProductWorkspaceBytes));
+  const auto alignment = static_cast<uint32_t>(alignment_of(p));
+  for (const auto attribute :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+    prefer(attribute, alignment);
+  }
+  cublasLtMatmulHeuristicResult_t found{};
+  int num_found = 0;
+  const cublasStatus_t status = lt.get_heuristic(handle_, description, plan->right, plan->left, plan->result,
+                                                 plan->result, preference, 1, &found, &num_found);
+  lt.preference_destroy(preference);
+  if (status != CUBLAS_STATUS_SUCCESS || num_found == 0 || found.state != CUBLAS_STATUS_SUCCESS) return nullptr;
+  plan->algorithm = found.algo;
+  return plan;
+}
+
+void Products::run(const Product& p) {
+  Plan* const plan = plan_of(p);
+  if (!plan) check(CUBLAS_STATUS_NOT_SUPPORTED, "cublasLtMatmulAlgoGetHeuristic");
+  if (p.bias) plan->description.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias.data);
+  if (p.aux) plan->description.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.aux.data);
+  const float ones[2] = {1, p.added ? 1.0f : 0.0f};
+  const double double_ones[2] = {1, p.added ? 1.0 : 0.0};
+  const bool in_double = p.left.dtype == DType::f64;
+  const void* alpha = in_double ? static_cast<const void*>(double_ones) : ones;
+  const void* beta = in_double ? static_cast<const void*>(double_ones + 1) : ones + 1;
+  const std::byte* added = p.added ? p.added.data : p.result.data;
+  check(cublas_lt().matmul(handle_, plan->description, alpha, p.right.data, plan->right, p.left.data, plan->left, beta,
+                           added, plan->result, p.result.data, plan->result, &plan->algorithm, workspace_,
+                           static_cast<size_t>(kProductWorkspaceBytes), context_.stream),
+        "cublasLtMatmul");
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,68 @@
+// Matrix products by cuBLASLt, with what follows them done in the same kernel where cuBLASLt can.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "tessera/ops/cuda/context.h"
+#include "tessera/ops/cuda/cublas_lt.h"
+#include "tessera/ops/kernels.h"
+
+namespace tessera::cuda {
+
+inline constexpr int64_t kProductWorkspaceBytes = int64_t{32} << 20;
+
+// What a product does besides multiplying.
+enum class Fused {
+  nothing,
+  bias,           // result = product + bias
+  gelu,           // result = gelu(product + bias)
+  gelu_keep,      // and `aux` gets product + bias
+  gelu_gradient,  // result = product ∘ gelu'(aux)
+  bias_gradient,  // bias gets the sums of b's columns over the inner dimension
+};
+
+// result [m, n] (+)= a' · b', row-major: the factors of a linear layer's three products.
+//   forward          result [N, O]  = x [N, I]    · weight [O, I]ᵀ
+//   backward_input   result [N, I]  = d_y [N, O]  · weight [O, I]
+//   backward_weight  result [O, I] += d_y [N, O]ᵀ · x [N, I]
+enum class ProductKind { forward, backward_input, backward_weight };
+
+struct Product {
+  ProductKind kind = ProductKind::forward;
+  View left, right, result;  // as the table says
+  View added;                // same shape and type as the result, or empty; may be the result
+  Fused fused = Fused::nothing;
+  View bias, aux;  // as `fused` wants them; bias_gradient writes, and does not add to, bias
+};
+
+class Products {
+ public:
+  // `workspace` has kProductWorkspaceBytes and must outlive the object. With tf32, f32 products round their factors.
+  Products(const Context& context, std::byte* workspace, bool allow_tf32);
+  ~Products();
+  Products(const Products&) = delete;
+  Products& operator=(const Products&) = delete;
+
+  // Whether cuBLASLt can do this as one kernel: the fused step, the types, the alignment.
+  bool can(const Product& product) { return plan_of(product) != nullptr; }
+  // Puts it on the stream. Throws RunError where cuBLASLt has no algorithm.
+  void run(const Product& product);
+
+ private:
+  struct Plan;
+  using Key = std::tuple<int, int, DType, DType, DType, int64_t, int64_t, int64_t, bool, int>;
+
+  Plan* plan_of(const Product& product);
+  std::unique_ptr<Plan> make_plan(const Product& product) const;
+
+  const Context& context_;
+  std::byte* workspace_;
+  const bool allow_tf32_;
+  cublasLtHandle_t handle_ = nullptr;
+  std::map<Key, std::unique_ptr<Plan>> plans_;  // null: cuBLASLt has no algorithm for it
+};
+
+}  // namespace tessera::cuda

@@ -1,0 +1,62 @@
+// The random words of base/random.h and the masks of ops/dropout_mask.h on the GPU: the same bits.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/ops/dropout_mask.h"
+#include "tessera/ops/kernels.h"
+
+namespace tessera::cuda {
+
+struct Words {
+  uint32_t at[4];
+};
+
+// base/random.h's philox().
+__device__ inline Words philox_words(uint64_t key, uint64_t low, uint64_t high) {
+  uint32_t c0 = static_cast<uint32_t>(low), c1 = static_cast<uint32_t>(low >> 32), c2 = static_cast<uint32_t>(high),
+           c3 = static_cast<uint32_t>(high >> 32);
+  uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = uint64_t{0xD2511F53u} * c0, p1 = uint64_t{0xCD9E8D57u} * c2;
+    c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
+    c1 = static_cast<uint32_t>(p1);
+    c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+    c3 = static_cast<uint32_t>(p0);
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return {{c0, c1, c2, c3}};
+}
+
+// A dropout as its kernels want it.
+struct Mask {
+  const int64_t* row_ids = nullptr;  // null: nothing is dropped
+  uint64_t seed = 0;
+  uint32_t site = 0, threshold = 0;
+  float rate = 0;
+
+  __host__ static Mask of(const Dropout& dropout) {
+    if (!(dropout.rate > 0)) return {};
+    return {dropout.row_ids.as<int64_t>(), dropout.seed, dropout.site, dropout_threshold(dropout.rate), dropout.rate};
+  }
+  // The words of columns c, c + 16, c + 32, c + 48 of a row, where c % 64 < 16.
+  __device__ Words words(int64_t row, uint32_t column) const {
+    return philox_words(seed, static_cast<uint64_t>(row_ids[row]), dropout_counter_high(site, dropout_counter(column)));
+  }
+  // 0 or 1 / (1 − rate).
+  template <typename A>
+  __device__ A factor(int64_t row, uint32_t column) const {
+    const Words four = words(row, column);
+    const uint32_t which = dropout_word_index(column);  // selected without an index into registers
+    const uint32_t word = which == 0 ? four.at[0] : which == 1 ? four.at[1] : which == 2 ? four.at[2] : four.at[3];
+    return word >= threshold ? scale<A>() : A(0);
+  }
+  template <typename A>
+  __device__ A scale() const {
+    return A(1) / (A(1) - A(rate));
+  }
+};
+
+}  // namespace tessera::cuda

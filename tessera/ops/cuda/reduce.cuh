@@ -1,0 +1,46 @@
+// Sums and maxima over a warp and a block, in a fixed order.
+#pragma once
+
+#include <cuda_runtime.h>
+
+namespace tessera::cuda {
+
+inline constexpr int kWarp = 32;
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+struct Sum {
+  template <typename T>
+  __device__ T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+struct Max {
+  template <typename T>
+  __device__ T operator()(T a, T b) const {
+    return a < b ? b : a;
+  }
+};
+
+// Every lane gets the result.
+template <typename Op, typename T>
+__device__ inline T warp_reduce(T value, Op op) {
+#pragma unroll
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) value = op(value, __shfl_xor_sync(kAllLanes, value, offset));
+  return value;
+}
+
+// Over the threads of a block of `num_warps` whole warps, every thread gets the result. `shared` has room for a value a
+// warp; the caller keeps it untouched until its next barrier.
+template <typename Op, typename T>
+__device__ inline T block_reduce(T value, Op op, T* shared, int num_warps) {
+  value = warp_reduce(value, op);
+  if (num_warps == 1) return value;
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread % kWarp == 0) shared[thread / kWarp] = value;
+  __syncthreads();
+  value = shared[0];
+  for (int w = 1; w < num_warps; ++w) value = op(value, shared[w]);
+  return value;
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,131 @@
+// Rows of arrays: looking them up, putting them back, adding to them.
+#include <algorithm>
+
+#include "tessera/ops/cuda/arrays.h"
+#include "tessera/ops/cuda/reduce.cuh"
+#include "tessera/ops/cuda/types.cuh"
+
+namespace tessera::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+
+// y[i] = x[rows[i]], or y[rows[i]] = x[i]: a block a row, in units of U.
+template <typename U, bool kScatter>
+__global__ void move_rows_kernel(const U* __restrict__ x, const int32_t* __restrict__ rows, U* __restrict__ y,
+                                 int64_t units, int64_t limit) {
+  const int64_t i = blockIdx.x, row = rows[i];
+  if (row < 0 || row >= limit) __trap();  // a programming error, as the CPU's assertion
+  const U* from = x + (kScatter ? i : row) * units;
+  U* to = y + (kScatter ? row : i) * units;
+  for (int64_t u = threadIdx.x; u < units; u += kThreads) to[u] = from[u];
+}
+
+template <bool kScatter>
+void move_rows(const Context& context, View x, View rows, View y, int64_t limit) {
+  const int64_t count = rows.num_elems();
+  if (count == 0) return;
+  const int64_t row_bytes = x.shape[1] * static_cast<int64_t>(size_of(x.dtype));
+  const auto launch = [&](auto unit) {
+    using U = decltype(unit);
+    move_rows_kernel<U, kScatter><<<static_cast<unsigned>(count), kThreads, 0, context.stream>>>(
+        reinterpret_cast<const U*>(x.data), rows.as<int32_t>(), reinterpret_cast<U*>(y.data),
+        row_bytes / static_cast<int64_t>(sizeof(U)), limit);
+  };
+  const bool aligned = row_bytes % 16 == 0 && aligned_for<uint4>(x.data, 1) && aligned_for<uint4>(y.data, 1);
+  if (aligned) {
+    launch(uint4{});
+  } else {
+    launch(uint16_t{});
+  }
+  check_launch("move_rows_kernel");
+}
+
+// ---- embedding's gradient --------------------------------------------------------------------------------------------
+
+constexpr int kChunk = 8192;  // rows looked at together
+
+// d_weight[ids[i]] += Σ d_y of all rows of the chunk with that id, in their order: the block of the first such row adds
+// them all, the others find that they are not first and end. The comparisons of all pairs cost less than a sort.
+template <typename T, typename G, int N>
+__global__ void embedding_backward_kernel(const int32_t* __restrict__ ids, int count, const T* __restrict__ d_y,
+                                          int64_t channels, int64_t vocabulary, G* __restrict__ d_weight) {
+  __shared__ uint32_t same[kChunk / kWarp];  // a bit for every row with this id
+  const int row = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
+  const int id = ids[row];
+  if (id < 0 || id >= vocabulary) __trap();
+  const auto mark = [&](int begin, int end) {  // of rows, multiples of a warp
+    bool any = false;
+    for (int i = begin + thread; i < end; i += kThreads) {
+      const uint32_t bits = __ballot_sync(kAllLanes, i < count && ids[i] == id);
+      if (thread % kWarp == 0) same[i / kWarp] = bits;
+      any |= bits != 0 && i / kWarp < row / kWarp;
+    }
+    return any;
+  };
+  const int own = row / kWarp * kWarp;
+  // kThreads is whole warps and the bounds are too, so that a warp's threads stay together.
+  if (__syncthreads_or(mark(0, own))) return;
+  mark(own, (count + kWarp - 1) / kWarp * kWarp);
+  __syncthreads();
+  if (same[row / kWarp] & ((1u << row % kWarp) - 1)) return;  // an earlier row of the same 32
+
+  for (int64_t c = thread * N; c < channels; c += kThreads * N) {
+    Acc<T> sum[N] = {};
+    for (int word = row / kWarp; word * kWarp < count; ++word) {
+      for (uint32_t bits = same[word]; bits; bits &= bits - 1) {
+        const int64_t from = static_cast<int64_t>(word) * kWarp + __ffs(static_cast<int>(bits)) - 1;
+        const auto pack = load_pack<T, N>(d_y + from * channels + c);
+#pragma unroll
+        for (int j = 0; j < N; ++j) sum[j] += to_acc(pack.at[j]);
+      }
+    }
+    G* to = d_weight + static_cast<int64_t>(id) * channels + c;
+    auto pack = load_pack<G, N>(to);
+#pragma unroll
+    for (int j = 0; j < N; ++j) pack.at[j] = from_acc<G>(to_acc(pack.at[j]) + sum[j]);
+    store_pack(to, pack);
+  }
+}
+
+}  // namespace
+
+void gather_rows(const Context& context, View x, View rows, View y) {
+  TESSERA_ASSERT(x.dtype == y.dtype && y.shape == (Shape{rows.num_elems(), x.shape[1]}));
+  move_rows<false>(context, x, rows, y, x.shape[0]);
+}
+
+void scatter_rows(const Context& context, View x, View rows, View y) {
+  TESSERA_ASSERT(x.dtype == y.dtype && x.shape == (Shape{rows.num_elems(), y.shape[1]}));
+  fill(context, y, 0);
+  move_rows<true>(context, x, rows, y, y.shape[0]);
+}
+
+void embedding_backward(const Context& context, View ids, View d_y, View d_weight) {
+  const int64_t num_rows = ids.num_elems(), channels = d_weight.shape[1];
+  TESSERA_ASSERT(d_y.shape == (Shape{num_rows, channels}));
+  with_float_type(d_y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    with_gradient_type<T>(d_weight.dtype, [&](auto zero_gradient) {
+      using G = decltype(zero_gradient);
+      constexpr int N = kPackOf<T> < 4 ? kPackOf<T> : 4;
+      G* target = data_of<G>(d_weight);
+      const bool wide = channels % N == 0 && aligned_for<T>(d_y.data, N) && aligned_for<G>(target, N);
+      for (int64_t first = 0; first < num_rows; first += kChunk) {
+        const int count = static_cast<int>(std::min<int64_t>(kChunk, num_rows - first));
+        const int32_t* id = ids.as<int32_t>() + first;
+        const T* source = data_of<T>(d_y) + first * channels;
+        if (wide) {
+          embedding_backward_kernel<T, G, N><<<static_cast<unsigned>(count), kThreads, 0, context.stream>>>(
+              id, count, source, channels, d_weight.shape[0], target);
+        } else {
+          embedding_backward_kernel<T, G, 1><<<static_cast<unsigned>(count), kThreads, 0, context.stream>>>(
+              id, count, source, channels, d_weight.shape[0], target);
+        }
+        check_launch("embedding_backward_kernel");
+      }
+    });
+  });
+}
+
+}  // namespace tessera::cuda

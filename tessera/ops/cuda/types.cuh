@@ -1,0 +1,113 @@
+// Element types on the GPU, vectors of them, and the way from a view's type to a template's.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "tessera/base/view.h"
+
+namespace tessera::cuda {
+
+using Half = __half;
+using Bf16 = __nv_bfloat16;
+
+// The type that arithmetic on T is done in, and that T's statistics are kept in.
+template <typename T>
+using Acc = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+__device__ inline float to_acc(float x) {
+  return x;
+}
+__device__ inline double to_acc(double x) {
+  return x;
+}
+__device__ inline float to_acc(Half x) {
+  return __half2float(x);
+}
+__device__ inline float to_acc(Bf16 x) {
+  return __bfloat162float(x);
+}
+
+template <typename T, typename U>
+__device__ inline T from_acc(U x) {
+  if constexpr (std::is_same_v<T, Half>) {
+    return __float2half_rn(static_cast<float>(x));
+  } else if constexpr (std::is_same_v<T, Bf16>) {
+    return __float2bfloat16_rn(static_cast<float>(x));
+  } else {
+    return static_cast<T>(x);
+  }
+}
+
+// N neighbouring elements that move as one.
+template <typename T, int N>
+struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) Pack {
+  T at[N];
+};
+
+template <typename T, int N>
+__device__ inline Pack<T, N> load_pack(const T* from) {
+  return *reinterpret_cast<const Pack<T, N>*>(from);
+}
+template <typename T, int N>
+__device__ inline void store_pack(T* to, const Pack<T, N>& pack) {
+  *reinterpret_cast<Pack<T, N>*>(to) = pack;
+}
+
+// Elements of T in the widest load.
+template <typename T>
+inline constexpr int kPackOf = static_cast<int>(16 / sizeof(T));
+
+template <typename T>
+bool aligned_for(const void* data, int elems) {
+  const size_t bytes = sizeof(T) * static_cast<size_t>(elems);
+  return reinterpret_cast<uintptr_t>(data) % (bytes > 16 ? 16 : bytes) == 0;
+}
+
+// Calls body(T{}) with the floating-point type that `dtype` names.
+template <typename Body>
+void with_float_type(DType dtype, Body&& body) {
+  switch (dtype) {
+    case DType::f32:
+      return body(float{});
+    case DType::f64:
+      return body(double{});
+    case DType::f16:
+      return body(Half{});
+    case DType::bf16:
+      return body(Bf16{});
+    default:
+      TESSERA_ASSERT(!"a floating-point type");
+  }
+}
+// The types a result or a gradient beside type T may have: T, or f32 beside 16 bits.
+template <typename T, typename Body>
+void with_gradient_type(DType dtype, Body&& body) {
+  if constexpr (sizeof(T) == 2) {
+    if (dtype == DType::f32) return body(float{});
+  }
+  body(T{});
+}
+
+template <typename T>
+constexpr DType dtype_in_views() {
+  if constexpr (std::is_same_v<T, Half>) {
+    return DType::f16;
+  } else if constexpr (std::is_same_v<T, Bf16>) {
+    return DType::bf16;
+  } else {
+    return dtype_of<T>();
+  }
+}
+// The elements of a view as T, also of the 16-bit types, which View::as does not know.
+template <typename T>
+T* data_of(View view) {
+  if (!view) return nullptr;
+  TESSERA_ASSERT(view.dtype == dtype_in_views<T>());
+  return reinterpret_cast<T*>(view.data);
+}
+
+}  // namespace tessera::cuda

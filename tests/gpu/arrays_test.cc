@@ -1,0 +1,140 @@
+#include "gpu_testing.h"
+
+namespace tessera::testing {
+namespace {
+
+class ArraysTest : public TypedTest {};
+TESSERA_FOR_ALL_TYPES(ArraysTest);
+
+constexpr int64_t kCounts[] = {1, 7, 64, 1000, 100003};
+
+TEST_P(ArraysTest, FillCopyConvertAdd) {
+  for (const int64_t n : kCounts) {
+    Tensor x(dtype(), {n}), y(dtype(), {n});
+    on_both({&x, &y}, [&](Kernels& k, const Side& at) {
+      k.fill(at(x), -1.5);
+      k.copy(at(x), at(y));
+    });
+    x.expect_close(0, "fill");
+    y.expect_close(0, "copy");
+    on_both({&x}, [&](Kernels& k, const Side& at) { k.fill(at(x), 0); });
+    x.expect_close(0, "fill with 0");
+
+    Tensor from = random_tensor(dtype(), {n}, 1);
+    for (const DType to : {DType::f32, DType::f64, DType::f16, DType::bf16}) {
+      Tensor result(to, {n});
+      rig().gpu_kernels->convert(from.gpu(), result.gpu());
+      Tensor expected(to, {n}, from.expected());  // rounded by the host
+      EXPECT_EQ(result.bits(), expected.bits()) << name_of(to);
+    }
+    Tensor sum = random_tensor(dtype(), {n}, 2);
+    on_both({&sum}, [&](Kernels& k, const Side& at) { k.add(at(from), at(sum)); });
+    sum.expect_close(2 * roundoff(dtype()), "add");
+  }
+}
+
+TEST_P(ArraysTest, PartsThatAreNotAligned) {
+  Tensor x = random_tensor(dtype(), {257, 3}, 1), sum = random_tensor(dtype(), {257, 3}, 2);
+  on_both({&sum}, [&](Kernels& k, const Side& at) { k.add(at(x).rows(1, 257), at(sum).rows(1, 257)); });
+  sum.expect_close(2 * roundoff(dtype()), "add");
+}
+
+TEST_P(ArraysTest, SumOfSquares) {
+  for (const int64_t n : {int64_t{0}, int64_t{1}, int64_t{1000}, int64_t{300007}}) {
+    Tensor x = random_tensor(dtype(), {std::max<int64_t>(n, 1)}, 3), sum(DType::f64, {1}, {2.5});
+    on_both({&sum}, [&](Kernels& k, const Side& at) { k.add_sum_of_squares(at(x).rows(0, n), at(sum)); });
+    // Both sides sum in double, in different orders.
+    sum.expect_close(static_cast<double>(n + 4) * 0x1p-52, "sum");
+  }
+}
+
+// The CPU's polynomials and the GPU's functions differ by some units in the last place of numbers up to 6.
+TEST_P(ArraysTest, RandomNumbersAreTheCpusNumbers) {
+  constexpr int64_t kCount = 1001;
+  for (const int64_t first : {int64_t{0}, int64_t{5}, (int64_t{1} << 33) + 2}) {
+    Tensor normal(dtype(), {kCount}), uniform(dtype(), {kCount});
+    on_both({&normal, &uniform}, [&](Kernels& k, const Side& at) {
+      k.fill_normal(at(normal), 0.5, 2, 42, 3, first);
+      k.fill_uniform(at(uniform), -3, 1, 42, 4, first);
+    });
+    const double float_error = 0x1p-18;  // draws are of f32 whatever the type
+    normal.expect_close(12 * roundoff(dtype()) + float_error, "normal");
+    uniform.expect_close(3 * roundoff(dtype()) + float_error, "uniform");
+  }
+}
+
+class RowsTest : public TypedTest {};
+TESSERA_FOR_ALL_TYPES(RowsTest);
+
+TEST_P(RowsTest, GatherAndScatter) {
+  for (const int64_t channels : {1, 5, 64, 1024}) {
+    Tensor x = random_tensor(dtype(), {50, channels}, 1), y(dtype(), {4, channels}), z(dtype(), {50, channels});
+    Tensor rows(std::vector<int32_t>{49, 0, 7, 8});
+    on_both({&y, &z}, [&](Kernels& k, const Side& at) {
+      k.gather_rows(at(x), at(rows), at(y));
+      k.scatter_rows(at(y), at(rows), at(z));
+    });
+    y.expect_close(0, "gather");
+    z.expect_close(0, "scatter");
+  }
+}
+
+TEST_P(RowsTest, EmbeddingBackwardAddsRowsOfEqualIds) {
+  for (const DType gradient : gradient_types()) {
+    for (const int64_t num_rows : {1, 33, 700, 9000}) {  // the last is more than a chunk
+      for (const int64_t channels : {3, 64, 600}) {
+        constexpr int64_t kVocabulary = 300;
+        RandomStream random(5, static_cast<uint64_t>(num_rows));
+        std::vector<int32_t> ids;
+        std::vector<int> counts(kVocabulary);
+        for (int64_t i = 0; i < num_rows; ++i) {
+          ids.push_back(static_cast<int32_t>(i % 3 == 0 ? 7 : random.next_below(kVocabulary)));
+          ++counts[static_cast<size_t>(ids.back())];
+        }
+        if (num_rows > 1000 && channels > 100) continue;  // the same again, slower
+        Tensor id(ids), d_y = random_tensor(dtype(), {num_rows, channels}, 1),
+                        d_weight = random_tensor(gradient, {kVocabulary, channels}, 2);
+        on_both({&d_weight}, [&](Kernels& k, const Side& at) { k.embedding_backward(at(id), at(d_y), at(d_weight)); });
+        const double most = *std::max_element(counts.begin(), counts.end());
+        const double chunks = static_cast<double>(num_rows) / 8192 + 1;
+        d_weight.expect_close(
+            chunks * roundoff(gradient) * d_weight.largest() + most * most * arithmetic_roundoff(dtype()), "d_weight");
+      }
+    }
+  }
+}
+
+TEST(AdamW, EqualsTheCpu) {
+  for (const DType type : {DType::f32, DType::f64}) {
+    for (const DType gradient : {DType::f32, DType::f16, DType::bf16}) {
+      for (const DType copy : {DType::f32, DType::f16, DType::bf16}) {
+        if (type == DType::f64 && (gradient != DType::f32 || copy != DType::f32)) continue;
+        constexpr int64_t kCount = 10007;
+        Tensor p = random_tensor(type, {kCount}, 1),
+               g = random_tensor(type == DType::f64 ? type : gradient, {kCount}, 2),
+               m = random_tensor(type, {kCount}, 3), rounded(copy, {kCount});
+        std::vector<double> squares = random_values(kCount, 4);
+        for (double& v : squares) v = v * v + 1e-4;
+        Tensor v(type, {kCount}, squares);
+        AdamWStep step;
+        step.learning_rate = 1e-2;
+        step.weight_decay = 0.1;
+        step.bias_correction1 = 1 - 0.9;
+        step.bias_correction2 = 1 - 0.999;
+        step.gradient_scale = 0.25;
+        step.num_decayed = 5001;
+        on_both({&p, &m, &v, &rounded},
+                [&](Kernels& k, const Side& at) { k.adamw(at(p), at(g), at(m), at(v), step, at(rounded)); });
+        // An update is (lr / bc₁)·m̂ / … ≤ 0.1·√(bc₂)·|m| / √v ≤ 0.1·0.03·100, and a dozen operations round.
+        p.expect_close(12 * roundoff(type), "parameters");
+        m.expect_close(8 * roundoff(type), "m");
+        v.expect_close(8 * roundoff(type), "v");
+        Tensor expected(copy, {kCount}, p.values());
+        EXPECT_EQ(rounded.bits(), expected.bits()) << name_of(copy);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::testing

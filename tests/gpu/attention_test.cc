@@ -1,0 +1,144 @@
+#include <algorithm>
+
+#include "gpu_testing.h"
+
+namespace tessera::testing {
+namespace {
+
+struct Case {
+  std::vector<int32_t> lengths;
+  int64_t heads, head_dim;
+  QkvLayout layout = QkvLayout::interleaved;
+  bool alibi = true;
+  float dropout = 0;
+
+  int64_t channels() const { return heads * head_dim; }
+  int64_t rows() const {
+    int64_t sum = 0;
+    for (const int32_t n : lengths) sum += n;
+    return sum;
+  }
+  double longest() const { return *std::max_element(lengths.begin(), lengths.end()); }
+  std::vector<int32_t> starts() const {
+    std::vector<int32_t> starts{0};
+    for (const int32_t n : lengths) starts.push_back(starts.back() + n);
+    return starts;
+  }
+  Tensor slopes() const {
+    std::vector<double> slopes;
+    for (int64_t h = 0; h < heads; ++h)
+      slopes.push_back(std::exp2(-8.0 * static_cast<double>(h + 1) / static_cast<double>(heads)));
+    return Tensor(DType::f32, {heads}, slopes);
+  }
+};
+
+const Case kCases[] = {
+    {{1}, 1, 8},
+    {{1, 1, 2}, 3, 16, QkvLayout::blocked, false},
+    {{5, 64, 1, 65}, 2, 8},
+    {{5, 64, 1, 65}, 2, 8, QkvLayout::interleaved, true, 0.2f},
+    {{130, 3, 63}, 3, 40, QkvLayout::blocked, true, 0.1f},
+    {{130, 3, 63}, 3, 40, QkvLayout::blocked},
+    {{77, 128, 129}, 5, 64},
+    {{300, 512, 1, 33}, 2, 64, QkvLayout::blocked, false},
+    {{200, 65}, 2, 80},
+    {{200, 65}, 2, 96},
+    {{257, 20}, 2, 112},
+    {{257, 64}, 2, 128, QkvLayout::blocked, false},
+    {{50}, 1, 320, QkvLayout::blocked},  // wider than tensor cores' kernels
+    {{70, 2}, 2, 20},                    // not whole vectors
+    {{33}, 3, 5},
+    {{9, 0, 4}, 2, 8},  // an empty sequence
+    {std::vector<int32_t>(70, 3), 1, 16},
+};
+
+// Slopes are f32 on both sides; the CPU's kernels want them so.
+struct SlopesOnBoth {
+  explicit SlopesOnBoth(const Case& c) : gpu(c.slopes()) {
+    for (const double x : gpu.expected()) cpu.push_back(static_cast<float>(x));
+  }
+  View operator()(const Side& at) {
+    return at.gpu ? gpu.gpu() : view_of(cpu.data(), {static_cast<int64_t>(cpu.size())});
+  }
+  Tensor gpu;
+  std::vector<float> cpu;
+};
+
+class AttentionTest : public TypedTest {};
+TESSERA_FOR_ALL_TYPES(AttentionTest);
+
+TEST_P(AttentionTest, ForwardAndBackward) {
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(::testing::Message() << "case " << &c - kCases << ", head of " << c.head_dim);
+    const int64_t N = c.rows(), C = c.channels();
+    Tensor qkv = random_tensor(dtype(), {N, 3 * C}, 1), d_o = random_tensor(dtype(), {N, C}, 2), starts(c.starts()),
+           o(dtype(), {N, C}), log_sum_exp(stats(), {N, c.heads}), d_qkv(dtype(), {N, 3 * C}), ids(row_ids(N));
+    SlopesOnBoth slopes(c);
+    const auto shape = [&](const Side& at) {
+      return AttentionShape{c.heads, c.head_dim, c.layout, c.alibi ? slopes(at) : View{}};
+    };
+    const auto dropout = [&](const Side& at) { return Dropout{c.dropout, 31, 4, at(ids)}; };
+    on_both({&o, &log_sum_exp, &d_qkv}, [&](Kernels& k, const Side& at) {
+      k.attention_forward(at(qkv), at(starts), shape(at), dropout(at), at(o), at(log_sum_exp));
+      k.attention_backward(at(qkv), at(o), at(log_sum_exp), at(d_o), at(starts), shape(at), dropout(at), at(d_qkv));
+    });
+    // Scores reach slope·T and are rounded to ε of that, a relative error of the probabilities; o is an average of
+    // values ≤ 1 over 1 − rate, whose weights and result are rounded to the type.
+    const double scores =
+        arithmetic_roundoff(dtype()) * (8 * (c.alibi ? c.longest() : 4) + 2 * static_cast<double>(c.head_dim) + 32);
+    log_sum_exp.expect_close(scores * 2, "log_sum_exp");
+    o.expect_close(2 * scores + 4 * roundoff(dtype()) * std::max(1.0, o.largest()), "o");
+    // Weights, d_score and the o in delta are rounded to the type; the sums over them are of either sign, so that the
+    // largest results bound their terms' sum within a small factor.
+    const double largest = std::max(1.0, d_qkv.largest());
+    d_qkv.expect_close((8 * scores + 12 * roundoff(dtype())) * largest, "d_qkv");
+
+    Tensor without(dtype(), {N, C});
+    rig().gpu_kernels->attention_forward(qkv.gpu(), starts.gpu(), shape({true}), dropout({true}), without.gpu(), {});
+    EXPECT_EQ(without.bits(), o.bits()) << "without log_sum_exp";
+  }
+}
+
+TEST_P(AttentionTest, DecodeContinuesAPrompt) {
+  for (const auto& [heads, head_dim, layout] : {std::tuple<int64_t, int64_t, QkvLayout>{2, 64, QkvLayout::interleaved},
+                                                {3, 16, QkvLayout::blocked},
+                                                {16, 64, QkvLayout::interleaved},
+                                                {2, 80, QkvLayout::interleaved},
+                                                {1, 128, QkvLayout::blocked},
+                                                {2, 20, QkvLayout::blocked},
+                                                {1, 320, QkvLayout::interleaved}}) {
+    SCOPED_TRACE(head_dim);
+    const Case c{{5, 1, 130, 700}, heads, head_dim, layout};
+    const int64_t N = c.rows(), C = c.channels(), kCapacity = 5;
+    std::vector<int32_t> first;
+    int32_t rows = 0;
+    for (const int32_t n : c.lengths) {
+      first.push_back(rows);
+      rows += n + static_cast<int32_t>(kCapacity);
+    }
+    const int64_t B = static_cast<int64_t>(c.lengths.size());
+    Tensor qkv = random_tensor(dtype(), {N, 3 * C}, 1), step = random_tensor(dtype(), {B, 3 * C}, 2),
+           next = random_tensor(dtype(), {B, 3 * C}, 3), starts(c.starts()), cache_starts(first), lengths(c.lengths),
+           keys(dtype(), {rows, C}, std::vector<double>(static_cast<size_t>(rows * C), 0)),
+           values(dtype(), {rows, C}, std::vector<double>(static_cast<size_t>(rows * C), 0)), o(dtype(), {B, C}),
+           o2(dtype(), {B, C});
+    std::vector<int32_t> longer = c.lengths;
+    for (int32_t& n : longer) ++n;
+    Tensor longer_lengths(longer);
+    SlopesOnBoth slopes(c);
+    on_both({&o, &o2, &keys, &values}, [&](Kernels& k, const Side& at) {
+      const AttentionShape shape{heads, head_dim, layout, slopes(at)};
+      k.store_keys_values(at(qkv), at(starts), shape, at(cache_starts), at(keys), at(values));
+      k.attention_decode(at(step), shape, at(cache_starts), at(lengths), at(keys), at(values), at(o));
+      k.attention_decode(at(next), shape, at(cache_starts), at(longer_lengths), at(keys), at(values), at(o2));
+    });
+    keys.expect_close(0, "keys");
+    values.expect_close(0, "values");
+    const double scores = arithmetic_roundoff(dtype()) * (8 * c.longest() + 2 * static_cast<double>(c.head_dim) + 32);
+    o.expect_close(2 * scores + 2 * roundoff(dtype()), "o");
+    o2.expect_close(2 * scores + 2 * roundoff(dtype()), "the second token's o");
+  }
+}
+
+}  // namespace
+}  // namespace tessera::testing

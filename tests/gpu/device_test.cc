@@ -1,0 +1,92 @@
+#include <atomic>
+
+#include "gpu_testing.h"
+#include "tessera/ops/cuda/cuda_kernels.h"
+
+namespace tessera::testing {
+namespace {
+
+TEST(CudaDevice, AllocatesZeroedAlignedAndExact) {
+  Device& gpu = *rig().gpu;
+  const int64_t before = gpu.ledger().current(Category::staging);
+  for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{1000}, int64_t{3} << 20}) {
+    const Buffer buffer = gpu.allocate(bytes, Category::staging);
+    EXPECT_EQ(gpu.ledger().current(Category::staging), before + bytes);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % Device::kAlignment, 0u);
+    std::vector<std::byte> contents(static_cast<size_t>(bytes), std::byte{1});
+    gpu.copy_to_host(buffer.view({bytes}, DType::u8), contents.data());
+    EXPECT_EQ(contents, std::vector<std::byte>(static_cast<size_t>(bytes)));
+  }
+  EXPECT_EQ(gpu.ledger().current(Category::staging), before);
+}
+
+TEST(CudaDevice, TooMuchIsAnErrorAndLeavesTheDeviceUsable) {
+  Device& gpu = *rig().gpu;
+  EXPECT_THROW(gpu.allocate(int64_t{1} << 50, Category::staging), OutOfMemoryError);
+  Tensor x(DType::f32, {10});
+  rig().gpu_kernels->fill(x.gpu(), 2);
+  EXPECT_EQ(x.values(), std::vector<double>(10, 2));
+}
+
+TEST(CudaDevice, NoSuchGpu) {
+  EXPECT_THROW(make_cuda_device(1000), UsageError);
+  EXPECT_THROW(make_cuda_device(-1), UsageError);
+}
+
+TEST(CudaDevice, InfoAndMemory) {
+  const CudaInfo info = cuda_info();
+  ASSERT_FALSE(info.devices.empty());
+  EXPECT_TRUE(info.problem.empty());
+  EXPECT_GE(info.driver_version, info.runtime_version / 1000 * 1000);
+  const CudaMemory memory = cuda_memory_of(*rig().gpu);
+  EXPECT_EQ(memory.total_bytes > 0, true);
+  EXPECT_GT(memory.context_bytes, 0);
+  EXPECT_LT(memory.free_bytes, memory.total_bytes);
+}
+
+TEST(CudaStream, OrdersCopiesHostWorkAndOtherStreams) {
+  Device& gpu = *rig().gpu;
+  const auto pinned = make_pinned_host_device(rig().pool);
+  constexpr int64_t kCount = 1 << 20;
+  const Buffer host = pinned->allocate(kCount * 4, Category::staging),
+               back = pinned->allocate(kCount * 4, Category::staging),
+               device = gpu.allocate(kCount * 4, Category::staging);
+  const View from = host.view({kCount}, DType::f32), there = device.view({kCount}, DType::f32),
+             to = back.view({kCount}, DType::f32);
+  const auto copies = gpu.make_stream();
+  const auto files = make_host_stream();
+  std::atomic<int> stage = 0;
+
+  files->run([&] {
+    for (int64_t i = 0; i < kCount; ++i) from.as<float>()[i] = static_cast<float>(i);
+    stage = 1;
+  });
+  copies->wait(files->record());  // an event of a thread
+  copies->run([&] { EXPECT_EQ(stage.exchange(2), 1); });
+  copies->copy(from, there);
+  gpu.compute_stream().wait(copies->record());
+  rig().gpu_kernels->add(there, there);
+  copies->wait(gpu.compute_stream().record());
+  copies->copy(there, to);
+  files->wait(copies->record());  // a thread waits for a GPU
+  files->run([&] { EXPECT_EQ(stage.exchange(3), 2); });
+  files->synchronize();
+  EXPECT_EQ(stage, 3);
+  for (int64_t i = 0; i < kCount; ++i) ASSERT_EQ(to.as<float>()[i], static_cast<float>(2 * i));
+}
+
+TEST(CudaStream, AFailureReachesWhoWaitsAndSkipsWhatFollows) {
+  const auto stream = rig().gpu->make_stream();
+  bool ran = false;
+  stream->run([] { throw RunError("here", "it failed"); });
+  stream->run([&] { ran = true; });
+  EXPECT_THROW(stream->synchronize(), RunError);
+  EXPECT_FALSE(ran);
+}
+
+TEST(CudaKernels, HoldTheWorkspaceTheyPromise) {
+  EXPECT_EQ(rig().gpu->ledger().current(Category::workspace), kCudaWorkspaceBytes);
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -1,0 +1,188 @@
+// What the tests of the GPU share: a GPU beside the CPU, arrays on both, and calls made on both and compared.
+//
+// Inputs are rounded to the GPU's type first and then given to the CPU's kernels in double, so that what is compared is
+// the GPU's arithmetic alone.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "tessera/base/random.h"
+#include "tessera/device/cuda/cuda_device.h"
+#include "tessera/ops/kernels.h"
+
+namespace tessera::testing {
+
+struct Rig {
+  ThreadPool pool{2};
+  std::unique_ptr<Device> cpu = make_cpu_device(pool);
+  std::unique_ptr<Kernels> cpu_kernels = make_kernels(*cpu);
+  std::unique_ptr<Device> gpu = make_cuda_device(0);
+  std::unique_ptr<Kernels> gpu_kernels = make_kernels(*gpu);
+};
+
+// One for the program: a GPU's context takes a while to make.
+inline Rig& rig() {
+  static Rig only;
+  return only;
+}
+
+// Half the distance from 1 to the next number of a type: the relative error of one rounding.
+inline double roundoff(DType dtype) {
+  switch (dtype) {
+    case DType::bf16:
+      return 0x1p-8;
+    case DType::f16:
+      return 0x1p-11;
+    case DType::f64:
+      return 0x1p-53;
+    default:
+      return 0x1p-24;
+  }
+}
+// Of the arithmetic that the GPU does on a type.
+inline double arithmetic_roundoff(DType dtype) {
+  return dtype == DType::f64 ? 0x1p-53 : 0x1p-24;
+}
+// Of statistics beside a type.
+inline DType statistics_of(DType dtype) {
+  return dtype == DType::f64 ? DType::f64 : DType::f32;
+}
+
+// Uniform in [−1, 1].
+inline std::vector<double> random_values(int64_t count, uint64_t seed) {
+  RandomStream random(seed, 11);
+  std::vector<double> values(static_cast<size_t>(count));
+  for (double& x : values) x = 2 * random.next_uniform() - 1;
+  return values;
+}
+
+// An array on the GPU in some type and on the CPU in double (integers: in their own type).
+class Tensor {
+ public:
+  // Contents are rounded to `dtype`; NaN, for what is to be overwritten, where no values are given.
+  Tensor(DType dtype, Shape shape, std::vector<double> values = {}) : dtype_(dtype), shape_(shape) {
+    const auto count = static_cast<size_t>(shape.num_elems());
+    if (values.empty()) values.assign(count, NAN);
+    EXPECT_EQ(values.size(), count);
+    initial_.resize(count * size_of(dtype));
+    host_.resize(count);
+    convert(values.data(), DType::f64, initial_.data(), dtype, count);
+    convert(initial_.data(), dtype, host_.data(), DType::f64, count);
+    allocate();
+  }
+  template <typename T>
+  requires std::is_integral_v<T>
+  explicit Tensor(const std::vector<T>& values) : dtype_(dtype_of<T>()), shape_{static_cast<int64_t>(values.size())} {
+    initial_.resize(values.size() * sizeof(T));
+    std::memcpy(initial_.data(), values.data(), initial_.size());
+    integers_ = initial_;
+    allocate();
+  }
+
+  View gpu() const { return buffer_.view(shape_, dtype_); }
+  View cpu() {
+    if (!integers_.empty()) return {integers_.data(), dtype_, shape_};
+    return view_of(host_.data(), shape_);
+  }
+  // Puts what the tensor began with on the GPU again.
+  void reset() { rig().gpu->copy_from_host(initial_.data(), gpu()); }
+  std::vector<std::byte> bits() const {
+    std::vector<std::byte> bits(initial_.size());
+    rig().gpu->copy_to_host(gpu(), bits.data());
+    return bits;
+  }
+  std::vector<double> values() const {
+    const auto raw = bits();
+    std::vector<double> values(host_.size());
+    convert(raw.data(), dtype_, values.data(), DType::f64, values.size());
+    return values;
+  }
+  double largest() const {
+    double largest = 0;
+    for (const double x : host_) largest = std::max(largest, std::abs(x));
+    return largest;
+  }
+  // |GPU − CPU| ≤ tolerance for every element; a NaN fails.
+  void expect_close(double tolerance, const char* what) const {
+    const auto actual = values();
+    for (size_t i = 0; i < actual.size(); ++i) {
+      ASSERT_LE(std::abs(actual[i] - host_[i]), tolerance)
+          << what << " [" << i << "] of " << actual.size() << ": " << actual[i] << " instead of " << host_[i];
+    }
+  }
+  void expect_same_integers(const char* what) const { EXPECT_EQ(bits(), integers_) << what; }
+  const std::vector<double>& expected() const { return host_; }
+  DType dtype() const { return dtype_; }
+
+ private:
+  void allocate() {
+    buffer_ = rig().gpu->allocate(static_cast<int64_t>(initial_.size()), Category::activations);
+    reset();
+  }
+
+  DType dtype_;
+  Shape shape_;
+  std::vector<std::byte> initial_, integers_;
+  std::vector<double> host_;
+  Buffer buffer_;
+};
+
+inline Tensor random_tensor(DType dtype, Shape shape, uint64_t seed) {
+  return Tensor(dtype, shape, random_values(shape.num_elems(), seed));
+}
+
+// The views of one side; an absent tensor is an empty view.
+struct Side {
+  bool gpu;
+  View operator()(Tensor& tensor) const { return gpu ? tensor.gpu() : tensor.cpu(); }
+  View operator()(Tensor* tensor) const { return tensor ? (*this)(*tensor) : View{}; }
+};
+
+// Makes a call on the GPU twice, with the same bits in every result, and on the CPU in double. `tensors` are those that
+// the call changes.
+inline void on_both(std::initializer_list<Tensor*> tensors, const std::function<void(Kernels&, const Side&)>& call) {
+  std::vector<std::vector<std::byte>> first;
+  call(*rig().gpu_kernels, {true});
+  for (const Tensor* tensor : tensors) first.push_back(tensor ? tensor->bits() : std::vector<std::byte>());
+  for (Tensor* tensor : tensors) {
+    if (tensor) tensor->reset();
+  }
+  call(*rig().gpu_kernels, {true});
+  size_t i = 0;
+  for (const Tensor* tensor : tensors) {
+    const bool same = !tensor || tensor->bits() == first[i];
+    EXPECT_TRUE(same) << "result " << i << " differs when repeated";
+    ++i;
+  }
+  call(*rig().cpu_kernels, {false});
+}
+
+// 0, 1, 2, … as row ids of a dropout, scattered so that they are not the rows' places.
+inline std::vector<int64_t> row_ids(int64_t count) {
+  std::vector<int64_t> ids(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) ids[static_cast<size_t>(i)] = 1000003 * i + (int64_t{1} << 33);
+  return ids;
+}
+
+// A test of every floating-point type.
+class TypedTest : public ::testing::TestWithParam<DType> {
+ protected:
+  DType dtype() const { return GetParam(); }
+  DType stats() const { return statistics_of(dtype()); }
+  // Gradients of parameters are tested in both types that they may have.
+  std::vector<DType> gradient_types() const {
+    if (size_of(dtype()) == 2) return {dtype(), DType::f32};
+    return {dtype()};
+  }
+};
+#define TESSERA_FOR_ALL_TYPES(Suite)                                                                         \
+  INSTANTIATE_TEST_SUITE_P(Types, Suite, ::testing::Values(DType::f32, DType::f64, DType::f16, DType::bf16), \
+                           [](const auto& info) { return std::string(name_of(info.param)); })
+
+}  // namespace tessera::testing

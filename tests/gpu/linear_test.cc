@@ -1,0 +1,121 @@
+#include "gpu_testing.h"
+
+namespace tessera::testing {
+namespace {
+
+class LinearTest : public TypedTest {
+ protected:
+  struct Size {
+    int64_t N, I, O;
+  };
+  static constexpr Size kSizes[] = {{1, 8, 16},     {5, 24, 8},   {64, 64, 192},
+                                    {130, 48, 120}, {77, 33, 35}, {700, 256, 64}};
+
+  // A product of `length` terms in [−1, 1], of sums near √length, each off by a rounding; then stored with its type's.
+  double tolerance(int64_t length, double largest) const {
+    return arithmetic_roundoff(dtype()) * static_cast<double>(length + 16) * 2 +
+           4 * roundoff(dtype()) * std::max(1.0, largest);
+  }
+};
+TESSERA_FOR_ALL_TYPES(LinearTest);
+
+struct Variant {
+  Activation activation;
+  float rate;
+  bool residual, keeps, bias;
+};
+const Variant kVariants[] = {
+    {Activation::none, 0, false, false, true},     {Activation::none, 0, false, false, false},
+    {Activation::none, 0, true, false, true},      {Activation::none, 0.3f, true, false, true},
+    {Activation::gelu_tanh, 0, false, true, true}, {Activation::gelu_tanh, 0, false, false, true},
+    {Activation::gelu_tanh, 0, true, true, false}, {Activation::gelu_tanh, 0.2f, true, true, true},
+    {Activation::relu, 0, false, true, true},      {Activation::relu, 0.1f, false, true, true},
+    {Activation::relu, 0.1f, true, false, false},
+};
+
+TEST_P(LinearTest, Forward) {
+  for (const auto [N, I, O] : kSizes) {
+    for (const Variant& v : kVariants) {
+      SCOPED_TRACE(::testing::Message() << N << "x" << I << "x" << O << " variant " << &v - kVariants);
+      Tensor x = random_tensor(dtype(), {N, I}, 1), weight = random_tensor(dtype(), {O, I}, 2),
+             bias = random_tensor(dtype(), {O}, 3), residual = random_tensor(dtype(), {N, O}, 4), y(dtype(), {N, O}),
+             pre(dtype(), {N, O}), ids(row_ids(N));
+      const auto epilogue = [&](const Side& at) {
+        return LinearEpilogue{v.activation, {v.rate, 77, 3, at(ids)}, v.residual ? at(residual) : View{}};
+      };
+      on_both({&y, v.keeps ? &pre : nullptr}, [&](Kernels& k, const Side& at) {
+        k.linear_forward(at(x), at(weight), v.bias ? at(bias) : View{}, epilogue(at), v.keeps ? at(pre) : View{},
+                         at(y));
+      });
+      y.expect_close(2 * tolerance(I, y.largest()), "y");
+      if (v.keeps) pre.expect_close(tolerance(I, pre.largest()), "preactivation");
+      if (!v.residual) continue;
+      const auto apart = y.bits();  // the result in place of the residual
+      LinearEpilogue in_place = epilogue({true});
+      rig().gpu_kernels->linear_forward(x.gpu(), weight.gpu(), v.bias ? bias.gpu() : View{}, in_place,
+                                        v.keeps ? pre.gpu() : View{}, residual.gpu());
+      EXPECT_EQ(residual.bits(), apart) << "in place";
+    }
+  }
+}
+
+TEST_P(LinearTest, BackwardInput) {
+  for (const auto [N, I, O] : kSizes) {
+    for (const Variant& v : kVariants) {
+      SCOPED_TRACE(::testing::Message() << N << "x" << I << "x" << O << " variant " << &v - kVariants);
+      Tensor d_y = random_tensor(dtype(), {N, O}, 1), weight = random_tensor(dtype(), {O, I}, 2),
+             residual = random_tensor(dtype(), {N, I}, 4), d_x(dtype(), {N, I}),
+             pre = random_tensor(dtype(), {N, I}, 5), ids(row_ids(N));
+      const auto epilogue = [&](const Side& at) {
+        return LinearEpilogue{v.activation, {v.rate, 77, 3, at(ids)}, v.residual ? at(residual) : View{}};
+      };
+      const bool active = v.activation != Activation::none;
+      on_both({&d_x}, [&](Kernels& k, const Side& at) {
+        k.linear_backward_input(at(d_y), at(weight), epilogue(at), active ? at(pre) : View{}, at(d_x));
+      });
+      d_x.expect_close(2 * tolerance(O, d_x.largest()), "d_x");
+      if (!v.residual) continue;
+      const auto apart = d_x.bits();
+      rig().gpu_kernels->linear_backward_input(d_y.gpu(), weight.gpu(), epilogue({true}), active ? pre.gpu() : View{},
+                                               residual.gpu());
+      EXPECT_EQ(residual.bits(), apart) << "in place";
+    }
+  }
+}
+
+TEST_P(LinearTest, BackwardWeight) {
+  for (const DType gradient : gradient_types()) {
+    for (const auto [N, I, O] : kSizes) {
+      for (const bool has_bias : {false, true}) {
+        SCOPED_TRACE(::testing::Message() << N << "x" << I << "x" << O << " " << name_of(gradient));
+        Tensor d_y = random_tensor(dtype(), {N, O}, 1), x = random_tensor(dtype(), {N, I}, 2),
+               d_weight = random_tensor(gradient, {O, I}, 3), d_bias = random_tensor(gradient, {O}, 4);
+        on_both({&d_weight, &d_bias}, [&](Kernels& k, const Side& at) {
+          k.linear_backward_weight(at(d_y), at(x), at(d_weight), has_bias ? at(d_bias) : View{});
+        });
+        const double products = arithmetic_roundoff(dtype()) * static_cast<double>(N + 16) * 2;
+        d_weight.expect_close(products + 2 * roundoff(gradient) * std::max(1.0, d_weight.largest()), "d_weight");
+        d_bias.expect_close(products + 3 * roundoff(gradient) * std::max(1.0, d_bias.largest()), "d_bias");
+      }
+    }
+  }
+}
+
+TEST_P(LinearTest, ActivationAndDropout) {
+  for (const auto [N, I, O] : kSizes) {
+    for (const float rate : {0.0f, 0.25f}) {
+      for (const Activation activation : {Activation::none, Activation::gelu_tanh, Activation::relu}) {
+        Tensor x = random_tensor(dtype(), {N, O}, 1), y(dtype(), {N, O}), d_x(dtype(), {N, O}), ids(row_ids(N));
+        on_both({&y, &d_x}, [&](Kernels& k, const Side& at) {
+          k.activation_forward(at(x), {activation, {rate, 5, 6, at(ids)}, {}}, at(y));
+          k.dropout_backward(at(x), {rate, 5, 6, at(ids)}, at(d_x));
+        });
+        y.expect_close(4 * roundoff(dtype()) + 16 * arithmetic_roundoff(dtype()), "activation");
+        d_x.expect_close(4 * roundoff(dtype()), "dropout");
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::testing

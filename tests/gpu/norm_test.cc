@@ -1,0 +1,112 @@
+#include "gpu_testing.h"
+
+namespace tessera::testing {
+namespace {
+
+class NormTest : public TypedTest {
+ protected:
+  // Widths that are a warp's, several warps', not whole vectors, and the widest that a block holds in this type.
+  std::vector<Shape> shapes() const {
+    std::vector<Shape> shapes{{1, 8}, {130, 30}, {7, 64}, {1000, 96}, {37, 1024}, {600, 1000}, {5, 4096}, {300, 2560}};
+    if (dtype() != DType::f64) shapes.push_back({3, 14336});
+    return shapes;
+  }
+};
+TESSERA_FOR_ALL_TYPES(NormTest);
+
+TEST_P(NormTest, Forward) {
+  for (const Shape& shape : shapes()) {
+    const int64_t N = shape[0], C = shape[1];
+    Tensor x = random_tensor(dtype(), shape, 1), weight = random_tensor(dtype(), {C}, 2),
+           bias = random_tensor(dtype(), {C}, 3), y(dtype(), shape), stats_of_rows(stats(), {N, 2});
+    on_both({&y, &stats_of_rows}, [&](Kernels& k, const Side& at) {
+      k.layer_norm_forward(at(x), at(weight), at(bias), 1e-5, at(y), at(stats_of_rows));
+    });
+    // rstd is near √3 for uniform values and 1/√ε at most; a sum of C terms is off by √C roundings or so.
+    const double error = arithmetic_roundoff(dtype()) * (16 + std::sqrt(static_cast<double>(C)));
+    stats_of_rows.expect_close(4 * error * std::max(1.0, stats_of_rows.largest()), "stats");
+    y.expect_close(8 * error * std::max(1.0, y.largest()) + roundoff(dtype()) * y.largest(), "y");
+
+    const auto apart = y.bits();
+    rig().gpu_kernels->layer_norm_forward(x.gpu(), weight.gpu(), bias.gpu(), 1e-5, x.gpu(), {});
+    EXPECT_EQ(x.bits(), apart) << "in place, no stats";
+  }
+}
+
+TEST_P(NormTest, Backward) {
+  for (const DType gradient : gradient_types()) {
+    for (const Shape& shape : shapes()) {
+      const int64_t N = shape[0], C = shape[1];
+      Tensor x = random_tensor(dtype(), shape, 1), weight = random_tensor(dtype(), {C}, 2),
+             bias = random_tensor(dtype(), {C}, 3), d_y = random_tensor(dtype(), shape, 4),
+             residual = random_tensor(dtype(), shape, 5), d_x(dtype(), shape), y(dtype(), shape),
+             stats_of_rows(stats(), {N, 2}), d_weight = random_tensor(gradient, {C}, 6),
+             d_bias = random_tensor(gradient, {C}, 7);
+      on_both({&d_x, &d_weight, &d_bias}, [&](Kernels& k, const Side& at) {
+        k.layer_norm_forward(at(x), at(weight), at(bias), 1e-5, at(y), at(stats_of_rows));
+        k.layer_norm_backward(at(d_y), at(x), at(weight), at(stats_of_rows), at(residual), at(d_x), at(d_weight),
+                              at(d_bias));
+      });
+      const double error = arithmetic_roundoff(dtype()) * (32 + std::sqrt(static_cast<double>(C)));
+      d_x.expect_close(16 * error * std::max(1.0, d_x.largest()) + roundoff(dtype()) * d_x.largest(), "d_x");
+      const double columns = arithmetic_roundoff(dtype()) * (64 + static_cast<double>(N));
+      d_weight.expect_close(
+          4 * columns * std::max(1.0, d_weight.largest()) + 2 * roundoff(gradient) * d_weight.largest(), "d_weight");
+      d_bias.expect_close(columns * std::max(1.0, d_bias.largest()) + 2 * roundoff(gradient) * d_bias.largest(),
+                          "d_bias");
+
+      // In place of the gradient and of the residual.
+      const auto apart = d_x.bits();
+      Tensor unused_weight = random_tensor(gradient, {C}, 6), unused_bias = random_tensor(gradient, {C}, 7);
+      rig().gpu_kernels->layer_norm_backward(d_y.gpu(), x.gpu(), weight.gpu(), stats_of_rows.gpu(), residual.gpu(),
+                                             residual.gpu(), unused_weight.gpu(), unused_bias.gpu());
+      EXPECT_EQ(residual.bits(), apart);
+      residual.reset();
+      rig().gpu_kernels->layer_norm_backward(d_y.gpu(), x.gpu(), weight.gpu(), stats_of_rows.gpu(), residual.gpu(),
+                                             d_y.gpu(), unused_weight.gpu(), unused_bias.gpu());
+      EXPECT_EQ(d_y.bits(), apart);
+    }
+  }
+}
+
+class LossTest : public TypedTest {};
+TESSERA_FOR_ALL_TYPES(LossTest);
+
+TEST_P(LossTest, CrossEntropy) {
+  for (const Shape& shape : {Shape{1, 5}, Shape{300, 8}, Shape{7, 1003}, Shape{20, 8200}, Shape{2, 250880}}) {
+    const int64_t M = shape[0], V = shape[1];
+    std::vector<double> values = random_values(M * V, 1);
+    for (double& x : values) x *= 10;
+    std::vector<int32_t> target;
+    for (int64_t i = 0; i < M; ++i) target.push_back(static_cast<int32_t>((i * 37 + V - 1) % V));
+    for (const double scale : {0.0, 0.5, 1024.0}) {
+      Tensor logits(dtype(), shape, values), targets(target), loss(DType::f64, {1}, {3});
+      on_both({&loss}, [&](Kernels& k, const Side& at) {
+        if (at.gpu) logits.reset();
+        k.softmax_cross_entropy(at(logits), at(targets), scale, at(loss));
+      });
+      // Exponentials of differences up to 20 are off by 20 roundings, by 2^-21 with 16 bits; their sum is in f32.
+      const double error = dtype() == DType::f64 ? 0x1p-44 : size_of(dtype()) == 2 ? 0x1p-17 : 0x1p-18;
+      loss.expect_close(error * static_cast<double>(M) * 4, "loss");
+      if (scale == 0) continue;
+      const double smallest = dtype() == DType::f16 ? 0x1p-25 : 0;  // denormals
+      logits.expect_close((roundoff(dtype()) + error) * scale + smallest, "gradient");
+    }
+  }
+}
+
+TEST_P(LossTest, ArgmaxIsTheFirstOfEquals) {
+  for (const int64_t V : {1, 9, 1000, 8192, 250880}) {
+    constexpr int64_t kRows = 6;
+    std::vector<double> values = random_values(kRows * V, 2);
+    for (int64_t at : {V / 3, V / 2, V - 1}) values[static_cast<size_t>(at)] = 3;   // row 0
+    for (int64_t i = 0; i < V; ++i) values[static_cast<size_t>(V + i)] = 0.5;       // row 1: all equal
+    for (int64_t i = 0; i < V; ++i) values[static_cast<size_t>(2 * V + i)] = -1e4;  // row 2: far below zero
+    Tensor logits(dtype(), {kRows, V}, values), ids(std::vector<int32_t>(kRows, -1));
+    on_both({&ids}, [&](Kernels& k, const Side& at) { k.argmax_rows(at(logits), at(ids)); });
+    ids.expect_same_integers("argmax");
+  }
+}
+
+}  // namespace
+}  // namespace tessera::testing
