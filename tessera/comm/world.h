@@ -22,7 +22,8 @@ struct RankEnvironment {
 
 // From the variables RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE (torchrun), else OMPI_COMM_WORLD_* (mpirun), else
 // PMIX_RANK with SLURM_*, else SLURM_PROCID of a step; none of them: nothing. Under salloc every rank of mpirun sees
-// the same SLURM_PROCID, so mpirun goes first. Throws UsageError on a number that is none.
+// the same SLURM_PROCID, so mpirun goes first; torchrun's variables that mpirun's contradict are inherited ones. Throws
+// UsageError on a number that is none.
 std::optional<RankEnvironment> detect_ranks(const std::map<std::string, std::string>& environment);
 
 // How ranks of one node move data. `automatic`: reading each other's memory where they may, else messages.

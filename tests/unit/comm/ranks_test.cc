@@ -21,13 +21,22 @@ TEST(DetectRanks, TorchrunGoesFirst) {
                                    {"WORLD_SIZE", "8"},
                                    {"LOCAL_RANK", "1"},
                                    {"LOCAL_WORLD_SIZE", "4"},
-                                   {"OMPI_COMM_WORLD_RANK", "3"},
+                                   {"OMPI_COMM_WORLD_RANK", "5"},
                                    {"OMPI_COMM_WORLD_SIZE", "8"}});
   ASSERT_TRUE(ranks);
   EXPECT_EQ(ranks->rank, 5);
   EXPECT_EQ(ranks->local_rank, 1);
   EXPECT_EQ(ranks->source, "torchrun");
   EXPECT_TRUE(ranks->has_mpi);
+}
+
+TEST(DetectRanks, WhatMpirunContradictsIsInherited) {
+  const auto ranks = detect_ranks(
+      {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
+  ASSERT_TRUE(ranks);
+  EXPECT_EQ(ranks->rank, 3);
+  EXPECT_EQ(ranks->size, 4);
+  EXPECT_EQ(ranks->source, "mpirun");
 }
 
 TEST(DetectRanks, MpirunGoesBeforeSlurm) {

@@ -1,0 +1,72 @@
+#include "tessera/comm/status_board.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+namespace tessera {
+namespace {
+
+struct Board : testing::Test {
+  std::string name = SharedPages::unique_name();
+  std::unique_ptr<StatusBoard> launcher = StatusBoard::create(name, 3);
+  std::unique_ptr<StatusBoard> rank = StatusBoard::open(name, 3);
+  ~Board() override { SharedPages::remove(name); }
+};
+
+TEST_F(Board, TellsWhatOthersWrite) {
+  EXPECT_EQ(launcher->pid_of(1), 0);
+  rank->join(1);
+  rank->enter_phase(1, "step");
+  EXPECT_EQ(launcher->pid_of(1), getpid());
+  EXPECT_EQ(launcher->phase_of(1), "step");
+  rank->enter_phase(1, "a phase with a name that is far too long for its place");
+  EXPECT_TRUE(launcher->phase_of(1).starts_with("a phase with a name"));
+  EXPECT_FALSE(launcher->has_ended(1));
+  rank->end(1);
+  EXPECT_TRUE(launcher->has_ended(1));
+}
+
+TEST_F(Board, WaitsAreToldWhileTheyLastAndWhenTheyFail) {
+  rank->join(0);
+  {
+    const StatusBoard::Waiting waiting(rank.get(), 0, "all_gather of parameters of h.3");
+    EXPECT_EQ(launcher->waiting(), "Rank 0 waited in all_gather of parameters of h.3.");
+  }
+  EXPECT_EQ(launcher->waiting(), "");
+  for (const int number : {0, 2}) {
+    rank->join(number);
+    try {
+      const StatusBoard::Waiting waiting(rank.get(), number, "all_gather of parameters of h.3");
+      throw 1;
+    } catch (int) {
+    }
+  }
+  EXPECT_EQ(launcher->waiting(), "Ranks 0, 2 waited in all_gather of parameters of h.3.");
+  rank->join(1);
+  EXPECT_EQ(launcher->not_waiting(), "Rank 1 (process " + std::to_string(getpid()) + ") is at work.");
+}
+
+TEST_F(Board, ACommunicationFailureIsAConsequence) {
+  EXPECT_FALSE(launcher->first_failure());
+  rank->fail(0, ExitCode::kCommunication, "rank 0: waited");
+  EXPECT_EQ(launcher->first_failure()->error, "rank 0: waited");
+  rank->fail(2, ExitCode::kRunFailed, "rank 2: disk: is full");
+  rank->fail(1, ExitCode::kBadInput, "rank 1: too late");
+  const auto failure = launcher->first_failure();
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->rank, 2);
+  EXPECT_EQ(failure->code, ExitCode::kRunFailed);
+  EXPECT_EQ(launcher->account(*failure), "rank 2: disk: is full");
+  EXPECT_TRUE(rank->claim_report());
+  EXPECT_FALSE(launcher->claim_report());
+}
+
+TEST(StatusBoard, WithoutSharedMemoryIsLost) {
+  const auto board = StatusBoard::open("/tessera-that-nobody-has-made", 2);
+  board->join(1);
+  board->fail(1, ExitCode::kRunFailed, std::string(10'000, 'x'));
+  EXPECT_EQ(board->first_failure()->rank, 1);
+}
+
+}  // namespace
+}  // namespace tessera
