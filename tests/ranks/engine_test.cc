@@ -11,6 +11,7 @@
 
 #include "rank_test.h"
 #include "tessera/base/random.h"
+#include "tessera/device/cuda/cuda_device.h"
 #include "tessera/engine/plan.h"
 
 namespace tessera {
@@ -183,8 +184,9 @@ class Rig {
 
   // As this rank of the test's world. The ledgers must be those of the plan.
   Outcome sharded(const ModelConfig& config, const EngineOptions& options, int num_micro_batches, int ranks_per_node) {
-    const auto device = make_cpu_device(pool_), host = make_cpu_device(pool_);
     World& world = test_world();
+    const auto device = test_uses_cuda() ? make_cuda_device(world.local_rank()) : make_cpu_device(pool_);
+    const auto host = test_uses_cuda() ? make_pinned_host_device(pool_) : make_cpu_device(pool_);
     const auto communicator = world.make_communicator(*device);
     const Outcome outcome = run(*communicator, *device, *host, config, options, num_micro_batches, ranks_per_node);
     const Plan plan = plan_run(config, options, kWork,
@@ -192,7 +194,8 @@ class Rig {
                                 .rank = world.rank(),
                                 .ranks_per_node = ranks_per_node,
                                 .num_threads = 1,
-                                .grad_accum = num_micro_batches});
+                                .grad_accum = num_micro_batches,
+                                .device = device->kind()});
     for (int p = 0; p < kNumPhases; ++p) {
       for (int c = 0; c < kNumCategories; ++c) {
         const auto phase = static_cast<Phase>(p);

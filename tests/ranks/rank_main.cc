@@ -13,6 +13,7 @@ namespace {
 
 std::unique_ptr<World> world;
 Transport transport = Transport::automatic;
+bool uses_cuda = false;
 
 std::map<std::string, std::string> environment_of_process() {
   std::map<std::string, std::string> environment;
@@ -64,6 +65,10 @@ Transport test_transport() {
   return transport;
 }
 
+bool test_uses_cuda() {
+  return uses_cuda;
+}
+
 }  // namespace tessera
 
 int main(int argc, char** argv) {
@@ -74,6 +79,7 @@ int main(int argc, char** argv) {
     const std::string word = argv[i];
     if (word.starts_with("--world=")) size = std::atoi(word.c_str() + 8);
     if (word.starts_with("--timeout=")) timeout_s = std::atof(word.c_str() + 10);
+    if (word == "--device=cuda") tessera::uses_cuda = true;
     if (word == "--transport=messages") tessera::transport = tessera::Transport::messages;
     if (word == "--transport=direct") tessera::transport = tessera::Transport::direct;
   }
