@@ -77,6 +77,9 @@ std::vector<Setting> optimization_settings() {
       choice("activation_checkpointing", &S::activation_checkpointing, kOptimization,
              {{"none", S::ActivationCheckpointing::none}, {"block", S::ActivationCheckpointing::block}},
              "keep all activations, or compute each block's again in the backward pass"),
+      choice("fuse_micro_batches", &S::fuse_micro_batches, kOptimization,
+             {{"auto", S::FuseMicroBatches::automatic}, {"off", S::FuseMicroBatches::off}},
+             "run the micro-batches of a step as one on a GPU that has the memory: the same loss, faster"),
       integer("logging_steps", &S::logging_steps, kOptimization, "STEPS", kCount,
               "steps between two lines of the log; 0: none"),
   };

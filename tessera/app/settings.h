@@ -31,6 +31,7 @@ struct Settings {
   using Warmup = tessera::Warmup;
   enum class Init { pretrained, random };
   enum class ActivationCheckpointing { none, block };
+  enum class FuseMicroBatches { automatic, off };
   enum class Precision { fp32, tf32, fp16, bf16 };
   enum class Strategy {
     no_shard,
@@ -77,6 +78,7 @@ struct Settings {
   double warmup_min_lr = 0.0;
   int64_t lr_decay_steps = 0;
   ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;
+  FuseMicroBatches fuse_micro_batches = FuseMicroBatches::automatic;
   int64_t logging_steps = 10;
   Interval eval_strategy = Interval::epoch;
   int64_t eval_steps = 0;

@@ -7,9 +7,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <numeric>
 
 #include "tessera/app/memory_check.h"
 #include "tessera/app/model_files.h"
+#include "tessera/device/cuda/cuda_device.h"
 #include "tessera/report/summary.h"
 #include "tessera/report/table.h"
 #include "tessera/report/text.h"
@@ -57,9 +59,9 @@ double metric_of(const EvalOutcome& outcome, Settings::Metric metric) {
 
 }  // namespace
 
-WorkBounds training_work(const Settings& settings, const Dataset& train, const Dataset* eval) {
+WorkBounds training_work(const Settings& settings, const Dataset& train, const Dataset* eval, bool fused) {
   WorkBounds work;
-  work.training = bounds_of(train.samples, settings.batch_size);
+  work.training = bounds_of(train.samples, settings.batch_size * (fused ? settings.grad_accum : 1));
   if (eval) work.evaluation = bounds_of(eval->samples, settings.eval_batch_size);
   if (eval && settings.eval_generation) {
     work.generation = bounds_of(eval->prompts, settings.eval_batch_size);
@@ -68,10 +70,21 @@ WorkBounds training_work(const Settings& settings, const Dataset& train, const D
   return work;
 }
 
+// Whether the micro-batches of a step run as one: on a GPU that has memory for it, where small ones leave most of it
+// idle.
+static bool runs_fused(const Settings& settings, const Worker& worker, const ModelConfig& config, const Dataset& train,
+                       const Dataset* eval) {
+  if (settings.fuse_micro_batches == Settings::FuseMicroBatches::off || settings.grad_accum == 1) return false;
+  if (worker.device().kind() != DeviceKind::cuda) return false;
+  const Plan plan = plan_training(config, settings, training_work(settings, train, eval, true), worker.planned_rank(1));
+  int64_t fits = plan.device.peak_total() <= cuda_memory_of(worker.device()).free_bytes;
+  return worker.world().sum({static_cast<double>(fits)}, "memory of micro-batches")[0] == worker.num_ranks();
+}
+
 static WorkBounds work_within_memory(const Settings& settings, const Worker& worker, const ModelConfig& config,
-                                     const Dataset& train, const Dataset* eval) {
-  const WorkBounds work = training_work(settings, train, eval);
-  check_memory(config, settings, work, worker.planned_rank(settings.grad_accum), worker.num_local_ranks(),
+                                     const Dataset& train, const Dataset* eval, bool fused) {
+  const WorkBounds work = training_work(settings, train, eval, fused);
+  check_memory(config, settings, work, worker.planned_rank(fused ? 1 : settings.grad_accum), worker.num_local_ranks(),
                worker.device());
   return work;
 }
@@ -85,7 +98,8 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
       tokenizer_(tokenizer_of(settings, config_)),
       train_(load_dataset(settings, DatasetUse::training, tokenizer_, config_.eos_token_id, false, worker_.pool())),
       eval_(eval_dataset_of(settings, tokenizer_, config_.eos_token_id, worker_.pool())),
-      work_(work_within_memory(settings, worker_, config_, train_, eval_ ? &*eval_ : nullptr)),
+      fused_(runs_fused(settings, worker_, config_, train_, eval_ ? &*eval_ : nullptr)),
+      work_(work_within_memory(settings, worker_, config_, train_, eval_ ? &*eval_ : nullptr, fused_)),
       engine_(worker_.place(), config_, engine_options(settings)) {
   if (worker_.is_first()) {
     lock_.emplace(settings_.output_dir);
@@ -279,8 +293,11 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
   std::vector<PackedBatch> window;
   for (const auto indices : plan.step(step_of_epoch)) {
     window.push_back(pack(train_.samples, indices));
-    window.back().first_sequence = plan.first_sequence(step_of_epoch, std::ssize(window) - 1);
+    auto& numbers = window.back().sequence_numbers;
+    numbers.resize(indices.size());
+    std::iota(numbers.begin(), numbers.end(), plan.first_sequence(step_of_epoch, std::ssize(window) - 1));
   }
+  if (fused_) window = {merged(window)};
   const double learning_rate = scheduled_rate(schedule_, settings_.warmup_min_lr, settings_.lr, engine_.num_updates());
   const double loss_scale = loss_scaler_ ? loss_scaler_->scale() : 1;
   const StepResult result = engine_.train_step(window, learning_rate, loss_scale);
@@ -489,8 +506,9 @@ Record Trainer::summary() {
   };
   record.set("ledger_peak_bytes", peaks(worker_.device().ledger()));
   record.set("host_ledger_peak_bytes", peaks(worker_.host().ledger()));
-  record.set("planned_peak_bytes",
-             plan_training(config_, settings_, work_, worker_.planned_rank(settings_.grad_accum)).peak_bytes());
+  record.set(
+      "planned_peak_bytes",
+      plan_training(config_, settings_, work_, worker_.planned_rank(fused_ ? 1 : settings_.grad_accum)).peak_bytes());
   std::vector<Value> rows;
   for (const EpochRow& row : state_.rows) {
     Record value{{"epoch", row.epoch}, {"train_loss", row.train_loss}};

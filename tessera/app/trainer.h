@@ -17,7 +17,8 @@
 namespace tessera {
 
 // The bounds of what the engine will be asked for: the same for a run and for its plan.
-WorkBounds training_work(const Settings& settings, const Dataset& train, const Dataset* eval);
+// `fused`: with the micro-batches of a step as one.
+WorkBounds training_work(const Settings& settings, const Dataset& train, const Dataset* eval, bool fused = false);
 
 class Trainer {
  public:
@@ -67,6 +68,7 @@ class Trainer {
   Tokenizer tokenizer_;
   Dataset train_;
   std::optional<Dataset> eval_;
+  bool fused_;
   WorkBounds work_;
   Engine engine_;
   Record fingerprint_;

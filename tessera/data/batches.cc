@@ -32,6 +32,23 @@ PackedBatch pack(std::span<const Sample> samples, std::span<const int64_t> indic
   return batch;
 }
 
+PackedBatch merged(std::span<const PackedBatch> batches) {
+  PackedBatch all;
+  all.starts = {0};
+  for (const PackedBatch& batch : batches) {
+    const auto offset = static_cast<int32_t>(all.ids.size());
+    all.ids.insert(all.ids.end(), batch.ids.begin(), batch.ids.end());
+    all.labels.insert(all.labels.end(), batch.labels.begin(), batch.labels.end());
+    for (size_t b = 1; b < batch.starts.size(); ++b) {
+      all.starts.push_back(offset + batch.starts[b]);
+      all.sequence_numbers.push_back(batch.sequence_numbers.empty() ? static_cast<int64_t>(b - 1)
+                                                                    : batch.sequence_numbers[b - 1]);
+    }
+    all.num_targets += batch.num_targets;
+  }
+  return all;
+}
+
 BatchPlan::BatchPlan(const BatchOptions& options, int64_t epoch) : options_(options) {
   TESSERA_ASSERT(options.num_samples >= 0 && options.batch_size > 0 && options.grad_accum > 0);
   TESSERA_ASSERT(options.rank >= 0 && options.rank < options.world_size && epoch >= 0);

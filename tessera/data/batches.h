@@ -14,8 +14,12 @@ struct PackedBatch {
   std::vector<int32_t> ids, labels;  // [N]
   std::vector<int32_t> starts;       // [B + 1]: sequence b is tokens [starts[b], starts[b + 1])
   int32_t num_targets = 0;           // labels that are not kNoTarget
-  int64_t first_sequence = 0;        // number of the first sequence in its step, over all micro-batches and ranks
+  // [B] the sequences' numbers in their step, over all micro-batches and ranks; empty: 0, 1, …
+  std::vector<int64_t> sequence_numbers{};
 };
+
+// Micro-batches of one step as one.
+PackedBatch merged(std::span<const PackedBatch> batches);
 
 // The samples of these indices, in this order. No index at all gives a batch without sequences: starts = {0}.
 PackedBatch pack(std::span<const Sample> samples, std::span<const int64_t> indices);

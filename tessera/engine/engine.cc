@@ -151,7 +151,7 @@ Batch Engine::upload(const PackedBatch& packed) {
   std::vector<int64_t> row_ids(packed.ids.size());
   for (size_t b = 0; b + 1 < packed.starts.size(); ++b) {
     for (int32_t i = packed.starts[b]; i < packed.starts[b + 1]; ++i) {
-      const int64_t sequence = packed.first_sequence + static_cast<int64_t>(b);
+      const int64_t sequence = packed.sequence_numbers.empty() ? static_cast<int64_t>(b) : packed.sequence_numbers[b];
       row_ids[static_cast<size_t>(i)] = sequence * kRowIdsPerSequence + (i - packed.starts[b]);
     }
   }

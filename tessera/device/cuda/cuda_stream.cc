@@ -75,7 +75,9 @@ void CudaStream::wait(const Event& event) {
   if (const auto* of_cuda = dynamic_cast<CudaEvent*>(event.state())) {
     check(cudaStreamWaitEvent(stream_, of_cuda->native(), 0), "cudaStreamWaitEvent");
   } else {
-    run([event] { event.synchronize(); });  // the event of a host's thread
+    // The event of a host's thread. A host function that waited for it would hold up CUDA's callbacks, and with them
+    // what the event may be waiting for itself.
+    event.synchronize();
   }
 }
 

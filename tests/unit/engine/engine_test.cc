@@ -134,7 +134,7 @@ TEST_F(EngineTest, AccumulationEqualsOneBatch) {
     part.labels.assign(all.labels.begin() + begin, all.labels.begin() + end);
     part.starts = {0, end - begin};
     for (const int32_t label : part.labels) part.num_targets += label >= 0;
-    part.first_sequence = static_cast<int64_t>(b);
+    part.sequence_numbers = {static_cast<int64_t>(b)};
     window.push_back(part);
   }
   const StepResult a = whole->train_step({&all, 1}, 1e-2), b = parts->train_step(window, 1e-2);
