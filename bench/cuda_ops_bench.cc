@@ -1,6 +1,6 @@
 // Speed of the CUDA kernels at bloom-560m's shapes: microseconds a call, as a CUDA graph of many calls runs them (so
 // that launches from the host do not count), and what that is of the ceilings given.
-//   cuda_ops_bench [filter] [bf16|f16|f32|tf32] [TFLOP/s ceiling] [TB/s ceiling]
+//   cuda_ops_bench [filter] [bf16|f16|f32|tf32] [tuned|untuned] [TFLOP/s ceiling] [TB/s ceiling]
 // Shapes: N tokens in sequences of 512, C = 1024 channels, 16 heads, V = 250880.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -22,11 +22,12 @@ constexpr int64_t kChannels = 1024, kHeads = 16, kVocabulary = 250880, kSequence
 
 class Bench {
  public:
-  Bench(std::string filter, const std::string& type, double tflops, double tbytes)
+  Bench(std::string filter, const std::string& type, bool tune, double tflops, double tbytes)
       : dtype(type == "bf16"  ? DType::bf16
               : type == "f16" ? DType::f16
                               : DType::f32),
         filter_(std::move(filter)),
+        tune_(tune),
         tflops_(tflops),
         tbytes_(tbytes),
         kernels_(make_cuda_kernels(*device_, type == "tf32")) {
@@ -72,7 +73,9 @@ class Bench {
     using cuda::check;
     constexpr int kCalls = 10, kReplays = 7;
     const auto stream = static_cast<cudaStream_t>(device_->compute_stream().native());
-    call();  // cuBLASLt is asked for algorithms outside the capture
+    tune_products(*kernels_, tune_);  // cuBLASLt is asked for algorithms outside the capture
+    call();
+    tune_products(*kernels_, false);
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t executable = nullptr;
     check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
@@ -101,6 +104,7 @@ class Bench {
   }
 
   std::string filter_;
+  bool tune_;
   double tflops_, tbytes_;
   std::unique_ptr<Device> device_ = make_cuda_device(0);
   std::unique_ptr<Kernels> kernels_;
@@ -115,7 +119,8 @@ double linear(Bench& bench, const std::string& name, int64_t N, int64_t in, int6
              y = bench.random({N, out}), pre = bench.random({N, out}), d_x = bench.random({N, in}),
              added = bench.random({N, out}), inner = bench.random({N, in}), d_weight = bench.zeros({out, in}, gradient),
              d_bias = bench.zeros({out}, gradient);
-  const auto flops = static_cast<double>(linear_flops(N, in, out));
+  const auto flops = static_cast<double>(linear_flops(N, in, out)),
+             gradient_bytes = 2 * static_cast<double>(d_weight.bytes());
   const Activation after = gelu ? Activation::gelu_tanh : Activation::none;
   double sum = bench.line(name + " forward", flops, 0, [&] {
     k.linear_forward(x, weight, bias, {after, {}, residual ? added : View{}}, gelu ? pre : View{}, y);
@@ -125,8 +130,10 @@ double linear(Bench& bench, const std::string& name, int64_t N, int64_t in, int6
   sum += bench.line(name + " backward input", flops, 0, [&] {
     k.linear_backward_input(y, weight, {before, {}, {}}, in > out ? inner : View{}, d_x);
   });
-  sum += bench.line(fmt::format("{} backward weight, {}", name, name_of(gradient)), flops, 0,
+  sum += bench.line(fmt::format("{} backward weight, {}", name, name_of(gradient)), flops, gradient_bytes,
                     [&] { k.linear_backward_weight(y, x, d_weight, d_bias); });
+  bench.line(fmt::format("{} the same without bias", name), flops, gradient_bytes,
+             [&] { k.linear_backward_weight(y, x, d_weight, {}); });
   bench.clear();
   return sum;
 }
@@ -170,9 +177,8 @@ double norms(Bench& bench, int64_t N) {
   return sum;
 }
 
-void head(Bench& bench) {
+void head(Bench& bench, int64_t M) {
   Kernels& k = bench.kernels();
-  const int64_t M = (int64_t{128} << 20) / (kVocabulary * static_cast<int64_t>(size_of(bench.dtype)));
   linear(bench, fmt::format("head of {}", M), M, kChannels, kVocabulary, false, false, DType::f32);
   std::vector<int32_t> targets(static_cast<size_t>(M));
   for (size_t i = 0; i < targets.size(); ++i) targets[i] = static_cast<int32_t>(i * 900);
@@ -246,7 +252,7 @@ void run(Bench& bench) {
     fmt::print("a block forward and backward, {} tokens: {:.1f} us, {:.0f} TFLOP/s\n\n", N, us, flops / us / 1e6);
   }
   if (bench.dtype != DType::f32) linear(bench, "up 8192", 8192, kChannels, 4 * kChannels, true, false, bench.dtype);
-  head(bench);
+  for (const int64_t M : {256, 1024, 2048}) head(bench, M);
   flat(bench);
   decode(bench, 1, 512);
   decode(bench, 16, 512);
@@ -259,6 +265,7 @@ void run(Bench& bench) {
 int main(int argc, char** argv) {
   const std::vector<std::string> args(argv + 1, argv + argc);
   const auto arg = [&](size_t i, const char* otherwise) { return i < args.size() ? args[i] : std::string(otherwise); };
-  tessera::Bench bench(arg(0, ""), arg(1, "bf16"), std::stod(arg(2, "790")), std::stod(arg(3, "4.3")));
+  tessera::Bench bench(arg(0, ""), arg(1, "bf16"), arg(2, "tuned") == "tuned", std::stod(arg(3, "790")),
+                       std::stod(arg(4, "4.3")));
   tessera::run(bench);
 }

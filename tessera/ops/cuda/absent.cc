@@ -8,4 +8,6 @@ std::unique_ptr<Kernels> make_cuda_kernels(Device&, bool) {
   return nullptr;
 }
 
+void tune_products(Kernels&, bool) {}
+
 }  // namespace tessera

@@ -58,7 +58,8 @@ __global__ void convert_kernel(const From* __restrict__ from, To* __restrict__ t
       [&](int64_t i) { to[i] = from_acc<To>(to_acc(from[i])); });
 }
 
-// ---- sums of squares: a block sums a fixed part of the array, then one block sums the blocks' sums in their order -----
+// ---- sums of squares: a block sums a fixed part of the array, then one block sums the blocks' sums in their order
+// -----
 
 constexpr int kSumBlocks = 1024, kSumThreads = 512;
 
@@ -95,7 +96,18 @@ __global__ void add_partials_kernel(const double* __restrict__ partial, int coun
   if (threadIdx.x == 0) *sum += mine;
 }
 
-// ---- random numbers: the draws of ops/cpu/random_fill.cc, from the same words -----------------------------------------
+// Σ word · odd number of its place, modulo 2^64: integers may be added in any order.
+__global__ void hash_kernel(const uint16_t* __restrict__ x, int64_t count, unsigned long long* sum) {
+  unsigned long long mine = 0;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += stride) {
+    mine += (x[i] + 1ull) * ((static_cast<unsigned long long>(i) * 0x9E3779B97F4A7C15ull) | 1ull);
+  }
+  atomicAdd(sum, mine);
+}
+
+// ---- random numbers: the draws of ops/cpu/random_fill.cc, from the same words
+// -----------------------------------------
 
 struct Uniform {
   __device__ void operator()(const Words& words, float (&draws)[4]) const {
@@ -189,9 +201,9 @@ void fill(const Context& context, View x, double value) {
 void copy(const Context& context, View from, View to) {
   TESSERA_ASSERT(from.shape == to.shape && from.dtype == to.dtype);
   if (from.bytes() == 0) return;
-  check(cudaMemcpyAsync(to.data, from.data, static_cast<size_t>(from.bytes()), cudaMemcpyDeviceToDevice,
-                        context.stream),
-        "cudaMemcpyAsync");
+  check(
+      cudaMemcpyAsync(to.data, from.data, static_cast<size_t>(from.bytes()), cudaMemcpyDeviceToDevice, context.stream),
+      "cudaMemcpyAsync");
 }
 
 void convert(const Context& context, View from, View to) {
@@ -209,7 +221,8 @@ void convert(const Context& context, View from, View to) {
         convert_kernel<From, To, N>
             <<<blocks_for(count, kThreads * N), kThreads, 0, context.stream>>>(source, target, count);
       } else {
-        convert_kernel<From, To, 1><<<blocks_for(count, kThreads), kThreads, 0, context.stream>>>(source, target, count);
+        convert_kernel<From, To, 1>
+            <<<blocks_for(count, kThreads), kThreads, 0, context.stream>>>(source, target, count);
       }
     });
   });
@@ -238,6 +251,18 @@ void add_converted(const Context& context, View x, View sum) {
     using T = decltype(zero);
     with_gradient_type<T>(sum.dtype, [&](auto zero_sum) { launch_add<T, decltype(zero_sum)>(context, x, sum); });
   });
+}
+
+uint64_t hash_of(const Context& context, View x) {
+  auto* const sum = context.scratch_of<unsigned long long>();
+  check(cudaMemsetAsync(sum, 0, sizeof(*sum), context.stream), "cudaMemsetAsync");
+  hash_kernel<<<kSumBlocks, kThreads, 0, context.stream>>>(reinterpret_cast<const uint16_t*>(x.data), x.bytes() / 2,
+                                                           sum);
+  check_launch("hash_kernel");
+  unsigned long long hash = 0;
+  check(cudaMemcpyAsync(&hash, sum, sizeof(hash), cudaMemcpyDeviceToHost, context.stream), "cudaMemcpyAsync");
+  check(cudaStreamSynchronize(context.stream), "cudaStreamSynchronize");
+  return hash;
 }
 
 void add_sum_of_squares(const Context& context, View x, View sum) {

@@ -16,6 +16,9 @@ void fill_uniform(const Context& context, View x, double low, double high, uint6
 void add(const Context& context, View x, View sum);
 void add_sum_of_squares(const Context& context, View x, View sum);
 
+// A number that differs, as good as surely, for arrays of different bits. Waits for the GPU; uses the scratch.
+uint64_t hash_of(const Context& context, View x);
+
 void gather_rows(const Context& context, View x, View rows, View y);
 void scatter_rows(const Context& context, View x, View rows, View y);
 void embedding_backward(const Context& context, View ids, View d_y, View d_weight);

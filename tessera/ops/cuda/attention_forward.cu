@@ -9,13 +9,11 @@ namespace {
 
 constexpr int kKeys = 64;  // of a block
 
-// A warp's queries are 16·kM rows.
-template <int D>
-inline constexpr int kM = D <= 64 ? 2 : 1;
-template <int D>
-inline constexpr int kQueries = kMmaWarps * 16 * kM<D>;
-template <int D>
-inline constexpr size_t kSharedBytes = sizeof(uint16_t) * kTileStride<D> * (kQueries<D> + 4 * kKeys);
+// A warp's queries are 16·M rows.
+template <int M>
+inline constexpr int kQueries = kMmaWarps * 16 * M;
+template <int D, int M>
+inline constexpr size_t kSharedBytes = sizeof(uint16_t) * kTileStride<D>*(kQueries<M> + 4 * kKeys);
 
 // Maximum, in powers of two, and this thread's part of the sum of each row that the thread has elements of.
 template <int M>
@@ -30,6 +28,7 @@ __device__ inline void softmax_block(Accumulator<M, kKeys>& s, const Scores& sco
                                      Softmax<M>& softmax, Accumulator<M, D>& o) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const bool masks = k0 + kKeys - 1 > first_row;
+  const float first_bias = scores.bias(k0 + lane % 4 * 2);
 #pragma unroll
   for (int m = 0; m < M; ++m) {
 #pragma unroll
@@ -41,8 +40,9 @@ __device__ inline void softmax_block(Accumulator<M, kKeys>& s, const Scores& sco
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           const int key = k0 + n * 8 + lane % 4 * 2 + e;
+          const float bias = fmaf(scores.slope, static_cast<float>(n * 8 + e), first_bias);
           float& x = s.at[m][n][2 * half + e];
-          x = masks && key > row ? -std::numeric_limits<float>::infinity() : scores(x, key);
+          x = masks && key > row ? -std::numeric_limits<float>::infinity() : fmaf(x, scores.scale, bias);
           most = fmaxf(most, x);
         }
       }
@@ -70,11 +70,10 @@ __device__ inline void softmax_block(Accumulator<M, kKeys>& s, const Scores& sco
   }
 }
 
-template <typename T, int D>
-__global__ void __launch_bounds__(kMmaThreads)
-    forward_kernel(const T* __restrict__ qkv, Heads heads, float scale, T* __restrict__ o,
-                   float* __restrict__ log_sum_exp) {
-  constexpr int M = kM<D>, kRows = kQueries<D>, kTile = kKeys * kTileStride<D>;
+template <typename T, int D, int M>
+__global__ void __launch_bounds__(kMmaThreads) forward_kernel(const T* __restrict__ qkv, Heads heads, float scale,
+                                                              T* __restrict__ o, float* __restrict__ log_sum_exp) {
+  constexpr int kRows = kQueries<M>, kTile = kKeys * kTileStride<D>;
   extern __shared__ __align__(16) unsigned char shared[];
   T* const q_tile = reinterpret_cast<T*>(shared);
   T *const k_tiles = q_tile + kRows * kTileStride<D>, *const v_tiles = k_tiles + 2 * kTile;
@@ -97,7 +96,7 @@ __global__ void __launch_bounds__(kMmaThreads)
   load_tile<kRows, D, kMmaThreads>(q_tile, queries, stride, q0, block.length, heads.head_dim);
   load_keys(0, 0);
 
-  const Scores scores{scale * kLog2E, heads.slope(head) * kLog2E};
+  const Scores scores(scale, heads.slope(head));
   const int first_row = q0 + warp * 16 * M, end = min(block.length, q0 + kRows);
   T* const own = q_tile + warp * 16 * M * kTileStride<D>;
   Accumulator<M, D> result;
@@ -156,12 +155,13 @@ void mma_attention_forward(const Context& context, View qkv, View starts, const 
                            View log_sum_exp) {
   const Heads heads = Heads::of(shape, starts);
   const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
-  with_mma_kernel(qkv.dtype, shape.head_dim, [&](auto zero, auto d) {
+  with_mma_kernel(context, qkv, shape, [&](auto zero, auto d, auto m) {
     using T = decltype(zero);
-    const dim3 grid(num_blocks(qkv.shape[0], kQueries<d>, heads.num_sequences), static_cast<unsigned>(heads.num_heads));
-    allow_shared(forward_kernel<T, d>, kSharedBytes<d>);
-    forward_kernel<T, d><<<grid, kMmaThreads, kSharedBytes<d>, context.stream>>>(
-        data_of<T>(qkv), heads, scale, data_of<T>(o), data_of<float>(log_sum_exp));
+    constexpr size_t kShared = kSharedBytes<d, m>;
+    const dim3 grid(num_blocks(qkv.shape[0], kQueries<m>, heads.num_sequences), static_cast<unsigned>(heads.num_heads));
+    allow_shared(forward_kernel<T, d, m>, kShared);
+    forward_kernel<T, d, m><<<grid, kMmaThreads, kShared, context.stream>>>(data_of<T>(qkv), heads, scale,
+                                                                            data_of<T>(o), data_of<float>(log_sum_exp));
   });
   check_launch("attention forward_kernel");
 }

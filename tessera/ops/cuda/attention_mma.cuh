@@ -13,9 +13,9 @@ inline constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 // Scores are kept times log₂e, so that a power of two stands for an exponential: score = q·k·scale + slope·key.
 struct Scores {
   float scale, slope;
-  __device__ float operator()(float product, int key) const {
-    return fmaf(product, scale, slope * static_cast<float>(key));
-  }
+  __device__ Scores(float scale_of_products, float alibi_slope)
+      : scale(scale_of_products * kLog2E), slope(alibi_slope * kLog2E) {}
+  __device__ float bias(int key) const { return slope * static_cast<float>(key); }
 };
 
 // 2ˣ by the hardware: 2 ulp, 0 below 2^-126.
@@ -25,15 +25,22 @@ __device__ inline float fast_exp2(float x) {
   return y;
 }
 
-// Calls body(T{}, D) with the type and the narrowest head that a kernel is made for.
+// Calls body(T{}, D, M) with the type, the narrowest head that a kernel is made for, and the 16s of rows that a warp
+// has: two halve the reading of shared memory, where a head leaves registers for them and there is work for all
+// multiprocessors nevertheless.
 template <typename Body>
-void with_mma_kernel(DType dtype, int64_t head_dim, Body&& body) {
+void with_mma_kernel(const Context& context, View qkv, const AttentionShape& shape, Body&& body) {
+  using std::integral_constant;
+  const int64_t large_blocks = qkv.shape[0] / (kMmaWarps * 32) * shape.num_heads;
+  const bool large = large_blocks >= context.num_multiprocessors;
   const auto with_head = [&](auto zero) {
-    if (head_dim <= 64) return body(zero, std::integral_constant<int, 64>());
-    if (head_dim <= 96) return body(zero, std::integral_constant<int, 96>());
-    body(zero, std::integral_constant<int, 128>());
+    const integral_constant<int, 1> one;
+    if (shape.head_dim <= 64 && large) return body(zero, integral_constant<int, 64>(), integral_constant<int, 2>());
+    if (shape.head_dim <= 64) return body(zero, integral_constant<int, 64>(), one);
+    if (shape.head_dim <= 96) return body(zero, integral_constant<int, 96>(), one);
+    body(zero, integral_constant<int, 128>(), one);
   };
-  if (dtype == DType::f16) return with_head(Half{});
+  if (qkv.dtype == DType::f16) return with_head(Half{});
   with_head(Bf16{});
 }
 

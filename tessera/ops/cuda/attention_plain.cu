@@ -8,8 +8,8 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr int kWarps = 4;                              // of a block; each has a query or a key
-constexpr int kLanesOfHead = kMaxHeadDim / kWarp;      // elements of a head that a lane may hold
+constexpr int kWarps = 4;                          // of a block; each has a query or a key
+constexpr int kLanesOfHead = kMaxHeadDim / kWarp;  // elements of a head that a lane may hold
 
 template <typename A>
 __device__ inline A lowest() {
@@ -176,8 +176,10 @@ __global__ void __launch_bounds__(kWarps* kWarp) key_gradient_kernel(Backward<T>
   stage_head(heads.query(at.qkv, row, head) + heads.value_offset, head_dim, v);
   __syncwarp();
   const A bias = static_cast<A>(heads.slope(head)) * static_cast<A>(key);
-  const T *const queries = heads.query(at.qkv, block.begin, head),
-                 *const d_os = at.d_o + static_cast<int64_t>(block.begin) * heads.channels + head * head_dim;
+  const T *const queries = heads.query(at.qkv, block.begin, head), *const d_os = at.d_o +
+                                                                                 static_cast<int64_t>(block.begin) *
+                                                                                     heads.channels +
+                                                                                 head * head_dim;
   A d_k[kLanesOfHead] = {}, d_v[kLanesOfHead] = {};
   for (int q0 = key; q0 < block.length; q0 += kWarp) {
     const int query = q0 + lane;
@@ -193,7 +195,8 @@ __global__ void __launch_bounds__(kWarps* kWarp) key_gradient_kernel(Backward<T>
       p *= factor;
     }
     const int count = min(kWarp, block.length - q0);
-    add_rows<T>(d_score, count, head_dim, [&](int j) { return queries + (q0 + j) * stride; }, d_k);
+    add_rows<T>(
+        d_score, count, head_dim, [&](int j) { return queries + (q0 + j) * stride; }, d_k);
     add_rows<T>(
         p, count, head_dim, [&](int j) { return d_os + static_cast<int64_t>(q0 + j) * heads.channels; }, d_v);
   }
@@ -240,19 +243,6 @@ void plain_attention_forward(const Context& context, View qkv, View starts, cons
   check_launch("attention forward_kernel");
 }
 
-void attention_deltas(const Context& context, View o, View d_o, const AttentionShape& shape, int first_head,
-                      int end_head) {
-  const int num_heads = end_head - first_head;
-  const int64_t count = o.shape[0] * num_heads;
-  with_float_type(o.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    delta_kernel<T><<<blocks_for(count, kWarps), kWarps * kWarp, 0, context.stream>>>(
-        data_of<T>(o), data_of<T>(d_o), o.shape[1], static_cast<int>(shape.head_dim), first_head, num_heads, count,
-        context.scratch_of<Acc<T>>());
-  });
-  check_launch("delta_kernel");
-}
-
 void plain_attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,
                               const AttentionShape& shape, const Dropout& dropout, View d_qkv) {
   const Heads heads = Heads::of(shape, starts);
@@ -262,7 +252,11 @@ void plain_attention_backward(const Context& context, View qkv, View o, View log
     const int together = heads_at_once(qkv.shape[0], heads.num_heads, sizeof(Acc<T>));
     for (int first = 0; first < heads.num_heads; first += together) {
       const int end = std::min(heads.num_heads, first + together);
-      attention_deltas(context, o, d_o, shape, first, end);
+      const int64_t count = qkv.shape[0] * (end - first);
+      delta_kernel<T><<<blocks_for(count, kWarps), kWarps * kWarp, 0, context.stream>>>(
+          data_of<T>(o), data_of<T>(d_o), heads.channels, heads.head_dim, first, end - first, count,
+          context.scratch_of<Acc<T>>());
+      check_launch("delta_kernel");
       const Backward<T> at{data_of<T>(qkv),
                            data_of<T>(d_o),
                            data_of<Acc<T>>(log_sum_exp),

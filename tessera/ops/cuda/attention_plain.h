@@ -10,10 +10,6 @@ void plain_attention_forward(const Context& context, View qkv, View starts, cons
 void plain_attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,
                               const AttentionShape& shape, const Dropout& dropout, View d_qkv);
 
-// delta [N, heads from first_head to end_head] = Σ_d d_o∘o, for both kinds of backward pass.
-void attention_deltas(const Context& context, View o, View d_o, const AttentionShape& shape, int first_head,
-                      int end_head);
-
 // The heads whose deltas fit the scratch together.
 int heads_at_once(int64_t num_rows, int64_t num_heads, int64_t element_bytes);
 

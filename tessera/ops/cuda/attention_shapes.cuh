@@ -43,8 +43,8 @@ struct Block {
   bool found;
 };
 
-// The sequences' blocks of `rows` rows are numbered through; this finds block `number`. All lanes of a warp call it. There
-// are at most N / rows + B blocks, which is how many a launch asks for.
+// The sequences' blocks of `rows` rows are numbered through; this finds block `number`. All lanes of a warp call it.
+// There are at most N / rows + B blocks, which is how many a launch asks for.
 __device__ inline Block find_block(const int32_t* starts, int num_sequences, int rows, int number) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   int before = 0;

@@ -16,6 +16,7 @@ struct Context {
   cudaStream_t stream = nullptr;
   std::byte* scratch = nullptr;  // kScratchBytes, reused by every call
   int num_multiprocessors = 0;
+  int compute_major = 0;  // the first number of the compute capability
 
   template <typename T>
   T* scratch_of() const {

@@ -15,10 +15,13 @@ class CudaKernels final : public Kernels {
  public:
   CudaKernels(Device& device, bool allow_tf32)
       : workspace_(device.allocate(kCudaWorkspaceBytes, Category::workspace)),
-        context_{static_cast<cudaStream_t>(device.compute_stream().native()), workspace_.data(), num_multiprocessors()},
+        context_{static_cast<cudaStream_t>(device.compute_stream().native()), workspace_.data(),
+                 attribute(cudaDevAttrMultiProcessorCount), attribute(cudaDevAttrComputeCapabilityMajor)},
         products_(context_, workspace_.data() + cuda::kScratchBytes, allow_tf32) {
     cuda::require_code_for_this_gpu();
   }
+
+  void set_tuning(bool on) { products_.set_tuning(on); }
 
   void fill(View x, double value) override { cuda::fill(context_, x, value); }
   void copy(View from, View to) override { cuda::copy(context_, from, to); }
@@ -98,11 +101,11 @@ class CudaKernels final : public Kernels {
   }
 
  private:
-  static int num_multiprocessors() {
-    int device = 0, count = 0;
+  static int attribute(cudaDeviceAttr which) {
+    int device = 0, value = 0;
     cuda::check(cudaGetDevice(&device), "cudaGetDevice");
-    cuda::check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
-    return count;
+    cuda::check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
+    return value;
   }
   // Of x·weightᵀ or either of its gradients: the same number.
   void count_linear(View rows, View weight) { flops_ += linear_flops(rows.shape[0], weight.shape[1], weight.shape[0]); }
@@ -113,6 +116,12 @@ class CudaKernels final : public Kernels {
 };
 
 }  // namespace
+
+void tune_products(Kernels& cuda_kernels, bool on) {
+  auto* const kernels = dynamic_cast<CudaKernels*>(&cuda_kernels);
+  TESSERA_ASSERT(kernels);
+  kernels->set_tuning(on);
+}
 
 std::unique_ptr<Kernels> make_cuda_kernels(Device& device, bool allow_tf32) {
   TESSERA_ASSERT(device.kind() == DeviceKind::cuda);

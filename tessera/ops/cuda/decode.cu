@@ -1,5 +1,5 @@
-// Generation: keeping keys and values, and attention of one new token a sequence over them, which is bound by the reading
-// of the cache.
+// Generation: keeping keys and values, and attention of one new token a sequence over them, which is bound by the
+// reading of the cache.
 #include <algorithm>
 #include <limits>
 
@@ -10,8 +10,8 @@ namespace tessera::cuda {
 namespace {
 
 constexpr int kWarps = 4, kThreads = kWarps * kWarp;
-constexpr int kAhead = 4;       // keys that a group of lanes loads before it uses the first
-constexpr int kMaxSplits = 32;  // blocks that share a head's cache
+constexpr int kAhead = 4;       // keys that are loaded before the first is used
+constexpr int kMaxSplits = 64;  // blocks that share a sequence's cache
 
 template <typename T>
 struct Cache {
@@ -54,9 +54,9 @@ struct Partial {
 #pragma unroll
     for (int i = 0; i < kElems; ++i) o[i] = 0;
   }
-  // Brings both to the greater maximum and adds; neither need have seen a key.
+  // To a maximum that is not lower.
   __device__ void scale_to(A most) {
-    const A correction = maximum == most ? A(1) : exp(maximum - most);
+    const A correction = exp(maximum - most);
     maximum = most;
     sum *= correction;
 #pragma unroll
@@ -64,7 +64,9 @@ struct Partial {
   }
 };
 
-// A group of kLanes lanes holds a key: lane i its packs i, i + kLanes, … of N elements.
+// A group of kLanes lanes has a head: lane i its packs i, i + kLanes, … of N elements. The groups of a block have
+// neighbouring heads, so that together they read whole pieces of the cache's rows. A block goes over its split of the
+// sequence's keys.
 template <typename T, int N, int kLanes, int kPacks>
 __global__ void __launch_bounds__(kThreads)
     decode_kernel(const T* __restrict__ qkv, Heads heads, Cache<T> cache, Acc<T> scale, T* __restrict__ o,
@@ -72,16 +74,18 @@ __global__ void __launch_bounds__(kThreads)
   using A = Acc<T>;
   constexpr int kGroups = kThreads / kLanes, kElems = N * kPacks;
   const int split = static_cast<int>(blockIdx.x), num_splits = static_cast<int>(gridDim.x),
-            head = static_cast<int>(blockIdx.y), b = static_cast<int>(blockIdx.z), head_dim = heads.head_dim;
-  const int lane = static_cast<int>(threadIdx.x) % kLanes, group = static_cast<int>(threadIdx.x) / kLanes;
-  const int last = cache.lengths[b];  // the new token's position
+            b = static_cast<int>(blockIdx.z), head_dim = heads.head_dim;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes,
+            head = static_cast<int>(blockIdx.y) * kGroups + static_cast<int>(threadIdx.x) / kLanes;
+  const bool has_head = head < heads.num_heads;  // threads without one still take part in shuffles
+  const int last = cache.lengths[b];             // the new token's position
   const int64_t first_row = cache.starts[b];
   if (last < 0 || first_row < 0 || first_row + last >= cache.num_rows) __trap();
-  const T* const query = heads.query(qkv, b, head);
-  const int64_t at = first_row * heads.channels + head * head_dim;
+  const T* const query = heads.query(qkv, b, has_head ? head : 0);
+  const int64_t at = first_row * heads.channels + (has_head ? head : 0) * head_dim;
   const int begin = static_cast<int>(int64_t{last + 1} * split / num_splits),
             end = static_cast<int>(int64_t{last + 1} * (split + 1) / num_splits);
-  const A slope = static_cast<A>(heads.slope(head));
+  const A slope = static_cast<A>(heads.slope(has_head ? head : 0));
 
   A q[kElems];
 #pragma unroll
@@ -92,18 +96,18 @@ __global__ void __launch_bounds__(kThreads)
   }
   Partial<A, kElems> mine;
   mine.clear();
-  for (int k0 = begin + group; k0 - group < end; k0 += kGroups * kAhead) {
+  for (int k0 = begin; k0 < end; k0 += kAhead) {
     Pack<T, N> keys[kAhead][kPacks], values[kAhead][kPacks];
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      const int key = k0 + i * kGroups;
+      const int key = k0 + i;
       const int64_t from = at + static_cast<int64_t>(key) * heads.channels;
       const bool is_new = key == last;
 #pragma unroll
       for (int p = 0; p < kPacks; ++p) {
         const int d = (lane + p * kLanes) * N;
         keys[i][p] = values[i][p] = {};
-        if (key >= end || d >= head_dim) continue;
+        if (key >= end || d >= head_dim || !has_head) continue;
         keys[i][p] = load_pack<T, N>(is_new ? query + heads.key_offset + d : cache.keys + from + d);
         values[i][p] = load_pack<T, N>(is_new ? query + heads.value_offset + d : cache.values + from + d);
         if (is_new) {
@@ -120,12 +124,11 @@ __global__ void __launch_bounds__(kThreads)
       for (int e = 0; e < kElems; ++e) score += q[e] * to_acc(keys[i][e / N].at[e % N]);
 #pragma unroll
       for (int offset = kLanes / 2; offset > 0; offset /= 2) score += __shfl_xor_sync(kAllLanes, score, offset);
-      const int key = k0 + i * kGroups;
+      const int key = k0 + i;
       scores[i] = key < end ? score + slope * static_cast<A>(key) : -std::numeric_limits<A>::infinity();
       most = max(most, scores[i]);
     }
-    if (most == -std::numeric_limits<A>::infinity()) continue;  // none of these keys is one
-    mine.scale_to(most);
+    mine.scale_to(most);  // finite: k0 is before the end
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const A p = exp(scores[i] - most);
@@ -135,38 +138,22 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
 
-  // The groups' parts together, in their order.
-  __shared__ A maxima[kGroups], sums[kGroups];
-  extern __shared__ __align__(16) unsigned char dynamic_shared[];
-  A* const outputs = reinterpret_cast<A*>(dynamic_shared);  // [groups, D]
-  if (lane == 0) maxima[group] = mine.maximum;
-  __syncthreads();
-  A most = maxima[0];
-  for (int g = 1; g < kGroups; ++g) most = max(most, maxima[g]);
-  if (most != -std::numeric_limits<A>::infinity()) mine.scale_to(most);
-  if (lane == 0) sums[group] = mine.sum;
+  if (!has_head) return;
+  const int64_t result = static_cast<int64_t>(b) * heads.num_heads + head;
+  A* const partial = partials + (result * num_splits + split) * (head_dim + 2);
 #pragma unroll
   for (int e = 0; e < kElems; ++e) {
     const int d = (lane + e / N * kLanes) * N + e % N;
-    if (d < head_dim) outputs[group * head_dim + d] = mine.o[e];
-  }
-  __syncthreads();
-  A sum = 0;
-  for (int g = 0; g < kGroups; ++g) sum += sums[g];
-  const int64_t result = static_cast<int64_t>(b) * heads.num_heads + head;
-  A* const partial = partials + (result * num_splits + split) * (head_dim + 2);
-  for (int d = static_cast<int>(threadIdx.x); d < head_dim; d += kThreads) {
-    A total = 0;
-    for (int g = 0; g < kGroups; ++g) total += outputs[g * head_dim + d];
+    if (d >= head_dim) continue;
     if (num_splits == 1) {
-      o[result * head_dim + d] = from_acc<T>(total / sum);
+      o[result * head_dim + d] = from_acc<T>(mine.o[e] / mine.sum);
     } else {
-      partial[d] = total;
+      partial[d] = mine.o[e];
     }
   }
-  if (num_splits > 1 && threadIdx.x == 0) {
-    partial[head_dim] = most;
-    partial[head_dim + 1] = sum;
+  if (num_splits > 1 && lane == 0) {
+    partial[head_dim] = mine.maximum;
+    partial[head_dim + 1] = mine.sum;
   }
 }
 
@@ -219,7 +206,8 @@ void store_keys_values(const Context& context, View qkv, View starts, const Atte
   with_float_type(qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Cache<T> cache{data_of<T>(keys), data_of<T>(values), cache_starts.as<int32_t>(), nullptr, keys.shape[0]};
-    store_kernel<T><<<static_cast<unsigned>(qkv.shape[0]), kThreads, 0, context.stream>>>(data_of<T>(qkv), heads, cache);
+    store_kernel<T>
+        <<<static_cast<unsigned>(qkv.shape[0]), kThreads, 0, context.stream>>>(data_of<T>(qkv), heads, cache);
   });
   check_launch("store_kernel");
 }
@@ -235,24 +223,24 @@ void attention_decode(const Context& context, View qkv, const AttentionShape& sh
   with_float_type(qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
     using A = Acc<T>;
-    // Enough blocks to keep every multiprocessor reading, as far as the scratch has room for their parts.
-    const int64_t heads_in_all = num_sequences * num_heads;
-    const int64_t wanted = 4 * context.num_multiprocessors / heads_in_all,
-                  room = Context::scratch_elems<A>() / (heads_in_all * (d + 2));
-    const auto splits = static_cast<int>(std::clamp<int64_t>(std::min(wanted, room), 1, kMaxSplits));
     const Cache<T> cache{data_of<T>(keys), data_of<T>(values), cache_starts.as<int32_t>(), lengths.as<int32_t>(),
                          keys.shape[0]};
     const A scale = static_cast<A>(1 / std::sqrt(static_cast<double>(d)));
-    const dim3 grid(static_cast<unsigned>(splits), static_cast<unsigned>(num_heads),
-                    static_cast<unsigned>(num_sequences));
+    int splits = 1;
     with_group<T>(heads.head_dim, [&](auto n, auto lanes, auto packs) {
-      const size_t shared = static_cast<size_t>(kThreads / lanes * d) * sizeof(A);
-      decode_kernel<T, n, lanes, packs><<<grid, kThreads, shared, context.stream>>>(
-          data_of<T>(qkv), heads, cache, scale, data_of<T>(o), context.scratch_of<A>());
+      const int64_t across = (num_heads * lanes + kThreads - 1) / kThreads;
+      // Enough blocks to keep every multiprocessor reading, as far as the scratch has room for their parts.
+      const int64_t wanted = 8 * context.num_multiprocessors / (num_sequences * across),
+                    room = Context::scratch_elems<A>() / (num_sequences * num_heads * (d + 2));
+      splits = static_cast<int>(std::clamp<int64_t>(std::min(wanted, room), 1, kMaxSplits));
+      const dim3 grid(static_cast<unsigned>(splits), static_cast<unsigned>(across),
+                      static_cast<unsigned>(num_sequences));
+      decode_kernel<T, n, lanes, packs><<<grid, kThreads, 0, context.stream>>>(data_of<T>(qkv), heads, cache, scale,
+                                                                               data_of<T>(o), context.scratch_of<A>());
     });
     check_launch("decode_kernel");
     if (splits == 1) return;
-    combine_kernel<T><<<static_cast<unsigned>(heads_in_all), 64, 0, context.stream>>>(
+    combine_kernel<T><<<static_cast<unsigned>(num_sequences * num_heads), 64, 0, context.stream>>>(
         context.scratch_of<A>(), splits, heads.head_dim, data_of<T>(o));
     check_launch("combine_kernel");
   });

@@ -45,8 +45,7 @@ __global__ void finish_kernel(Arrays<T> arrays) {
   if (arrays.preactivation) pre = load_pack<T, N>(arrays.preactivation + i);
 #pragma unroll
   for (int j = 0; j < N; ++j) {
-    values.at[j] =
-        finish<T, kBackward>(arrays, values.at[j], bias.at[j], residual.at[j], pre.at[j], Acc<T>(1));
+    values.at[j] = finish<T, kBackward>(arrays, values.at[j], bias.at[j], residual.at[j], pre.at[j], Acc<T>(1));
   }
   store_pack(arrays.to + i, values);
 }
@@ -80,9 +79,14 @@ void finish_rows(const Context& context, View from, View bias, const LinearEpilo
   if (to.num_elems() == 0) return;
   with_float_type(to.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Arrays<T> arrays{data_of<T>(from),          data_of<T>(bias), data_of<T>(epilogue.residual),
-                           data_of<T>(preactivation), data_of<T>(to),   rows,
-                           columns,                   epilogue.activation};
+    const Arrays<T> arrays{data_of<T>(from),
+                           data_of<T>(bias),
+                           data_of<T>(epilogue.residual),
+                           data_of<T>(preactivation),
+                           data_of<T>(to),
+                           rows,
+                           columns,
+                           epilogue.activation};
     if (epilogue.dropout.rate > 0) {
       TESSERA_ASSERT(epilogue.dropout.row_ids.num_elems() == rows);
       const int64_t counters = rows * ((columns + 63) / 64 * 16);
@@ -96,8 +100,7 @@ void finish_rows(const Context& context, View from, View bias, const LinearEpilo
       aligned = aligned && aligned_for<T>(view.data, N);
     }
     if (aligned) {
-      finish_kernel<T, kBackward, N>
-          <<<blocks_for(rows * columns, kThreads * N), kThreads, 0, context.stream>>>(arrays);
+      finish_kernel<T, kBackward, N><<<blocks_for(rows * columns, kThreads * N), kThreads, 0, context.stream>>>(arrays);
     } else {
       finish_kernel<T, kBackward, 1><<<blocks_for(rows * columns, kThreads), kThreads, 0, context.stream>>>(arrays);
     }

@@ -53,7 +53,8 @@ bool fuse_forward(Product& product, View bias, const LinearEpilogue& epilogue, V
     product.added = epilogue.residual;
     return true;
   }
-  if (epilogue.residual || !bias) return false;
+  // In double its constants would show: √(2/π) is not rounded as here.
+  if (epilogue.residual || !bias || product.left.dtype == DType::f64) return false;
   product.fused = preactivation ? Fused::gelu_keep : Fused::gelu;
   product.aux = preactivation;
   return true;
@@ -90,7 +91,8 @@ void linear_backward_input(const Context& context, Products& products, View d_y,
   if (!(epilogue.dropout.rate > 0) && epilogue.activation == Activation::none) {
     product.added = epilogue.residual;
     if (products.can(product)) return products.run(product);
-  } else if (!(epilogue.dropout.rate > 0) && epilogue.activation == Activation::gelu_tanh && !epilogue.residual) {
+  } else if (!(epilogue.dropout.rate > 0) && epilogue.activation == Activation::gelu_tanh && !epilogue.residual &&
+             d_y.dtype != DType::f64) {
     product.fused = Fused::gelu_gradient;
     product.aux = preactivation;
     if (products.can(product)) return products.run(product);

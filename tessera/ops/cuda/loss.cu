@@ -1,8 +1,10 @@
-// Softmax cross-entropy and argmax over rows of logits: a block a row. The loss reads a row twice and writes it once; the
-// second reading mostly finds it in L2.
+// Softmax cross-entropy and argmax over rows of logits.
+#include <cooperative_groups.h>
+
 #include <algorithm>
 #include <limits>
 
+#include "tessera/ops/cuda/mma.cuh"
 #include "tessera/ops/cuda/norm.h"
 #include "tessera/ops/cuda/reduce.cuh"
 #include "tessera/ops/cuda/types.cuh"
@@ -45,7 +47,42 @@ struct LogSum {
   }
 };
 
+// The elements of a pack are added to `mine`.
+template <typename T, int N>
+__device__ inline void add_pack(const Pack<T, N>& pack, LogSum<Acc<T>>& mine) {
+  Acc<T> most = to_acc(pack.at[0]);
+#pragma unroll
+  for (int j = 1; j < N; ++j) {
+    const Acc<T> x = to_acc(pack.at[j]);
+    most = most < x ? x : most;
+  }
+  if (mine.maximum < most) {
+    mine.sum *= exp_beside<T>(mine.maximum - most);
+    mine.maximum = most;
+  }
+#pragma unroll
+  for (int j = 0; j < N; ++j) mine.sum += exp_beside<T>(to_acc(pack.at[j]) - mine.maximum);
+}
+
+// (softmax − one-hot)·scale of the elements from `first` on.
+template <typename T, int N>
+__device__ inline Pack<T, N> gradient_of(Pack<T, N> pack, Acc<T> log_sum_exp, int64_t first, int target, Acc<T> scale) {
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    Acc<T> probability = exp_beside<T>(to_acc(pack.at[j]) - log_sum_exp);
+    if (first + j == target) probability -= Acc<T>(1);
+    pack.at[j] = from_acc<T>(probability * scale);
+  }
+  return pack;
+}
+
 template <typename A>
+__device__ inline double loss_of(const LogSum<A>& all, A at_target) {
+  return static_cast<double>(all.maximum) + ::log(static_cast<double>(all.sum)) - static_cast<double>(at_target);
+}
+
+// Every thread of the block gets the result.
+template <int kWarps, typename A>
 __device__ LogSum<A> block_log_sum(LogSum<A> mine, LogSum<A>* shared) {
 #pragma unroll
   for (int offset = kWarp / 2; offset > 0; offset /= 2) {
@@ -58,6 +95,7 @@ __device__ LogSum<A> block_log_sum(LogSum<A> mine, LogSum<A>* shared) {
   return all;
 }
 
+// A block a row: reads it twice and writes it once.
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads)
     cross_entropy_kernel(T* logits, const int32_t* __restrict__ targets, int64_t vocabulary, Acc<T> d_scale,
@@ -69,37 +107,98 @@ __global__ void __launch_bounds__(kThreads)
   if (target < 0 || target >= vocabulary) __trap();
   const A at_target = to_acc(row[target]);
   LogSum<A> mine{lowest<A>(), 0};
-  for_row<T, N>(row, vocabulary, [&](int64_t, const Pack<T, N>& pack) {
-    A most = to_acc(pack.at[0]);
-#pragma unroll
-    for (int j = 1; j < N; ++j) {
-      const A x = to_acc(pack.at[j]);
-      most = most < x ? x : most;
-    }
-    if (mine.maximum < most) {
-      mine.sum *= exp_beside<T>(mine.maximum - most);
-      mine.maximum = most;
-    }
-#pragma unroll
-    for (int j = 0; j < N; ++j) mine.sum += exp_beside<T>(to_acc(pack.at[j]) - mine.maximum);
-  });
+  for_row<T, N>(row, vocabulary, [&](int64_t, const Pack<T, N>& pack) { add_pack(pack, mine); });
   // Every thread must have read the target's logit before it is overwritten: block_log_sum has a barrier.
-  const LogSum<A> all = block_log_sum(mine, shared);
+  const LogSum<A> all = block_log_sum<kWarps>(mine, shared);
   const A log_sum_exp = all.maximum + log(all.sum);
-  if (threadIdx.x == 0) {
-    row_losses[blockIdx.x] = static_cast<double>(all.maximum) + ::log(static_cast<double>(all.sum)) -
-                             static_cast<double>(at_target);
-  }
+  if (threadIdx.x == 0) row_losses[blockIdx.x] = loss_of(all, at_target);
   if (d_scale == 0) return;
-  for_row<T, N>(row, vocabulary, [&](int64_t i, Pack<T, N> pack) {
-#pragma unroll
-    for (int j = 0; j < N; ++j) {
-      A probability = exp_beside<T>(to_acc(pack.at[j]) - log_sum_exp);
-      if (i + j == target) probability -= A(1);
-      pack.at[j] = from_acc<T>(probability * d_scale);
-    }
-    store_pack(row + i, pack);
+  for_row<T, N>(row, vocabulary, [&](int64_t i, const Pack<T, N>& pack) {
+    store_pack(row + i, gradient_of(pack, log_sum_exp, i, target, d_scale));
   });
+}
+
+// A cluster of blocks a row (sm_90 and later): each keeps its slice in shared memory, so that a row longer than a
+// block's shared memory is read once and written once.
+constexpr int kCluster = 8, kSliceThreads = 512, kSliceWarps = kSliceThreads / kWarp;
+constexpr int64_t kMinSlicedVocabulary = 32768, kMaxSliceBytes = 128 << 10;
+
+template <typename T>
+int64_t slice_elems(int64_t vocabulary) {
+  constexpr int64_t kUnit = int64_t{kPackOf<T>} * kCluster;
+  return (vocabulary + kUnit - 1) / kUnit * kPackOf<T>;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kSliceThreads)
+    sliced_cross_entropy_kernel(T* logits, const int32_t* __restrict__ targets, int64_t vocabulary, int64_t slice_elems,
+                                Acc<T> d_scale, double* __restrict__ row_losses) {
+#if __CUDA_ARCH__ >= 900
+  using A = Acc<T>;
+  constexpr int N = kPackOf<T>;
+  extern __shared__ __align__(16) unsigned char dynamic_shared[];
+  T* const slice = reinterpret_cast<T*>(dynamic_shared);
+  __shared__ LogSum<A> shared[kSliceWarps], of_slice;
+  const auto cluster = cooperative_groups::this_cluster();
+  const int64_t row_index = blockIdx.x / kCluster, rank = blockIdx.x % kCluster;
+  const int64_t first = rank * slice_elems, count = min(slice_elems, vocabulary - first);  // perhaps none
+  T* const row = logits + row_index * vocabulary;
+  const int target = targets[row_index];
+  if (target < 0 || target >= vocabulary) __trap();
+  const A at_target = to_acc(row[target]);
+  for (int64_t i = int64_t{threadIdx.x} * N; i < count; i += kSliceThreads * N) {
+    copy_async(slice + i, row + first + i, true);
+  }
+  commit_copies();
+  wait_for_copies<0>();  // a thread reads what it copied itself, and no other
+  LogSum<A> mine{lowest<A>(), 0};
+  for (int64_t i = int64_t{threadIdx.x} * N; i < count; i += kSliceThreads * N) {
+    add_pack(load_pack<T, N>(slice + i), mine);
+  }
+  mine = block_log_sum<kSliceWarps>(mine, shared);
+  if (threadIdx.x == 0) of_slice = mine;
+  cluster.sync();  // all have read the target's logit, and left the sums of their slices
+  LogSum<A> all = *cluster.map_shared_rank(&of_slice, 0);
+  for (int r = 1; r < kCluster; ++r) all.add(*cluster.map_shared_rank(&of_slice, r));
+  const A log_sum_exp = all.maximum + log(all.sum);
+  if (rank == 0 && threadIdx.x == 0) row_losses[row_index] = loss_of(all, at_target);
+  if (d_scale != 0) {
+    for (int64_t i = int64_t{threadIdx.x} * N; i < count; i += kSliceThreads * N) {
+      store_pack(row + first + i, gradient_of(load_pack<T, N>(slice + i), log_sum_exp, first + i, target, d_scale));
+    }
+  }
+  cluster.sync();  // shared memory lives until all have read it
+#endif
+}
+
+template <typename T>
+bool can_slice(const Context& context, View logits) {
+  return context.compute_major >= 9 && logits.shape[1] % kPackOf<T> == 0 && aligned_for<T>(logits.data, kPackOf<T>) &&
+         logits.shape[1] >= kMinSlicedVocabulary &&
+         slice_elems<T>(logits.shape[1]) * static_cast<int64_t>(sizeof(T)) <= kMaxSliceBytes;
+}
+
+template <typename T>
+void launch_sliced(const Context& context, T* logits, const int32_t* targets, int64_t num_rows, int64_t vocabulary,
+                   double d_scale, double* row_losses) {
+  const int64_t elems = slice_elems<T>(vocabulary);
+  const size_t bytes = static_cast<size_t>(elems) * sizeof(T);
+  check(cudaFuncSetAttribute(sliced_cross_entropy_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(bytes)),
+        "cudaFuncSetAttribute");
+  cudaLaunchAttribute attribute;
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {kCluster, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(num_rows * kCluster));
+  config.blockDim = dim3(kSliceThreads);
+  config.dynamicSmemBytes = bytes;
+  config.stream = context.stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  check(cudaLaunchKernelEx(&config, sliced_cross_entropy_kernel<T>, logits, targets, vocabulary, elems,
+                           static_cast<Acc<T>>(d_scale), row_losses),
+        "sliced_cross_entropy_kernel");
 }
 
 // loss += Σ row_losses, in a fixed order.
@@ -165,10 +264,15 @@ void softmax_cross_entropy(const Context& context, View logits, View targets, do
     with_row_pack<T>(logits, [&](auto n) {
       for (int64_t first = 0; first < num_rows; first += Context::scratch_elems<double>()) {
         const int64_t count = std::min(Context::scratch_elems<double>(), num_rows - first);
-        cross_entropy_kernel<T, n><<<static_cast<unsigned>(count), kThreads, 0, context.stream>>>(
-            data_of<T>(logits) + first * vocabulary, targets.as<int32_t>() + first, vocabulary,
-            static_cast<Acc<T>>(d_scale), row_losses);
-        check_launch("cross_entropy_kernel");
+        T* const rows = data_of<T>(logits) + first * vocabulary;
+        const int32_t* const of_rows = targets.as<int32_t>() + first;
+        if (can_slice<T>(context, logits)) {
+          launch_sliced(context, rows, of_rows, count, vocabulary, d_scale, row_losses);
+        } else {
+          cross_entropy_kernel<T, n><<<static_cast<unsigned>(count), kThreads, 0, context.stream>>>(
+              rows, of_rows, vocabulary, static_cast<Acc<T>>(d_scale), row_losses);
+          check_launch("cross_entropy_kernel");
+        }
         add_losses_kernel<<<1, kThreads, 0, context.stream>>>(row_losses, static_cast<int>(count),
                                                               data_of<double>(loss));
         check_launch("add_losses_kernel");

@@ -1,7 +1,7 @@
 // Tiles of 16-bit elements in shared memory, and products of them on tensor cores by mma.sync (sm_80 and later).
 //
-// A fragment of m16n8k16 (PTX ISA, "Matrix fragments for mma.m16n8k16"): with g = lane / 4 and t = lane % 4, accumulator
-// elements 0, 1 are row g, columns 2t, 2t + 1, and elements 2, 3 the same of row g + 8.
+// A fragment of m16n8k16 (PTX ISA, "Matrix fragments for mma.m16n8k16"): with g = lane / 4 and t = lane % 4,
+// accumulator elements 0, 1 are row g, columns 2t, 2t + 1, and elements 2, 3 the same of row g + 8.
 #pragma once
 
 #include "tessera/ops/cuda/reduce.cuh"
@@ -78,20 +78,19 @@ __device__ inline FragmentA load_left(const T* tile) {
   return a;
 }
 
-// Right factors for 16 columns of the product from the tile that holds them as rows: b = tileᵀ. `tile` is to row 0 of the 16
-// and the first of 16 inner elements.
+// Right factors for 16 columns of the product from the tile that holds them as rows: b = tileᵀ. `tile` is to row 0 of
+// the 16 and the first of 16 inner elements.
 template <int kColumns, typename T>
 __device__ inline void load_right_transposed(const T* tile, FragmentB (&b)[2]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const uint32_t address =
-      shared_address(tile + (lane / 16 * 8 + lane % 8) * kTileStride<kColumns> + lane / 8 % 2 * 8);
+  const uint32_t address = shared_address(tile + (lane / 16 * 8 + lane % 8) * kTileStride<kColumns> + lane / 8 % 2 * 8);
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(b[0].at[0]), "=r"(b[0].at[1]), "=r"(b[1].at[0]), "=r"(b[1].at[1])
                : "r"(address));
 }
 
-// Right factors for 16 columns of the product from the tile as it is: b = tile. `tile` is to the first of 16 inner rows and
-// column 0 of the 16.
+// Right factors for 16 columns of the product from the tile as it is: b = tile. `tile` is to the first of 16 inner rows
+// and column 0 of the 16.
 template <int kColumns, typename T>
 __device__ inline void load_right(const T* tile, FragmentB (&b)[2]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;

@@ -8,25 +8,35 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr int kPacks = 4;          // a thread's packs of a row
-constexpr int kMaxWarps = 32;      // of a row
-constexpr int kBlockThreads = 128;  // at least, by taking several rows of one warp each
+constexpr int kForwardPacks = 4;  // a thread's packs of a row
+constexpr int kMaxWarps = 32;     // of a block
 
-// How a row of C channels lies in threads: `warps` of them, each thread with kPacks packs at a stride.
+// How rows of C channels lie in a block: `warps` a row, each thread with its packs at a stride.
 struct Rows {
-  int warps, rows;  // of a block: rows > 1 only with one warp a row
+  int warps, rows;
   dim3 block() const { return dim3(static_cast<unsigned>(warps * kWarp), static_cast<unsigned>(rows)); }
 };
 
-template <int N>
-Rows rows_for(int64_t channels) {
-  const int64_t warps = (channels + kPacks * N * kWarp - 1) / (kPacks * N * kWarp);
+int64_t warps_for(int64_t channels, int elems_per_thread) {
+  return (channels + elems_per_thread * kWarp - 1) / (elems_per_thread * kWarp);
+}
+
+// Several rows of one warp each, or one row of several warps.
+Rows forward_rows(int64_t channels, int pack) {
+  const int64_t warps = warps_for(channels, pack * kForwardPacks);
   TESSERA_ASSERT(warps <= kMaxWarps);
-  return {static_cast<int>(warps), warps == 1 ? kBlockThreads / kWarp : 1};
+  return {static_cast<int>(warps), warps == 1 ? 4 : 1};
+}
+
+// Up to 16 warps, or one row.
+Rows backward_rows(int64_t channels, int elems_per_thread) {
+  const int64_t warps = warps_for(channels, elems_per_thread);
+  TESSERA_ASSERT(warps <= kMaxWarps);
+  return {static_cast<int>(warps), static_cast<int>(std::max<int64_t>(1, kMaxWarps / 2 / warps))};
 }
 
 // Calls body(v, c) for the packs of this thread: v counts them, c is the first channel.
-template <int N, typename Body>
+template <int N, int kPacks, typename Body>
 __device__ inline void for_packs(int channels, const Body& body) {
 #pragma unroll
   for (int v = 0; v < kPacks; ++v) {
@@ -37,23 +47,23 @@ __device__ inline void for_packs(int channels, const Body& body) {
 
 // mean = Σx / C, variance = Σ(x − mean)² / C in two passes over registers: no cancellation.
 template <typename T, int N>
-__global__ void norm_forward_kernel(const T* x, const T* __restrict__ weight, const T* __restrict__ bias, Acc<T> epsilon,
-                                    T* y, Acc<T>* __restrict__ stats, int64_t num_rows, int channels) {
+__global__ void norm_forward_kernel(const T* x, const T* __restrict__ weight, const T* __restrict__ bias,
+                                    Acc<T> epsilon, T* y, Acc<T>* __restrict__ stats, int64_t num_rows, int channels) {
   using A = Acc<T>;
   __shared__ A shared[2][kMaxWarps];
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   if (row >= num_rows) return;  // whole warps; a row of several warps has a block of its own
   const int warps = static_cast<int>(blockDim.x) / kWarp;
-  Pack<T, N> packs[kPacks];
+  Pack<T, N> packs[kForwardPacks];
   A sum = 0;
-  for_packs<N>(channels, [&](int v, int c) {
+  for_packs<N, kForwardPacks>(channels, [&](int v, int c) {
     packs[v] = load_pack<T, N>(x + row * channels + c);
 #pragma unroll
     for (int j = 0; j < N; ++j) sum += to_acc(packs[v].at[j]);
   });
   const A mean = block_reduce(sum, Sum(), shared[0], warps) / static_cast<A>(channels);
   A squares = 0;
-  for_packs<N>(channels, [&](int v, int) {
+  for_packs<N, kForwardPacks>(channels, [&](int v, int) {
 #pragma unroll
     for (int j = 0; j < N; ++j) {
       const A centred = to_acc(packs[v].at[j]) - mean;
@@ -61,12 +71,11 @@ __global__ void norm_forward_kernel(const T* x, const T* __restrict__ weight, co
     }
   });
   const A rstd = A(1) / sqrt(block_reduce(squares, Sum(), shared[1], warps) / static_cast<A>(channels) + epsilon);
-  for_packs<N>(channels, [&](int v, int c) {
+  for_packs<N, kForwardPacks>(channels, [&](int v, int c) {
     const auto w = load_pack<T, N>(weight + c), b = load_pack<T, N>(bias + c);
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      packs[v].at[j] =
-          from_acc<T>((to_acc(packs[v].at[j]) - mean) * rstd * to_acc(w.at[j]) + to_acc(b.at[j]));
+      packs[v].at[j] = from_acc<T>((to_acc(packs[v].at[j]) - mean) * rstd * to_acc(w.at[j]) + to_acc(b.at[j]));
     }
     store_pack(y + row * channels + c, packs[v]);
   });
@@ -77,50 +86,71 @@ __global__ void norm_forward_kernel(const T* x, const T* __restrict__ weight, co
 }
 
 // With x̂ = (x − mean)·rstd and g = d_y∘weight: d_x = residual + rstd·(g − Σg/C − x̂·Σ(g∘x̂)/C). A block takes every
-// gridDim.x-th row (or group of rows) and leaves its sums Σ d_y∘x̂ and Σ d_y in partial [gridDim.x, 2, C].
-template <typename T, int N>
-__global__ void norm_backward_kernel(const T* d_y, const T* __restrict__ x, const T* __restrict__ weight,
-                                     const Acc<T>* __restrict__ stats, const T* residual, T* d_x,
-                                     Acc<T>* __restrict__ partial, int64_t num_rows, int channels) {
+// gridDim.x-th group of blockDim.y rows and leaves its sums Σ d_y∘x̂ and Σ d_y in partial [gridDim.x, 2, C]. A thread
+// has few channels, so that its sums leave registers for many warps.
+template <typename T, int N, int kPacks>
+__global__ void __launch_bounds__(kMaxWarps* kWarp)
+    norm_backward_kernel(const T* d_y, const T* __restrict__ x, const T* __restrict__ weight,
+                         const Acc<T>* __restrict__ stats, const T* residual, T* d_x, Acc<T>* __restrict__ partial,
+                         int64_t num_rows, int channels) {
   using A = Acc<T>;
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
   A* const exchange = reinterpret_cast<A*>(dynamic_shared);  // [2, C], only with several rows a block
+  // Two sets of the warps' sums, so that a fast warp does not overwrite what a slow one still reads.
   __shared__ A shared[2][2][kMaxWarps];
-  const int warps = static_cast<int>(blockDim.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warps_of_row = static_cast<int>(blockDim.x) / kWarp,
+            first_warp = static_cast<int>(threadIdx.y) * warps_of_row,
+            warp = first_warp + static_cast<int>(threadIdx.x) / kWarp;
+  Pack<T, N> weights[kPacks];
   A weight_sums[kPacks][N] = {}, bias_sums[kPacks][N] = {};
-  int turn = 0;  // two sets of shared sums, so that a fast warp does not overwrite what a slow one still reads
-  for (int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y; row < num_rows;
-       row += static_cast<int64_t>(gridDim.x) * blockDim.y, turn ^= 1) {
-    const A mean = stats[row * 2], rstd = stats[row * 2 + 1];
-    Pack<T, N> gradients[kPacks], values[kPacks];
+  for_packs<N, kPacks>(channels, [&](int v, int c) { weights[v] = load_pack<T, N>(weight + c); });
+  int turn = 0;
+  for (int64_t group = blockIdx.x; group * blockDim.y < num_rows; group += gridDim.x, turn ^= 1) {
+    const int64_t row = group * blockDim.y + threadIdx.y;
+    const bool real = row < num_rows;  // a block's last rows may not be; its threads stay for the barriers
+    const A mean = real ? stats[row * 2] : A(0), rstd = real ? stats[row * 2 + 1] : A(0);
+    Pack<T, N> gradients[kPacks] = {}, values[kPacks] = {}, added[kPacks] = {};
+    if (real) {
+      for_packs<N, kPacks>(channels, [&](int v, int c) {
+        gradients[v] = load_pack<T, N>(d_y + row * channels + c);
+        values[v] = load_pack<T, N>(x + row * channels + c);
+        if (residual) added[v] = load_pack<T, N>(residual + row * channels + c);
+      });
+    }
     A sum_g = 0, sum_gx = 0;
-    for_packs<N>(channels, [&](int v, int c) {
-      gradients[v] = load_pack<T, N>(d_y + row * channels + c);
-      values[v] = load_pack<T, N>(x + row * channels + c);
-    });
-    for_packs<N>(channels, [&](int v, int c) {
-      const auto w = load_pack<T, N>(weight + c);
+    for_packs<N, kPacks>(channels, [&](int v, int) {
 #pragma unroll
       for (int j = 0; j < N; ++j) {
         const A gradient = to_acc(gradients[v].at[j]), normal = (to_acc(values[v].at[j]) - mean) * rstd;
-        const A g = gradient * to_acc(w.at[j]);
+        const A g = gradient * to_acc(weights[v].at[j]);
         sum_g += g;
         sum_gx += g * normal;
         weight_sums[v][j] += gradient * normal;
         bias_sums[v][j] += gradient;
       }
     });
-    const A mean_g = block_reduce(sum_g, Sum(), shared[turn][0], warps) / static_cast<A>(channels);
-    const A mean_gx = block_reduce(sum_gx, Sum(), shared[turn][1], warps) / static_cast<A>(channels);
-    for_packs<N>(channels, [&](int v, int c) {
-      const auto w = load_pack<T, N>(weight + c);
-      Pack<T, N> added;
-      if (residual) added = load_pack<T, N>(residual + row * channels + c);
+    sum_g = warp_reduce(sum_g, Sum());
+    sum_gx = warp_reduce(sum_gx, Sum());
+    if (warps_of_row > 1) {
+      if (lane == 0) {
+        shared[turn][0][warp] = sum_g;
+        shared[turn][1][warp] = sum_gx;
+      }
+      __syncthreads();
+      sum_g = sum_gx = 0;
+      for (int w = first_warp; w < first_warp + warps_of_row; ++w) {
+        sum_g += shared[turn][0][w];
+        sum_gx += shared[turn][1][w];
+      }
+    }
+    if (!real) continue;
+    const A mean_g = sum_g / static_cast<A>(channels), mean_gx = sum_gx / static_cast<A>(channels);
+    for_packs<N, kPacks>(channels, [&](int v, int c) {
 #pragma unroll
       for (int j = 0; j < N; ++j) {
         const A normal = (to_acc(values[v].at[j]) - mean) * rstd;
-        const A gradient = rstd * (to_acc(gradients[v].at[j]) * to_acc(w.at[j]) - mean_g - normal * mean_gx);
-        values[v].at[j] = from_acc<T>(residual ? to_acc(added.at[j]) + gradient : gradient);
+        const A gradient = rstd * (to_acc(gradients[v].at[j]) * to_acc(weights[v].at[j]) - mean_g - normal * mean_gx);
+        values[v].at[j] = from_acc<T>(residual ? to_acc(added[v].at[j]) + gradient : gradient);
       }
       store_pack(d_x + row * channels + c, values[v]);
     });
@@ -128,7 +158,7 @@ __global__ void norm_backward_kernel(const T* d_y, const T* __restrict__ x, cons
   for (unsigned y = 1; y < blockDim.y; ++y) {
     __syncthreads();
     if (threadIdx.y == y) {
-      for_packs<N>(channels, [&](int v, int c) {
+      for_packs<N, kPacks>(channels, [&](int v, int c) {
 #pragma unroll
         for (int j = 0; j < N; ++j) {
           exchange[c + j] = weight_sums[v][j];
@@ -138,7 +168,7 @@ __global__ void norm_backward_kernel(const T* d_y, const T* __restrict__ x, cons
     }
     __syncthreads();
     if (threadIdx.y == 0) {
-      for_packs<N>(channels, [&](int v, int c) {
+      for_packs<N, kPacks>(channels, [&](int v, int c) {
 #pragma unroll
         for (int j = 0; j < N; ++j) {
           weight_sums[v][j] += exchange[c + j];
@@ -149,7 +179,7 @@ __global__ void norm_backward_kernel(const T* d_y, const T* __restrict__ x, cons
   }
   if (threadIdx.y != 0) return;
   A* const mine = partial + static_cast<int64_t>(blockIdx.x) * 2 * channels;
-  for_packs<N>(channels, [&](int v, int c) {
+  for_packs<N, kPacks>(channels, [&](int v, int c) {
 #pragma unroll
     for (int j = 0; j < N; ++j) {
       mine[c + j] = weight_sums[v][j];
@@ -158,9 +188,9 @@ __global__ void norm_backward_kernel(const T* d_y, const T* __restrict__ x, cons
   });
 }
 
-// first [columns] += and second [columns] += the sums over `count` rows of partial [count, 2, columns]; with no `second`
-// partial is [count, columns].
-constexpr int kSumLanes = 16;
+// first [columns] += and second [columns] += the sums over `count` rows of partial [count, 2, columns]; with no
+// `second` partial is [count, columns].
+constexpr int kSumLanes = 32;
 template <typename A, typename G>
 __global__ void add_partial_rows_kernel(const A* __restrict__ partial, int count, int columns, G* __restrict__ first,
                                         G* __restrict__ second) {
@@ -169,6 +199,7 @@ __global__ void add_partial_rows_kernel(const A* __restrict__ partial, int count
   const int column = static_cast<int>(blockIdx.x * kWarp + threadIdx.x);
   A sum = 0;
   if (column < width) {
+#pragma unroll 8
     for (int i = static_cast<int>(threadIdx.y); i < count; i += kSumLanes) {
       sum += partial[static_cast<int64_t>(i) * width + column];
     }
@@ -189,12 +220,14 @@ void add_partial_rows(const Context& context, int64_t count, int64_t columns, G*
   check_launch("add_partial_rows_kernel");
 }
 
-// ---- column sums: a block sums a range of rows over its columns, a pack a thread --------------------------------------
+// ---- column sums: a block sums a range of rows over its columns, a pack a thread
+// --------------------------------------
 
 constexpr int kColumnRows = 8;  // rows that a block reads side by side
 
 template <typename T, int N>
-__global__ void column_sums_kernel(const T* __restrict__ x, int64_t num_rows, int columns, Acc<T>* __restrict__ partial) {
+__global__ void column_sums_kernel(const T* __restrict__ x, int64_t num_rows, int columns,
+                                   Acc<T>* __restrict__ partial) {
   using A = Acc<T>;
   __shared__ A shared[kColumnRows][kWarp][N];
   const int column = static_cast<int>(blockIdx.x * kWarp + threadIdx.x) * N;
@@ -241,7 +274,7 @@ void layer_norm_forward(const Context& context, View x, View weight, View bias, 
   with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     with_pack<T>(channels, {x, weight, bias, y}, [&](auto n) {
-      const Rows rows = rows_for<n>(channels);
+      const Rows rows = forward_rows(channels, n);
       norm_forward_kernel<T, n><<<blocks_for(num_rows, rows.rows), rows.block(), 0, context.stream>>>(
           data_of<T>(x), data_of<T>(weight), data_of<T>(bias), static_cast<Acc<T>>(epsilon), data_of<T>(y),
           data_of<Acc<T>>(stats), num_rows, static_cast<int>(channels));
@@ -262,13 +295,20 @@ void layer_norm_backward(const Context& context, View d_y, View x, View weight, 
     using A = Acc<T>;
     int64_t blocks = 0;
     with_pack<T>(channels, {d_y, x, weight, residual, d_x}, [&](auto n) {
-      const Rows rows = rows_for<n>(channels);
-      blocks = std::min<int64_t>(
-          {blocks_for(num_rows, rows.rows), 2 * context.num_multiprocessors, Context::scratch_elems<A>() / (2 * channels)});
-      const size_t shared = rows.rows > 1 ? static_cast<size_t>(2 * channels) * sizeof(A) : 0;
-      norm_backward_kernel<T, n><<<static_cast<unsigned>(blocks), rows.block(), shared, context.stream>>>(
-          data_of<T>(d_y), data_of<T>(x), data_of<T>(weight), data_of<A>(stats), data_of<T>(residual), data_of<T>(d_x),
-          context.scratch_of<A>(), num_rows, static_cast<int>(channels));
+      const auto launch = [&](auto packs) {
+        const Rows rows = backward_rows(channels, n * packs);
+        blocks = std::min<int64_t>({blocks_for(num_rows, rows.rows), 2 * context.num_multiprocessors,
+                                    Context::scratch_elems<A>() / (2 * channels)});
+        const size_t shared = rows.rows > 1 ? static_cast<size_t>(2 * channels) * sizeof(A) : 0;
+        norm_backward_kernel<T, n, packs><<<static_cast<unsigned>(blocks), rows.block(), shared, context.stream>>>(
+            data_of<T>(d_y), data_of<T>(x), data_of<T>(weight), data_of<A>(stats), data_of<T>(residual),
+            data_of<T>(d_x), context.scratch_of<A>(), num_rows, static_cast<int>(channels));
+      };
+      if (warps_for(channels, n) <= kMaxWarps) {
+        launch(std::integral_constant<int, 1>());
+      } else {
+        launch(std::integral_constant < int, (sizeof(T) == 2 && n > 1) ? 2 : 4 > ());
+      }
     });
     check_launch("norm_backward_kernel");
     with_gradient_type<T>(d_weight.dtype, [&](auto zero_gradient) {
@@ -288,12 +328,13 @@ void add_column_sums(const Context& context, View x, View sums) {
     int64_t parts = 0;
     with_pack<T>(columns, {x}, [&](auto n) {
       const unsigned across = blocks_for(columns, kWarp * n);
-      parts = std::min<int64_t>({blocks_for(num_rows, kColumnRows * 4), blocks_for(8 * context.num_multiprocessors, across),
-                                 Context::scratch_elems<A>() / columns});
+      parts =
+          std::min<int64_t>({blocks_for(num_rows, kColumnRows * 4), blocks_for(8 * context.num_multiprocessors, across),
+                             Context::scratch_elems<A>() / columns});
       TESSERA_ASSERT(parts > 0);
-      column_sums_kernel<T, n><<<dim3(across, static_cast<unsigned>(parts)), dim3(kWarp, kColumnRows), 0,
-                                 context.stream>>>(data_of<T>(x), num_rows, static_cast<int>(columns),
-                                                   context.scratch_of<A>());
+      column_sums_kernel<T, n>
+          <<<dim3(across, static_cast<unsigned>(parts)), dim3(kWarp, kColumnRows), 0, context.stream>>>(
+              data_of<T>(x), num_rows, static_cast<int>(columns), context.scratch_of<A>());
     });
     check_launch("column_sums_kernel");
     with_gradient_type<T>(sums.dtype, [&](auto zero_sum) {

@@ -51,16 +51,26 @@ class Products {
   // Puts it on the stream. Throws RunError where cuBLASLt has no algorithm.
   void run(const Product& product);
 
+  // While on, the first run of a product measures cuBLASLt's candidates on the views it is given and keeps the fastest
+  // of those whose result has the same bits as the one it would have chosen unasked, so that what is computed does not
+  // depend on what was measured. Such a run waits for the GPU, and leaves a result that it should have added to
+  // overwritten.
+  void set_tuning(bool on) { tuning_ = on; }
+
  private:
   struct Plan;
   using Key = std::tuple<int, int, DType, DType, DType, int64_t, int64_t, int64_t, bool, int>;
 
   Plan* plan_of(const Product& product);
   std::unique_ptr<Plan> make_plan(const Product& product) const;
+  std::vector<cublasLtMatmulHeuristicResult_t> candidates(const Product& product, const Plan& plan, int count) const;
+  void tune(const Product& product, Plan& plan);
+  void launch(const Product& product, Plan& plan);
 
   const Context& context_;
   std::byte* workspace_;
   const bool allow_tf32_;
+  bool tuning_ = false;
   cublasLtHandle_t handle_ = nullptr;
   std::map<Key, std::unique_ptr<Plan>> plans_;  // null: cuBLASLt has no algorithm for it
 };

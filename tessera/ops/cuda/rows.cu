@@ -41,7 +41,8 @@ void move_rows(const Context& context, View x, View rows, View y, int64_t limit)
   check_launch("move_rows_kernel");
 }
 
-// ---- embedding's gradient --------------------------------------------------------------------------------------------
+// ---- embedding's gradient
+// --------------------------------------------------------------------------------------------
 
 constexpr int kChunk = 8192;  // rows looked at together
 
@@ -52,23 +53,27 @@ __global__ void embedding_backward_kernel(const int32_t* __restrict__ ids, int c
                                           int64_t channels, int64_t vocabulary, G* __restrict__ d_weight) {
   __shared__ uint32_t same[kChunk / kWarp];  // a bit for every row with this id
   const int row = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
-  const int id = ids[row];
+  const int id = ids[row], num_words = (count + kWarp - 1) / kWarp;
   if (id < 0 || id >= vocabulary) __trap();
-  const auto mark = [&](int begin, int end) {  // of rows, multiples of a warp
-    bool any = false;
-    for (int i = begin + thread; i < end; i += kThreads) {
-      const uint32_t bits = __ballot_sync(kAllLanes, i < count && ids[i] == id);
-      if (thread % kWarp == 0) same[i / kWarp] = bits;
-      any |= bits != 0 && i / kWarp < row / kWarp;
-    }
-    return any;
-  };
-  const int own = row / kWarp * kWarp;
-  // kThreads is whole warps and the bounds are too, so that a warp's threads stay together.
-  if (__syncthreads_or(mark(0, own))) return;
-  mark(own, (count + kWarp - 1) / kWarp * kWarp);
+  for (int word = thread; word < num_words; word += kThreads) same[word] = 0;
   __syncthreads();
-  if (same[row / kWarp] & ((1u << row % kWarp) - 1)) return;  // an earlier row of the same 32
+  bool is_first = true;
+  const auto compare = [&](int i, int other) {
+    if (other != id) return;  // as a rule
+    atomicOr(&same[i / kWarp], 1u << i % kWarp);
+    is_first = is_first && i >= row;
+  };
+  const int num_whole = reinterpret_cast<uintptr_t>(ids) % 16 == 0 ? count / 4 * 4 : 0;
+#pragma unroll 4
+  for (int i = 4 * thread; i < num_whole; i += 4 * kThreads) {
+    const int4 four = *reinterpret_cast<const int4*>(ids + i);
+    compare(i, four.x);
+    compare(i + 1, four.y);
+    compare(i + 2, four.z);
+    compare(i + 3, four.w);
+  }
+  for (int i = num_whole + thread; i < count; i += kThreads) compare(i, ids[i]);
+  if (!__syncthreads_and(is_first)) return;
 
   for (int64_t c = thread * N; c < channels; c += kThreads * N) {
     Acc<T> sum[N] = {};
