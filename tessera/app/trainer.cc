@@ -419,6 +419,7 @@ void Trainer::checkpoint() {
 
 void Trainer::finish() {
   if (background_) background_->wait();
+  bytes_sent_ = engine_.bytes_sent();
   const fs::path folder = settings_.output_dir;
   if (settings_.load_best_model_at_end && state_.best_metric && state_.best_step != state_.step) {
     const fs::path best = checkpoint_folder(folder, state_.best_step);
@@ -490,7 +491,7 @@ Record Trainer::summary() {
   record.set("train_samples_per_second_steady", rate(state_.steady_samples, state_.steady_s));
   record.set("train_tokens_per_second_steady", rate(state_.steady_tokens, state_.steady_s));
   record.set("world_size", worker_.num_ranks()).set("strategy", row_of(engine_.shard_plan().options().strategy).name);
-  record.set("threads_per_rank", worker_.pool().num_threads()).set("bytes_sent", engine_.bytes_sent());
+  record.set("threads_per_rank", worker_.pool().num_threads()).set("bytes_sent", bytes_sent_);
   if (loss_scaler_) record.set("skipped_steps", loss_scaler_->state().num_skipped);
   record.set("peak_memory_bytes", most_of_ranks(peak_resident_bytes()));
   const auto peaks = [](const Ledger& book) {
@@ -506,9 +507,8 @@ Record Trainer::summary() {
   };
   record.set("ledger_peak_bytes", peaks(worker_.device().ledger()));
   record.set("host_ledger_peak_bytes", peaks(worker_.host().ledger()));
-  record.set(
-      "planned_peak_bytes",
-      plan_training(config_, settings_, work_, worker_.planned_rank(fused_ ? 1 : settings_.grad_accum)).peak_bytes());
+  const Plan plan = plan_training(config_, settings_, work_, worker_.planned_rank(fused_ ? 1 : settings_.grad_accum));
+  record.set("planned_peak_bytes", plan.peak_bytes()).set("planned_step_bytes_sent", plan.step_bytes_sent);
   std::vector<Value> rows;
   for (const EpochRow& row : state_.rows) {
     Record value{{"epoch", row.epoch}, {"train_loss", row.train_loss}};

@@ -96,6 +96,8 @@ struct CountedDevice {
 std::unique_ptr<Device> make_counting_device(CountedDevice counted = {});
 // What a counting device stands for.
 const CountedDevice& counted_by(Device& device);
+// The kind of a device, or of what it stands for.
+DeviceKind kind_of_work(Device& device);
 
 // The team of threads of a CPU device. The device must be one.
 ThreadPool& thread_pool_of(Device& device);

@@ -10,6 +10,10 @@ namespace tessera {
 // A token's row id is its sequence's number in the step times this, plus its position.
 static constexpr int64_t kRowIdsPerSequence = int64_t{1} << 24;
 
+// One chunk of logits: large enough that a product over the vocabulary is near the machine's speed, small beside a
+// model. The gradient of the embedding is read and written whole for each, which a GPU's faster products feel sooner.
+static constexpr int64_t kCpuHeadChunkBytes = 128 << 20, kGpuHeadChunkBytes = 512 << 20;
+
 static std::vector<UnitShards> cut_units(const Model& model, const ShardPlan& plan) {
   std::vector<UnitShards> units;
   for (int64_t u = 0; u < model.num_units(); ++u) units.push_back(plan.cut(model.unit(u).table().num_elems()));
@@ -84,7 +88,7 @@ void Engine::prepare_with_stack(const WorkBounds& work, int64_t stack_bytes) {
 
 // Bytes of stack that the work needs, found by rehearsing it. They do not depend on the ranks.
 int64_t Engine::activation_bytes(const WorkBounds& work) const {
-  const auto device = make_counting_device(), host = make_counting_device();
+  const auto device = make_counting_device({.kind = kind_of_work(place_.device)}), host = make_counting_device();
   const auto alone = make_self_communicator();
   EngineOptions options = options_;
   options.sharding = {};
@@ -131,7 +135,10 @@ void Engine::rehearse(const WorkBounds& work, int64_t num_micro_batches) {
 Frame Engine::frame(const Batch& batch, bool training) {
   const uint64_t step = static_cast<uint64_t>(num_updates_);
   const auto words = philox(options_.seed, step, 0);
-  return {*ops_, *stack_, batch, options_.dtype, training, uint64_t{words[0]} << 32 | words[1], nullptr};
+  return {*ops_,    *stack_,
+          batch,    options_.dtype,
+          training, uint64_t{words[0]} << 32 | words[1],
+          nullptr,  kind_of_work(place_.device) == DeviceKind::cuda ? kGpuHeadChunkBytes : kCpuHeadChunkBytes};
 }
 
 // Lays a batch out in the host's memory and sends it on the copy stream, while the device may still work on the one

@@ -149,6 +149,8 @@ class Engine {
   void prepare_with_stack(const WorkBounds& work, int64_t stack_bytes);
   Frame frame(const Batch& batch, bool training);
   Batch upload(const PackedBatch& batch);
+  StepResult accumulate(std::span<const PackedBatch> window, double loss_scale);
+  double summed_loss();
   void forward_backward(const PackedBatch& packed, double scale);
   View run_blocks(Frame& frame, int64_t num_tokens);
   double read_f64(View scalar);

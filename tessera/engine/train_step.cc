@@ -11,10 +11,11 @@
 namespace tessera {
 
 StepResult Engine::train_step(std::span<const PackedBatch> window, double learning_rate, double loss_scale) {
-  StepResult result = accumulate_gradients(window, loss_scale);
+  StepResult result = accumulate(window, loss_scale);
 
   // Phase 4: clip by the global norm. The factor rides on the gradient as AdamW reads it: no pass of its own.
   result.gradient_norm = std::sqrt(optimizer_->sum_of_squares()) / loss_scale;
+  result.loss_sum = summed_loss();  // after the norm, which has waited for all of it
   result.skipped = options_.dtype == DType::f16 && !std::isfinite(result.gradient_norm);
   if (result.skipped) return result;
 
@@ -26,6 +27,16 @@ StepResult Engine::train_step(std::span<const PackedBatch> window, double learni
 }
 
 StepResult Engine::accumulate_gradients(std::span<const PackedBatch> window, double loss_scale) {
+  StepResult result = accumulate(window, loss_scale);
+  result.loss_sum = summed_loss();
+  return result;
+}
+
+double Engine::summed_loss() {
+  return place_.ranks.world->sum({read_f64(loss_.view({1}, DType::f64))}, "a step's loss")[0];
+}
+
+StepResult Engine::accumulate(std::span<const PackedBatch> window, double loss_scale) {
   // Phase 1: what the step consists of, over all ranks. Gradients begin at zero.
   double local_targets = 0, local_tokens = 0, local_sequences = 0;
   for (const PackedBatch& batch : window) {
@@ -49,7 +60,6 @@ StepResult Engine::accumulate_gradients(std::span<const PackedBatch> window, dou
     forward_backward(batch, scale);
     gradients_->end_micro_batch();
   }
-  result.loss_sum = place_.ranks.world->sum({read_f64(loss)}, "a step's loss")[0];
   return result;
 }
 

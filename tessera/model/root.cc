@@ -6,10 +6,6 @@
 
 namespace tessera {
 
-// One chunk of logits: large enough that a product over the vocabulary is near the machine's speed, small beside a
-// model.
-static constexpr int64_t kHeadChunkBytes = 128 << 20;
-
 Root::Root(const ModelConfig& config, const Names& names, Initializer embedding_init)
     : Unit("root"),
       vocab_size_(config.vocab_size),
@@ -63,7 +59,7 @@ void Root::embed_backward(Frame& f, const ParameterViews& p, const ParameterView
 
 int64_t Root::chunk_rows(const Frame& f, int64_t num_rows) const {
   const int64_t row_bytes = vocab_size_ * static_cast<int64_t>(size_of(f.dtype));
-  return std::min(num_rows, std::max<int64_t>(16, kHeadChunkBytes / row_bytes));
+  return std::min(num_rows, std::max<int64_t>(16, f.head_chunk_bytes / row_bytes));
 }
 
 void Root::head_loss(Frame& f, const ParameterViews& p, View x, View loss) const {

@@ -36,10 +36,11 @@ struct Frame {
   Kernels& ops;
   Stack& stack;
   const Batch& batch;
-  DType dtype;                // of activations
-  bool training = false;      // dropout on
-  uint64_t dropout_seed = 0;  // differs from step to step
-  KvCache* cache = nullptr;   // while generating
+  DType dtype;                           // of activations
+  bool training = false;                 // dropout on
+  uint64_t dropout_seed = 0;             // differs from step to step
+  KvCache* cache = nullptr;              // while generating
+  int64_t head_chunk_bytes = 128 << 20;  // of logits that exist at a time
 
   View push(int64_t rows, int64_t columns) { return stack.push({rows, columns}, dtype); }
   // Statistics keep the precision that 16-bit activations lack.

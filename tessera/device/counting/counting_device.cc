@@ -46,4 +46,8 @@ const CountedDevice& counted_by(Device& device) {
   return static_cast<CountingDevice&>(device).counted();
 }
 
+DeviceKind kind_of_work(Device& device) {
+  return device.kind() == DeviceKind::counting ? counted_by(device).kind : device.kind();
+}
+
 }  // namespace tessera

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Every sharding strategy side by side: speed, bytes sent, memory planned and measured.
+
+  bench/strategies.py [--tessera build/tessera] [--dataset FILE] [--model 12x512|bloom-560m] [--nproc 2] [--steps 8]
+                      [--repeat 3] [--words "--precision bf16 …"]
+
+One rank with all threads (the baseline) and every strategy on --nproc ranks take turns, --repeat times; medians count. The
+global batch is the same for all: 8 samples x 2 micro-batches. Weights are random; the tokenizer is the quickstart's.
+"""
+import argparse
+import json
+import statistics
+import subprocess
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+STRATEGIES = ["no_shard", "zero1", "zero2", "shard_grad_op", "full_shard"]
+SHAPE = {"model_type": "bloom", "architectures": ["BloomForCausalLM"], "vocab_size": 32000, "hidden_size": 512,
+         "n_layer": 12, "n_head": 8, "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "hidden_dropout": 0.0,
+         "attention_dropout": 0.0, "apply_residual_connection_post_layernorm": False, "bos_token_id": 1,
+         "eos_token_id": 2, "pad_token_id": 3, "unk_token_id": 0, "torch_dtype": "float32"}
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tessera", default=ROOT / "build" / "tessera")
+    parser.add_argument("--dataset", default=ROOT / "recipes" / "quickstart" / "train.json")
+    parser.add_argument("--model", default="12x512")
+    parser.add_argument("--nproc", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--words", default="")
+    return parser.parse_args()
+
+
+def run(args, model, folder, nproc, strategy):
+    command = [args.tessera, "train", "--model", model, "--init", "random", "--tokenizer",
+               ROOT / "recipes" / "quickstart" / "model", "--dataset", args.dataset, "--output-dir", folder / "out",
+               "--resume", "none", "--save-strategy", "no", "--eval-strategy", "no", "--logging-steps", "0", "--json",
+               "--max-steps", args.steps, "--batch-size", 8 // nproc, "--grad-accum", "2", "--strategy", strategy,
+               *args.words.split()]
+    if nproc > 1:
+        command += ["--nproc", nproc]
+    return json.loads(subprocess.run([str(word) for word in command], check=True, capture_output=True, text=True).stdout)
+
+
+def main():
+    args = arguments()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        model = args.model
+        if model == "12x512":
+            (folder / "config.json").write_text(json.dumps(SHAPE))
+            model = folder / "config.json"
+        turns = {}
+        for _ in range(args.repeat):
+            for nproc, strategy in [(1, "no_shard")] + [(args.nproc, s) for s in STRATEGIES]:
+                turns.setdefault((nproc, strategy), []).append(run(args, model, folder, nproc, strategy))
+        base = statistics.median(s["train_samples_per_second_steady"] for s in turns[1, "no_shard"])
+        print(f"{'ranks x strategy':24} {'samples/s':>10} {'ratio':>6} {'sent MB/step':>13} {'planned':>9} "
+              f"{'planned MiB':>12} {'ledger MiB':>11} {'resident MiB':>13}  loss")
+        for (nproc, strategy), summaries in turns.items():
+            rate = statistics.median(s["train_samples_per_second_steady"] for s in summaries)
+            s = summaries[0]
+            sent = s["bytes_sent"] / s["steps"] / 1e6
+            ledger = s["ledger_peak_bytes"]["total"] + s["host_ledger_peak_bytes"]["total"]
+            print(f"{nproc} x {strategy:20} {rate:10.3f} {rate / base:6.2f} {sent:13.1f} "
+                  f"{s['planned_step_bytes_sent'] / 1e6:9.1f} {s['planned_peak_bytes'] / 2**20:12.1f} "
+                  f"{ledger / 2**20:11.1f} {s['peak_memory_bytes'] / 2**20:13.1f}  {s['train_loss']:.6f}")
+
+
+if __name__ == "__main__":
+    main()
