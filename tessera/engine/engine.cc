@@ -11,8 +11,9 @@ namespace tessera {
 static constexpr int64_t kRowIdsPerSequence = int64_t{1} << 24;
 
 // One chunk of logits: large enough that a product over the vocabulary is near the machine's speed, small beside a
-// model. The gradient of the embedding is read and written whole for each, which a GPU's faster products feel sooner.
-static constexpr int64_t kCpuHeadChunkBytes = 128 << 20, kGpuHeadChunkBytes = 512 << 20;
+// model. The gradient of the embedding is read and written whole for each, which a GPU's faster products feel sooner:
+// there chunks grow with the activations.
+static constexpr int64_t kHeadChunkBytes = 128 << 20;
 
 static std::vector<UnitShards> cut_units(const Model& model, const ShardPlan& plan) {
   std::vector<UnitShards> units;
@@ -135,10 +136,9 @@ void Engine::rehearse(const WorkBounds& work, int64_t num_micro_batches) {
 Frame Engine::frame(const Batch& batch, bool training) {
   const uint64_t step = static_cast<uint64_t>(num_updates_);
   const auto words = philox(options_.seed, step, 0);
-  return {*ops_,    *stack_,
-          batch,    options_.dtype,
-          training, uint64_t{words[0]} << 32 | words[1],
-          nullptr,  kind_of_work(place_.device) == DeviceKind::cuda ? kGpuHeadChunkBytes : kCpuHeadChunkBytes};
+  return {*ops_,          *stack_,         batch,
+          options_.dtype, training,        uint64_t{words[0]} << 32 | words[1],
+          nullptr,        kHeadChunkBytes, kind_of_work(place_.device) == DeviceKind::cuda};
 }
 
 // Lays a batch out in the host's memory and sends it on the copy stream, while the device may still work on the one

@@ -59,7 +59,8 @@ void Root::embed_backward(Frame& f, const ParameterViews& p, const ParameterView
 
 int64_t Root::chunk_rows(const Frame& f, int64_t num_rows) const {
   const int64_t row_bytes = vocab_size_ * static_cast<int64_t>(size_of(f.dtype));
-  return std::min(num_rows, std::max<int64_t>(16, f.head_chunk_bytes / row_bytes));
+  const int64_t bytes = f.large_head_chunks ? std::max(f.head_chunk_bytes, f.stack.mark() / 4) : f.head_chunk_bytes;
+  return std::min(num_rows, std::max<int64_t>(16, bytes / row_bytes));
 }
 
 void Root::head_loss(Frame& f, const ParameterViews& p, View x, View loss) const {

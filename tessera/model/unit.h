@@ -40,7 +40,8 @@ struct Frame {
   bool training = false;                 // dropout on
   uint64_t dropout_seed = 0;             // differs from step to step
   KvCache* cache = nullptr;              // while generating
-  int64_t head_chunk_bytes = 128 << 20;  // of logits that exist at a time
+  int64_t head_chunk_bytes = 128 << 20;  // of logits that exist at a time, at least
+  bool large_head_chunks = false;        // or a quarter of what is on the stack, where that is more
 
   View push(int64_t rows, int64_t columns) { return stack.push({rows, columns}, dtype); }
   // Statistics keep the precision that 16-bit activations lack.

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <tuple>
 
 #include "rank_test.h"
 #include "tessera/base/random.h"
@@ -316,14 +317,16 @@ TEST(Engine, EveryStrategyAndTierGivesThePlainRun) {
     const Outcome plain = rig.plain(config, options, num_micro_batches);
     EXPECT_LT(plain.losses.back(), plain.losses.front() + 1);
     // Runs whose reductions are the same must agree to the bit: by groups and by when gradients are reduced.
-    std::map<std::pair<int, bool>, Outcome> same_reductions;
+    std::map<std::tuple<int, bool, bool>, Outcome> same_reductions;
     for (const Case& test : all_cases()) {
       options.sharding = test.options;
       options.checkpoint_blocks = test.checkpoint_blocks;
       const Outcome outcome = rig.sharded(config, options, num_micro_batches, ranks_per_node());
       expect_close(plain, outcome, test.name);
       const ShardPlan plan(test.options, test_world().size(), test_world().rank(), ranks_per_node());
-      auto& first = same_reductions[{plan.shard_group_size(), plan.reduce_every_micro_batch()}];
+      // A GPU's AdamW rounds otherwise than the CPU's, which takes its place where states are offloaded.
+      const bool other_adamw = test_uses_cuda() && test.options.optimizer != Tier::device;
+      auto& first = same_reductions[{plan.shard_group_size(), plan.reduce_every_micro_batch(), other_adamw}];
       if (first.losses.empty()) first = outcome;
       EXPECT_EQ(first.losses, outcome.losses) << test.name;
       EXPECT_EQ(first.norms, outcome.norms) << test.name;
