@@ -147,16 +147,17 @@ Batch Engine::upload(const PackedBatch& packed) {
   Batch batch;
   batch.num_tokens = static_cast<int64_t>(packed.ids.size());
   batch.num_sequences = static_cast<int64_t>(packed.starts.size()) - 1;
+  batch.num_targets = packed.num_targets;
+  const bool counts = counting();  // sizes alone matter then
   std::vector<int32_t> target_rows, targets;
-  for (size_t i = 0; i < packed.labels.size(); ++i) {
+  for (size_t i = 0; !counts && i < packed.labels.size(); ++i) {
     if (packed.labels[i] < 0) continue;
     target_rows.push_back(static_cast<int32_t>(i));
     targets.push_back(packed.labels[i]);
   }
-  batch.num_targets = static_cast<int64_t>(targets.size());
-  TESSERA_ASSERT(batch.num_targets == packed.num_targets);
-  std::vector<int64_t> row_ids(packed.ids.size());
-  for (size_t b = 0; b + 1 < packed.starts.size(); ++b) {
+  TESSERA_ASSERT(counts || std::ssize(targets) == batch.num_targets);
+  std::vector<int64_t> row_ids(counts ? 0 : packed.ids.size());
+  for (size_t b = 0; !counts && b + 1 < packed.starts.size(); ++b) {
     for (int32_t i = packed.starts[b]; i < packed.starts[b + 1]; ++i) {
       const int64_t sequence = packed.sequence_numbers.empty() ? static_cast<int64_t>(b) : packed.sequence_numbers[b];
       row_ids[static_cast<size_t>(i)] = sequence * kRowIdsPerSequence + (i - packed.starts[b]);
@@ -166,19 +167,19 @@ Batch Engine::upload(const PackedBatch& packed) {
   next_upload_ = 1 - next_upload_;
   buffer.free.synchronize();
   int64_t used = 0;
-  const auto place = [&]<typename T>(const std::vector<T>& values) {
-    const View view{buffer.device.data() + used, dtype_of<T>(), {static_cast<int64_t>(values.size())}};
+  const auto place = [&]<typename T>(const std::vector<T>& values, int64_t count) {
+    const View view{buffer.device.data() + used, dtype_of<T>(), {count}};
     std::byte* staged = buffer.host.data() + used;
     used += (view.bytes() + Device::kAlignment - 1) / Device::kAlignment * Device::kAlignment;
     TESSERA_ASSERT(used <= buffer.host.bytes());
-    if (!counting() && !values.empty()) std::memcpy(staged, values.data(), static_cast<size_t>(view.bytes()));
+    if (!counts && !values.empty()) std::memcpy(staged, values.data(), static_cast<size_t>(view.bytes()));
     return view;
   };
-  batch.ids = place(packed.ids);
-  batch.starts = place(packed.starts);
-  batch.target_rows = place(target_rows);
-  batch.targets = place(targets);
-  batch.row_ids = place(row_ids);
+  batch.ids = place(packed.ids, batch.num_tokens);
+  batch.starts = place(packed.starts, batch.num_sequences + 1);
+  batch.target_rows = place(target_rows, batch.num_targets);
+  batch.targets = place(targets, batch.num_targets);
+  batch.row_ids = place(row_ids, batch.num_tokens);
   place_.streams.copy->copy(buffer.host.view({used}, DType::u8), buffer.device.view({used}, DType::u8));
   buffer.free = place_.streams.copy->record();
   place_.streams.compute->wait(buffer.free);

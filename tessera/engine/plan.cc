@@ -20,7 +20,8 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   engine.load_states({});
   WorkBounds training;
   training.training = work.training;
-  // Two micro-batches are as many as it takes to see all that a step holds; those beyond send what the second sent.
+  // Two micro-batches are as many as it takes to see all that a step holds; those beyond send what the second sent. A
+  // run's first step finds all parameters in place and sends less than the others: it is not what is counted.
   const auto step_bytes_sent = [&](int64_t num_micro_batches) {
     const int64_t before = engine.bytes_sent();
     engine.rehearse(training, num_micro_batches);
@@ -28,6 +29,7 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   };
   Plan plan;
   plan.num_parameters = engine.model().num_parameters();
+  step_bytes_sent(1);
   const int64_t flops_before = engine.ops().flops();
   const int64_t sent_by_one = step_bytes_sent(1);
   plan.micro_batch_flops = engine.ops().flops() - flops_before;
@@ -39,9 +41,12 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
         batch.num_sequences * config.num_layers * attention_forward_flops(length, config.hidden_size);
     plan.micro_batch_flops += forward * (options.checkpoint_blocks ? 9 : 7) / 2;  // backward is 2.5 × forward
   }
+  const auto head_bytes_of = [&](Phase phase) -> int64_t& { return plan.head_bytes[static_cast<size_t>(phase)]; };
+  head_bytes_of(Phase::step) = engine.take_head_peak_bytes();
   WorkBounds others = work;
   others.training = {};
   engine.rehearse(others);
+  head_bytes_of(Phase::evaluation) = engine.take_head_peak_bytes();
   enter(Phase::save);
   engine.save_states({});
   if (at_save) at_save(engine, *world);
