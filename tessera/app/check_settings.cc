@@ -86,8 +86,6 @@ struct Limit {
 std::vector<Limit> limits() {
   return {
       {"precision", {"fp32"}, "a GPU"},
-      {"fit", {"0"}, "a later version"},
-      {"device_memory", {"0"}, "a later version"},
   };
 }
 
@@ -117,7 +115,7 @@ void check_supported(const ResolvedSettings& resolved) {
   for (const Limit& limit : limits()) {
     const Setting* setting = find_setting(limit.setting);
     if (!(setting->group & resolved.groups)) continue;
-    if (setting->name == "precision" && uses_cuda(resolved.settings)) continue;
+    if (setting->name == "precision" && (uses_cuda(resolved.settings) || resolved.groups & kPlan)) continue;
     const SettingValue value = setting->get(resolved.settings);
     if (std::find(limit.values.begin(), limit.values.end(), value) != limit.values.end()) continue;
     std::vector<std::string> supported;

@@ -59,6 +59,13 @@ int64_t Engine::bytes_sent() const {
   return bytes;
 }
 
+int64_t Engine::bytes_sent_within_nodes() const {
+  if (place_.plan.world_size() <= ranks_per_node_) return bytes_sent();
+  const bool grouped =
+      place_.ranks.shard != place_.ranks.world && ranks_per_node_ % place_.plan.shard_group_size() == 0;
+  return grouped ? place_.ranks.shard->bytes_sent() : 0;
+}
+
 ParameterViews Engine::parameters(int64_t unit) const {
   return {&model_.unit(unit).table(), parameters_.kept().view(unit)};
 }

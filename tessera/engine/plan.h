@@ -15,8 +15,9 @@ struct Plan {
   std::array<int64_t, kNumPhases> head_bytes{};  // of the activations, what the head takes while it runs, by phase
 
   int64_t num_parameters = 0;
-  int64_t micro_batch_flops = 0;  // forward and backward; attention as if its sequences had equal lengths
-  int64_t step_bytes_sent = 0;    // by the rank, in a step of `grad_accum` micro-batches
+  int64_t micro_batch_flops = 0;             // forward and backward; attention as if its sequences had equal lengths
+  int64_t step_bytes_sent = 0;               // by the rank, in a step of `grad_accum` micro-batches
+  int64_t step_bytes_sent_within_nodes = 0;  // of these, to groups of ranks of one node
 };
 
 // Of rank `rank` among `world_size`.
