@@ -248,6 +248,9 @@ FitResult find_fit(const FitRequest& request) {
         settings.strategy = strategy;
         settings.offload = offload;
         settings.activation_checkpointing = checkpointing;
+        const bool same_as_no_shard = request.rank.world_size == 1 && strategy == S::Strategy::full_shard &&
+                                      offload.parameters == Offload::Tier::device;
+        if (same_as_no_shard && !request.fixed.contains("strategy")) continue;
         if (!is_consistent(settings, request.rank)) continue;
         Row row = search_batch_size(request, settings, step_tokens);
         if (row.fitting && (!result.best || row.fitting->cost.total_s() < result.best->cost.total_s())) {

@@ -134,9 +134,9 @@ std::string words_of(const Settings& settings) {
                      text("activation_checkpointing"), settings.batch_size, settings.grad_accum);
 }
 
-// "4.3 GiB too much: activations take 10.1 GiB"
+// "4.3 GiB too much (activations: 10.1 GiB)"
 std::string account_of(const Excess& e) {
-  return fmt::format("{} too much{}{}: {} take {}", format_bytes(e.bytes),
+  return fmt::format("{} too much{}{} ({}: {})", format_bytes(e.bytes),
                      e.phase == Phase::step ? "" : fmt::format(" in {}", name_of(e.phase)),
                      e.of_host ? " on the host" : "", name_of(e.largest), format_bytes(e.largest_bytes));
 }

@@ -85,10 +85,9 @@ std::set<std::string> fixed_settings(const ResolvedSettings& resolved) {
   const Configuration& least = *fit.smallest;
   throw OutOfMemoryError(
       "--fit",
-      fmt::format("nothing fits into {}: the least, {}, needs {}, of which {} take {} in {}",
-                  format_bytes(limits.device_bytes), to_json(searched_settings(least.settings)),
-                  format_bytes(least.plan.device.peak_total()), name_of(least.excess.largest),
-                  format_bytes(least.excess.largest_bytes), name_of(least.excess.phase)),
+      fmt::format("nothing fits into {}: the least, {}, needs {} ({}: {})", format_bytes(limits.device_bytes),
+                  to_json(searched_settings(least.settings)), format_bytes(least.plan.device.peak_total()),
+                  name_of(least.excess.largest), format_bytes(least.excess.largest_bytes)),
       "Use more ranks, a smaller --max-length or a smaller model, or leave free what the command line fixes");
 }
 
