@@ -127,6 +127,10 @@ void print_rank(const PlanReport& report, const std::string& name, const Plan& p
   console.print(table.render(console.out_terminal()));
 }
 
+double step_flops(const PlanReport& r) {
+  return static_cast<double>(r.first.micro_batch_flops) * static_cast<double>(r.rank.grad_accum);
+}
+
 std::string words_of(const Settings& settings) {
   const Record words = searched_settings(settings);
   const auto text = [&](const char* key) { return *words.find(key)->get_if<std::string>(); };
@@ -179,9 +183,10 @@ Record plan_record(const PlanReport& r) {
   record.set("world_size", r.rank.world_size).set("ranks_per_node", r.rank.ranks_per_node);
   record.set("device", r.rank.device == DeviceKind::cuda ? "cuda" : "cpu").merge(searched_settings(r.settings));
   const int64_t tokens = r.work.training.num_tokens;
-  record.set("micro_batch_tokens", tokens)
+  record.set("fused_micro_batches", r.fused)
+      .set("micro_batch_tokens", tokens)
       .set("micro_batch_flops", r.first.micro_batch_flops)
-      .set("step_flops", static_cast<double>(r.first.micro_batch_flops) * static_cast<double>(r.settings.grad_accum))
+      .set("step_flops", step_flops(r))
       .set("step_bytes_sent", r.first.step_bytes_sent)
       .set("peak_bytes", r.first.peak_bytes());
   record.set("first_rank", rank_record(r, r.first));
@@ -212,9 +217,9 @@ void print_plan(const PlanReport& r, Console& console) {
     print_rank(r, "other ranks", *r.other, &r.first, console);
   }
   const double tera = static_cast<double>(r.first.micro_batch_flops) * 1e-12;
-  console.print(fmt::format("compute  {:.3g} TFLOP in a micro-batch of at most {} tokens, {:.3g} in a step", tera,
-                            format_count(r.work.training.num_tokens),
-                            tera * static_cast<double>(r.settings.grad_accum)));
+  console.print(fmt::format("compute  {:.3g} TFLOP in a micro-batch of at most {} tokens{}, {:.3g} in a step", tera,
+                            format_count(r.work.training.num_tokens), r.fused ? " (those of a step as one)" : "",
+                            step_flops(r) * 1e-12));
   if (world > 1) {
     console.print(fmt::format("sent     {} by a rank in a step", format_bytes(r.first.step_bytes_sent)));
   }

@@ -81,6 +81,20 @@ std::set<std::string> fixed_settings(const ResolvedSettings& resolved) {
   return fixed;
 }
 
+// The settings under which a run's micro-batches are one, if they run so: on a GPU that is known to have the memory.
+std::optional<Settings> fused(const Settings& settings, const ModelConfig& config, const WorkOf& work_of,
+                              PlannedRank rank, const MemoryLimits& limits) {
+  if (settings.fuse_micro_batches == Settings::FuseMicroBatches::off || settings.grad_accum == 1) return {};
+  const int64_t most_sequences = kMaxPlannedTokens / settings.max_length;
+  if (limits.device_bytes == MemoryLimits{}.device_bytes) return {};
+  if (rank.device != DeviceKind::cuda || settings.grad_accum > most_sequences / settings.batch_size) return {};
+  Settings one = settings;
+  one.batch_size *= one.grad_accum;
+  rank.grad_accum = one.grad_accum = 1;
+  if (plan_training(config, one, work_of(one), rank).device.peak_total() > limits.device_bytes) return {};
+  return one;
+}
+
 [[noreturn]] void nothing_fits(const FitResult& fit, const MemoryLimits& limits) {
   const Configuration& least = *fit.smallest;
   throw OutOfMemoryError(
@@ -109,6 +123,11 @@ int run_plan(const Invocation& invocation) {
     report.rank.grad_accum = report.settings.grad_accum;
   }
   report.work = work_of(report.settings);
+  if (const auto one = fused(report.settings, config, work_of, report.rank, report.limits)) {
+    report.work = work_of(*one);
+    report.rank.grad_accum = 1;
+    report.fused = true;
+  }
   report.first = plan_training(config, report.settings, report.work, report.rank);
   if (report.rank.world_size > 1) {
     PlannedRank second = report.rank;
