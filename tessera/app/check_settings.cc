@@ -86,8 +86,6 @@ struct Limit {
 std::vector<Limit> limits() {
   return {
       {"precision", {"fp32"}, "a GPU"},
-      {"fit", {"0"}, "a later version"},
-      {"device_memory", {"0"}, "a later version"},
   };
 }
 
@@ -114,10 +112,11 @@ void check_consistent(const ResolvedSettings& resolved) {
 }
 
 void check_supported(const ResolvedSettings& resolved) {
+  const bool plans = resolved.groups & kPlan && resolved.groups != kAllGroups;  // for any machine
   for (const Limit& limit : limits()) {
     const Setting* setting = find_setting(limit.setting);
     if (!(setting->group & resolved.groups)) continue;
-    if (setting->name == "precision" && uses_cuda(resolved.settings)) continue;
+    if (setting->name == "precision" && (plans || uses_cuda(resolved.settings))) continue;
     const SettingValue value = setting->get(resolved.settings);
     if (std::find(limit.values.begin(), limit.values.end(), value) != limit.values.end()) continue;
     std::vector<std::string> supported;

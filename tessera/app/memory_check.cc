@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "tessera/app/fit.h"
 #include "tessera/app/machine.h"
 #include "tessera/app/train_state.h"
 #include "tessera/app/worker.h"
@@ -21,28 +22,54 @@ Plan plan_training(const ModelConfig& config, const Settings& settings, const Wo
   return plan_run(config, engine_options(settings), work, rank, at_save);
 }
 
-void check_memory(const ModelConfig& config, const Settings& settings, const WorkBounds& work, const PlannedRank& rank,
-                  int num_local_ranks, Device& device) {
-  const Plan plan = plan_training(config, settings, work, rank);
-  const auto refuse = [](const std::string& needed, int64_t usable_bytes, const char* of) {
-    throw OutOfMemoryError("memory",
-                           fmt::format("the run needs {}, and {} has {}", needed, of, format_bytes(usable_bytes)),
-                           "Use a smaller --batch-size or --max-length, --activation-checkpointing block, a --strategy "
-                           "that shards more, or a "
-                           "smaller model; tessera plan shows what takes how much");
+namespace {
+
+// What to do about a run that does not fit: the fastest configuration that does.
+std::string advice(const ModelConfig& config, const Settings& settings, const WorkOf& work_of, const PlannedRank& rank,
+                   const MemoryLimits& limits) {
+  const std::string general =
+      "Use a smaller --max-length or a smaller model, or more ranks with a --strategy that shards; tessera plan shows "
+      "what takes how much";
+  if (work_of(settings).training.num_tokens == 0) return general;
+  const FitResult result = find_fit({config, settings, {}, work_of, rank, limits});
+  if (!result.best) return "No strategy, batch size or checkpointing makes it fit. " + general;
+  const Plan& plan = result.best->plan;
+  return fmt::format("With {} it needs {} and fits; tessera plan shows what takes how much",
+                     flags_between(settings, result.best->settings),
+                     format_bytes(limits.one_memory ? plan.peak_bytes() : plan.device.peak_total()));
+}
+
+}  // namespace
+
+void check_memory(const ModelConfig& config, const Settings& settings, const WorkOf& work_of, const PlannedRank& rank,
+                  LocalRanks local, Device& device) {
+  const WorkBounds work = work_of(settings);
+  const auto plan_of = [&](int number) {
+    PlannedRank planned = rank;
+    planned.rank = number;
+    return plan_training(config, settings, work, planned);
   };
-  int64_t rank_bytes = plan.peak_bytes();
-  if (rank.device == DeviceKind::cuda) {
-    rank_bytes = plan.host.peak_total();
-    const int64_t free_bytes = cuda_memory_of(device).free_bytes;
-    if (plan.device.peak_total() > free_bytes) {
-      refuse(format_bytes(plan.device.peak_total()), free_bytes, "the GPU");
-    }
-  }
+  const Plan first = plan_of(0), other = rank.world_size > 1 ? plan_of(1) : first;
+  const bool gpu = rank.device == DeviceKind::cuda;
+  MemoryLimits limits{.one_memory = !gpu};
+  const auto refuse = [&](const std::string& needed, int64_t has_bytes, const char* of) {
+    throw OutOfMemoryError("memory",
+                           fmt::format("the run needs {}, and {} has {}", needed, of, format_bytes(has_bytes)),
+                           advice(config, settings, work_of, rank, limits));
+  };
   const std::optional<int64_t> usable_bytes = usable_memory_bytes();
-  if (!usable_bytes || rank_bytes * num_local_ranks <= *usable_bytes) return;
-  refuse(num_local_ranks == 1 ? format_bytes(rank_bytes)
-                              : fmt::format("{} for each of {} ranks here", format_bytes(rank_bytes), num_local_ranks),
+  if (usable_bytes) (gpu ? limits.host_bytes : limits.device_bytes) = *usable_bytes / local.count;
+  if (gpu) {
+    limits.device_bytes = cuda_memory_of(device).free_bytes;
+    const int64_t needed = (rank.rank == 0 ? first : other).device.peak_total();
+    if (needed > limits.device_bytes) refuse(format_bytes(needed), limits.device_bytes, "the GPU");
+  }
+  if (!usable_bytes) return;
+  const auto bytes_of = [&](const Plan& plan) { return gpu ? plan.host.peak_total() : plan.peak_bytes(); };
+  const int64_t of_first = bytes_of(local.with_first ? first : other), of_others = bytes_of(other);
+  if (of_first + (local.count - 1) * of_others <= *usable_bytes) return;
+  refuse(local.count == 1 ? format_bytes(of_first)
+                          : fmt::format("{} for each of {} ranks here", format_bytes(of_first), local.count),
          *usable_bytes, "this machine");
 }
 

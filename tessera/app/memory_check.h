@@ -1,18 +1,33 @@
 // Runs that cannot fit are refused before they touch memory.
 #pragma once
 
+#include <functional>
+
 #include "tessera/app/settings.h"
 #include "tessera/engine/plan.h"
 
 namespace tessera {
 
+// The bounds of the work that a run with these settings asks of the engine.
+using WorkOf = std::function<WorkBounds(const Settings&)>;
+
+// A plan lays out the ids of a micro-batch, and no machine trains on so many at once.
+inline constexpr int64_t kMaxPlannedTokens = int64_t{1} << 24;
+
 // The plan of a training run's rank: the engine's, and what saving takes beside it.
 Plan plan_training(const ModelConfig& config, const Settings& settings, const WorkBounds& work,
                    const PlannedRank& rank);
 
-// Plans the work and compares the plan's peak, as many times as this machine has ranks, with the memory that they may
-// have (of a GPU what is free on it), the control group's limit included. OutOfMemoryError tells both.
-void check_memory(const ModelConfig& config, const Settings& settings, const WorkBounds& work, const PlannedRank& rank,
-                  int num_local_ranks, Device& device);
+// The ranks of a run on one machine, as their memory is checked.
+struct LocalRanks {
+  int count = 1;
+  bool with_first = true;  // the world's first rank, which collects the model at the end, is one of them
+};
+
+// Plans the work and compares what the ranks of this machine need together with the memory that they may have (of a GPU
+// what is free on it), the control group's limit included. OutOfMemoryError tells both, and for training the fastest
+// configuration that would fit.
+void check_memory(const ModelConfig& config, const Settings& settings, const WorkOf& work_of, const PlannedRank& rank,
+                  LocalRanks local, Device& device);
 
 }  // namespace tessera

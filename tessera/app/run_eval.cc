@@ -29,7 +29,9 @@ int run_eval(const Invocation& invocation) {
     work.generation = bounds_of(dataset.prompts, settings.eval_batch_size);
     work.max_new_tokens = settings.max_new_tokens;
   }
-  check_memory(config, settings, work, worker.planned_rank(1), worker.num_local_ranks(), worker.device());
+  check_memory(
+      config, settings, [&](const Settings&) { return work; }, worker.planned_rank(1), worker.local_ranks(),
+      worker.device());
   if (!settings.output_dir.empty()) create_folders(settings.output_dir);  // before the work that it is for
   Engine engine(worker.place(), config, engine_options(settings));
   engine.prepare(work);

@@ -39,7 +39,9 @@ int run_generate(const Invocation& invocation) {
   WorkBounds work;
   work.generation = {static_cast<int64_t>(prompt.size()), 1, 0};
   work.max_new_tokens = settings.max_new_tokens;
-  check_memory(config, settings, work, worker.planned_rank(1), 1, worker.device());
+  check_memory(
+      config, settings, [&](const Settings&) { return work; }, worker.planned_rank(1), worker.local_ranks(),
+      worker.device());
   Engine engine(worker.place(), config, {});
   engine.prepare(work);
   load_or_initialize(engine, settings, pool);

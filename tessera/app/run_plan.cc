@@ -1,23 +1,17 @@
-// tessera plan: what a training run will hold in memory, before it starts.
+// tessera plan: what a training run will hold in memory, compute and send, before it starts.
 #include <fmt/format.h>
 
 #include "tessera/app/datasets.h"
 #include "tessera/app/machine.h"
-#include "tessera/app/memory_check.h"
 #include "tessera/app/model_files.h"
+#include "tessera/app/plan_report.h"
 #include "tessera/app/trainer.h"
 #include "tessera/app/verbs.h"
-#include "tessera/engine/plan.h"
-#include "tessera/report/console.h"
-#include "tessera/report/record.h"
-#include "tessera/report/table.h"
+#include "tessera/device/cuda/cuda_device.h"
 #include "tessera/report/text.h"
 
 namespace tessera {
 namespace {
-
-// The plan lays out the ids of a micro-batch, and no machine holds the activations of so many.
-constexpr int64_t kMaxPlannedTokens = int64_t{1} << 28;
 
 // Without data every sample is as long as it may be, and every token carries loss: no run needs more.
 WorkBounds largest_work(const Settings& settings) {
@@ -42,54 +36,110 @@ WorkBounds largest_work(const Settings& settings) {
   return work;
 }
 
+// With data, what its samples are; they live as long as the function.
+WorkOf work_of_settings(const Settings& settings, const ModelConfig& config) {
+  if (settings.dataset.empty()) return largest_work;
+  ThreadPool pool(threads_to_use(settings.threads));
+  const Tokenizer tokenizer = tokenizer_of(settings, config);
+  const auto train = std::make_shared<Dataset>(
+      load_dataset(settings, DatasetUse::training, tokenizer, config.eos_token_id, false, pool));
+  const auto eval =
+      std::make_shared<std::optional<Dataset>>(eval_dataset_of(settings, tokenizer, config.eos_token_id, pool));
+  return [train, eval](const Settings& s) { return training_work(s, *train, *eval ? &**eval : nullptr); };
+}
+
+PlannedRank first_rank_of(const Settings& settings) {
+  PlannedRank rank;
+  rank.world_size = static_cast<int>(std::max<int64_t>(1, settings.nproc));
+  rank.ranks_per_node = settings.ranks_per_node > 0 ? static_cast<int>(settings.ranks_per_node) : rank.world_size;
+  const int local = std::min(rank.world_size, rank.ranks_per_node);
+  rank.num_threads = ThreadPool(threads_to_use(settings.threads, local)).num_threads();
+  rank.grad_accum = settings.grad_accum;
+  rank.device = uses_cuda(settings) ? DeviceKind::cuda : DeviceKind::cpu;
+  return rank;
+}
+
+// --fit, else --device-memory, else what this machine has for each of the ranks of a node.
+MemoryLimits limits_of(const Settings& settings, const PlannedRank& rank) {
+  if (settings.fit > 0) return {.device_bytes = settings.fit};
+  if (settings.device_memory > 0) return {.device_bytes = settings.device_memory};
+  if (rank.device == DeviceKind::cuda) {
+    const CudaInfo info = cuda_info();
+    return info.devices.empty() ? MemoryLimits{} : MemoryLimits{.device_bytes = info.devices[0].memory_bytes};
+  }
+  const std::optional<int64_t> usable_bytes = usable_memory_bytes();
+  if (!usable_bytes) return {};
+  return {.device_bytes = *usable_bytes / std::min(rank.world_size, rank.ranks_per_node), .one_memory = true};
+}
+
+// Of the settings that --fit searches, those that the command line or DeepSpeed's file gives.
+std::set<std::string> fixed_settings(const ResolvedSettings& resolved) {
+  std::set<std::string> fixed;
+  for (const auto& [name, origin] : resolved.origins) {
+    if (origin.kind == Origin::Kind::flag || origin.kind == Origin::Kind::deepspeed) fixed.insert(name);
+  }
+  return fixed;
+}
+
+// The settings under which a run's micro-batches are one, if they run so: on a GPU that is known to have the memory.
+std::optional<Settings> fused(const Settings& settings, const ModelConfig& config, const WorkOf& work_of,
+                              PlannedRank rank, const MemoryLimits& limits) {
+  if (settings.fuse_micro_batches == Settings::FuseMicroBatches::off || settings.grad_accum == 1) return {};
+  const int64_t most_sequences = kMaxPlannedTokens / settings.max_length;
+  if (limits.device_bytes == MemoryLimits{}.device_bytes) return {};
+  if (rank.device != DeviceKind::cuda || settings.grad_accum > most_sequences / settings.batch_size) return {};
+  Settings one = settings;
+  one.batch_size *= one.grad_accum;
+  rank.grad_accum = one.grad_accum = 1;
+  if (plan_training(config, one, work_of(one), rank).device.peak_total() > limits.device_bytes) return {};
+  return one;
+}
+
+[[noreturn]] void nothing_fits(const FitResult& fit, const MemoryLimits& limits) {
+  const Configuration& least = *fit.smallest;
+  throw OutOfMemoryError(
+      "--fit",
+      fmt::format("nothing fits into {}: the least, {}, needs {} ({}: {})", format_bytes(limits.device_bytes),
+                  to_json(searched_settings(least.settings)), format_bytes(least.plan.device.peak_total()),
+                  name_of(least.excess.largest), format_bytes(least.excess.largest_bytes)),
+      "Use more ranks, a smaller --max-length or a smaller model, or leave free what the command line fixes");
+}
+
 }  // namespace
 
 int run_plan(const Invocation& invocation) {
   Settings settings = invocation.settings();
-  Console console = Console::of_process();
   if (!std::filesystem::exists(settings.model)) settings.init = Settings::Init::random;  // a shape is enough
   const ModelConfig config = model_config_of(settings);
-  WorkBounds work = largest_work(settings);
-  if (!settings.dataset.empty()) {
-    ThreadPool pool(threads_to_use(settings.threads));
-    const Tokenizer tokenizer = tokenizer_of(settings, config);
-    const Dataset train = load_dataset(settings, DatasetUse::training, tokenizer, config.eos_token_id, false, pool);
-    const std::optional<Dataset> eval = eval_dataset_of(settings, tokenizer, config.eos_token_id, pool);
-    work = training_work(settings, train, eval ? &*eval : nullptr);
+  const WorkOf work_of = work_of_settings(settings, config);
+  PlanReport report;
+  report.settings = settings;
+  report.rank = first_rank_of(settings);
+  report.limits = limits_of(settings, report.rank);
+  if (settings.fit > 0) {
+    report.fit = find_fit({config, settings, fixed_settings(invocation.resolved), work_of, report.rank, report.limits});
+    if (!report.fit->best) nothing_fits(*report.fit, report.limits);
+    report.settings = report.fit->best->settings;
+    report.rank.grad_accum = report.settings.grad_accum;
   }
-  const Plan plan = plan_training(config, settings, work, {});
-
+  report.work = work_of(report.settings);
+  if (const auto one = fused(report.settings, config, work_of, report.rank, report.limits)) {
+    report.work = work_of(*one);
+    report.rank.grad_accum = 1;
+    report.fused = true;
+  }
+  report.first = plan_training(config, report.settings, report.work, report.rank);
+  if (report.rank.world_size > 1) {
+    PlannedRank second = report.rank;
+    second.rank = 1;
+    report.other = plan_training(config, report.settings, report.work, second);
+  }
+  Console console = Console::of_process();
   if (settings.json) {
-    Record phases;
-    for (int p = 0; p < kNumPhases; ++p) {
-      Record categories;
-      for (int c = 0; c < kNumCategories; ++c) {
-        categories.set(name_of(static_cast<Category>(c)),
-                       plan.device.peak(static_cast<Phase>(p), static_cast<Category>(c)));
-      }
-      categories.set("total", plan.device.peak_total(static_cast<Phase>(p)));
-      phases.set(name_of(static_cast<Phase>(p)), categories);
-    }
-    console.print(to_json({{"num_parameters", plan.num_parameters},
-                           {"peak_bytes", plan.device.peak_total()},
-                           {"micro_batch_tokens", work.training.num_tokens},
-                           {"micro_batch_flops", plan.micro_batch_flops},
-                           {"phases", phases}}));
-    return static_cast<int>(ExitCode::kDone);
+    console.print(to_json(plan_record(report)));
+  } else {
+    print_plan(report, console);
   }
-  console.print(fmt::format("{} parameters; a micro-batch of at most {} tokens: {:.3g} TFLOP forward and backward",
-                            format_count(plan.num_parameters), format_count(work.training.num_tokens),
-                            static_cast<double>(plan.micro_batch_flops) * 1e-12));
-  Table table({{"memory"}, {"step", Align::kRight}, {"evaluation", Align::kRight}});
-  const auto cell = [&](Phase phase, Category category) { return format_bytes(plan.device.peak(phase, category)); };
-  for (int c = 0; c < kNumCategories; ++c) {
-    const auto category = static_cast<Category>(c);
-    table.row({name_of(category), cell(Phase::step, category), cell(Phase::evaluation, category)});
-  }
-  table.rule();
-  table.row({"total", format_bytes(plan.device.peak_total(Phase::step)),
-             format_bytes(plan.device.peak_total(Phase::evaluation))});
-  console.print(table.render(console.out_terminal()));
   return static_cast<int>(ExitCode::kDone);
 }
 

@@ -83,10 +83,10 @@ static bool runs_fused(const Settings& settings, const Worker& worker, const Mod
 
 static WorkBounds work_within_memory(const Settings& settings, const Worker& worker, const ModelConfig& config,
                                      const Dataset& train, const Dataset* eval, bool fused) {
-  const WorkBounds work = training_work(settings, train, eval, fused);
-  check_memory(config, settings, work, worker.planned_rank(fused ? 1 : settings.grad_accum), worker.num_local_ranks(),
+  const auto work_of = [&](const Settings& s) { return training_work(s, train, eval, fused); };
+  check_memory(config, settings, work_of, worker.planned_rank(fused ? 1 : settings.grad_accum), worker.local_ranks(),
                worker.device());
-  return work;
+  return work_of(settings);
 }
 
 Trainer::Trainer(const Settings& settings, std::string resolved_config, Console& console, World* world)

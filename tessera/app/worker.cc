@@ -30,6 +30,12 @@ Worker::Worker(const Settings& settings, World* world)
                                                 : group_->size();
 }
 
+LocalRanks Worker::local_ranks() const {
+  if (!world_) return {};
+  return {.count = world_->local_size(),
+          .with_first = world_->nodes()[static_cast<size_t>(rank())] == world_->nodes()[0]};
+}
+
 PlannedRank Worker::planned_rank(int64_t grad_accum) const {
   return {.world_size = num_ranks(),
           .rank = rank(),

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "tessera/app/memory_check.h"
 #include "tessera/app/settings.h"
 #include "tessera/comm/world.h"
 #include "tessera/engine/plan.h"
@@ -23,7 +24,7 @@ class Worker {
   Communicator& world() const { return *group_; }
   int rank() const { return group_->rank(); }
   int num_ranks() const { return group_->size(); }
-  int num_local_ranks() const { return world_ ? world_->local_size() : 1; }
+  LocalRanks local_ranks() const;
   bool is_first() const { return rank() == 0; }
   // As the work of one rank of this world is planned.
   PlannedRank planned_rank(int64_t grad_accum) const;

@@ -10,6 +10,7 @@ View Stack::push(Shape shape, DType dtype) {
   height_bytes_ += (bytes + Device::kAlignment - 1) / Device::kAlignment * Device::kAlignment;
   TESSERA_ASSERT(height_bytes_ <= buffer_.bytes());
   peak_bytes_ = std::max(peak_bytes_, height_bytes_);
+  if (measured_from_) measured_peak_bytes_ = std::max(measured_peak_bytes_, height_bytes_ - *measured_from_);
   return {buffer_.data() + begin, dtype, shape};
 }
 

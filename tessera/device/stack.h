@@ -2,6 +2,9 @@
 // on the counting device first.
 #pragma once
 
+#include <optional>
+#include <utility>
+
 #include "tessera/device/device.h"
 
 namespace tessera {
@@ -21,11 +24,17 @@ class Stack {
     height_bytes_ = mark;
   }
   int64_t peak_bytes() const { return peak_bytes_; }
+  // The most that was on the stack of what measured scopes have pushed, since the last call.
+  int64_t take_measured_peak_bytes() { return std::exchange(measured_peak_bytes_, 0); }
   int64_t capacity_bytes() const { return buffer_.bytes(); }
 
  private:
+  friend class MeasuredScope;
+
   Buffer buffer_;
   int64_t height_bytes_ = 0, peak_bytes_ = 0;
+  std::optional<int64_t> measured_from_;  // the height where the measured scope begins
+  int64_t measured_peak_bytes_ = 0;
 };
 
 // Pops what was pushed in its scope.
@@ -39,6 +48,22 @@ class StackScope {
  private:
   Stack& stack_;
   int64_t mark_;
+};
+
+// One whose height is told apart: the head's. Not nested.
+class MeasuredScope {
+ public:
+  explicit MeasuredScope(Stack& stack) : scope_(stack), stack_(stack) {
+    TESSERA_ASSERT(!stack.measured_from_);
+    stack.measured_from_ = stack.mark();
+  }
+  ~MeasuredScope() { stack_.measured_from_.reset(); }
+  MeasuredScope(const MeasuredScope&) = delete;
+  MeasuredScope& operator=(const MeasuredScope&) = delete;
+
+ private:
+  StackScope scope_;
+  Stack& stack_;
 };
 
 }  // namespace tessera

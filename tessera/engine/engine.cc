@@ -60,6 +60,13 @@ int64_t Engine::bytes_sent() const {
   return bytes;
 }
 
+int64_t Engine::bytes_sent_within_nodes() const {
+  if (place_.plan.world_size() <= ranks_per_node_) return bytes_sent();
+  const bool grouped =
+      place_.ranks.shard != place_.ranks.world && ranks_per_node_ % place_.plan.shard_group_size() == 0;
+  return grouped ? place_.ranks.shard->bytes_sent() : 0;
+}
+
 ParameterViews Engine::parameters(int64_t unit) const {
   return {&model_.unit(unit).table(), parameters_.kept().view(unit)};
 }
@@ -147,16 +154,17 @@ Batch Engine::upload(const PackedBatch& packed) {
   Batch batch;
   batch.num_tokens = static_cast<int64_t>(packed.ids.size());
   batch.num_sequences = static_cast<int64_t>(packed.starts.size()) - 1;
+  batch.num_targets = packed.num_targets;
+  const bool counts = counting();  // sizes alone matter then
   std::vector<int32_t> target_rows, targets;
-  for (size_t i = 0; i < packed.labels.size(); ++i) {
+  for (size_t i = 0; !counts && i < packed.labels.size(); ++i) {
     if (packed.labels[i] < 0) continue;
     target_rows.push_back(static_cast<int32_t>(i));
     targets.push_back(packed.labels[i]);
   }
-  batch.num_targets = static_cast<int64_t>(targets.size());
-  TESSERA_ASSERT(batch.num_targets == packed.num_targets);
-  std::vector<int64_t> row_ids(packed.ids.size());
-  for (size_t b = 0; b + 1 < packed.starts.size(); ++b) {
+  TESSERA_ASSERT(counts || std::ssize(targets) == batch.num_targets);
+  std::vector<int64_t> row_ids(counts ? 0 : packed.ids.size());
+  for (size_t b = 0; !counts && b + 1 < packed.starts.size(); ++b) {
     for (int32_t i = packed.starts[b]; i < packed.starts[b + 1]; ++i) {
       const int64_t sequence = packed.sequence_numbers.empty() ? static_cast<int64_t>(b) : packed.sequence_numbers[b];
       row_ids[static_cast<size_t>(i)] = sequence * kRowIdsPerSequence + (i - packed.starts[b]);
@@ -166,19 +174,19 @@ Batch Engine::upload(const PackedBatch& packed) {
   next_upload_ = 1 - next_upload_;
   buffer.free.synchronize();
   int64_t used = 0;
-  const auto place = [&]<typename T>(const std::vector<T>& values) {
-    const View view{buffer.device.data() + used, dtype_of<T>(), {static_cast<int64_t>(values.size())}};
+  const auto place = [&]<typename T>(const std::vector<T>& values, int64_t count) {
+    const View view{buffer.device.data() + used, dtype_of<T>(), {count}};
     std::byte* staged = buffer.host.data() + used;
     used += (view.bytes() + Device::kAlignment - 1) / Device::kAlignment * Device::kAlignment;
     TESSERA_ASSERT(used <= buffer.host.bytes());
-    if (!counting() && !values.empty()) std::memcpy(staged, values.data(), static_cast<size_t>(view.bytes()));
+    if (!counts && !values.empty()) std::memcpy(staged, values.data(), static_cast<size_t>(view.bytes()));
     return view;
   };
-  batch.ids = place(packed.ids);
-  batch.starts = place(packed.starts);
-  batch.target_rows = place(target_rows);
-  batch.targets = place(targets);
-  batch.row_ids = place(row_ids);
+  batch.ids = place(packed.ids, batch.num_tokens);
+  batch.starts = place(packed.starts, batch.num_sequences + 1);
+  batch.target_rows = place(target_rows, batch.num_targets);
+  batch.targets = place(targets, batch.num_targets);
+  batch.row_ids = place(row_ids, batch.num_tokens);
   place_.streams.copy->copy(buffer.host.view({used}, DType::u8), buffer.device.view({used}, DType::u8));
   buffer.free = place_.streams.copy->record();
   place_.streams.compute->wait(buffer.free);

@@ -77,6 +77,11 @@ class Engine {
   const EngineOptions& options() const { return options_; }
   // Bytes that this rank has sent to others.
   int64_t bytes_sent() const;
+  // Those of them that went to groups of ranks that lie within one node.
+  int64_t bytes_sent_within_nodes() const;
+
+  // The most that the head has had on the activations' stack since the last call.
+  int64_t take_head_peak_bytes() { return stack_->take_measured_peak_bytes(); }
 
   // Allocates what the work needs: activations, and gradients and optimizer states if it trains (states zeroed).
   void prepare(const WorkBounds& work);

@@ -1,5 +1,7 @@
 #include "tessera/engine/plan.h"
 
+#include <limits>
+
 #include "tessera/ops/flops.h"
 
 namespace tessera {
@@ -20,28 +22,42 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   engine.load_states({});
   WorkBounds training;
   training.training = work.training;
-  // Two micro-batches are as many as it takes to see all that a step holds; those beyond send what the second sent.
-  const auto step_bytes_sent = [&](int64_t num_micro_batches) {
-    const int64_t before = engine.bytes_sent();
-    engine.rehearse(training, num_micro_batches);
-    return engine.bytes_sent() - before;
+  struct Sent {
+    int64_t all, within_nodes;
+  };
+  const auto sent_by = [&](int64_t num_micro_batches) -> Sent {
+    const Sent before{engine.bytes_sent(), engine.bytes_sent_within_nodes()};
+    if (training.training.num_tokens > 0) engine.rehearse(training, num_micro_batches);
+    return {engine.bytes_sent() - before.all, engine.bytes_sent_within_nodes() - before.within_nodes};
   };
   Plan plan;
   plan.num_parameters = engine.model().num_parameters();
+  sent_by(1);  // a run's first step, which finds all parameters in place and sends less than the others
   const int64_t flops_before = engine.ops().flops();
-  const int64_t sent_by_one = step_bytes_sent(1);
+  const Sent one = sent_by(1);
   plan.micro_batch_flops = engine.ops().flops() - flops_before;
-  plan.step_bytes_sent =
-      rank.grad_accum == 1 ? sent_by_one : sent_by_one + (rank.grad_accum - 1) * (step_bytes_sent(2) - sent_by_one);
+  // Two micro-batches are as many as it takes to see all that a step holds; those beyond send what the second sent.
+  const Sent two = rank.grad_accum > 1 ? sent_by(2) : one;
+  const auto of_step = [&](int64_t first, int64_t next) {
+    int64_t more = 0, all = 0;
+    const bool too_many =
+        __builtin_mul_overflow(rank.grad_accum - 1, next, &more) || __builtin_add_overflow(first, more, &all);
+    return too_many ? std::numeric_limits<int64_t>::max() : all;
+  };
+  plan.step_bytes_sent = of_step(one.all, two.all - one.all);
+  plan.step_bytes_sent_within_nodes = of_step(one.within_nodes, two.within_nodes - one.within_nodes);
   if (const BatchBounds& batch = work.training; batch.num_sequences > 0) {
     const int64_t length = batch.num_tokens / batch.num_sequences;
     const int64_t forward =
         batch.num_sequences * config.num_layers * attention_forward_flops(length, config.hidden_size);
     plan.micro_batch_flops += forward * (options.checkpoint_blocks ? 9 : 7) / 2;  // backward is 2.5 × forward
   }
+  const auto head_bytes_of = [&](Phase phase) -> int64_t& { return plan.head_bytes[static_cast<size_t>(phase)]; };
+  head_bytes_of(Phase::step) = engine.take_head_peak_bytes();
   WorkBounds others = work;
   others.training = {};
   engine.rehearse(others);
+  head_bytes_of(Phase::evaluation) = engine.take_head_peak_bytes();
   enter(Phase::save);
   engine.save_states({});
   if (at_save) at_save(engine, *world);

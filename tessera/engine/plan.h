@@ -1,6 +1,8 @@
 // What a run will need, found by running its largest step, evaluation and generation on the counting device.
 #pragma once
 
+#include <array>
+
 #include "tessera/engine/engine.h"
 
 namespace tessera {
@@ -10,9 +12,12 @@ struct Plan {
   // Of device and host together, where they share one memory: as if both had their peaks at the same time.
   int64_t peak_bytes() const { return device.peak_total() + host.peak_total(); }
 
+  std::array<int64_t, kNumPhases> head_bytes{};  // of the activations, what the head takes while it runs, by phase
+
   int64_t num_parameters = 0;
-  int64_t micro_batch_flops = 0;  // forward and backward; attention as if its sequences had equal lengths
-  int64_t step_bytes_sent = 0;    // by the rank, in a step of `grad_accum` micro-batches
+  int64_t micro_batch_flops = 0;             // forward and backward; attention as if its sequences had equal lengths
+  int64_t step_bytes_sent = 0;               // by the rank, in a step of `grad_accum` micro-batches
+  int64_t step_bytes_sent_within_nodes = 0;  // of these, to groups of ranks of one node
 };
 
 // Of rank `rank` among `world_size`.

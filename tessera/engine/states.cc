@@ -199,7 +199,8 @@ void Engine::collect_parameters(const std::function<void(int64_t unit, View whol
       if (first && !counting()) visit(u, master.view(u).rows(begin, begin + cut.num_elems));
       continue;
     }
-    for (int64_t at = 0; at < shard_elems; at += piece_elems) {
+    // The first piece is the largest: it tells a plan all.
+    for (int64_t at = 0; at < (counting() ? std::min<int64_t>(shard_elems, 1) : shard_elems); at += piece_elems) {
       const int64_t n = std::min(piece_elems, shard_elems - at);
       const View mine = sent.view({n}, dtype), all = received.view({S * n}, dtype);
       if (master.tier() == Tier::file) {
@@ -212,7 +213,7 @@ void Engine::collect_parameters(const std::function<void(int64_t unit, View whol
         master.load(u, begin + at, mine, comm);
       }
       if (S > 1) place_.ranks.shard->all_gather(mine, all, comm, "parameters to be saved");
-      for (int64_t r = 0; first && r < S; ++r) {
+      for (int64_t r = 0; first && !counting() && r < S; ++r) {
         const View from = S > 1 ? all.rows(r * n, (r + 1) * n) : mine;
         const View whole = whole_buffer.view({cut.padded_elems}, dtype);
         comm.copy(from, whole.rows(r * shard_elems + at, r * shard_elems + at + n));

@@ -64,6 +64,7 @@ int64_t Root::chunk_rows(const Frame& f, int64_t num_rows) const {
 }
 
 void Root::head_loss(Frame& f, const ParameterViews& p, View x, View loss) const {
+  const MeasuredScope whole(f.stack);
   const int64_t M = f.batch.num_targets, rows = chunk_rows(f, M);
   for (int64_t begin = 0; begin < M; begin += rows) {
     const int64_t m = std::min(rows, M - begin);
@@ -77,7 +78,7 @@ void Root::head_loss(Frame& f, const ParameterViews& p, View x, View loss) const
 
 void Root::head_loss_backward(Frame& f, const ParameterViews& p, const ParameterViews& g, View x, double scale,
                               View loss, View d_x) const {
-  const StackScope whole(f.stack);
+  const MeasuredScope whole(f.stack);
   const int64_t M = f.batch.num_targets, rows = chunk_rows(f, M), C = hidden_size_;
   const View d_rows = f.push(M, C);  // gradient of the rows with loss
   for (int64_t begin = 0; begin < M; begin += rows) {
@@ -105,6 +106,7 @@ void Root::head_loss_backward(Frame& f, const ParameterViews& p, const Parameter
 }
 
 void Root::head_argmax(Frame& f, const ParameterViews& p, View x, View ids) const {
+  const MeasuredScope whole(f.stack);
   const int64_t M = x.shape[0], rows = chunk_rows(f, M);
   for (int64_t begin = 0; begin < M; begin += rows) {
     const int64_t m = std::min(rows, M - begin);
