@@ -134,6 +134,7 @@ double linear(Bench& bench, const std::string& name, int64_t N, int64_t in, int6
                     [&] { k.linear_backward_weight(y, x, d_weight, d_bias); });
   bench.line(fmt::format("{} the same without bias", name), flops, gradient_bytes,
              [&] { k.linear_backward_weight(y, x, d_weight, {}); });
+  std::fflush(stdout);
   bench.clear();
   return sum;
 }
@@ -181,7 +182,7 @@ void head(Bench& bench, int64_t M) {
   Kernels& k = bench.kernels();
   linear(bench, fmt::format("head of {}", M), M, kChannels, kVocabulary, false, false, DType::f32);
   std::vector<int32_t> targets(static_cast<size_t>(M));
-  for (size_t i = 0; i < targets.size(); ++i) targets[i] = static_cast<int32_t>(i * 900);
+  for (size_t i = 0; i < targets.size(); ++i) targets[i] = static_cast<int32_t>(i * 900 % kVocabulary);
   const View logits = bench.random({M, kVocabulary}), at = bench.integers(targets), loss = bench.zeros({1}, DType::f64),
              ids = bench.integers(targets);
   const auto bytes = static_cast<double>(logits.bytes());

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "tessera/app/model_files.h"
+#include "tessera/device/cuda/cuda_device.h"
 #include "tessera/optim/schedule.h"
 #include "tessera/store/safetensors.h"
 
@@ -16,6 +17,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kEpsilon = 0x1p-24;  // half an ulp of 1 in f32: the rounding error of one operation
+
+// The same tests make two programs: one for the CPU and one for a GPU.
+#ifdef TESSERA_PARITY_ON_GPU
+constexpr bool kOnGpu = true;
+#else
+constexpr bool kOnGpu = false;
+#endif
 
 fs::path data_folder() {
   return fs::path(TESSERA_TEST_DIR) / "parity" / "data";
@@ -48,7 +56,7 @@ class Parity : public testing::TestWithParam<const char*> {
  protected:
   Parity()
       : pool_(2),
-        device_(make_cpu_device(pool_)),
+        device_(kOnGpu ? make_cuda_device(0) : make_cpu_device(pool_)),
         host_(make_cpu_device(pool_)),
         alone_(make_self_communicator()),
         reference_(GetParam()) {}
@@ -80,7 +88,8 @@ class Parity : public testing::TestWithParam<const char*> {
         const std::string& name = p.table->specs()[i].name;
         const std::string key = kind + "/" + (reference_.has(kind + "/" + name) ? "" : "transformer.") + name;
         const std::vector<float> expected = reference_.get<float>(key);
-        const float* actual = p[i].template as<float>();
+        std::vector<float> actual(expected.size());
+        device_->copy_to_host(p[i], actual.data());
         double largest = 0, error = 0;
         for (size_t j = 0; j < expected.size(); ++j) {
           largest = std::max(largest, std::abs(double{expected[j]}));
@@ -166,6 +175,24 @@ TEST_P(Parity, GreedyGeneration) {
     EXPECT_EQ(engine->generate({&prompts[i], 1}, 12, 2)[0], expected[i]);
   }
 }
+
+#ifdef TESSERA_PARITY_ON_GPU  // only GPUs compute in 16 bits
+TEST_P(Parity, SixteenBits) {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    EngineOptions options;
+    options.dtype = dtype;
+    const auto engine = make_engine(options);
+    const PackedBatch batch = reference_.batch("");
+    const double loss = reference_.get<float>("loss")[0], roundoff = dtype == DType::bf16 ? 0x1p-8 : 0x1p-11;
+    // The roundings of the logits are of either sign and average out over the batch's tokens.
+    EXPECT_NEAR(engine->evaluate(batch).loss_sum / batch.num_targets, loss, 4 * roundoff * loss) << name_of(dtype);
+    const StepResult first = engine->train_step({&batch, 1}, 1e-3, 1024);
+    EXPECT_FALSE(first.skipped);
+    const StepResult second = engine->train_step({&batch, 1}, 1e-3, 1024);
+    EXPECT_LT(second.loss(), first.loss()) << name_of(dtype);
+  }
+}
+#endif
 
 INSTANTIATE_TEST_SUITE_P(Models, Parity,
                          testing::Values("bloom_small", "bloom_odd_heads", "bloom_post_residual", "bloom_three_heads",

@@ -31,17 +31,17 @@ __global__ void fill_kernel(T* x, T value, int64_t count) {
 // sum += x
 template <typename T, typename S, int N>
 __global__ void add_kernel(const T* __restrict__ x, S* __restrict__ sum, int64_t count) {
-  const auto added = [](S s, T t) { return from_acc<S>(to_acc(s) + static_cast<Acc<S>>(to_acc(t))); };
   for_packs<N>(
       count,
       [&](int64_t i) {
         const auto from = load_pack<T, N>(x + i);
-        auto to = load_pack<S, N>(sum + i);
+        const auto to = load_pack<S, N>(sum + i);
+        Acc<S> values[N];
 #pragma unroll
-        for (int j = 0; j < N; ++j) to.at[j] = added(to.at[j], from.at[j]);
-        store_pack(sum + i, to);
+        for (int j = 0; j < N; ++j) values[j] = to[j] + static_cast<Acc<S>>(from[j]);
+        store_pack(sum + i, Pack<S, N>::of(values));
       },
-      [&](int64_t i) { sum[i] = added(sum[i], x[i]); });
+      [&](int64_t i) { sum[i] = from_acc<S>(to_acc(sum[i]) + static_cast<Acc<S>>(to_acc(x[i]))); });
 }
 
 template <typename From, typename To, int N>
@@ -50,10 +50,10 @@ __global__ void convert_kernel(const From* __restrict__ from, To* __restrict__ t
       count,
       [&](int64_t i) {
         const auto source = load_pack<From, N>(from + i);
-        Pack<To, N> target;
+        Acc<To> values[N];
 #pragma unroll
-        for (int j = 0; j < N; ++j) target.at[j] = from_acc<To>(to_acc(source.at[j]));
-        store_pack(to + i, target);
+        for (int j = 0; j < N; ++j) values[j] = static_cast<Acc<To>>(source[j]);
+        store_pack(to + i, Pack<To, N>::of(values));
       },
       [&](int64_t i) { to[i] = from_acc<To>(to_acc(from[i])); });
 }
@@ -74,7 +74,7 @@ __global__ void square_sums_kernel(const T* __restrict__ x, int64_t count, doubl
       const auto pack = load_pack<T, N>(x + i);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
-        const auto value = static_cast<double>(to_acc(pack.at[j]));
+        const auto value = static_cast<double>(pack[j]);
         sum += value * value;
       }
     } else {

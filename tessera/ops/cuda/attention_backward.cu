@@ -10,15 +10,13 @@
 namespace tessera::cuda {
 namespace {
 
-// Queries or keys that a block owns, 16·M a warp.
-template <int M>
-inline constexpr int kRows = kMmaWarps * 16 * M;
-// Queries or keys that pass by at once: what registers are left for.
-template <int D, int M>
-inline constexpr int kPassing = D* M <= 64 ? 64 : 32;
-template <int D, int M>
+constexpr int kRows = kMmaWarps * 16 * kM;  // queries or keys that a block owns
+// Queries or keys that pass by at once. Wide heads leave registers for fewer.
+template <int D>
+inline constexpr int kPassing = D <= 64 ? 64 : 32;
+template <int D>
 inline constexpr size_t kSharedBytes =
-    sizeof(uint16_t) * kTileStride<D>*(2 * kRows<M> + 4 * kPassing<D, M>)+sizeof(float) * 4 * kPassing<D, M>;
+    sizeof(uint16_t) * kTileStride<D>*(3 * kRows + 4 * kPassing<D>) + sizeof(float) * 4 * kPassing<D>;
 
 template <typename T>
 struct Arrays {
@@ -30,41 +28,37 @@ struct Arrays {
   float scale;
 };
 
-// The tiles of a block: two it owns, and two pairs of passing ones, one on its way while the other is used.
-template <typename T, int D, int M>
+// The tiles of a block: up to three it owns, and two pairs of passing ones, one on its way while the other is used.
+template <typename T, int D>
 struct Tiles {
-  static constexpr int kOwn = kRows<M> * kTileStride<D>, kPass = kPassing<D, M> * kTileStride<D>;
-  T *own[2], *passing[2];
+  static constexpr int kOwn = kRows * kTileStride<D>, kPass = kPassing<D> * kTileStride<D>;
+  T *own[3], *passing[2];
   float* numbers;  // [2 slots][2][kPassing]
   __device__ explicit Tiles(unsigned char* shared) {
     T* const base = reinterpret_cast<T*>(shared);
     own[0] = base;
     own[1] = base + kOwn;
-    passing[0] = base + 2 * kOwn;
+    own[2] = base + 2 * kOwn;
+    passing[0] = base + 3 * kOwn;
     passing[1] = passing[0] + 2 * kPass;
     numbers = reinterpret_cast<float*>(passing[1] + 2 * kPass);
   }
 };
 
-// Σ d_o∘o of the rows that this thread has elements of: d_o is the warp's tile, o in memory, to the warp's first row
-// and this head. Rows from `real_rows` on get 0.
-template <typename T, int D, int M>
-__device__ inline void sum_products(const T* d_o, const T* o, int channels, int real_rows, int head_dim,
-                                    float (&sums)[M][2]) {
+// Σ d_o∘o of the rows that this thread has elements of, from the warp's tiles.
+template <typename T, int D>
+__device__ inline void sum_products(const T* d_o, const T* o, float (&sums)[kM][2]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
 #pragma unroll
-  for (int m = 0; m < M; ++m) {
+  for (int m = 0; m < kM; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int row = m * 16 + half * 8 + lane / 4;
+      const int at = (m * 16 + half * 8 + lane / 4) * kTileStride<D> + lane % 4 * 2;
       float sum = 0;
 #pragma unroll
-      for (int n = 0; n < D / 8; ++n) {
-        const int column = n * 8 + lane % 4 * 2;
-        if (row >= real_rows || column >= head_dim) continue;
-        const auto left = load_pack<T, 2>(d_o + row * kTileStride<D> + column),
-                   right = load_pack<T, 2>(o + static_cast<int64_t>(row) * channels + column);
-        sum += to_acc(left.at[0]) * to_acc(right.at[0]) + to_acc(left.at[1]) * to_acc(right.at[1]);
+      for (int n = 0; n < D; n += 8) {
+        const auto left = load_pack<T, 2>(d_o + at + n), right = load_pack<T, 2>(o + at + n);
+        sum += left[0] * right[0] + left[1] * right[1];
       }
       sum += __shfl_xor_sync(kAllLanes, sum, 1);
       sums[m][half] = sum + __shfl_xor_sync(kAllLanes, sum, 2);
@@ -72,16 +66,16 @@ __device__ inline void sum_products(const T* d_o, const T* o, int channels, int 
   }
 }
 
-template <typename T, int D, int M>
-__global__ void __launch_bounds__(kMmaThreads) query_gradient_kernel(Arrays<T> at, Heads heads) {
-  constexpr int kKeys = kPassing<D, M>;
+template <typename T, int D>
+__global__ void __launch_bounds__(kMmaThreads, 2) query_gradient_kernel(Arrays<T> at, Heads heads) {
+  constexpr int kKeys = kPassing<D>;
   extern __shared__ __align__(16) unsigned char shared[];
-  const Tiles<T, D, M> tiles(shared);
+  const Tiles<T, D> tiles(shared);
   const int head = at.first_head + static_cast<int>(blockIdx.y), warp = static_cast<int>(threadIdx.x) / kWarp,
             lane = static_cast<int>(threadIdx.x) % kWarp;
-  const Block block = find_block(heads.starts, heads.num_sequences, kRows<M>, static_cast<int>(blockIdx.x));
+  const Block block = find_block(heads.starts, heads.num_sequences, kRows, static_cast<int>(blockIdx.x));
   if (!block.found) return;
-  const int q0 = ((block.length - 1) / kRows<M> - block.index) * kRows<M>, end = min(block.length, q0 + kRows<M>);
+  const int q0 = ((block.length - 1) / kRows - block.index) * kRows, end = min(block.length, q0 + kRows);
   const int64_t stride = 3 * heads.channels,
                 in_o = static_cast<int64_t>(block.begin) * heads.channels + head * heads.head_dim;
   const T* const queries = heads.query(at.qkv, block.begin, head);
@@ -92,48 +86,56 @@ __global__ void __launch_bounds__(kMmaThreads) query_gradient_kernel(Arrays<T> a
                                      block.length, heads.head_dim);
     commit_copies();
   };
-  load_tile<kRows<M>, D, kMmaThreads>(tiles.own[0], queries, stride, q0, block.length, heads.head_dim);
-  load_tile<kRows<M>, D, kMmaThreads>(tiles.own[1], at.d_o + in_o, heads.channels, q0, block.length, heads.head_dim);
+  load_tile<kRows, D, kMmaThreads>(tiles.own[0], queries, stride, q0, block.length, heads.head_dim);
+  load_tile<kRows, D, kMmaThreads>(tiles.own[1], at.d_o + in_o, heads.channels, q0, block.length, heads.head_dim);
+  load_tile<kRows, D, kMmaThreads>(tiles.own[2], at.o + in_o, heads.channels, q0, block.length, heads.head_dim);
   load_keys(0, 0);
 
   const Scores scores(at.scale, heads.slope(head));
-  const int first_row = q0 + warp * 16 * M, real_rows = block.length - first_row;
-  T *const q = tiles.own[0] + warp * 16 * M * kTileStride<D>, *const d_o =
-                                                                  tiles.own[1] + warp * 16 * M * kTileStride<D>;
-  wait_for_copies<0>();
-  __syncthreads();
-  float log_sum_exp[M][2], delta[M][2];  // rows past the end get probabilities of 0
-  sum_products<T, D>(d_o, at.o + in_o + static_cast<int64_t>(first_row) * heads.channels, heads.channels, real_rows,
-                     heads.head_dim, delta);
+  const int first_row = q0 + warp * 16 * kM, real_rows = block.length - first_row,
+            own = warp * 16 * kM * kTileStride<D>;
+  T *const q = tiles.own[0] + own, *const d_o = tiles.own[1] + own;
+  float log_sum_exp[kM][2], delta[kM][2];  // rows past the end get probabilities of 0
 #pragma unroll
-  for (int m = 0; m < M; ++m) {
+  for (int m = 0; m < kM; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = m * 16 + half * 8 + lane / 4;
-      const int64_t global = block.begin + first_row + row;
-      const bool real = row < real_rows;
       log_sum_exp[m][half] =
-          real ? at.log_sum_exp[global * heads.num_heads + head] * kLog2E : std::numeric_limits<float>::infinity();
-      if (real && lane % 4 == 0) at.deltas[global * at.num_heads + static_cast<int>(blockIdx.y)] = delta[m][half];
+          row < real_rows ? at.log_sum_exp[(int64_t{block.begin} + first_row + row) * heads.num_heads + head] * kLog2E
+                          : std::numeric_limits<float>::infinity();
     }
   }
-  Accumulator<M, D> d_q;
+  wait_for_copies<0>();
+  __syncthreads();
+  sum_products<T, D>(d_o, tiles.own[2] + own, delta);
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = m * 16 + half * 8 + lane / 4;
+      if (row >= real_rows || lane % 4 != 0) continue;
+      at.deltas[(int64_t{block.begin} + first_row + row) * at.num_heads + static_cast<int>(blockIdx.y)] =
+          delta[m][half];
+    }
+  }
+  Accumulator<kM, D> d_q;
   d_q.clear();
   for (int k0 = 0, slot = 0; k0 < end; k0 += kKeys, slot ^= 1) {
     wait_for_copies<0>();
     __syncthreads();
     if (k0 + kKeys < end) load_keys(k0 + kKeys, slot ^ 1);
-    if (real_rows <= 0 || k0 >= first_row + 16 * M) continue;
+    if (real_rows <= 0 || k0 >= first_row + 16 * kM) continue;
     const T *const k = tiles.passing[0] + slot * tiles.kPass, *const v = tiles.passing[1] + slot * tiles.kPass;
-    Accumulator<M, kKeys> s, d_p;
+    Accumulator<kM, kKeys> s, d_p;
     s.clear();
     d_p.clear();
-    multiply_transposed<M, kKeys, D>(s, q, k);
-    multiply_transposed<M, kKeys, D>(d_p, d_o, v);
+    multiply_transposed<kM, kKeys, D>(s, q, k);
+    multiply_transposed<kM, kKeys, D>(d_p, d_o, v);
     const bool masks = k0 + kKeys - 1 > first_row;
     const float first_bias = scores.bias(k0 + lane % 4 * 2);
 #pragma unroll
-    for (int m = 0; m < M; ++m) {
+    for (int m = 0; m < kM; ++m) {
 #pragma unroll
       for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
@@ -152,20 +154,20 @@ __global__ void __launch_bounds__(kMmaThreads) query_gradient_kernel(Arrays<T> a
   __syncwarp();
   round_into_tile(d_q, q, [&](int, int) { return at.scale; });
   __syncwarp();
-  store_tile<16 * M, D>(q, heads.query(at.d_qkv, block.begin + first_row, head), stride, real_rows, heads.head_dim);
+  store_tile<16 * kM, D>(q, heads.query(at.d_qkv, block.begin + first_row, head), stride, real_rows, heads.head_dim);
 }
 
 // Works on Sᵀ and dPᵀ: rows are keys, columns queries, so that Pᵀ and dSᵀ are left factors as they are computed.
-template <typename T, int D, int M>
-__global__ void __launch_bounds__(kMmaThreads) key_gradient_kernel(Arrays<T> at, Heads heads) {
-  constexpr int kQueries = kPassing<D, M>;
+template <typename T, int D>
+__global__ void __launch_bounds__(kMmaThreads, 2) key_gradient_kernel(Arrays<T> at, Heads heads) {
+  constexpr int kQueries = kPassing<D>;
   extern __shared__ __align__(16) unsigned char shared[];
-  const Tiles<T, D, M> tiles(shared);
+  const Tiles<T, D> tiles(shared);
   const int head = at.first_head + static_cast<int>(blockIdx.y), warp = static_cast<int>(threadIdx.x) / kWarp,
             lane = static_cast<int>(threadIdx.x) % kWarp;
-  const Block block = find_block(heads.starts, heads.num_sequences, kRows<M>, static_cast<int>(blockIdx.x));
+  const Block block = find_block(heads.starts, heads.num_sequences, kRows, static_cast<int>(blockIdx.x));
   if (!block.found) return;
-  const int k0 = block.index * kRows<M>;  // the first block of a sequence is seen by most queries
+  const int k0 = block.index * kRows;  // the first block of a sequence is seen by most queries
   const int64_t stride = 3 * heads.channels;
   const T *const queries = heads.query(at.qkv, block.begin, head), *const d_os = at.d_o +
                                                                                  static_cast<int64_t>(block.begin) *
@@ -187,16 +189,16 @@ __global__ void __launch_bounds__(kMmaThreads) key_gradient_kernel(Arrays<T> at,
       numbers[kQueries + threadIdx.x] = real ? at.deltas[row * at.num_heads + static_cast<int>(blockIdx.y)] : 0;
     }
   };
-  load_tile<kRows<M>, D, kMmaThreads>(tiles.own[0], queries + heads.key_offset, stride, k0, block.length,
-                                      heads.head_dim);
-  load_tile<kRows<M>, D, kMmaThreads>(tiles.own[1], queries + heads.value_offset, stride, k0, block.length,
-                                      heads.head_dim);
+  load_tile<kRows, D, kMmaThreads>(tiles.own[0], queries + heads.key_offset, stride, k0, block.length, heads.head_dim);
+  load_tile<kRows, D, kMmaThreads>(tiles.own[1], queries + heads.value_offset, stride, k0, block.length,
+                                   heads.head_dim);
   load_queries(k0, 0);
 
   const Scores scores(at.scale, heads.slope(head));
-  const int first_row = k0 + warp * 16 * M;
-  T *const k = tiles.own[0] + warp * 16 * M * kTileStride<D>, *const v = tiles.own[1] + warp * 16 * M * kTileStride<D>;
-  Accumulator<M, D> d_k, d_v;
+  const int first_row = k0 + warp * 16 * kM;
+  T *const k = tiles.own[0] + warp * 16 * kM * kTileStride<D>, *const v =
+                                                                   tiles.own[1] + warp * 16 * kM * kTileStride<D>;
+  Accumulator<kM, D> d_k, d_v;
   d_k.clear();
   d_v.clear();
   for (int q0 = k0, slot = 0; q0 < block.length; q0 += kQueries, slot ^= 1) {
@@ -206,19 +208,19 @@ __global__ void __launch_bounds__(kMmaThreads) key_gradient_kernel(Arrays<T> at,
     if (first_row >= block.length || q0 + kQueries <= first_row) continue;
     const T *const q = tiles.passing[0] + slot * tiles.kPass, *const d_o = tiles.passing[1] + slot * tiles.kPass;
     const float* const numbers = tiles.numbers + slot * 2 * kQueries;
-    Accumulator<M, kQueries> s, d_p;
+    Accumulator<kM, kQueries> s, d_p;
     s.clear();
     d_p.clear();
-    multiply_transposed<M, kQueries, D>(s, k, q);
-    multiply_transposed<M, kQueries, D>(d_p, v, d_o);
-    const bool masks = first_row + 16 * M - 1 > q0;
+    multiply_transposed<kM, kQueries, D>(s, k, q);
+    multiply_transposed<kM, kQueries, D>(d_p, v, d_o);
+    const bool masks = first_row + 16 * kM - 1 > q0;
 #pragma unroll
     for (int n = 0; n < kQueries / 8; ++n) {
       const int column = n * 8 + lane % 4 * 2;
       const auto log_sum_exps = load_pack<float, 2>(numbers + column),
                  deltas = load_pack<float, 2>(numbers + kQueries + column);
 #pragma unroll
-      for (int m = 0; m < M; ++m) {
+      for (int m = 0; m < kM; ++m) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const int key = first_row + m * 16 + e / 2 * 8 + lane / 4;
@@ -238,8 +240,8 @@ __global__ void __launch_bounds__(kMmaThreads) key_gradient_kernel(Arrays<T> at,
   round_into_tile(d_v, v, [](int, int) { return 1.0f; });
   __syncwarp();
   T* const to = heads.query(at.d_qkv, block.begin + first_row, head);
-  store_tile<16 * M, D>(k, to + heads.key_offset, stride, block.length - first_row, heads.head_dim);
-  store_tile<16 * M, D>(v, to + heads.value_offset, stride, block.length - first_row, heads.head_dim);
+  store_tile<16 * kM, D>(k, to + heads.key_offset, stride, block.length - first_row, heads.head_dim);
+  store_tile<16 * kM, D>(v, to + heads.value_offset, stride, block.length - first_row, heads.head_dim);
 }
 
 }  // namespace
@@ -251,10 +253,9 @@ void mma_attention_backward(const Context& context, View qkv, View o, View log_s
   const int together = heads_at_once(qkv.shape[0], heads.num_heads, sizeof(float));
   for (int first = 0; first < heads.num_heads; first += together) {
     const int end = std::min(heads.num_heads, first + together);
-    with_mma_kernel(context, qkv, shape, [&](auto zero, auto d, auto m) {
+    with_mma_kernel(qkv.dtype, shape.head_dim, [&](auto zero, auto d) {
       using T = decltype(zero);
-      constexpr size_t kShared = kSharedBytes<d, m>;
-      const dim3 grid(num_blocks(qkv.shape[0], kRows<m>, heads.num_sequences), static_cast<unsigned>(end - first));
+      const dim3 grid(num_blocks(qkv.shape[0], kRows, heads.num_sequences), static_cast<unsigned>(end - first));
       const Arrays<T> at{data_of<T>(qkv),
                          data_of<T>(o),
                          data_of<T>(d_o),
@@ -264,11 +265,11 @@ void mma_attention_backward(const Context& context, View qkv, View o, View log_s
                          first,
                          end - first,
                          scale};
-      allow_shared(query_gradient_kernel<T, d, m>, kShared);
-      query_gradient_kernel<T, d, m><<<grid, kMmaThreads, kShared, context.stream>>>(at, heads);
+      allow_shared(query_gradient_kernel<T, d>, kSharedBytes<d>);
+      query_gradient_kernel<T, d><<<grid, kMmaThreads, kSharedBytes<d>, context.stream>>>(at, heads);
       check_launch("query_gradient_kernel");
-      allow_shared(key_gradient_kernel<T, d, m>, kShared);
-      key_gradient_kernel<T, d, m><<<grid, kMmaThreads, kShared, context.stream>>>(at, heads);
+      allow_shared(key_gradient_kernel<T, d>, kSharedBytes<d>);
+      key_gradient_kernel<T, d><<<grid, kMmaThreads, kSharedBytes<d>, context.stream>>>(at, heads);
       check_launch("key_gradient_kernel");
     });
   }

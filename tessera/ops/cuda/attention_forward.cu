@@ -7,30 +7,28 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr int kKeys = 64;  // of a block
-
-// A warp's queries are 16·M rows.
-template <int M>
-inline constexpr int kQueries = kMmaWarps * 16 * M;
-template <int D, int M>
-inline constexpr size_t kSharedBytes = sizeof(uint16_t) * kTileStride<D>*(kQueries<M> + 4 * kKeys);
+constexpr int kKeys = 64, kQueries = kMmaWarps * 16 * kM;  // of a block
+template <int D>
+inline constexpr size_t kSharedBytes = sizeof(uint16_t) * kTileStride<D>*(kQueries + 4 * kKeys);
+// Blocks on a multiprocessor that registers are limited for.
+template <int D>
+inline constexpr int kBlocks = D <= 64 ? 3 : 2;
 
 // Maximum, in powers of two, and this thread's part of the sum of each row that the thread has elements of.
-template <int M>
 struct Softmax {
-  float maximum[M][2], sum[M][2];
+  float maximum[kM][2], sum[kM][2];
 };
 
 // s: products q·k of a block of keys from k0 on, for the rows from `first_row` of the sequence on. They become
 // exp(score − maximum); o is brought to the new maximum.
-template <int M, int D>
-__device__ inline void softmax_block(Accumulator<M, kKeys>& s, const Scores& scores, int first_row, int k0,
-                                     Softmax<M>& softmax, Accumulator<M, D>& o) {
+template <int D>
+__device__ inline void softmax_block(Accumulator<kM, kKeys>& s, const Scores& scores, int first_row, int k0,
+                                     Softmax& softmax, Accumulator<kM, D>& o) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const bool masks = k0 + kKeys - 1 > first_row;
   const float first_bias = scores.bias(k0 + lane % 4 * 2);
 #pragma unroll
-  for (int m = 0; m < M; ++m) {
+  for (int m = 0; m < kM; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = first_row + m * 16 + half * 8 + lane / 4;
@@ -70,20 +68,21 @@ __device__ inline void softmax_block(Accumulator<M, kKeys>& s, const Scores& sco
   }
 }
 
-template <typename T, int D, int M>
-__global__ void __launch_bounds__(kMmaThreads) forward_kernel(const T* __restrict__ qkv, Heads heads, float scale,
-                                                              T* __restrict__ o, float* __restrict__ log_sum_exp) {
-  constexpr int kRows = kQueries<M>, kTile = kKeys * kTileStride<D>;
+template <typename T, int D>
+__global__ void __launch_bounds__(kMmaThreads, kBlocks<D>)
+    forward_kernel(const T* __restrict__ qkv, Heads heads, float scale, T* __restrict__ o,
+                   float* __restrict__ log_sum_exp) {
+  constexpr int kTile = kKeys * kTileStride<D>;
   extern __shared__ __align__(16) unsigned char shared[];
   T* const q_tile = reinterpret_cast<T*>(shared);
-  T *const k_tiles = q_tile + kRows * kTileStride<D>, *const v_tiles = k_tiles + 2 * kTile;
+  T *const k_tiles = q_tile + kQueries * kTileStride<D>, *const v_tiles = k_tiles + 2 * kTile;
 
   const int head = static_cast<int>(blockIdx.y), warp = static_cast<int>(threadIdx.x) / kWarp,
             lane = static_cast<int>(threadIdx.x) % kWarp;
-  const Block block = find_block(heads.starts, heads.num_sequences, kRows, static_cast<int>(blockIdx.x));
+  const Block block = find_block(heads.starts, heads.num_sequences, kQueries, static_cast<int>(blockIdx.x));
   if (!block.found) return;
   // The last block of a sequence sees most keys and starts first.
-  const int q0 = ((block.length - 1) / kRows - block.index) * kRows;
+  const int q0 = ((block.length - 1) / kQueries - block.index) * kQueries;
   const int64_t stride = 3 * heads.channels;
   const T* const queries = heads.query(qkv, block.begin, head);
   const auto load_keys = [&](int k0, int slot) {
@@ -93,17 +92,17 @@ __global__ void __launch_bounds__(kMmaThreads) forward_kernel(const T* __restric
                                      heads.head_dim);
     commit_copies();
   };
-  load_tile<kRows, D, kMmaThreads>(q_tile, queries, stride, q0, block.length, heads.head_dim);
+  load_tile<kQueries, D, kMmaThreads>(q_tile, queries, stride, q0, block.length, heads.head_dim);
   load_keys(0, 0);
 
   const Scores scores(scale, heads.slope(head));
-  const int first_row = q0 + warp * 16 * M, end = min(block.length, q0 + kRows);
-  T* const own = q_tile + warp * 16 * M * kTileStride<D>;
-  Accumulator<M, D> result;
+  const int first_row = q0 + warp * 16 * kM, end = min(block.length, q0 + kQueries);
+  T* const own = q_tile + warp * 16 * kM * kTileStride<D>;
+  Accumulator<kM, D> result;
   result.clear();
-  Softmax<M> softmax;
+  Softmax softmax;
 #pragma unroll
-  for (int m = 0; m < M; ++m) {
+  for (int m = 0; m < kM; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       softmax.maximum[m][half] = -std::numeric_limits<float>::infinity();
@@ -114,17 +113,17 @@ __global__ void __launch_bounds__(kMmaThreads) forward_kernel(const T* __restric
     wait_for_copies<0>();
     __syncthreads();  // this block's keys are there, and everybody is done with those before them
     if (k0 + kKeys < end) load_keys(k0 + kKeys, slot ^ 1);
-    if (first_row >= block.length || k0 >= first_row + 16 * M) continue;  // nothing that this warp sees
-    Accumulator<M, kKeys> s;
+    if (first_row >= block.length || k0 >= first_row + 16 * kM) continue;  // nothing that this warp sees
+    Accumulator<kM, kKeys> s;
     s.clear();
-    multiply_transposed<M, kKeys, D>(s, own, k_tiles + slot * kTile);
+    multiply_transposed<kM, kKeys, D>(s, own, k_tiles + slot * kTile);
     softmax_block(s, scores, first_row, k0, softmax, result);
     multiply_registers<T>(result, s, v_tiles + slot * kTile);
   }
   if (first_row >= block.length) return;
 
 #pragma unroll
-  for (int m = 0; m < M; ++m) {
+  for (int m = 0; m < kM; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float sum = softmax.sum[m][half];
@@ -141,8 +140,9 @@ __global__ void __launch_bounds__(kMmaThreads) forward_kernel(const T* __restric
   __syncwarp();  // a warp reads and writes its own queries' rows alone
   round_into_tile(result, own, [&](int m, int half) { return 1.0f / softmax.sum[m][half]; });
   __syncwarp();
-  store_tile<16 * M, D>(own, o + static_cast<int64_t>(block.begin + first_row) * heads.channels + head * heads.head_dim,
-                        heads.channels, block.length - first_row, heads.head_dim);
+  store_tile<16 * kM, D>(own,
+                         o + static_cast<int64_t>(block.begin + first_row) * heads.channels + head * heads.head_dim,
+                         heads.channels, block.length - first_row, heads.head_dim);
 }
 
 }  // namespace
@@ -155,13 +155,12 @@ void mma_attention_forward(const Context& context, View qkv, View starts, const 
                            View log_sum_exp) {
   const Heads heads = Heads::of(shape, starts);
   const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
-  with_mma_kernel(context, qkv, shape, [&](auto zero, auto d, auto m) {
+  with_mma_kernel(qkv.dtype, shape.head_dim, [&](auto zero, auto d) {
     using T = decltype(zero);
-    constexpr size_t kShared = kSharedBytes<d, m>;
-    const dim3 grid(num_blocks(qkv.shape[0], kQueries<m>, heads.num_sequences), static_cast<unsigned>(heads.num_heads));
-    allow_shared(forward_kernel<T, d, m>, kShared);
-    forward_kernel<T, d, m><<<grid, kMmaThreads, kShared, context.stream>>>(data_of<T>(qkv), heads, scale,
-                                                                            data_of<T>(o), data_of<float>(log_sum_exp));
+    const dim3 grid(num_blocks(qkv.shape[0], kQueries, heads.num_sequences), static_cast<unsigned>(heads.num_heads));
+    allow_shared(forward_kernel<T, d>, kSharedBytes<d>);
+    forward_kernel<T, d><<<grid, kMmaThreads, kSharedBytes<d>, context.stream>>>(
+        data_of<T>(qkv), heads, scale, data_of<T>(o), data_of<float>(log_sum_exp));
   });
   check_launch("attention forward_kernel");
 }

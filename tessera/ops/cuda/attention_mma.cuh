@@ -7,7 +7,8 @@
 
 namespace tessera::cuda {
 
-inline constexpr int kMmaWarps = 4, kMmaThreads = kMmaWarps * kWarp;
+// A warp has 16·kM rows. With two the tiles in shared memory are read half as often, which measured no faster.
+inline constexpr int kMmaWarps = 4, kMmaThreads = kMmaWarps * kWarp, kM = 1;
 inline constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
 // Scores are kept times log₂e, so that a power of two stands for an exponential: score = q·k·scale + slope·key.
@@ -25,22 +26,16 @@ __device__ inline float fast_exp2(float x) {
   return y;
 }
 
-// Calls body(T{}, D, M) with the type, the narrowest head that a kernel is made for, and the 16s of rows that a warp
-// has: two halve the reading of shared memory, where a head leaves registers for them and there is work for all
-// multiprocessors nevertheless.
+// Calls body(T{}, D) with the type and the narrowest head that a kernel is made for.
 template <typename Body>
-void with_mma_kernel(const Context& context, View qkv, const AttentionShape& shape, Body&& body) {
+void with_mma_kernel(DType dtype, int64_t head_dim, Body&& body) {
   using std::integral_constant;
-  const int64_t large_blocks = qkv.shape[0] / (kMmaWarps * 32) * shape.num_heads;
-  const bool large = large_blocks >= context.num_multiprocessors;
   const auto with_head = [&](auto zero) {
-    const integral_constant<int, 1> one;
-    if (shape.head_dim <= 64 && large) return body(zero, integral_constant<int, 64>(), integral_constant<int, 2>());
-    if (shape.head_dim <= 64) return body(zero, integral_constant<int, 64>(), one);
-    if (shape.head_dim <= 96) return body(zero, integral_constant<int, 96>(), one);
-    body(zero, integral_constant<int, 128>(), one);
+    if (head_dim <= 64) return body(zero, integral_constant<int, 64>());
+    if (head_dim <= 96) return body(zero, integral_constant<int, 96>());
+    body(zero, integral_constant<int, 128>());
   };
-  if (qkv.dtype == DType::f16) return with_head(Half{});
+  if (dtype == DType::f16) return with_head(Half{});
   with_head(Bf16{});
 }
 

@@ -23,7 +23,7 @@ __device__ inline A dot(const A* a, const T* b, int count) {
   for (int d = 0; d < count; d += N) {
     const auto pack = load_pack<T, N>(b + d);
 #pragma unroll
-    for (int j = 0; j < N; ++j) sum += a[d + j] * to_acc(pack.at[j]);
+    for (int j = 0; j < N; ++j) sum += a[d + j] * pack[j];
   }
   return sum;
 }

@@ -11,6 +11,7 @@ namespace {
 
 constexpr int kWarps = 4, kThreads = kWarps * kWarp;
 constexpr int kAhead = 4;       // keys that are loaded before the first is used
+constexpr int kMinKeys = 32;    // of a split
 constexpr int kMaxSplits = 64;  // blocks that share a sequence's cache
 
 template <typename T>
@@ -121,7 +122,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = 0; i < kAhead; ++i) {
       A score = 0;
 #pragma unroll
-      for (int e = 0; e < kElems; ++e) score += q[e] * to_acc(keys[i][e / N].at[e % N]);
+      for (int e = 0; e < kElems; ++e) score += q[e] * keys[i][e / N][e % N];
 #pragma unroll
       for (int offset = kLanes / 2; offset > 0; offset /= 2) score += __shfl_xor_sync(kAllLanes, score, offset);
       const int key = k0 + i;
@@ -134,7 +135,7 @@ __global__ void __launch_bounds__(kThreads)
       const A p = exp(scores[i] - most);
       mine.sum += p;
 #pragma unroll
-      for (int e = 0; e < kElems; ++e) mine.o[e] += p * to_acc(values[i][e / N].at[e % N]);
+      for (int e = 0; e < kElems; ++e) mine.o[e] += p * values[i][e / N][e % N];
     }
   }
 
@@ -159,21 +160,30 @@ __global__ void __launch_bounds__(kThreads)
 
 // o of a head from the parts of its splits, in their order.
 template <typename T>
-__global__ void combine_kernel(const Acc<T>* __restrict__ partials, int num_splits, int head_dim, T* __restrict__ o) {
+__global__ void __launch_bounds__(kThreads)
+    combine_kernel(const Acc<T>* __restrict__ partials, int num_splits, int head_dim, T* __restrict__ o) {
   using A = Acc<T>;
-  const A* const parts = partials + static_cast<int64_t>(blockIdx.x) * num_splits * (head_dim + 2);
-  A most = -std::numeric_limits<A>::infinity(), sum = 0;
-  for (int s = 0; s < num_splits; ++s) most = max(most, parts[s * (head_dim + 2) + head_dim]);
-  for (int s = 0; s < num_splits; ++s) {
-    const A* const numbers = parts + s * (head_dim + 2) + head_dim;
-    sum += numbers[1] * exp(numbers[0] - most);
-  }
-  for (int d = static_cast<int>(threadIdx.x); d < head_dim; d += static_cast<int>(blockDim.x)) {
-    A total = 0;
-    for (int s = 0; s < num_splits; ++s) {
-      total += parts[s * (head_dim + 2) + d] * exp(parts[s * (head_dim + 2) + head_dim] - most);
+  __shared__ A weights[kMaxSplits];
+  const int thread = static_cast<int>(threadIdx.x), part = head_dim + 2;
+  const A* const parts = partials + static_cast<int64_t>(blockIdx.x) * num_splits * part;
+  if (thread < kWarp) {
+    A most = -std::numeric_limits<A>::infinity(), sum = 0;
+    for (int s = thread; s < num_splits; s += kWarp) most = max(most, parts[s * part + head_dim]);
+    most = warp_reduce(most, Max());
+    for (int s = thread; s < num_splits; s += kWarp) {
+      weights[s] = exp(parts[s * part + head_dim] - most);
+      sum += weights[s] * parts[s * part + head_dim + 1];
     }
-    o[static_cast<int64_t>(blockIdx.x) * head_dim + d] = from_acc<T>(total / sum);
+    sum = warp_reduce(sum, Sum());
+    __syncwarp();
+    for (int s = thread; s < num_splits; s += kWarp) weights[s] /= sum;
+  }
+  __syncthreads();
+  for (int d = thread; d < head_dim; d += kThreads) {
+    A total = 0;
+#pragma unroll 8
+    for (int s = 0; s < num_splits; ++s) total += parts[s * part + d] * weights[s];
+    o[static_cast<int64_t>(blockIdx.x) * head_dim + d] = from_acc<T>(total);
   }
 }
 
@@ -229,10 +239,12 @@ void attention_decode(const Context& context, View qkv, const AttentionShape& sh
     int splits = 1;
     with_group<T>(heads.head_dim, [&](auto n, auto lanes, auto packs) {
       const int64_t across = (num_heads * lanes + kThreads - 1) / kThreads;
-      // Enough blocks to keep every multiprocessor reading, as far as the scratch has room for their parts.
+      // Enough blocks to keep every multiprocessor reading, as far as the scratch has room for their parts and a
+      // sequence that fills its share of the cache has kMinKeys for each.
       const int64_t wanted = 8 * context.num_multiprocessors / (num_sequences * across),
                     room = Context::scratch_elems<A>() / (num_sequences * num_heads * (d + 2));
-      splits = static_cast<int>(std::clamp<int64_t>(std::min(wanted, room), 1, kMaxSplits));
+      const int64_t useful = keys.shape[0] / num_sequences / kMinKeys;
+      splits = static_cast<int>(std::clamp<int64_t>(std::min({wanted, room, useful}), 1, kMaxSplits));
       const dim3 grid(static_cast<unsigned>(splits), static_cast<unsigned>(across),
                       static_cast<unsigned>(num_sequences));
       decode_kernel<T, n, lanes, packs><<<grid, kThreads, 0, context.stream>>>(data_of<T>(qkv), heads, cache, scale,
@@ -240,7 +252,7 @@ void attention_decode(const Context& context, View qkv, const AttentionShape& sh
     });
     check_launch("decode_kernel");
     if (splits == 1) return;
-    combine_kernel<T><<<static_cast<unsigned>(num_sequences * num_heads), 64, 0, context.stream>>>(
+    combine_kernel<T><<<static_cast<unsigned>(num_sequences * num_heads), kThreads, 0, context.stream>>>(
         context.scratch_of<A>(), splits, heads.head_dim, data_of<T>(o));
     check_launch("combine_kernel");
   });

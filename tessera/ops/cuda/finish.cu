@@ -20,17 +20,14 @@ struct Arrays {
 
 // An element whose factor of the dropout is `mask`.
 template <typename T, bool kBackward>
-__device__ inline T finish(const Arrays<T>& arrays, T from, T bias, T residual, T preactivation, Acc<T> mask) {
+__device__ inline Acc<T> finish(const Arrays<T>& arrays, Acc<T> value, Acc<T> bias, Acc<T> residual,
+                                Acc<T> preactivation, Acc<T> mask) {
   constexpr bool kFast = sizeof(T) == 2;
-  Acc<T> value = to_acc(from);
   if constexpr (kBackward) {
-    value *= mask;
-    if (arrays.preactivation) value = activation_gradient<kFast>(arrays.activation, value, to_acc(preactivation));
+    return residual + activation_gradient<kFast>(arrays.activation, value * mask, preactivation);
   } else {
-    if (arrays.bias) value += to_acc(bias);
-    value = activate<kFast>(arrays.activation, value) * mask;
+    return residual + activate<kFast>(arrays.activation, value + bias) * mask;
   }
-  return from_acc<T>(arrays.residual ? to_acc(residual) + value : value);
 }
 
 // Without dropout an element is an element: packs of the whole array; N divides the number of columns.
@@ -38,21 +35,23 @@ template <typename T, bool kBackward, int N>
 __global__ void finish_kernel(Arrays<T> arrays) {
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * N;
   if (i >= arrays.rows * arrays.columns) return;
-  auto values = load_pack<T, N>(arrays.from + i);
+  const auto from = load_pack<T, N>(arrays.from + i);
   Pack<T, N> bias{}, residual{}, pre{};
   if (arrays.bias) bias = load_pack<T, N>(arrays.bias + i % arrays.columns);
   if (arrays.residual) residual = load_pack<T, N>(arrays.residual + i);
   if (arrays.preactivation) pre = load_pack<T, N>(arrays.preactivation + i);
+  Acc<T> values[N];
 #pragma unroll
   for (int j = 0; j < N; ++j) {
-    values.at[j] = finish<T, kBackward>(arrays, values.at[j], bias.at[j], residual.at[j], pre.at[j], Acc<T>(1));
+    values[j] = finish<T, kBackward>(arrays, from[j], bias[j], residual[j], pre[j], Acc<T>(1));
   }
-  store_pack(arrays.to + i, values);
+  store_pack(arrays.to + i, Pack<T, N>::of(values));
 }
 
 // With dropout a thread does the four columns of a counter, 16 apart; 16 threads do 64 neighbouring columns.
 template <typename T, bool kBackward>
 __global__ void finish_dropout_kernel(Arrays<T> arrays, Mask mask) {
+  using A = Acc<T>;
   const int64_t counters = (arrays.columns + 63) / 64 * 16;  // of a row
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   const int64_t row = index / counters, counter = index % counters;
@@ -63,10 +62,11 @@ __global__ void finish_dropout_kernel(Arrays<T> arrays, Mask mask) {
   for (int w = 0; w < 4; ++w) {
     const int64_t column = first + 16 * w, i = row * arrays.columns + column;
     if (column >= arrays.columns) return;
-    const Acc<T> factor = words.at[w] >= mask.threshold ? mask.scale<Acc<T>>() : Acc<T>(0);
-    arrays.to[i] = finish<T, kBackward>(arrays, arrays.from[i], arrays.bias ? arrays.bias[column] : T{},
-                                        arrays.residual ? arrays.residual[i] : T{},
-                                        arrays.preactivation ? arrays.preactivation[i] : T{}, factor);
+    const A factor = words.at[w] >= mask.threshold ? mask.scale<A>() : A(0);
+    arrays.to[i] = from_acc<T>(
+        finish<T, kBackward>(arrays, to_acc(arrays.from[i]), arrays.bias ? to_acc(arrays.bias[column]) : A(0),
+                             arrays.residual ? to_acc(arrays.residual[i]) : A(0),
+                             arrays.preactivation ? to_acc(arrays.preactivation[i]) : A(0), factor));
   }
 }
 

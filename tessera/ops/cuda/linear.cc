@@ -109,19 +109,9 @@ void linear_backward_weight(const Context& context, Products& products, View d_y
   TESSERA_ASSERT(x.shape[0] == num_rows && d_weight.shape == (Shape{out, x.shape[1]}));
   TESSERA_ASSERT(!d_bias || d_bias.num_elems() == out);
   if (num_rows == 0) return;
-  Product product{ProductKind::backward_weight, d_y, x, d_weight, d_weight, Fused::nothing, {}, {}};
-  if (d_bias) {
-    product.fused = Fused::bias_gradient;
-    product.bias = {context.scratch, d_bias.dtype, {out}};
-    if (out * 8 <= kScratchBytes && products.can(product)) {
-      products.run(product);
-      return add(context, product.bias, d_bias);
-    }
-    product.fused = Fused::nothing;
-    product.bias = {};
-    add_column_sums(context, d_y, d_bias);
-  }
-  products.run(product);
+  // cuBLASLt could sum the bias's gradient beside the product (BGRADB), but takes longer for both than we for each.
+  if (d_bias) add_column_sums(context, d_y, d_bias);
+  products.run({ProductKind::backward_weight, d_y, x, d_weight, d_weight, Fused::nothing, {}, {}});
 }
 
 }  // namespace tessera::cuda

@@ -19,11 +19,22 @@ __device__ inline A lowest() {
   return -std::numeric_limits<A>::infinity();
 }
 
-// The hardware's exponential is exact enough beside 16-bit logits.
+// Exponentials and their sums are taken in powers of two where that is fast: with 16-bit logits the hardware's 2ˣ is
+// exact enough. kBase: what a logit is multiplied by first.
 template <typename T>
-__device__ inline Acc<T> exp_beside(Acc<T> x) {
-  if constexpr (sizeof(T) == 2) return __expf(x);
-  return exp(x);
+inline constexpr bool kFast = sizeof(T) == 2;
+template <typename T>
+inline constexpr Acc<T> kBase = kFast<T> ? Acc<T>(1.4426950408889634) : Acc<T>(1);
+
+template <typename T>
+__device__ inline Acc<T> power(Acc<T> x) {
+  if constexpr (kFast<T>) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+  } else {
+    return exp(x);
+  }
 }
 
 // Calls body(i, value) for the elements of a row, in packs as far as the row's alignment allows.
@@ -35,45 +46,43 @@ __device__ inline void for_row(const T* row, int64_t count, const Body& body) {
   }
 }
 
-// Running maximum and Σ exp(x − maximum); empty: −∞ and 0.
+// Maximum of some logits and Σ exp(x − maximum); of none: −∞ and 0.
 template <typename A>
 struct LogSum {
   A maximum, sum;
-  __device__ void add(LogSum other) {
-    const A most = maximum < other.maximum ? other.maximum : maximum;
-    if (most == lowest<A>()) return;
-    sum = sum * exp(maximum - most) + other.sum * exp(other.maximum - most);
-    maximum = most;
-  }
 };
 
 // The elements of a pack are added to `mine`.
 template <typename T, int N>
 __device__ inline void add_pack(const Pack<T, N>& pack, LogSum<Acc<T>>& mine) {
-  Acc<T> most = to_acc(pack.at[0]);
-#pragma unroll
-  for (int j = 1; j < N; ++j) {
-    const Acc<T> x = to_acc(pack.at[j]);
-    most = most < x ? x : most;
-  }
-  if (mine.maximum < most) {
-    mine.sum *= exp_beside<T>(mine.maximum - most);
-    mine.maximum = most;
-  }
-#pragma unroll
-  for (int j = 0; j < N; ++j) mine.sum += exp_beside<T>(to_acc(pack.at[j]) - mine.maximum);
-}
-
-// (softmax − one-hot)·scale of the elements from `first` on.
-template <typename T, int N>
-__device__ inline Pack<T, N> gradient_of(Pack<T, N> pack, Acc<T> log_sum_exp, int64_t first, int target, Acc<T> scale) {
+  Acc<T> x[N], most = lowest<Acc<T>>();
 #pragma unroll
   for (int j = 0; j < N; ++j) {
-    Acc<T> probability = exp_beside<T>(to_acc(pack.at[j]) - log_sum_exp);
-    if (first + j == target) probability -= Acc<T>(1);
-    pack.at[j] = from_acc<T>(probability * scale);
+    x[j] = pack[j];
+    most = max(most, x[j]);
   }
-  return pack;
+  if (mine.maximum < most) {
+    mine.sum *= power<T>((mine.maximum - most) * kBase<T>);
+    mine.maximum = most;
+  }
+  const Acc<T> shift = -mine.maximum * kBase<T>;
+#pragma unroll
+  for (int j = 0; j < N; ++j) mine.sum += power<T>(fma(x[j], kBase<T>, shift));
+}
+
+// (softmax − one-hot)·scale of the elements from `first` on, scale > 0.
+template <typename T, int N>
+__device__ inline Pack<T, N> gradient_of(const Pack<T, N>& pack, Acc<T> log_sum_exp, int64_t first, int target,
+                                         Acc<T> scale) {
+  const Acc<T> shift = -log_sum_exp * kBase<T>;
+  Acc<T> p[N];
+#pragma unroll
+  for (int j = 0; j < N; ++j) p[j] = power<T>(fma(pack[j], kBase<T>, shift)) * scale;
+  if (target >= first && target < first + N) {
+#pragma unroll
+    for (int j = 0; j < N; ++j) p[j] -= first + j == target ? scale : Acc<T>(0);
+  }
+  return Pack<T, N>::of(p);
 }
 
 template <typename A>
@@ -81,17 +90,28 @@ __device__ inline double loss_of(const LogSum<A>& all, A at_target) {
   return static_cast<double>(all.maximum) + ::log(static_cast<double>(all.sum)) - static_cast<double>(at_target);
 }
 
-// Every thread of the block gets the result.
+// exp(from − to), 0 for the maximum of none.
+template <typename A>
+__device__ inline A correction(A from, A to) {
+  return from == lowest<A>() ? A(0) : exp(from - to);
+}
+
+// Over a block, with one exponential a thread; every thread gets the result.
 template <int kWarps, typename A>
-__device__ LogSum<A> block_log_sum(LogSum<A> mine, LogSum<A>* shared) {
-#pragma unroll
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-    mine.add({__shfl_xor_sync(kAllLanes, mine.maximum, offset), __shfl_xor_sync(kAllLanes, mine.sum, offset)});
-  }
-  if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = mine;
+__device__ LogSum<A> block_log_sum(const LogSum<A>& mine, LogSum<A>* shared) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const A in_warp = warp_reduce(mine.maximum, Max());
+  const A sum = warp_reduce(mine.sum * correction(mine.maximum, in_warp), Sum());
+  if (thread % kWarp == 0) shared[thread / kWarp] = {in_warp, sum};
   __syncthreads();
-  LogSum<A> all = shared[0];
-  for (int w = 1; w < kWarps; ++w) all.add(shared[w]);
+  LogSum<A> all{lowest<A>(), 0};
+  for (int w = 0; w < kWarps; ++w) all.maximum = max(all.maximum, shared[w].maximum);
+  // The warps' sums are brought to the common maximum by as many threads.
+  const LogSum<A> of_warp = shared[thread % kWarps];
+  __syncthreads();
+  if (thread < kWarps) shared[thread].sum = of_warp.sum * correction(of_warp.maximum, all.maximum);
+  __syncthreads();
+  for (int w = 0; w < kWarps; ++w) all.sum += shared[w].sum;
   return all;
 }
 
@@ -141,29 +161,40 @@ __global__ void __launch_bounds__(kSliceThreads)
   __shared__ LogSum<A> shared[kSliceWarps], of_slice;
   const auto cluster = cooperative_groups::this_cluster();
   const int64_t row_index = blockIdx.x / kCluster, rank = blockIdx.x % kCluster;
-  const int64_t first = rank * slice_elems, count = min(slice_elems, vocabulary - first);  // perhaps none
+  const int64_t first = rank * slice_elems;
+  const int count = static_cast<int>(min(slice_elems, vocabulary - first));  // perhaps none
   T* const row = logits + row_index * vocabulary;
   const int target = targets[row_index];
   if (target < 0 || target >= vocabulary) __trap();
   const A at_target = to_acc(row[target]);
-  for (int64_t i = int64_t{threadIdx.x} * N; i < count; i += kSliceThreads * N) {
+  for (int i = static_cast<int>(threadIdx.x) * N; i < count; i += kSliceThreads * N) {
     copy_async(slice + i, row + first + i, true);
   }
   commit_copies();
   wait_for_copies<0>();  // a thread reads what it copied itself, and no other
   LogSum<A> mine{lowest<A>(), 0};
-  for (int64_t i = int64_t{threadIdx.x} * N; i < count; i += kSliceThreads * N) {
+  for (int i = static_cast<int>(threadIdx.x) * N; i < count; i += kSliceThreads * N) {
     add_pack(load_pack<T, N>(slice + i), mine);
   }
   mine = block_log_sum<kSliceWarps>(mine, shared);
   if (threadIdx.x == 0) of_slice = mine;
   cluster.sync();  // all have read the target's logit, and left the sums of their slices
-  LogSum<A> all = *cluster.map_shared_rank(&of_slice, 0);
-  for (int r = 1; r < kCluster; ++r) all.add(*cluster.map_shared_rank(&of_slice, r));
+  __shared__ LogSum<A> of_row;
+  if (threadIdx.x == 0) {
+    LogSum<A> sum{lowest<A>(), 0};
+    for (int r = 0; r < kCluster; ++r) sum.maximum = max(sum.maximum, cluster.map_shared_rank(&of_slice, r)->maximum);
+    for (int r = 0; r < kCluster; ++r) {
+      const LogSum<A> part = *cluster.map_shared_rank(&of_slice, r);
+      sum.sum += part.sum * correction(part.maximum, sum.maximum);
+    }
+    of_row = sum;
+  }
+  __syncthreads();
+  const LogSum<A> all = of_row;
   const A log_sum_exp = all.maximum + log(all.sum);
   if (rank == 0 && threadIdx.x == 0) row_losses[row_index] = loss_of(all, at_target);
   if (d_scale != 0) {
-    for (int64_t i = int64_t{threadIdx.x} * N; i < count; i += kSliceThreads * N) {
+    for (int i = static_cast<int>(threadIdx.x) * N; i < count; i += kSliceThreads * N) {
       store_pack(row + first + i, gradient_of(load_pack<T, N>(slice + i), log_sum_exp, first + i, target, d_scale));
     }
   }
@@ -215,7 +246,7 @@ template <typename A>
 struct Best {
   A value;
   int at;
-  __device__ void add(Best other) {
+  __device__ void add(const Best& other) {
     if (value < other.value || (value == other.value && other.at < at)) *this = other;
   }
 };
@@ -229,7 +260,7 @@ __global__ void __launch_bounds__(kThreads)
   for_row<T, N>(logits + static_cast<int64_t>(blockIdx.x) * vocabulary, vocabulary,
                 [&](int64_t i, const Pack<T, N>& pack) {
 #pragma unroll
-                  for (int j = 0; j < N; ++j) best.add({to_acc(pack.at[j]), static_cast<int>(i) + j});
+                  for (int j = 0; j < N; ++j) best.add({pack[j], static_cast<int>(i) + j});
                 });
 #pragma unroll
   for (int offset = kWarp / 2; offset > 0; offset /= 2) {

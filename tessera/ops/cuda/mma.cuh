@@ -118,19 +118,6 @@ __device__ inline void multiply_add(float (&c)[4], const FragmentA& a, const Fra
   }
 }
 
-template <typename T>
-__device__ inline uint32_t pack_two(float low, float high) {
-  uint32_t bits;
-  if constexpr (std::is_same_v<T, Bf16>) {
-    const __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
-    memcpy(&bits, &two, sizeof(bits));
-  } else {
-    const __half2 two = __floats2half2_rn(low, high);
-    memcpy(&bits, &two, sizeof(bits));
-  }
-  return bits;
-}
-
 // Two neighbouring accumulators, 16 columns, as a left factor of 16 inner elements.
 template <typename T>
 __device__ inline FragmentA as_left(const float (&c0)[4], const float (&c1)[4]) {

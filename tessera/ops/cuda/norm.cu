@@ -28,11 +28,11 @@ Rows forward_rows(int64_t channels, int pack) {
   return {static_cast<int>(warps), warps == 1 ? 4 : 1};
 }
 
-// Up to 16 warps, or one row.
-Rows backward_rows(int64_t channels, int elems_per_thread) {
+// Several rows while there are no more than `max_warps`, or one row.
+Rows backward_rows(int64_t channels, int elems_per_thread, int max_warps) {
   const int64_t warps = warps_for(channels, elems_per_thread);
   TESSERA_ASSERT(warps <= kMaxWarps);
-  return {static_cast<int>(warps), static_cast<int>(std::max<int64_t>(1, kMaxWarps / 2 / warps))};
+  return {static_cast<int>(warps), static_cast<int>(std::max<int64_t>(1, max_warps / warps))};
 }
 
 // Calls body(v, c) for the packs of this thread: v counts them, c is the first channel.
@@ -59,25 +59,24 @@ __global__ void norm_forward_kernel(const T* x, const T* __restrict__ weight, co
   for_packs<N, kForwardPacks>(channels, [&](int v, int c) {
     packs[v] = load_pack<T, N>(x + row * channels + c);
 #pragma unroll
-    for (int j = 0; j < N; ++j) sum += to_acc(packs[v].at[j]);
+    for (int j = 0; j < N; ++j) sum += packs[v][j];
   });
   const A mean = block_reduce(sum, Sum(), shared[0], warps) / static_cast<A>(channels);
   A squares = 0;
   for_packs<N, kForwardPacks>(channels, [&](int v, int) {
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      const A centred = to_acc(packs[v].at[j]) - mean;
+      const A centred = packs[v][j] - mean;
       squares += centred * centred;
     }
   });
   const A rstd = A(1) / sqrt(block_reduce(squares, Sum(), shared[1], warps) / static_cast<A>(channels) + epsilon);
   for_packs<N, kForwardPacks>(channels, [&](int v, int c) {
     const auto w = load_pack<T, N>(weight + c), b = load_pack<T, N>(bias + c);
+    A values[N];
 #pragma unroll
-    for (int j = 0; j < N; ++j) {
-      packs[v].at[j] = from_acc<T>((to_acc(packs[v].at[j]) - mean) * rstd * to_acc(w.at[j]) + to_acc(b.at[j]));
-    }
-    store_pack(y + row * channels + c, packs[v]);
+    for (int j = 0; j < N; ++j) values[j] = (packs[v][j] - mean) * rstd * w[j] + b[j];
+    store_pack(y + row * channels + c, Pack<T, N>::of(values));
   });
   if (stats && threadIdx.x == 0) {
     stats[row * 2] = mean;
@@ -85,44 +84,60 @@ __global__ void norm_forward_kernel(const T* x, const T* __restrict__ weight, co
   }
 }
 
-// With x̂ = (x − mean)·rstd and g = d_y∘weight: d_x = residual + rstd·(g − Σg/C − x̂·Σ(g∘x̂)/C). A block takes every
-// gridDim.x-th group of blockDim.y rows and leaves its sums Σ d_y∘x̂ and Σ d_y in partial [gridDim.x, 2, C]. A thread
-// has few channels, so that its sums leave registers for many warps.
+// What a thread has of a row on its way through the backward pass.
 template <typename T, int N, int kPacks>
-__global__ void __launch_bounds__(kMaxWarps* kWarp)
-    norm_backward_kernel(const T* d_y, const T* __restrict__ x, const T* __restrict__ weight,
-                         const Acc<T>* __restrict__ stats, const T* residual, T* d_x, Acc<T>* __restrict__ partial,
-                         int64_t num_rows, int channels) {
+struct BackwardRow {
+  Acc<T> mean = 0, rstd = 0;
+  Pack<T, N> gradients[kPacks] = {}, values[kPacks] = {}, added[kPacks] = {};
+
+  __device__ void load(const T* d_y, const T* x, const Acc<T>* stats, const T* residual, int64_t row, int channels) {
+    mean = stats[row * 2];
+    rstd = stats[row * 2 + 1];
+    for_packs<N, kPacks>(channels, [&](int v, int c) {
+      gradients[v] = load_pack<T, N>(d_y + row * channels + c);
+      values[v] = load_pack<T, N>(x + row * channels + c);
+      if (residual) added[v] = load_pack<T, N>(residual + row * channels + c);
+    });
+  }
+};
+
+// With x̂ = (x − mean)·rstd and g = d_y∘weight: d_x = residual + rstd·(g − Σg/C − x̂·Σ(g∘x̂)/C). A block takes every
+// gridDim.x-th group of blockDim.y rows, loading the next while it works on one, and leaves its sums Σ d_y∘x̂ and Σ d_y
+// in partial [gridDim.x, 2, C]. A thread has few channels, so that its sums leave registers for many warps.
+template <typename T, int N, int kPacks, int kThreads, int kBlocks>
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    norm_backward_kernel(const T* d_y, const T* x, const T* __restrict__ weight, const Acc<T>* __restrict__ stats,
+                         const T* residual, T* d_x, Acc<T>* __restrict__ partial, int64_t num_rows, int channels) {
   using A = Acc<T>;
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
   A* const exchange = reinterpret_cast<A*>(dynamic_shared);  // [2, C], only with several rows a block
   // Two sets of the warps' sums, so that a fast warp does not overwrite what a slow one still reads.
-  __shared__ A shared[2][2][kMaxWarps];
+  __shared__ A shared[2][2][kThreads / kWarp];
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warps_of_row = static_cast<int>(blockDim.x) / kWarp,
             first_warp = static_cast<int>(threadIdx.y) * warps_of_row,
             warp = first_warp + static_cast<int>(threadIdx.x) / kWarp;
-  Pack<T, N> weights[kPacks];
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.y;
+  Pack<T, N> weights[kPacks] = {};
   A weight_sums[kPacks][N] = {}, bias_sums[kPacks][N] = {};
   for_packs<N, kPacks>(channels, [&](int v, int c) { weights[v] = load_pack<T, N>(weight + c); });
-  int turn = 0;
-  for (int64_t group = blockIdx.x; group * blockDim.y < num_rows; group += gridDim.x, turn ^= 1) {
-    const int64_t row = group * blockDim.y + threadIdx.y;
-    const bool real = row < num_rows;  // a block's last rows may not be; its threads stay for the barriers
-    const A mean = real ? stats[row * 2] : A(0), rstd = real ? stats[row * 2 + 1] : A(0);
-    Pack<T, N> gradients[kPacks] = {}, values[kPacks] = {}, added[kPacks] = {};
-    if (real) {
-      for_packs<N, kPacks>(channels, [&](int v, int c) {
-        gradients[v] = load_pack<T, N>(d_y + row * channels + c);
-        values[v] = load_pack<T, N>(x + row * channels + c);
-        if (residual) added[v] = load_pack<T, N>(residual + row * channels + c);
-      });
+  BackwardRow<T, N, kPacks> next;
+  int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  if (row < num_rows) next.load(d_y, x, stats, residual, row, channels);
+  // A block's last rows may not be; its threads stay for the barriers.
+  for (int turn = 0; row - threadIdx.y < num_rows; row += stride, turn ^= 1) {
+    BackwardRow<T, N, kPacks> now = next;
+    if (row + stride < num_rows) {
+      next.load(d_y, x, stats, residual, row + stride, channels);
+    } else {
+      next = {};  // adds nothing to the sums
     }
+    const bool real = row < num_rows;
     A sum_g = 0, sum_gx = 0;
     for_packs<N, kPacks>(channels, [&](int v, int) {
 #pragma unroll
       for (int j = 0; j < N; ++j) {
-        const A gradient = to_acc(gradients[v].at[j]), normal = (to_acc(values[v].at[j]) - mean) * rstd;
-        const A g = gradient * to_acc(weights[v].at[j]);
+        const A gradient = now.gradients[v][j], normal = (now.values[v][j] - now.mean) * now.rstd;
+        const A g = gradient * weights[v][j];
         sum_g += g;
         sum_gx += g * normal;
         weight_sums[v][j] += gradient * normal;
@@ -146,13 +161,13 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp)
     if (!real) continue;
     const A mean_g = sum_g / static_cast<A>(channels), mean_gx = sum_gx / static_cast<A>(channels);
     for_packs<N, kPacks>(channels, [&](int v, int c) {
+      A d_values[N];
 #pragma unroll
       for (int j = 0; j < N; ++j) {
-        const A normal = (to_acc(values[v].at[j]) - mean) * rstd;
-        const A gradient = rstd * (to_acc(gradients[v].at[j]) * to_acc(weights[v].at[j]) - mean_g - normal * mean_gx);
-        values[v].at[j] = from_acc<T>(residual ? to_acc(added[v].at[j]) + gradient : gradient);
+        const A normal = (now.values[v][j] - now.mean) * now.rstd;
+        d_values[j] = now.added[v][j] + now.rstd * (now.gradients[v][j] * weights[v][j] - mean_g - normal * mean_gx);
       }
-      store_pack(d_x + row * channels + c, values[v]);
+      store_pack(d_x + row * channels + c, Pack<T, N>::of(d_values));
     });
   }
   for (unsigned y = 1; y < blockDim.y; ++y) {
@@ -237,7 +252,7 @@ __global__ void column_sums_kernel(const T* __restrict__ x, int64_t num_rows, in
          row += static_cast<int64_t>(gridDim.y) * kColumnRows) {
       const auto pack = load_pack<T, N>(x + row * columns + column);
 #pragma unroll
-      for (int j = 0; j < N; ++j) sums[j] += to_acc(pack.at[j]);
+      for (int j = 0; j < N; ++j) sums[j] += pack[j];
     }
   }
 #pragma unroll
@@ -295,19 +310,23 @@ void layer_norm_backward(const Context& context, View d_y, View x, View weight, 
     using A = Acc<T>;
     int64_t blocks = 0;
     with_pack<T>(channels, {d_y, x, weight, residual, d_x}, [&](auto n) {
-      const auto launch = [&](auto packs) {
-        const Rows rows = backward_rows(channels, n * packs);
-        blocks = std::min<int64_t>({blocks_for(num_rows, rows.rows), 2 * context.num_multiprocessors,
+      const auto launch = [&](auto packs, auto threads, auto blocks_together) {
+        // Rows of many warps have no room in shared memory for each other's sums.
+        const Rows rows = backward_rows(channels, n * packs, packs == 1 ? threads / kWarp : 1);
+        blocks = std::min<int64_t>({blocks_for(num_rows, rows.rows), blocks_together * context.num_multiprocessors,
                                     Context::scratch_elems<A>() / (2 * channels)});
         const size_t shared = rows.rows > 1 ? static_cast<size_t>(2 * channels) * sizeof(A) : 0;
-        norm_backward_kernel<T, n, packs><<<static_cast<unsigned>(blocks), rows.block(), shared, context.stream>>>(
-            data_of<T>(d_y), data_of<T>(x), data_of<T>(weight), data_of<A>(stats), data_of<T>(residual),
-            data_of<T>(d_x), context.scratch_of<A>(), num_rows, static_cast<int>(channels));
+        norm_backward_kernel<T, n, packs, threads, blocks_together>
+            <<<static_cast<unsigned>(blocks), rows.block(), shared, context.stream>>>(
+                data_of<T>(d_y), data_of<T>(x), data_of<T>(weight), data_of<A>(stats), data_of<T>(residual),
+                data_of<T>(d_x), context.scratch_of<A>(), num_rows, static_cast<int>(channels));
       };
-      if (warps_for(channels, n) <= kMaxWarps) {
-        launch(std::integral_constant<int, 1>());
-      } else {
-        launch(std::integral_constant < int, (sizeof(T) == 2 && n > 1) ? 2 : 4 > ());
+      using std::integral_constant;
+      if (warps_for(channels, n) <= 8) {
+        launch(integral_constant<int, 1>(), integral_constant<int, 256>(), integral_constant<int, 3>());
+      } else {  // n · kPacks · 1024 channels at most
+        constexpr int kWide = (sizeof(T) == 2 && n > 1) ? 2 : 4;
+        launch(integral_constant<int, kWide>(), integral_constant<int, 1024>(), integral_constant<int, 1>());
       }
     });
     check_launch("norm_backward_kernel");

@@ -46,16 +46,16 @@ __global__ void __launch_bounds__(kThreads)
     auto first = load_pack<P, N>(m + begin);
     auto second = load_pack<P, N>(v + begin);
     const auto g = load_pack<G, N>(gradients + begin);
-    Pack<R, N> copy;
+    Acc<R> copy[N];
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      numbers.update(begin + j, static_cast<P>(to_acc(g.at[j])), p.at[j], first.at[j], second.at[j]);
-      copy.at[j] = from_acc<R>(p.at[j]);
+      numbers.update(begin + j, static_cast<P>(g[j]), p.at[j], first.at[j], second.at[j]);
+      copy[j] = static_cast<Acc<R>>(p.at[j]);
     }
     store_pack(parameters + begin, p);
     store_pack(m + begin, first);
     store_pack(v + begin, second);
-    if (rounded) store_pack(rounded + begin, copy);
+    if (rounded) store_pack(rounded + begin, Pack<R, N>::of(copy));
     return;
   }
   for (int64_t i = begin; i < count; ++i) {

@@ -21,7 +21,6 @@ enum class Fused {
   gelu,           // result = gelu(product + bias)
   gelu_keep,      // and `aux` gets product + bias
   gelu_gradient,  // result = product ∘ gelu'(aux)
-  bias_gradient,  // bias gets the sums of b's columns over the inner dimension
 };
 
 // result [m, n] (+)= a' · b', row-major: the factors of a linear layer's three products.
@@ -35,7 +34,7 @@ struct Product {
   View left, right, result;  // as the table says
   View added;                // same shape and type as the result, or empty; may be the result
   Fused fused = Fused::nothing;
-  View bias, aux;  // as `fused` wants them; bias_gradient writes, and does not add to, bias
+  View bias, aux;  // as `fused` wants them
 };
 
 class Products {
@@ -65,6 +64,7 @@ class Products {
   std::unique_ptr<Plan> make_plan(const Product& product) const;
   std::vector<cublasLtMatmulHeuristicResult_t> candidates(const Product& product, const Plan& plan, int count) const;
   void tune(const Product& product, Plan& plan);
+  float time_ms(const Product& product, Plan& plan);
   void launch(const Product& product, Plan& plan);
 
   const Context& context_;

@@ -52,15 +52,18 @@ template <typename T, typename G, int N>
 __global__ void embedding_backward_kernel(const int32_t* __restrict__ ids, int count, const T* __restrict__ d_y,
                                           int64_t channels, int64_t vocabulary, G* __restrict__ d_weight) {
   __shared__ uint32_t same[kChunk / kWarp];  // a bit for every row with this id
+  __shared__ int num_same;
   const int row = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
   const int id = ids[row], num_words = (count + kWarp - 1) / kWarp;
   if (id < 0 || id >= vocabulary) __trap();
   for (int word = thread; word < num_words; word += kThreads) same[word] = 0;
+  if (thread == 0) num_same = 0;
   __syncthreads();
   bool is_first = true;
   const auto compare = [&](int i, int other) {
     if (other != id) return;  // as a rule
     atomicOr(&same[i / kWarp], 1u << i % kWarp);
+    atomicAdd(&num_same, 1);
     is_first = is_first && i >= row;
   };
   const int num_whole = reinterpret_cast<uintptr_t>(ids) % 16 == 0 ? count / 4 * 4 : 0;
@@ -77,19 +80,20 @@ __global__ void embedding_backward_kernel(const int32_t* __restrict__ ids, int c
 
   for (int64_t c = thread * N; c < channels; c += kThreads * N) {
     Acc<T> sum[N] = {};
-    for (int word = row / kWarp; word * kWarp < count; ++word) {
-      for (uint32_t bits = same[word]; bits; bits &= bits - 1) {
+    for (int word = row / kWarp, left = num_same; left > 0; ++word) {
+      for (uint32_t bits = same[word]; bits; bits &= bits - 1, --left) {
         const int64_t from = static_cast<int64_t>(word) * kWarp + __ffs(static_cast<int>(bits)) - 1;
         const auto pack = load_pack<T, N>(d_y + from * channels + c);
 #pragma unroll
-        for (int j = 0; j < N; ++j) sum[j] += to_acc(pack.at[j]);
+        for (int j = 0; j < N; ++j) sum[j] += pack[j];
       }
     }
     G* to = d_weight + static_cast<int64_t>(id) * channels + c;
-    auto pack = load_pack<G, N>(to);
+    const auto pack = load_pack<G, N>(to);
+    Acc<G> total[N];
 #pragma unroll
-    for (int j = 0; j < N; ++j) pack.at[j] = from_acc<G>(to_acc(pack.at[j]) + sum[j]);
-    store_pack(to, pack);
+    for (int j = 0; j < N; ++j) total[j] = pack[j] + sum[j];
+    store_pack(to, Pack<G, N>::of(total));
   }
 }
 

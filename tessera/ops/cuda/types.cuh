@@ -42,10 +42,54 @@ __device__ inline T from_acc(U x) {
   }
 }
 
-// N neighbouring elements that move as one.
+// Two elements of 16 bits, rounded, the first in the low half.
+template <typename T>
+__device__ inline uint32_t pack_two(float low, float high) {
+  uint32_t bits;
+  if constexpr (std::is_same_v<T, Bf16>) {
+    const __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
+    memcpy(&bits, &two, sizeof(bits));
+  } else {
+    const __half2 two = __floats2half2_rn(low, high);
+    memcpy(&bits, &two, sizeof(bits));
+  }
+  return bits;
+}
+
+// N neighbouring elements that move as one. pack[i] is element i as the type of arithmetic; of() rounds N of those.
 template <typename T, int N>
 struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) Pack {
   T at[N];
+
+  __device__ Acc<T> operator[](int i) const { return to_acc(at[i]); }
+  __device__ static Pack of(const Acc<T> (&values)[N]) {
+    Pack pack;
+#pragma unroll
+    for (int i = 0; i < N; ++i) pack.at[i] = from_acc<T>(values[i]);
+    return pack;
+  }
+};
+
+// Two 16-bit elements share a register: as elements of their own they would take one each.
+template <typename T, int N>
+requires(sizeof(T) == 2 && N % 2 == 0) struct alignas(2 * N > 16 ? 16 : 2 * N) Pack<T, N> {
+  uint32_t words[N / 2];
+
+  __device__ float operator[](int i) const {
+    const uint32_t word = words[i / 2];
+    if constexpr (std::is_same_v<T, Bf16>) {
+      return __uint_as_float(i % 2 ? word & 0xffff0000u : word << 16);
+    } else {
+      const __half2_raw raw{static_cast<unsigned short>(word), static_cast<unsigned short>(word >> 16)};
+      return i % 2 ? __high2float(raw) : __low2float(raw);
+    }
+  }
+  __device__ static Pack of(const float (&values)[N]) {
+    Pack pack;
+#pragma unroll
+    for (int i = 0; i < N; i += 2) pack.words[i / 2] = pack_two<T>(values[i], values[i + 1]);
+    return pack;
+  }
 };
 
 template <typename T, int N>
