@@ -14,6 +14,8 @@ template <typename... Cases>
 struct Overload : Cases... {
   using Cases::operator()...;
 };
+template <typename... Cases>
+Overload(Cases...) -> Overload<Cases...>;  // which clang 14 does not deduce
 
 constexpr int kMaxDepth = 32;  // a record of ours is three deep; a hostile one must not exhaust the stack
 

@@ -20,7 +20,14 @@ struct Field;
 // Keys with values in the order of their first mention, as a Python dict keeps them.
 class Record {
  public:
-  Record() = default;
+  // Defaulted below, where Field is complete.
+  Record() noexcept;
+  Record(const Record& other);
+  Record(Record&& other) noexcept;
+  Record& operator=(const Record& other);
+  Record& operator=(Record&& other) noexcept;
+  ~Record();
+
   Record(std::initializer_list<Field> fields);  // a key that comes again replaces the earlier value
 
   Record& set(std::string_view key, Value value);  // appends, or replaces the value where the key stands
@@ -73,6 +80,13 @@ struct Field {
   Value value;
   bool operator==(const Field&) const = default;
 };
+
+inline Record::Record() noexcept = default;
+inline Record::Record(const Record&) = default;
+inline Record::Record(Record&&) noexcept = default;
+inline Record& Record::operator=(const Record&) = default;
+inline Record& Record::operator=(Record&&) noexcept = default;
+inline Record::~Record() = default;
 
 // A double as Python's repr() writes it: the shortest text that reads back as the same number; 4.0, 1e-05, 1e+16, nan.
 std::string python_repr(double value);
