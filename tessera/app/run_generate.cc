@@ -40,7 +40,8 @@ int run_generate(const Invocation& invocation) {
   work.generation = {static_cast<int64_t>(prompt.size()), 1, 0};
   work.max_new_tokens = settings.max_new_tokens;
   check_memory(config, settings, work, worker.planned_rank(1), 1, worker.device());
-  Engine engine(worker.place(), config, {});
+  worker.note_emulation(settings, console);
+  Engine engine(worker.place(), config, engine_options(settings));
   engine.prepare(work);
   load_or_initialize(engine, settings, pool);
   const double begin_s = steady_seconds();
