@@ -85,7 +85,7 @@ struct Limit {
 
 std::vector<Limit> limits() {
   return {
-      {"precision", {"fp32"}, "a GPU"},
+      {"precision", {"fp32", "fp16", "bf16"}, "a GPU"},
   };
 }
 

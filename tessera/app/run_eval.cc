@@ -33,6 +33,7 @@ int run_eval(const Invocation& invocation) {
       config, settings, [&](const Settings&) { return work; }, worker.planned_rank(1), worker.local_ranks(),
       worker.device());
   if (!settings.output_dir.empty()) create_folders(settings.output_dir);  // before the work that it is for
+  worker.note_emulation(settings, console);
   Engine engine(worker.place(), config, engine_options(settings));
   engine.prepare(work);
   load_or_initialize(engine, settings, pool);

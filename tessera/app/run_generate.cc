@@ -42,7 +42,8 @@ int run_generate(const Invocation& invocation) {
   check_memory(
       config, settings, [&](const Settings&) { return work; }, worker.planned_rank(1), worker.local_ranks(),
       worker.device());
-  Engine engine(worker.place(), config, {});
+  worker.note_emulation(settings, console);
+  Engine engine(worker.place(), config, engine_options(settings));
   engine.prepare(work);
   load_or_initialize(engine, settings, pool);
   const double begin_s = steady_seconds();

@@ -232,6 +232,7 @@ void Trainer::say(const std::string& line) {
 int Trainer::train() {
   signals_.emplace();
   begin_s_ = steady_seconds();
+  worker_.note_emulation(settings_, console_);
   const std::string ranks = worker_.num_ranks() == 1 ? "" : fmt::format("{} ranks of ", worker_.num_ranks());
   console_.note(fmt::format("{} parameters, {} samples, {} steps of {} x {} samples{}, {}{} threads",
                             format_count(engine_.model().num_parameters()),
@@ -304,12 +305,11 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
 
   ++state_.step;
   state_.num_updates = engine_.num_updates();
-  if (loss_scaler_) loss_scaler_->update(result.skipped);
+  if (result.skipped) append("skipped", {{"loss_scale", loss_scale}}, {});
+  if (loss_scaler_) loss_scaler_->update(result.skipped);  // which may end the run
   if (result.skipped) {
-    const std::string line = fmt::format("Step {} skipped: gradients overflow at a loss scale of {}; it is {} now",
-                                         state_.step, loss_scale, loss_scaler_->scale());
-    console_.note(line);
-    append("skipped", {{"loss_scale", loss_scale}, {"next_loss_scale", loss_scaler_->scale()}}, {});
+    console_.note(fmt::format("Step {} skipped: gradients overflow at a loss scale of {}; it is {} now", state_.step,
+                              loss_scale, loss_scaler_->scale()));
   }
   state_.num_samples += result.num_sequences;
   state_.num_tokens += result.num_tokens;
@@ -323,23 +323,25 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
     state_.steady_tokens += result.num_tokens;
   }
   progress_->update(state_.step, result.num_sequences, result.loss());
-  if (settings_.logging_steps > 0 && state_.step % settings_.logging_steps == 0) log_step(result, learning_rate);
+  if (settings_.logging_steps > 0 && state_.step % settings_.logging_steps == 0) {
+    log_step(result, learning_rate, loss_scale);
+  }
 }
 
-void Trainer::log_step(const StepResult& result, double learning_rate) {
+void Trainer::log_step(const StepResult& result, double learning_rate, double loss_scale) {
   const StepMetrics metrics{state_.logged_loss / static_cast<double>(state_.logged_steps), result.gradient_norm,
                             learning_rate, epoch_now()};
   say(trainer_line(metrics));
   Record timing{{"runtime_s", runtime_s()}};
   if (state_.steady_s > 0)
     timing.set("samples_per_second", static_cast<double>(state_.steady_samples) / state_.steady_s);
-  append("train",
-         {{"loss", metrics.loss},
-          {"grad_norm", metrics.grad_norm},
-          {"learning_rate", learning_rate},
-          {"num_targets", result.num_targets},
-          {"num_tokens", result.num_tokens}},
-         timing);
+  Record values{{"loss", metrics.loss},
+                {"grad_norm", metrics.grad_norm},
+                {"learning_rate", learning_rate},
+                {"num_targets", result.num_targets},
+                {"num_tokens", result.num_tokens}};
+  if (loss_scaler_) values.set("loss_scale", loss_scale);
+  append("train", values, timing);
   state_.logged_loss = 0;
   state_.logged_steps = 0;
 }
@@ -492,7 +494,9 @@ Record Trainer::summary() {
   record.set("train_tokens_per_second_steady", rate(state_.steady_tokens, state_.steady_s));
   record.set("world_size", worker_.num_ranks()).set("strategy", row_of(engine_.shard_plan().options().strategy).name);
   record.set("threads_per_rank", worker_.pool().num_threads()).set("bytes_sent", bytes_sent_);
-  if (loss_scaler_) record.set("skipped_steps", loss_scaler_->state().num_skipped);
+  if (loss_scaler_) {
+    record.set("loss_scale", loss_scaler_->scale()).set("skipped_steps", loss_scaler_->state().num_skipped);
+  }
   record.set("peak_memory_bytes", most_of_ranks(peak_resident_bytes()));
   const auto peaks = [](const Ledger& book) {
     Record ledger;

@@ -43,7 +43,7 @@ class Trainer {
   void say(const std::string& line);
   int train();
   void one_step(const BatchPlan& plan, int64_t step_of_epoch);
-  void log_step(const StepResult& result, double learning_rate);
+  void log_step(const StepResult& result, double learning_rate, double loss_scale);
   void append(const char* kind, const Record& values, const Record& timing);
   void check_ranks_agree();
   std::optional<EvalOutcome> evaluate();

@@ -45,6 +45,13 @@ PlannedRank Worker::planned_rank(int64_t grad_accum) const {
           .device = device_->kind()};
 }
 
+void Worker::note_emulation(const Settings& settings, Console& console) const {
+  const DType dtype = engine_options(settings).dtype;
+  if (device_->kind() != DeviceKind::cpu || size_of(dtype) != 2) return;
+  console.note(std::string("The CPU emulates ") + name_of(dtype) +
+               " by rounding what it computes in fp32: the numbers of 16 bits, but slower than --precision fp32");
+}
+
 void Worker::enter(Phase phase) {
   device_->ledger().enter(phase);
   host_->ledger().enter(phase);

@@ -7,6 +7,7 @@
 #include "tessera/app/settings.h"
 #include "tessera/comm/world.h"
 #include "tessera/engine/plan.h"
+#include "tessera/report/console.h"
 
 namespace tessera {
 
@@ -29,6 +30,8 @@ class Worker {
   // As the work of one rank of this world is planned.
   PlannedRank planned_rank(int64_t grad_accum) const;
   EnginePlace place() { return {*device_, *host_, *group_, ranks_per_node_}; }
+  // Tells, where it is so, that 16-bit arithmetic is emulated.
+  void note_emulation(const Settings& settings, Console& console) const;
   // A phase of the run, for the ledgers of the device and of the host's tier, and for the account of a failure.
   void enter(Phase phase);
 

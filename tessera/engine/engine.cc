@@ -72,7 +72,9 @@ ParameterViews Engine::parameters(int64_t unit) const {
 }
 
 void Engine::prepare(const WorkBounds& work) {
-  prepare_with_stack(work, activation_bytes(work));
+  const Needs needs = needs_of(work);
+  ops_->reserve_scratch(needs.scratch_bytes);
+  prepare_with_stack(work, needs.stack_bytes);
 }
 
 void Engine::prepare_with_stack(const WorkBounds& work, int64_t stack_bytes) {
@@ -94,8 +96,9 @@ void Engine::prepare_with_stack(const WorkBounds& work, int64_t stack_bytes) {
   }
 }
 
-// Bytes of stack that the work needs, found by rehearsing it. They do not depend on the ranks.
-int64_t Engine::activation_bytes(const WorkBounds& work) const {
+// Bytes of stack and of the kernels' scratch that the work needs, found by rehearsing it. They do not depend on the
+// ranks.
+Engine::Needs Engine::needs_of(const WorkBounds& work) const {
   const auto device = make_counting_device({.kind = kind_of_work(place_.device)}), host = make_counting_device();
   const auto alone = make_self_communicator();
   EngineOptions options = options_;
@@ -103,7 +106,7 @@ int64_t Engine::activation_bytes(const WorkBounds& work) const {
   Engine engine({*device, *host, *alone, 1}, model_.config(), options);
   engine.prepare_with_stack(work, int64_t{1} << 60);
   engine.rehearse(work);
-  return engine.stack_->peak_bytes();
+  return {engine.stack_->peak_bytes(), engine.ops_->scratch_bytes()};
 }
 
 void Engine::rehearse(const WorkBounds& work, int64_t num_micro_batches) {

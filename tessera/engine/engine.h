@@ -150,7 +150,10 @@ class Engine {
 
   static Workplace make_workplace(const EnginePlace& place, const Model& model, const EngineOptions& options,
                                   Kernels& ops, std::unique_ptr<Kernels>& host_ops);
-  int64_t activation_bytes(const WorkBounds& work) const;
+  struct Needs {
+    int64_t stack_bytes, scratch_bytes;
+  };
+  Needs needs_of(const WorkBounds& work) const;
   void prepare_with_stack(const WorkBounds& work, int64_t stack_bytes);
   Frame frame(const Batch& batch, bool training);
   Batch upload(const PackedBatch& batch);

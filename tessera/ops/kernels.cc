@@ -2,6 +2,7 @@
 
 #include "tessera/ops/counting/counting_kernels.h"
 #include "tessera/ops/cpu/cpu_kernels.h"
+#include "tessera/ops/cpu/emulated_kernels.h"
 #include "tessera/ops/cuda/cuda_kernels.h"
 
 namespace tessera {
@@ -9,11 +10,12 @@ namespace tessera {
 std::unique_ptr<Kernels> make_kernels(Device& device, bool allow_tf32) {
   switch (device.kind()) {
     case DeviceKind::cpu:
-      return make_cpu_kernels(device);
+      return make_emulated_kernels(device, make_cpu_kernels(device));
     case DeviceKind::cuda:
       return make_cuda_kernels(device, allow_tf32);
     case DeviceKind::counting:
-      return make_counting_kernels(device);
+      if (counted_by(device).kind == DeviceKind::cuda) return make_counting_kernels(device);
+      return make_emulated_kernels(device, make_counting_kernels(device));
   }
   return nullptr;
 }

@@ -135,11 +135,17 @@ class Kernels {
   // depends on the lengths of the sequences, which the caller knows.
   int64_t flops() const { return flops_; }
 
+  // Scratch that grows to what the largest call takes (16-bit types on the CPU), in bytes of Category::workspace. Who
+  // knows its work beforehand reserves as much, and no call allocates.
+  virtual int64_t scratch_bytes() const { return 0; }
+  virtual void reserve_scratch(int64_t) {}
+
  protected:
   int64_t flops_ = 0;
 };
 
-// Kernels for the device, which must outlive them. The CPU's hold a scratch per thread under Category::workspace.
+// Kernels for the device, which must outlive them. The CPU's hold a scratch per thread under Category::workspace, and
+// emulate 16-bit types by f32 (ops/cpu/emulated_kernels.h).
 std::unique_ptr<Kernels> make_kernels(Device& device, bool allow_tf32 = false);
 
 }  // namespace tessera

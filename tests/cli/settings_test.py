@@ -94,7 +94,8 @@ class Flags(CliTest):
                 self.fails(2, message, "config", *words)
 
     def test_what_this_build_cannot_do(self):
-        self.fails(2, '--precision: "bf16" needs a GPU', "config", "--precision", "bf16")
+        self.fails(2, '--precision: "tf32" needs a GPU. The CPU supports: fp32, fp16, bf16', "config", "--device", "cpu",
+                   "--precision", "tf32")
         self.assertIn('strategy = "zero0"', self.succeeds("config", "--strategy", "zero0"))
 
 
@@ -121,7 +122,7 @@ class Files(CliTest):
             ("[confg]\n lr = 1\n", 'c.toml:2: [confg]: is no verb, and only verbs and fsdp have tables. Did you mean "config"?'),
             ("[config.deep]\nlr = 1\n", "c.toml:1: deep: is a table, but settings are"),
             ("eval_strategy = \"steps\"\n", 'c.toml:1: eval_strategy: "steps" needs to know how many'),
-            ("\nprecision = \"bf16\"\n", 'c.toml:2: precision: "bf16" needs a GPU'),
+            ("\nprecision = \"tf32\"\ndevice = \"cpu\"", 'c.toml:2: precision: "tf32" needs a GPU'),
             ("a." * 5000 + "a = 1\n", "c.toml:1: a: is "),
             ("# " + "x" * 20000, "too long for a configuration file. The limit is 16384 bytes"),
         ]:

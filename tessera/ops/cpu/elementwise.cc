@@ -30,13 +30,18 @@ void fill(Team& team, View x, double value) {
     });
     return;
   }
-  with_float_type(x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    T* data = x.as<T>();
-    team.for_ranges(x.num_elems(), kGrainElems, [&](int64_t, int64_t begin, int64_t end) {
-      std::fill(data + begin, data + end, static_cast<T>(value));
-    });
-  });
+  const auto fill_with = [&](auto element) {
+    auto* data = reinterpret_cast<decltype(element)*>(x.data);
+    team.for_ranges(x.num_elems(), kGrainElems,
+                    [&](int64_t, int64_t begin, int64_t end) { std::fill(data + begin, data + end, element); });
+  };
+  if (size_of(x.dtype) == 2) {
+    uint16_t bits = 0;
+    tessera::convert(&value, DType::f64, &bits, x.dtype, 1);
+    fill_with(bits);
+  } else {
+    with_float_type(x.dtype, [&](auto zero) { fill_with(static_cast<decltype(zero)>(value)); });
+  }
 }
 
 void copy(Team& team, View from, View to) {

@@ -44,9 +44,10 @@ struct Normal {
 // x[i] = offset + scale · draw of element first_elem + i.
 template <typename Draw>
 void fill_random(Team& team, View x, double offset, double scale, uint64_t seed, uint64_t stream, int64_t first_elem) {
-  with_float_type(x.dtype, [&](auto zero) {
+  // 16-bit elements are drawn in f32 and rounded.
+  with_float_type(size_of(x.dtype) == 2 ? DType::f32 : x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    T* data = x.as<T>();
+    const auto elem_bytes = static_cast<int64_t>(size_of(x.dtype));
     team.for_ranges(x.num_elems(), 64 * kBlockElems, [&](int64_t, int64_t begin, int64_t end) {
       for (int64_t elem = first_elem + begin, stop = first_elem + end; elem < stop;) {
         const int64_t block = elem / kBlockElems * kBlockElems, next = std::min(stop, block + kBlockElems);
@@ -57,7 +58,8 @@ void fill_random(Team& team, View x, double offset, double scale, uint64_t seed,
         // Whole blocks in one way, so that an element does not depend on where its shard begins.
         T values[kBlockElems];
         for (int64_t j = 0; j < kBlockElems; ++j) values[j] = static_cast<T>(offset) + static_cast<T>(scale) * draws[j];
-        std::copy(values + (elem - block), values + (next - block), data + (elem - first_elem));
+        tessera::convert(values + (elem - block), dtype_of<T>(), x.data + (elem - first_elem) * elem_bytes, x.dtype,
+                         static_cast<size_t>(next - elem));
         elem = next;
       }
     });

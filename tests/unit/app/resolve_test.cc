@@ -88,7 +88,8 @@ TEST(Resolve, defaults_are_consistent_and_supported) {
 }
 
 TEST(Resolve, what_is_not_supported_says_what_is) {
-  EXPECT_EQ(error_of("precision = \"BF16\""), "c.toml:1: precision: \"bf16\" needs a GPU. The CPU supports: fp32");
+  EXPECT_EQ(error_of("precision = \"TF32\"\ndevice = \"cpu\""),
+            "c.toml:1: precision: \"tf32\" needs a GPU. The CPU supports: fp32, fp16, bf16");
   EXPECT_EQ(error_of("strategy = \"zero0\""), "");
 }
 

@@ -168,6 +168,108 @@ TEST_F(EngineTest, LossFallsAndRunsRepeat) {
   EXPECT_TRUE(same_parameters(*a, *b));
 }
 
+// Rounding of 16-bit parameters and of what each layer leaves moves an activation by u = 2^-8 (bf16) or 2^-11 (f16) of
+// its size, some 16 times in two blocks and the head and as often back: 4u with random signs. Losses and norms, which
+// average over many, stay within that.
+TEST_F(EngineTest, HalvesStayNearSinglePrecision) {
+  for (const char* architecture : {"bloom", "gpt"}) {
+    for (const auto& [dtype, u] : {std::pair{DType::bf16, 0x1p-8}, std::pair{DType::f16, 0x1p-11}}) {
+      EngineOptions options;
+      options.max_grad_norm = 1;
+      const auto single = make(small_config(architecture, 0.1), options);
+      options.dtype = dtype;
+      const auto half = make(small_config(architecture, 0.1), options);
+      const double loss_scale = dtype == DType::f16 ? 1024 : 1;
+      double first = 0, last = 0;
+      for (int step = 0; step < 40; ++step) {
+        const auto batch = make_batch(2, {9, 9});
+        const StepResult expected = single->train_step({&batch, 1}, 1e-2);
+        const StepResult result = half->train_step({&batch, 1}, 1e-2, loss_scale);
+        if (step == 0) {
+          first = result.loss();
+          EXPECT_NEAR(result.loss(), expected.loss(), 4 * u * expected.loss()) << architecture << name_of(dtype);
+          EXPECT_NEAR(result.gradient_norm, expected.gradient_norm, 4 * u * expected.gradient_norm);
+        }
+        last = result.loss();
+      }
+      EXPECT_LT(last, 0.3 * first) << architecture << name_of(dtype);
+    }
+  }
+}
+
+// Masters are f32 and take part in training beyond the precision of what is computed with; the kept parameters are
+// their rounded copies, after drawing, steps and loading.
+TEST_F(EngineTest, KeptHalvesAreTheRoundedMasters) {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    EngineOptions options;
+    const auto single = make(small_config("bloom"), options);
+    options.dtype = dtype;
+    const auto engine = make(small_config("bloom"), options), other = make(small_config("bloom"), options);
+    const auto masters_of = [](Engine& of) {
+      std::vector<std::vector<float>> masters;
+      of.save_states([&](StateKind kind, int64_t, ElemRange, View from) {
+        EXPECT_EQ(from.dtype, DType::f32);
+        if (kind == StateKind::parameters) masters.emplace_back(from.as<float>(), from.as<float>() + from.num_elems());
+      });
+      return masters;
+    };
+    const auto expect_rounded = [&](Engine& of) {
+      const auto masters = masters_of(of);
+      for (int64_t u = 0; u < of.model().num_units(); ++u) {
+        const auto& master = masters[static_cast<size_t>(u)];
+        const View kept = of.parameters(u).flat;
+        ASSERT_EQ(kept.dtype, dtype);
+        std::vector<std::byte> rounded(2 * master.size());
+        convert(master.data(), DType::f32, rounded.data(), dtype, master.size());
+        EXPECT_EQ(bytes_of(kept.rows(0, std::ssize(master))), rounded);
+      }
+    };
+    EXPECT_EQ(masters_of(*engine), masters_of(*single));
+    expect_rounded(*engine);
+    const auto before = masters_of(*engine);
+    // A rate whose steps are far below what a 16-bit number near 1 can take.
+    const PackedBatch batch = make_batch(2, {9, 9});
+    for (int step = 0; step < 3; ++step) engine->train_step({&batch, 1}, 1e-5);
+    expect_rounded(*engine);
+    const auto after = masters_of(*engine);
+    EXPECT_NE(after, before);
+
+    other->load_states([&](StateKind kind, int64_t unit, ElemRange range, View to) {
+      engine->save_states([&](StateKind saved_kind, int64_t saved_unit, ElemRange saved, View from) {
+        if (saved_kind != kind || saved_unit != unit) return;
+        convert(from.rows(range.begin - saved.begin, range.end - saved.begin).data, DType::f32, to.data, to.dtype,
+                static_cast<size_t>(range.size()));
+      });
+    });
+    other->set_num_updates(engine->num_updates());
+    EXPECT_EQ(masters_of(*other), after);
+    EXPECT_TRUE(same_parameters(*engine, *other));
+    // And both go on alike.
+    EXPECT_EQ(engine->train_step({&batch, 1}, 1e-2).loss_sum, other->train_step({&batch, 1}, 1e-2).loss_sum);
+    EXPECT_EQ(engine->train_step({&batch, 1}, 1e-2).loss_sum, other->train_step({&batch, 1}, 1e-2).loss_sum);
+  }
+}
+
+// A step whose gradients overflow changes nothing, and the next is as if it had not been.
+TEST_F(EngineTest, OverflowInHalvesIsSkipped) {
+  EngineOptions options;
+  options.dtype = DType::f16;
+  const auto engine = make(small_config("gpt"), options), other = make(small_config("gpt"), options);
+  const PackedBatch batch = make_batch(2, {9, 9});
+  const StepResult skipped = engine->train_step({&batch, 1}, 1e-2, 0x1p40);
+  EXPECT_TRUE(skipped.skipped);
+  EXPECT_TRUE(std::isfinite(skipped.loss()));
+  EXPECT_EQ(engine->num_updates(), 0);
+  EXPECT_TRUE(same_parameters(*engine, *other));
+  for (int step = 0; step < 2; ++step) {
+    const StepResult a = engine->train_step({&batch, 1}, 1e-2, 512), b = other->train_step({&batch, 1}, 1e-2, 512);
+    EXPECT_FALSE(a.skipped);
+    EXPECT_EQ(a.loss_sum, b.loss_sum);
+    EXPECT_EQ(a.gradient_norm, b.gradient_norm);
+  }
+  EXPECT_TRUE(same_parameters(*engine, *other));
+}
+
 TEST_F(EngineTest, GenerationDoesNotDependOnItsNeighbours) {
   for (const char* architecture : {"bloom", "gpt"}) {
     const auto engine = make(small_config(architecture), {});
@@ -191,42 +293,44 @@ TEST_F(EngineTest, GenerationDoesNotDependOnItsNeighbours) {
 
 // What is planned is what is held, to the byte, in every category and phase.
 TEST_F(EngineTest, ThePlanIsTheLedger) {
-  for (const char* architecture : {"bloom", "gpt"}) {
-    for (const bool checkpoint_blocks : {false, true}) {
-      const ModelConfig config = small_config(architecture, 0.1);
-      EngineOptions options;
-      options.checkpoint_blocks = checkpoint_blocks;
-      const auto batch = make_batch(4, {9, 5, 7});
-      const BatchBounds bounds{21, 3, batch.num_targets};
-      const WorkBounds work{bounds, bounds, {21, 3, 0}, 4};
-      const Plan plan = plan_run(config, options, work, {});
+  for (const auto& [architecture, dtype, checkpoint_blocks] :
+       {std::tuple{"bloom", DType::f32, false}, std::tuple{"bloom", DType::f32, true},
+        std::tuple{"gpt", DType::f32, false}, std::tuple{"gpt", DType::f32, true},
+        std::tuple{"bloom", DType::bf16, false}, std::tuple{"gpt", DType::f16, true}}) {
+    const ModelConfig config = small_config(architecture, 0.1);
+    EngineOptions options;
+    options.dtype = dtype;
+    options.checkpoint_blocks = checkpoint_blocks;
+    const auto batch = make_batch(4, {9, 5, 7});
+    const BatchBounds bounds{21, 3, batch.num_targets};
+    const WorkBounds work{bounds, bounds, {21, 3, 0}, 4};
+    const Plan plan = plan_run(config, options, work, {});
 
-      ThreadPool pool(1);
-      const auto device = make_cpu_device(pool), host = make_cpu_device(pool);
-      const auto alone = make_self_communicator();
-      Engine engine({*device, *host, *alone}, config, options);
-      const auto enter = [&](Phase phase) {
-        device->ledger().enter(phase);
-        host->ledger().enter(phase);
-      };
-      engine.prepare(work);
-      engine.initialize_parameters(1);
-      enter(Phase::resume);
-      enter(Phase::step);
-      engine.train_step({&batch, 1}, 1e-3);
-      enter(Phase::evaluation);
-      engine.evaluate(batch);
-      engine.generate(std::vector<std::vector<int32_t>>{{1, 2, 3}, {4}}, 4, 2);
-      enter(Phase::save);
-      for (int p = 0; p < kNumPhases; ++p) {
-        for (int c = 0; c < kNumCategories; ++c) {
-          const auto phase = static_cast<Phase>(p);
-          const auto category = static_cast<Category>(c);
-          EXPECT_EQ(plan.device.peak(phase, category), device->ledger().peak(phase, category))
-              << architecture << " " << name_of(phase) << " " << name_of(category);
-          EXPECT_EQ(plan.host.peak(phase, category), host->ledger().peak(phase, category))
-              << architecture << " " << name_of(phase) << " " << name_of(category);
-        }
+    ThreadPool pool(1);
+    const auto device = make_cpu_device(pool), host = make_cpu_device(pool);
+    const auto alone = make_self_communicator();
+    Engine engine({*device, *host, *alone}, config, options);
+    const auto enter = [&](Phase phase) {
+      device->ledger().enter(phase);
+      host->ledger().enter(phase);
+    };
+    engine.prepare(work);
+    engine.initialize_parameters(1);
+    enter(Phase::resume);
+    enter(Phase::step);
+    engine.train_step({&batch, 1}, 1e-3);
+    enter(Phase::evaluation);
+    engine.evaluate(batch);
+    engine.generate(std::vector<std::vector<int32_t>>{{1, 2, 3}, {4}}, 4, 2);
+    enter(Phase::save);
+    for (int p = 0; p < kNumPhases; ++p) {
+      for (int c = 0; c < kNumCategories; ++c) {
+        const auto phase = static_cast<Phase>(p);
+        const auto category = static_cast<Category>(c);
+        EXPECT_EQ(plan.device.peak(phase, category), device->ledger().peak(phase, category))
+            << architecture << " " << name_of(dtype) << " " << name_of(phase) << " " << name_of(category);
+        EXPECT_EQ(plan.host.peak(phase, category), host->ledger().peak(phase, category))
+            << architecture << " " << name_of(dtype) << " " << name_of(phase) << " " << name_of(category);
       }
     }
   }

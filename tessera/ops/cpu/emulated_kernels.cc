@@ -1,0 +1,202 @@
+#include "tessera/ops/cpu/emulated_kernels.h"
+
+#include <array>
+#include <initializer_list>
+#include <utility>
+
+namespace tessera {
+namespace {
+
+bool is_16_bit(View view) {
+  return view && (view.dtype == DType::bf16 || view.dtype == DType::f16);
+}
+
+int64_t wide_bytes(View view) {
+  const int64_t bytes = view.num_elems() * static_cast<int64_t>(sizeof(float));
+  return (bytes + Device::kAlignment - 1) / Device::kAlignment * Device::kAlignment;
+}
+
+class EmulatedKernels final : public Kernels {
+ public:
+  EmulatedKernels(Device& device, std::unique_ptr<Kernels> wide) : device_(device), wide_(std::move(wide)) {}
+
+  int64_t scratch_bytes() const override { return scratch_.bytes(); }
+  void reserve_scratch(int64_t bytes) override {
+    if (bytes <= scratch_.bytes()) return;
+    scratch_ = {};  // before the larger one is taken
+    scratch_ = device_.allocate(bytes, Category::workspace);
+  }
+
+  // ---- elements that move, or are drawn: no arithmetic on what is read
+  void fill(View x, double value) override { wide_->fill(x, value); }
+  void copy(View from, View to) override { wide_->copy(from, to); }
+  void convert(View from, View to) override { wide_->convert(from, to); }
+  void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) override {
+    wide_->fill_normal(x, mean, std, seed, stream, first_elem);
+  }
+  void fill_uniform(View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) override {
+    wide_->fill_uniform(x, low, high, seed, stream, first_elem);
+  }
+  void embedding_forward(View ids, View weight, View y) override { wide_->embedding_forward(ids, weight, y); }
+  void gather_rows(View x, View rows, View y) override { wide_->gather_rows(x, rows, y); }
+  void scatter_rows(View x, View rows, View y) override { wide_->scatter_rows(x, rows, y); }
+
+  // ---- the others
+  void add(View x, View sum) override {
+    const Widened call(*this, {}, {}, {&sum});  // x may be of any type anyway
+    wide_->add(x, sum);
+    call.round();
+  }
+  void add_sum_of_squares(View x, View sum) override {
+    const Widened call(*this, {&x});
+    wide_->add_sum_of_squares(x, sum);
+  }
+  void embedding_backward(View ids, View d_y, View d_weight) override {
+    const Widened call(*this, {&d_y}, {}, {&d_weight});
+    wide_->embedding_backward(ids, d_y, d_weight);
+    call.round();
+  }
+
+  void layer_norm_forward(View x, View weight, View bias, double epsilon, View y, View stats) override {
+    const Widened call(*this, {&x, &weight, &bias}, {&y});
+    wide_->layer_norm_forward(x, weight, bias, epsilon, y, stats);
+    call.round();
+  }
+  void layer_norm_backward(View d_y, View x, View weight, View stats, View residual, View d_x, View d_weight,
+                           View d_bias) override {
+    const Widened call(*this, {&d_y, &x, &weight, &residual}, {&d_x}, {&d_weight, &d_bias});
+    wide_->layer_norm_backward(d_y, x, weight, stats, residual, d_x, d_weight, d_bias);
+    call.round();
+  }
+
+  void linear_forward(View x, View weight, View bias, const LinearEpilogue& epilogue, View preactivation,
+                      View y) override {
+    LinearEpilogue wide = epilogue;
+    const Widened call(*this, {&x, &weight, &bias, &wide.residual}, {&preactivation, &y});
+    wide_->linear_forward(x, weight, bias, wide, preactivation, y);
+    call.round();
+    flops_ = wide_->flops();
+  }
+  void linear_backward_input(View d_y, View weight, const LinearEpilogue& epilogue, View preactivation,
+                             View d_x) override {
+    LinearEpilogue wide = epilogue;
+    const Widened call(*this, {&d_y, &weight, &wide.residual, &preactivation}, {&d_x});
+    wide_->linear_backward_input(d_y, weight, wide, preactivation, d_x);
+    call.round();
+    flops_ = wide_->flops();
+  }
+  void linear_backward_weight(View d_y, View x, View d_weight, View d_bias) override {
+    const Widened call(*this, {&d_y, &x}, {}, {&d_weight, &d_bias});
+    wide_->linear_backward_weight(d_y, x, d_weight, d_bias);
+    call.round();
+    flops_ = wide_->flops();
+  }
+  void activation_forward(View preactivation, const LinearEpilogue& epilogue, View y) override {
+    LinearEpilogue wide = epilogue;
+    const Widened call(*this, {&preactivation, &wide.residual}, {&y});
+    wide_->activation_forward(preactivation, wide, y);
+    call.round();
+  }
+  void dropout_backward(View d_y, const Dropout& dropout, View d_x) override {
+    const Widened call(*this, {&d_y}, {&d_x});
+    wide_->dropout_backward(d_y, dropout, d_x);
+    call.round();
+  }
+
+  void attention_forward(View qkv, View starts, const AttentionShape& shape, const Dropout& dropout, View o,
+                         View log_sum_exp) override {
+    const Widened call(*this, {&qkv}, {&o});
+    wide_->attention_forward(qkv, starts, shape, dropout, o, log_sum_exp);
+    call.round();
+  }
+  void attention_backward(View qkv, View o, View log_sum_exp, View d_o, View starts, const AttentionShape& shape,
+                          const Dropout& dropout, View d_qkv) override {
+    const Widened call(*this, {&qkv, &o, &d_o}, {&d_qkv});
+    wide_->attention_backward(qkv, o, log_sum_exp, d_o, starts, shape, dropout, d_qkv);
+    call.round();
+  }
+  void store_keys_values(View qkv, View starts, const AttentionShape& shape, View cache_starts, View keys,
+                         View values) override {
+    const Widened call(*this, {&qkv}, {}, {&keys, &values});
+    wide_->store_keys_values(qkv, starts, shape, cache_starts, keys, values);
+    call.round();
+  }
+  void attention_decode(View qkv, const AttentionShape& shape, View cache_starts, View lengths, View keys, View values,
+                        View o) override {
+    const Widened call(*this, {&qkv}, {&o}, {&keys, &values});
+    wide_->attention_decode(qkv, shape, cache_starts, lengths, keys, values, o);
+    call.round();
+  }
+
+  void softmax_cross_entropy(View logits, View targets, double d_scale, View loss) override {
+    const Widened call(*this, {}, {}, {&logits});
+    wide_->softmax_cross_entropy(logits, targets, d_scale, loss);
+    if (d_scale != 0) call.round();
+  }
+  void argmax_rows(View logits, View ids) override {
+    const Widened call(*this, {&logits});
+    wide_->argmax_rows(logits, ids);
+  }
+  void adamw(View parameters, View gradients, View m, View v, const AdamWStep& step, View rounded) override {
+    const Widened call(*this, {&gradients});  // the others are of the masters' type, and `rounded` of any
+    wide_->adamw(parameters, gradients, m, v, step, rounded);
+  }
+
+ private:
+  using Views = std::initializer_list<View*>;
+
+  // Puts f32 views in scratch in the place of a call's 16-bit ones: inputs and what is updated with their contents.
+  // The scratch is the call's until the next one.
+  class Widened {
+   public:
+    Widened(EmulatedKernels& kernels, Views inputs, Views results = {}, Views updated = {}) : wide_(*kernels.wide_) {
+      int64_t bytes = 0;
+      for (const Views& views : {inputs, results, updated}) {
+        for (const View* view : views) bytes += is_16_bit(*view) ? wide_bytes(*view) : 0;
+      }
+      kernels.reserve_scratch(bytes);
+      next_ = kernels.scratch_.data();
+      for (View* view : inputs) replace(view, true, false);
+      for (View* view : results) replace(view, false, true);
+      for (View* view : updated) replace(view, true, true);
+    }
+
+    // Rounds the results to where they belong.
+    void round() const {
+      for (size_t i = 0; i < num_results_; ++i) wide_.convert(results_[i].wide, results_[i].rounded);
+    }
+
+   private:
+    struct Result {
+      View wide, rounded;
+    };
+
+    void replace(View* view, bool is_read, bool is_written) {
+      if (!is_16_bit(*view)) return;
+      const View narrow = *view;
+      *view = {next_, DType::f32, narrow.shape};
+      next_ += wide_bytes(narrow);
+      if (is_read) wide_.convert(narrow, *view);
+      if (!is_written) return;
+      TESSERA_ASSERT(num_results_ < results_.size());
+      results_[num_results_++] = {*view, narrow};
+    }
+
+    Kernels& wide_;
+    std::byte* next_;
+    std::array<Result, 3> results_;
+    size_t num_results_ = 0;
+  };
+
+  Device& device_;
+  const std::unique_ptr<Kernels> wide_;
+  Buffer scratch_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernels> make_emulated_kernels(Device& device, std::unique_ptr<Kernels> wide) {
+  return std::make_unique<EmulatedKernels>(device, std::move(wide));
+}
+
+}  // namespace tessera

@@ -1,0 +1,124 @@
+"""Training and evaluation in 16 bits on the CPU: close to fp32, loss scaling told and kept, the plan exact."""
+import json
+import os
+import shutil
+
+from tessera_cli import main
+from tiny_job import EVALUATED, JOB, TinyJobTest, questions
+
+NOTE = "The CPU emulates "
+FP16 = EVALUATED + ["--precision", "fp16", "--epochs", "6", "--save-strategy", "steps", "--save-steps", "4"]
+# A scale that grows every other step overflows again and again, not only at the start.
+RESTLESS = ["--initial-scale-power", "24", "--loss-scale-window", "2"]
+
+
+class Training(TinyJobTest):
+    def test_close_to_single_precision(self):
+        """The first loss, before paths part, within some roundings of each layer: 4 u (tests/unit/engine)."""
+        self.train("fp32", "--epochs", "2")
+        single = self.metrics("fp32", "train")
+        for precision, u in [("bf16", 2**-8), ("fp16", 2**-11)]:
+            with self.subTest(precision=precision):
+                code, _, err = self.run_tessera("train", *EVALUATED, "--epochs", "2", "--precision", precision,
+                                                "--output-dir", precision)
+                self.assertEqual((code, err.count(NOTE)), (0, 1), err)
+                losses = [record["loss"] for record in self.metrics(precision, "train")]
+                self.assertAlmostEqual(losses[0], single[0]["loss"], delta=4 * u * single[0]["loss"])
+                self.assertNotEqual(losses[0], single[0]["loss"])
+                self.assertLess(losses[-1], losses[0] - 0.5)
+
+    def test_plan_is_what_happens(self):
+        for words in [["--precision", "bf16"], ["--precision", "fp16", "--activation-checkpointing", "block"]]:
+            with self.subTest(words=words):
+                self.train("out", *words, "--epochs", "1", "--resume", "none")
+                measured = self.json_of("out", "summary.json")["ledger_peak_bytes"]
+                plan = json.loads(self.succeeds("plan", *EVALUATED, *words, "--json"))
+                measured.pop("total")  # of all phases: its parts need not be highest at the same time
+                for category, peak in measured.items():
+                    self.assertEqual(max(phase[category] for phase in plan["phases"].values()), peak, category)
+
+    def test_the_saved_model_is_the_master(self):
+        """eval in the same precision rounds it to what the run evaluated, and generate answers as eval."""
+        self.train("out", "--precision", "bf16", "--epochs", "2")
+        words = ["--model", "out/model", "--precision", "bf16", "--max-new-tokens", "5"]
+        code, out, err = self.run_tessera("eval", *words, "--eval-dataset", "eval.jsonl", "--eval-generation", "--json",
+                                          "--output-dir", "measured")
+        self.assertEqual((code, err.count(NOTE)), (0, 1), err)
+        summary = self.json_of("out", "summary.json")
+        for key in ["eval_loss", "exact_match", "f1"]:
+            self.assertEqual(json.loads(out)[key], summary[key], key)
+        answers = self.json_of("measured", "predictions.json")
+        row = questions(7, 2)[0]
+        answer = self.succeeds("generate", *words, "--question", row["question"], "--context", row["context"])
+        self.assertEqual(answer.strip(), answers[row["id"]].strip())
+
+
+class LossScale(TinyJobTest):
+    def test_every_skipped_step_is_told(self):
+        code, _, err = self.run_tessera("train", *JOB, "--precision", "fp16", "--initial-scale-power", "24",
+                                        "--output-dir", "out", "--epochs", "2")
+        self.assertEqual(code, 0, err)
+        skipped, summary = self.metrics("out", "skipped"), self.json_of("out", "summary.json")
+        self.assertGreater(len(skipped), 1)
+        self.assertEqual(summary["skipped_steps"], len(skipped))
+        self.assertEqual(summary["loss_scale"], 2.0 ** (24 - len(skipped)))
+        for i, record in enumerate(skipped):  # each halves the scale
+            self.assertEqual(record["loss_scale"], 2.0 ** (24 - i))
+            self.assertIn(f"Step {record['step']} skipped: gradients overflow at a loss scale of {2 ** (24 - i)}; it is "
+                          f"{2 ** (23 - i)} now\n", err)
+        self.assertEqual(err.count(" skipped: "), len(skipped))
+        # The schedule counts updates alone, and the loss falls.
+        train, updates = self.metrics("out", "train"), 0
+        for record in train:
+            self.assertAlmostEqual(record["learning_rate"], 1e-2 * (1 - updates / 12), places=12)
+            self.assertEqual(record["loss_scale"], 2.0 ** (24 - (record["step"] - 1 - updates)))
+            updates += record["step"] not in [one["step"] for one in skipped]
+        self.assertEqual([record["step"] for record in skipped[:2]], [1, 2])
+        self.assertLess(train[-1]["loss"], train[0]["loss"])
+
+    def test_a_fixed_scale_stays(self):
+        self.train("out", "--precision", "fp16", "--loss-scale", "16777216", "--max-steps", "3", job=JOB)
+        self.assertEqual([record["loss_scale"] for record in self.metrics("out", "skipped")], [2.0**24] * 3)
+
+    def test_a_scale_that_cannot_fall(self):
+        code, _, err = self.run_tessera("train", *JOB, "--precision", "fp16", "--loss-scale-rules", "deepspeed",
+                                        "--initial-scale-power", "24", "--min-loss-scale", "16777216", "--output-dir", "out")
+        self.assertEqual(code, 1)
+        self.assertIn("\nerror: fp16 loss scale: gradients overflow at the smallest scale, 16777216", err)
+        self.assertEqual(len(self.metrics("out", "skipped")), 2)  # hysteresis lets one pass
+
+    def test_resume(self):
+        for rules in ["grad_scaler", "deepspeed"]:
+            with self.subTest(rules=rules):
+                words = RESTLESS + ["--loss-scale-rules", rules]
+                self.train("whole", *words, "--resume", "none", job=FP16)
+                skips = [record["step"] for record in self.metrics("whole", "skipped")]
+                self.assertGreater(skips[-1], 16)
+                for step in (8, 16):
+                    shutil.copytree(self.path("whole"), self.path("out"))
+                    for later in self.checkpoints("out"):
+                        if later > step:
+                            shutil.rmtree(self.path("out", f"checkpoint-{later}"))
+                    shutil.rmtree(self.path("out", "model"))
+                    os.remove(self.path("out", "summary.json"))
+                    self.train("out", *words, job=FP16)
+                    self.assert_same_results("whole", "out")
+                    for key in ["loss_scale", "skipped_steps"]:
+                        self.assertEqual(self.json_of("out", "summary.json")[key],
+                                         self.json_of("whole", "summary.json")[key])
+                    shutil.rmtree(self.path("out"))
+
+    def test_ranks(self):
+        """All skip the same steps, whichever rank's part overflows, and the first alone tells."""
+        words = [*JOB, "--precision", "fp16", "--initial-scale-power", "24", "--max-steps", "12", "--nproc", "2",
+                 "--strategy", "full_shard", "--reduce-dtype", "fp16", "--output-dir", "out"]
+        code, _, err = self.run_tessera("train", *words)
+        self.assertEqual((code, err.count(NOTE)), (0, 1), err)
+        skipped = self.metrics("out", "skipped")
+        self.assertGreater(len(skipped), 1)
+        self.assertEqual(err.count(" skipped: "), len(skipped))
+        self.assertEqual(self.json_of("out", "summary.json")["loss_scale"], 2.0 ** (24 - len(skipped)))
+
+
+if __name__ == "__main__":
+    main()

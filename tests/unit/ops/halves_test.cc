@@ -1,0 +1,293 @@
+// bf16 and f16 on the CPU: every kernel against itself in double on the same, already rounded inputs.
+//
+// A result may differ by one rounding to its type (u·|exact|, u = 2^-8 and 2^-11; of an f16 below 2^-14 by half of the
+// smallest one, 2^-25) and by what f32 arithmetic does: 2^-24 a term of a sum, of terms of about 1. B sequences, N
+// tokens, C channels, I/O channels in and out, H heads, V vocabulary, M rows with loss.
+#include <array>
+
+#include "ops_testing.h"
+
+namespace tessera::testing {
+namespace {
+
+double roundoff(DType dtype) {
+  return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 0x1p-24;
+}
+
+// An array in some type and in double, equal to begin with.
+class Array {
+ public:
+  Array(DType dtype, Shape shape, std::vector<double> values)
+      : dtype_(dtype), shape_(shape), bits_(values.size() * size_of(dtype)), exact_(values.size()) {
+    EXPECT_EQ(static_cast<int64_t>(values.size()), shape.num_elems());
+    convert(values.data(), DType::f64, bits_.data(), dtype, values.size());
+    convert(bits_.data(), dtype, exact_.data(), DType::f64, values.size());
+  }
+
+  View narrow() { return {bits_.data(), dtype_, shape_}; }
+  View exact() { return view_of(exact_.data(), shape_); }
+  const std::vector<std::byte>& bits() const { return bits_; }
+  // The rounded values, as an input of what follows, on both sides.
+  void agree() { convert(bits_.data(), dtype_, exact_.data(), DType::f64, exact_.size()); }
+
+  void expect_close(double num_terms, const char* what) const {
+    std::vector<double> actual(exact_.size());
+    convert(bits_.data(), dtype_, actual.data(), DType::f64, actual.size());
+    for (size_t i = 0; i < actual.size(); ++i) {
+      const double tolerance = roundoff(dtype_) * std::abs(exact_[i]) + 0x1p-24 * num_terms;
+      ASSERT_LE(std::abs(actual[i] - exact_[i]), tolerance)
+          << what << " [" << i << "]: " << actual[i] << " instead of " << exact_[i];
+    }
+  }
+
+ private:
+  DType dtype_;
+  Shape shape_;
+  std::vector<std::byte> bits_;
+  std::vector<double> exact_;
+};
+
+// The view of an array on one side of the comparison.
+struct Side {
+  bool exact;
+  View operator()(Array& array) const { return exact ? array.exact() : array.narrow(); }
+};
+
+class Halves : public ::testing::TestWithParam<DType> {
+ protected:
+  static constexpr int64_t N = 9, C = 24, I = 24, O = 40, H = 3, V = 150, B = 2;
+
+  Array random(Shape shape, uint64_t seed) { return {GetParam(), shape, random_values(shape.num_elems(), seed)}; }
+  // What is to be overwritten: a NaN that stays shows itself.
+  Array nothing(Shape shape) { return nothing(shape, GetParam()); }
+  Array nothing(Shape shape, DType dtype) {
+    return {dtype, shape, std::vector<double>(static_cast<size_t>(shape.num_elems()), NAN)};
+  }
+  static Array random_of(DType dtype, Shape shape, uint64_t seed) {
+    return {dtype, shape, random_values(shape.num_elems(), seed)};
+  }
+  template <typename Call>
+  void both(Call&& call) {
+    call(Side{false});
+    call(Side{true});
+  }
+  Dropout dropout() { return {0.3f, 17, 3, view(ids_)}; }
+
+  Rig rig_;
+  std::vector<int64_t> ids_ = row_ids(N);
+  std::vector<int32_t> starts_{0, 6, N};
+  const std::array<DType, 2> gradient_types_{GetParam(), DType::f32};
+};
+
+TEST_P(Halves, LayerNorm) {
+  Array x = random({N, C}, 1), weight = random({C}, 2), bias = random({C}, 3), y = nothing({N, C});
+  Array stats = nothing({N, 2}, DType::f32), d_y = random({N, C}, 4), residual = random({N, C}, 5);
+  both([&](Side s) { rig_->layer_norm_forward(s(x), s(weight), s(bias), 1e-5, s(y), s(stats)); });
+  y.expect_close(C, "y");
+  stats.expect_close(C, "stats");
+  stats.agree();
+  for (const DType type : gradient_types_) {
+    Array d_x = nothing({N, C}), d_weight = random_of(type, {C}, 6), d_bias = random_of(type, {C}, 7);
+    both([&](Side s) {
+      rig_->layer_norm_backward(s(d_y), s(x), s(weight), s(stats), s(residual), s(d_x), s(d_weight), s(d_bias));
+    });
+    d_x.expect_close(2 * C, "d_x");
+    d_weight.expect_close(4 * N, "d_weight");
+    d_bias.expect_close(N, "d_bias");
+  }
+  // In place, as the root uses it.
+  both([&](Side s) { rig_->layer_norm_forward(s(x), s(weight), s(bias), 1e-5, s(x), {}); });
+  EXPECT_EQ(x.bits(), y.bits());
+}
+
+TEST_P(Halves, Linear) {
+  Array x = random({N, I}, 1), weight = random({O, I}, 2), bias = random({O}, 3), residual = random({N, O}, 4);
+  for (const Activation activation : {Activation::none, Activation::gelu_tanh, Activation::relu}) {
+    const auto epilogue = [&](View added) { return LinearEpilogue{activation, dropout(), added}; };
+    Array preactivation = nothing({N, O}), y = nothing({N, O}), again = nothing({N, I});
+    both(
+        [&](Side s) { rig_->linear_forward(s(x), s(weight), s(bias), epilogue(s(residual)), s(preactivation), s(y)); });
+    y.expect_close(2 * I, "y");
+    preactivation.expect_close(I, "preactivation");
+    both([&](Side s) { rig_->activation_forward(s(x), epilogue({}), s(again)); });
+    again.expect_close(8, "activation");
+
+    Array d_y = random({N, O}, 5), inner = random({N, I}, 6), added = random({N, I}, 7), d_x = nothing({N, I});
+    both([&](Side s) { rig_->linear_backward_input(s(d_y), s(weight), epilogue(s(added)), s(inner), s(d_x)); });
+    d_x.expect_close(2 * O, "d_x");
+    // The residual may be the result.
+    both([&](Side s) { rig_->linear_forward(s(x), s(weight), {}, {activation, {}, s(residual)}, {}, s(residual)); });
+    residual.expect_close(2 * I, "residual");
+    residual.agree();
+  }
+  for (const DType type : gradient_types_) {
+    Array d_y = random({N, O}, 5), d_weight = random_of(type, {O, I}, 8), d_bias = random_of(type, {O}, 9);
+    both([&](Side s) { rig_->linear_backward_weight(s(d_y), s(x), s(d_weight), s(d_bias)); });
+    d_weight.expect_close(N, "d_weight");
+    d_bias.expect_close(N, "d_bias");
+  }
+  Array d_y = random({N, O}, 5);
+  both([&](Side s) { rig_->dropout_backward(s(d_y), dropout(), s(d_y)); });
+  d_y.expect_close(2, "dropout");
+}
+
+TEST_P(Halves, Attention) {
+  std::vector<float> slopes{0.5f, 0.25f, 0.125f};
+  const View starts = view(starts_);
+  Array qkv = random({N, 3 * C}, 1), o = nothing({N, C}), log_sum_exp = nothing({N, H}, DType::f32);
+  Array d_o = random({N, C}, 2), d_qkv = nothing({N, 3 * C});
+  for (const QkvLayout layout : {QkvLayout::interleaved, QkvLayout::blocked}) {
+    const AttentionShape shape{H, C / H, layout, view(slopes)};
+    both([&](Side s) { rig_->attention_forward(s(qkv), starts, shape, dropout(), s(o), s(log_sum_exp)); });
+    o.expect_close(4 * N, "o");
+    log_sum_exp.expect_close(4 * N, "log_sum_exp");
+    for (Array* input : {&o, &log_sum_exp}) input->agree();
+    both([&](Side s) {
+      rig_->attention_backward(s(qkv), s(o), s(log_sum_exp), s(d_o), starts, shape, dropout(), s(d_qkv));
+    });
+    d_qkv.expect_close(8 * N, "d_qkv");
+  }
+}
+
+TEST_P(Halves, Generation) {
+  constexpr int64_t kRows = 20;
+  std::vector<float> slopes{0.5f, 0.25f, 0.125f};
+  std::vector<int32_t> cache_starts{1, 12}, lengths{6, 3};
+  const AttentionShape shape{H, C / H, QkvLayout::interleaved, view(slopes)};
+  Array prompt = random({N, 3 * C}, 1), next = random({B, 3 * C}, 2), o = nothing({B, C});
+  Array keys = random({kRows, C}, 3), values = random({kRows, C}, 4);
+  both([&](Side s) {
+    rig_->store_keys_values(s(prompt), view(starts_), shape, view(cache_starts), s(keys), s(values));
+    rig_->attention_decode(s(next), shape, view(cache_starts), view(lengths), s(keys), s(values), s(o));
+  });
+  o.expect_close(4 * N, "o");
+  // What is only moved is not rounded again.
+  keys.expect_close(0, "keys");
+  values.expect_close(0, "values");
+}
+
+TEST_P(Halves, Loss) {
+  std::vector<int32_t> targets{0, 149, 7, 7, 80, 31, 2, 99, 140}, chosen(N), exactly(N);
+  Array logits = random({N, V}, 1);
+  rig_->argmax_rows(logits.narrow(), view(chosen));
+  rig_->argmax_rows(logits.exact(), view(exactly));
+  EXPECT_EQ(chosen, exactly);  // 150 values of 8 bits have equal maxima
+  double loss = 0, exact_loss = 0;
+  const double scale = 1.0 / 8;  // no denominator larger than makes most of f16's results subnormal
+  rig_->softmax_cross_entropy(logits.narrow(), view(targets), scale, view_of(&loss, {1}));
+  rig_->softmax_cross_entropy(logits.exact(), view(targets), scale, view_of(&exact_loss, {1}));
+  EXPECT_NEAR(loss, exact_loss, N * V * 0x1p-24);
+  logits.expect_close(8, "d_logits");
+}
+
+TEST_P(Halves, Embedding) {
+  std::vector<int32_t> ids{5, 3, 5, 0, 149, 5, 1, 2, 3};
+  Array weight = random({V, C}, 1), y = nothing({N, C}), d_y = random({N, C}, 2), wide = nothing({V, C});
+  both([&](Side s) {
+    rig_->embedding_forward(view(ids), s(weight), s(y));
+    const View rows = view_of(ids.data() + 2, {3});  // 5, 0, 149
+    rig_->scatter_rows(s(d_y).rows(0, 3), rows, s(wide));
+  });
+  y.expect_close(0, "y");
+  wide.expect_close(0, "scattered");
+  for (const DType type : gradient_types_) {
+    Array d_weight = random_of(type, {V, C}, 3);
+    both([&](Side s) { rig_->embedding_backward(view(ids), s(d_y), s(d_weight)); });
+    d_weight.expect_close(4, "d_weight");
+  }
+}
+
+TEST_P(Halves, SumsOfEveryMixOfTypes) {
+  for (const DType from : {GetParam(), DType::f32}) {
+    for (const DType to : {GetParam(), DType::f32}) {
+      Array x = random_of(from, {3000}, 1), sum = random_of(to, {3000}, 2);
+      both([&](Side s) { rig_->add(s(x), s(sum)); });
+      sum.expect_close(1, "sum");
+    }
+  }
+  Array x = random({3000}, 3);
+  double squares = 0.5, exact = 0.5;
+  rig_->add_sum_of_squares(x.narrow(), view_of(&squares, {1}));
+  rig_->add_sum_of_squares(x.exact(), view_of(&exact, {1}));
+  EXPECT_NEAR(squares, exact, 3000 * 0x1p-52 * exact);
+}
+
+// Draws and constants are those of f32, rounded, wherever a shard begins.
+TEST_P(Halves, FillsAreRoundedOnes) {
+  constexpr int64_t kElems = 1000, kFirst = 37;
+  const auto rounded = [&](const std::vector<float>& values) {
+    std::vector<uint16_t> bits(values.size());
+    convert(values.data(), DType::f32, bits.data(), GetParam(), values.size());
+    return bits;
+  };
+  std::vector<float> wide(kElems);
+  std::vector<uint16_t> bits(kElems);
+  const View all{reinterpret_cast<std::byte*>(bits.data()), GetParam(), {kElems}};
+  rig_->fill_normal(view(wide), 0.1, 0.5, 3, 4, 0);
+  const auto normal = rounded(wide);
+  rig_->fill_normal(all, 0.1, 0.5, 3, 4, 0);
+  EXPECT_EQ(bits, normal);
+  rig_->fill_normal(all.rows(0, kElems - kFirst), 0.1, 0.5, 3, 4, kFirst);
+  EXPECT_TRUE(std::equal(normal.begin() + kFirst, normal.end(), bits.begin()));
+  rig_->fill_uniform(view(wide), -1, 2, 3, 4, 0);
+  rig_->fill_uniform(all, -1, 2, 3, 4, 0);
+  EXPECT_EQ(bits, rounded(wide));
+  rig_->fill(all, 1.3);
+  EXPECT_EQ(bits, rounded(std::vector<float>(kElems, 1.3f)));
+  rig_->fill(all, 0);
+  EXPECT_EQ(bits, std::vector<uint16_t>(kElems, 0));
+}
+
+// Masters and moments move as with the same gradients in f32, and the copy for the computation is the rounded master.
+TEST_P(Halves, AdamW) {
+  constexpr int64_t kElems = 5000;
+  Array gradients = random({kElems}, 1);
+  std::vector<float> widened(kElems);
+  convert(gradients.bits().data(), GetParam(), widened.data(), DType::f32, kElems);
+  auto p = random_values<float>(kElems, 2), m = random_values<float>(kElems, 3), v = std::vector<float>(kElems, 0.5f);
+  auto p2 = p, m2 = m, v2 = v;
+  Array rounded = nothing({kElems});
+  AdamWStep step{.learning_rate = 0.01, .weight_decay = 0.1, .bias_correction1 = 0.1, .bias_correction2 = 0.01};
+  step.num_decayed = 777;
+  rig_->adamw(view(p), gradients.narrow(), view(m), view(v), step, rounded.narrow());
+  rig_->adamw(view(p2), view(widened), view(m2), view(v2), step, {});
+  EXPECT_TRUE(p == p2 && m == m2 && v == v2);
+  std::vector<std::byte> expected(2 * kElems);
+  convert(p.data(), DType::f32, expected.data(), GetParam(), kElems);
+  EXPECT_EQ(rounded.bits(), expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Halves, ::testing::Values(DType::bf16, DType::f16),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+// The same calls hold the same scratch on the counting device, reserved or grown.
+TEST(HalvesScratch, IsWhatIsCounted) {
+  ThreadPool pool(1);
+  const auto device = make_cpu_device(pool), counting = make_counting_device({DeviceKind::cpu, 1});
+  const auto kernels = make_kernels(*device), counted = make_kernels(*counting);
+  constexpr int64_t kRows = 33, kIn = 50, kOut = 70;
+  const auto call = [&](Device& on, Kernels& ops) {
+    const auto array = [&](Shape shape) { return on.allocate(2 * shape.num_elems(), Category::activations); };
+    const Shape x{kRows, kIn}, weight{kOut, kIn}, y{kRows, kOut};
+    const Buffer buffers[] = {array(x), array(weight), array(y)};
+    ops.linear_forward(buffers[0].view(x, DType::bf16), buffers[1].view(weight, DType::bf16), {}, {}, {},
+                       buffers[2].view(y, DType::bf16));
+    ops.fill(buffers[2].view(y, DType::bf16), 1);
+  };
+  call(*device, *kernels);
+  call(*counting, *counted);
+  // Three arrays of 1650, 3500 and 2310 floats, each at its own alignment.
+  EXPECT_EQ(kernels->scratch_bytes(), 6656 + 14080 + 9472);
+  EXPECT_EQ(counted->scratch_bytes(), kernels->scratch_bytes());
+  EXPECT_EQ(counting->ledger().peak(Phase::load, Category::workspace),
+            device->ledger().peak(Phase::load, Category::workspace));
+  EXPECT_EQ(counted->flops(), kernels->flops());
+  kernels->reserve_scratch(100000);
+  EXPECT_EQ(kernels->scratch_bytes(), 100000);
+  const int64_t held = device->ledger().current(Category::workspace);
+  call(*device, *kernels);
+  EXPECT_EQ(device->ledger().current(Category::workspace), held);
+}
+
+}  // namespace
+}  // namespace tessera::testing
