@@ -35,7 +35,7 @@ class Training(TinyJobTest):
                 plan = json.loads(self.succeeds("plan", *EVALUATED, *words, "--json"))
                 measured.pop("total")  # of all phases: its parts need not be highest at the same time
                 for category, peak in measured.items():
-                    self.assertEqual(max(phase[category] for phase in plan["phases"].values()), peak, category)
+                    self.assertEqual(max(phase[category] for phase in plan["first_rank"]["device"].values()), peak, category)
 
     def test_the_saved_model_is_the_master(self):
         """eval in the same precision rounds it to what the run evaluated, and generate answers as eval."""

@@ -211,7 +211,7 @@ class Strategies(TinyJobTest):
                 for category, measured in summary["ledger_peak_bytes"].items():
                     if category in ("workspace", "total"):  # a real device's libraries have workspaces of their own
                         continue
-                    planned = max(phase[category] for phase in plan["phases"].values())
+                    planned = max(phase[category] for phase in plan["first_rank"]["device"].values())
                     self.assertEqual(planned, measured, category)
 
 
