@@ -20,6 +20,9 @@ namespace tessera {
 // `fused`: with the micro-batches of a step as one.
 WorkBounds training_work(const Settings& settings, const Dataset& train, const Dataset* eval, bool fused = false);
 
+// An evaluation as the search for the best model sees it: higher is better.
+double metric_of(const EvalOutcome& outcome, Settings::Metric metric);
+
 class Trainer {
  public:
   // Reads data and model and allocates all memory; nothing is written but the output folder and its lock.

@@ -1,0 +1,130 @@
+// What a training run tells at its end: summary.json and the table.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+
+#include "tessera/app/memory_check.h"
+#include "tessera/app/trainer.h"
+#include "tessera/report/table.h"
+#include "tessera/report/text.h"
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+// The most memory this process has had resident.
+static int64_t peak_resident_bytes() {
+  // Not getrusage(): its figure starts at what the parent process had.
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::atoll(line.c_str() + 6) * 1024;
+  }
+  return 0;
+}
+
+double metric_of(const EvalOutcome& outcome, Settings::Metric metric) {
+  switch (metric) {
+    case Settings::Metric::eval_loss:
+      return -outcome.loss.value();
+    case Settings::Metric::exact_match:
+      return outcome.exact_match.value();
+    case Settings::Metric::f1:
+      return outcome.f1.value();
+  }
+  return 0;
+}
+
+// The highest of what each rank has. Collective.
+int64_t Trainer::most_of_ranks(int64_t bytes) const {
+  int64_t most = 0;
+  for (const std::string& text : worker_.world().all_gather_text(std::to_string(bytes), "memory")) {
+    most = std::max<int64_t>(most, std::stoll(text));
+  }
+  return most;
+}
+
+Record Trainer::summary() {
+  const auto best_row = [&]() -> const EpochRow* {
+    if (state_.rows.empty()) return nullptr;
+    if (!settings_.load_best_model_at_end || !state_.best_metric) return &state_.rows.back();
+    const auto is_best = [&](const EpochRow& row) {
+      return metric_of(row.eval, settings_.metric_for_best_model) == *state_.best_metric;
+    };
+    return &*std::find_if(state_.rows.begin(), state_.rows.end(), is_best);
+  }();
+  const auto put = [](Record& record, const EvalOutcome& outcome, const std::string& suffix) {
+    if (outcome.exact_match) record.set("exact_match" + suffix, *outcome.exact_match);
+    if (outcome.f1) record.set("f1" + suffix, *outcome.f1);
+    if (outcome.loss) record.set("eval_loss" + suffix, *outcome.loss);
+  };
+  Record record{{"schema", 1}, {"model", (fs::path(settings_.output_dir) / "model").string()}};
+  if (best_row) put(record, best_row->eval, "");
+  put(record, state_.before, "_before");
+  const double seconds = runtime_s();
+  const auto rate = [](int64_t n, double s) { return s > 0 ? static_cast<double>(n) / s : 0.0; };
+  record.set("train_loss", state_.step ? state_.total_loss / static_cast<double>(state_.step) : 0.0);
+  record.set("epoch", epoch_now()).set("steps", state_.step).set("best_step", state_.best_step);
+  record.set("num_parameters", engine_.model().num_parameters());
+  record.set("num_samples", state_.num_samples)
+      .set("num_tokens", state_.num_tokens)
+      .set("num_targets", state_.num_targets);
+  record.set("train_runtime", seconds).set("train_samples_per_second", rate(state_.num_samples, seconds));
+  record.set("train_steps_per_second", rate(state_.step, seconds));
+  record.set("train_samples_per_second_steady", rate(state_.steady_samples, state_.steady_s));
+  record.set("train_tokens_per_second_steady", rate(state_.steady_tokens, state_.steady_s));
+  record.set("world_size", worker_.num_ranks()).set("strategy", row_of(engine_.shard_plan().options().strategy).name);
+  record.set("threads_per_rank", worker_.pool().num_threads()).set("bytes_sent", bytes_sent_);
+  if (loss_scaler_) {
+    record.set("loss_scale", loss_scaler_->scale()).set("skipped_steps", loss_scaler_->state().num_skipped);
+  }
+  record.set("peak_memory_bytes", most_of_ranks(peak_resident_bytes()));
+  const auto peaks = [](const Ledger& book) {
+    Record ledger;
+    for (int c = 0; c < kNumCategories; ++c) {
+      int64_t peak = 0;
+      for (int p = 0; p < kNumPhases; ++p) {
+        peak = std::max(peak, book.peak(static_cast<Phase>(p), static_cast<Category>(c)));
+      }
+      ledger.set(name_of(static_cast<Category>(c)), peak);
+    }
+    return ledger.set("total", book.peak_total());
+  };
+  record.set("ledger_peak_bytes", peaks(worker_.device().ledger()));
+  record.set("host_ledger_peak_bytes", peaks(worker_.host().ledger()));
+  const Plan plan = plan_training(config_, settings_, work_, worker_.planned_rank(fused_ ? 1 : settings_.grad_accum));
+  record.set("planned_peak_bytes", plan.peak_bytes()).set("planned_step_bytes_sent", plan.step_bytes_sent);
+  std::vector<Value> rows;
+  for (const EpochRow& row : state_.rows) {
+    Record value{{"epoch", row.epoch}, {"train_loss", row.train_loss}};
+    put(value, row.eval, "");
+    rows.emplace_back(value);
+  }
+  return record.set("epochs", rows);
+}
+
+void Trainer::print_table(const Record& summary) const {
+  const auto number = [](const std::optional<double>& value, int decimals) {
+    return value ? fmt::format("{:.{}f}", *value, decimals) : std::string("-");
+  };
+  Table table({{"epoch", Align::kRight},
+               {"train loss", Align::kRight},
+               {"eval loss", Align::kRight},
+               {"exact match", Align::kRight},
+               {"F1", Align::kRight}});
+  const auto add = [&](const std::string& epoch, std::optional<double> loss, const EvalOutcome& e) {
+    table.row({epoch, number(loss, 4), number(e.loss, 4), number(e.exact_match, 3), number(e.f1, 3)});
+  };
+  if (state_.evaluated_before) add("before", std::nullopt, state_.before);
+  for (const EpochRow& row : state_.rows) add(fmt::format("{:.2f}", row.epoch), row.train_loss, row.eval);
+  if (state_.evaluated_before || !state_.rows.empty()) console_.print(table.render(console_.out_terminal()));
+  const auto field = [&](const char* key) { return *summary.find(key)->get_if<double>(); };
+  console_.print(fmt::format("speed   {} samples/s, {} tokens/s", format_rate(field("train_samples_per_second_steady")),
+                             format_rate(field("train_tokens_per_second_steady"))));
+  console_.print(
+      fmt::format("memory  {} at most", format_bytes(*summary.find("peak_memory_bytes")->get_if<int64_t>())));
+  console_.print(fmt::format("model   {}", *summary.find("model")->get_if<std::string>()));
+}
+
+}  // namespace tessera
