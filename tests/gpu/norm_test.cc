@@ -73,7 +73,8 @@ class LossTest : public TypedTest {};
 TESSERA_FOR_ALL_TYPES(LossTest);
 
 TEST_P(LossTest, CrossEntropy) {
-  for (const Shape& shape : {Shape{1, 5}, Shape{300, 8}, Shape{7, 1003}, Shape{20, 8200}, Shape{2, 250880}}) {
+  for (const Shape& shape : {Shape{1, 5}, Shape{300, 8}, Shape{7, 1003}, Shape{20, 8200}, Shape{40, 40000},
+                             Shape{3, 40001}, Shape{2, 250880}}) {
     const int64_t M = shape[0], V = shape[1];
     std::vector<double> values = random_values(M * V, 1);
     for (double& x : values) x *= 10;
