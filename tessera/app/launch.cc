@@ -59,6 +59,21 @@ Outcome outcome_of(const MpirunEnd& end, const StatusBoard& board) {
     return {128 + end.forwarded.back(), "", false};
   }
   if (killed) return told(static_cast<int>(ExitCode::kCommunication), account_of_kill(board, *killed));
+  if (end.was_killed) {
+    const std::string name = strsignal(end.code - 128);
+    return told(static_cast<int>(ExitCode::kCommunication),
+                fmt::format("mpirun was killed by signal {} ({})", end.code - 128, name));
+  }
+  // Of a rank that is killed at its very start mpirun may tell the exit code alone.
+  const std::vector<int> absent = board.absent();
+  if (end.code > 128 && !absent.empty()) {
+    const int signal = end.code - 128;
+    if (absent.size() == 1) {
+      return told(static_cast<int>(ExitCode::kCommunication), account_of_kill(board, {absent[0], signal}));
+    }
+    return told(static_cast<int>(ExitCode::kCommunication),
+                fmt::format("a rank was killed by signal {} ({}), in phase start", signal, strsignal(signal)));
+  }
   bool all_ended = true;
   for (int rank = 0; rank < board.size(); ++rank) all_ended = all_ended && board.has_ended(rank);
   if (all_ended) return told(end.code, "");

@@ -162,6 +162,7 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
     drain(output[0], end.noise);
     close(output[0]);
   }
+  end.was_killed = WIFSIGNALED(status);
   end.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   return end;
 }

@@ -31,6 +31,7 @@ class ForwardedSignals {
 
 struct MpirunEnd {
   int code = 0;                // mpirun's exit code, 128 + n after a signal n
+  bool was_killed = false;     // mpirun itself, by a signal
   std::string noise;           // all that mpirun and the ranks' first moments wrote
   std::vector<int> forwarded;  // signals, in their order
 };

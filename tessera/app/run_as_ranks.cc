@@ -32,6 +32,17 @@ void print_error(const std::string& text) {
   std::fprintf(stderr, "error: %s\n", text.c_str());
 }
 
+// Before anything is done that depends on a setting: ranks with different ones would wait for each other in vain.
+void check_settings_agree(const Invocation& invocation, World& world) {
+  std::vector<std::pair<std::string, std::string>> facts{{"version", TESSERA_VERSION}, {"verb", invocation.verb->name}};
+  for (const Setting* setting : settings_of(kAllGroups)) {
+    if (setting->name != "threads") {
+      facts.emplace_back(setting->name, toml_text(setting->get(invocation.settings())));
+    }
+  }
+  check_agreement(world.communicator(), facts);
+}
+
 }  // namespace
 
 void tell_failure(const Environment& environment, ExitCode code, const char* what) {
@@ -57,7 +68,7 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
   const Settings& settings = invocation.settings();
   const bool is_alone = !ranks || (ranks->size == 1 && !ranks->has_mpi);
   if (is_alone && settings.nproc > 1) return launch(invocation, arguments);
-  WorldOptions options{.timeout_s = settings.comm_timeout};
+  WorldOptions options{.timeout_s = settings.comm_timeout, .tell = print_error};
   if (const auto launcher = find_launcher(invocation.environment)) options.board = launcher->board;
   const auto world = make_world(ranks, options);
   invocation.world = world.get();
@@ -69,7 +80,10 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
           fmt::format("{} contradicts the {} ranks that {} has started", settings.nproc, world->size(), ranks->source),
           "Leave it out");
     }
-    return invocation.verb->run(invocation);
+    check_settings_agree(invocation, *world);
+    const int code = invocation.verb->run(invocation);
+    world->communicator().barrier("the end of the run");  // within the time limit, which MPI's end does not have
+    return code;
   } catch (...) {
     const auto [code, what] = current_failure();
     world->fail(code, what, print_error);

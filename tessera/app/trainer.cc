@@ -104,14 +104,13 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
   if (settings_.save_async) background_ = std::make_unique<BackgroundCheckpoint>(worker_.host(), worker_.world());
 }
 
-// Whatever shapes the run must be the same on all ranks, and the output folder is ready when they go on.
+// What the run computes with must be the same on all ranks, and the output folder is ready when they go on.
 void Trainer::check_ranks_agree() {
-  std::vector<std::pair<std::string, std::string>> facts{{"version", TESSERA_VERSION}};
-  for (const Setting* setting : settings_of(kAllGroups)) {
-    if (setting->name == "threads") continue;
-    facts.emplace_back(setting->name, toml_text(setting->get(settings_)));
+  std::vector<std::pair<std::string, std::string>> facts;
+  for (const auto& [key, value] : fingerprint_.fields()) {
+    const std::string text = to_json({{key, value}});
+    facts.emplace_back(key, text.substr(key.size() + 5, text.size() - key.size() - 6));  // {"key": value}
   }
-  for (const auto& [key, value] : fingerprint_.fields()) facts.emplace_back(key, to_json({{key, value}}));
   check_agreement(worker_.world(), facts);
 }
 
@@ -213,6 +212,10 @@ int Trainer::train() {
                             format_count(engine_.model().num_parameters()),
                             format_count(static_cast<int64_t>(train_.samples.size())), num_steps_, settings_.batch_size,
                             settings_.grad_accum, ranks.empty() ? "" : " a rank", ranks, worker_.pool().num_threads()));
+  if (settings_.offload.uses(Settings::Offload::Tier::host) && worker_.device().host_visible()) {
+    console_.note(
+        "The CPU's device and host are the same memory: what is offloaded to the host takes as much as before");
+  }
   if (settings_.eval_before && eval_ && state_.step == 0 && !state_.evaluated_before) {
     const std::optional<EvalOutcome> before = evaluate();
     if (!before) return stop();
@@ -256,7 +259,7 @@ bool Trainer::stop_asked() {
 
 int Trainer::stop() {
   checkpoint();
-  if (background_) background_->wait();
+  finish_checkpoints();
   progress_.reset();
   console_.note(fmt::format("Stopped by signal {} after step {}; saved. Start the same command again to go on.",
                             stop_signal_, state_.step));
@@ -386,16 +389,26 @@ void Trainer::checkpoint() {
     write_checkpoint(settings_.output_dir, state_.step, worker_.world(), write_part, &worker_.pool());
   }
   last_saved_step_ = state_.step;
-  if (settings_.save_total_limit > 0) {
-    std::set<int64_t> kept;
-    if (settings_.load_best_model_at_end && state_.best_metric) kept.insert(state_.best_step);
-    rotate_checkpoints(settings_.output_dir, worker_.world(), static_cast<int>(settings_.save_total_limit), kept);
-  }
+  rotate();
   if (progress_) progress_->resume();
 }
 
+// A checkpoint that is still being written does not count yet.
+void Trainer::rotate() {
+  if (settings_.save_total_limit == 0) return;
+  std::set<int64_t> kept;
+  if (settings_.load_best_model_at_end && state_.best_metric) kept.insert(state_.best_step);
+  rotate_checkpoints(settings_.output_dir, worker_.world(), static_cast<int>(settings_.save_total_limit), kept);
+}
+
+void Trainer::finish_checkpoints() {
+  if (!background_) return;
+  background_->wait();
+  rotate();
+}
+
 void Trainer::finish() {
-  if (background_) background_->wait();
+  finish_checkpoints();
   bytes_sent_ = engine_.bytes_sent();
   const fs::path folder = settings_.output_dir;
   if (settings_.load_best_model_at_end && state_.best_metric && state_.best_step != state_.step) {

@@ -55,6 +55,8 @@ class Trainer {
   int stop();
   bool improves(const EvalOutcome& outcome);
   void checkpoint();
+  void rotate();
+  void finish_checkpoints();
   void finish();
   Record summary();
   int64_t most_of_ranks(int64_t bytes) const;

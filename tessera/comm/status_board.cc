@@ -51,7 +51,9 @@ std::string joined_ranks(const std::vector<int>& ranks) {
   return text;
 }
 
-// "is stopped", "has ended", "is at work".
+constexpr const char* kAtWork = "is at work";
+
+// That, "is stopped" or "has ended".
 const char* state_of_process(int pid) {
   if (kill(pid, 0) != 0 && errno == ESRCH) return "has ended";
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
@@ -60,7 +62,7 @@ const char* state_of_process(int pid) {
   const size_t name_end = text.rfind(") ");  // the name before it may hold anything
   const char state = name_end == std::string::npos ? '?' : text[name_end + 2];
   if (state == 'T' || state == 't') return "is stopped";
-  return state == 'Z' || state == 'X' ? "has ended" : "is at work";
+  return state == 'Z' || state == 'X' ? "has ended" : kAtWork;
 }
 
 }  // namespace
@@ -181,7 +183,8 @@ std::optional<StatusBoard::Failure> StatusBoard::first_failure() const {
 }
 
 std::string StatusBoard::phase_of(int rank) const {
-  return slot(rank).phase.get();
+  const std::string phase = slot(rank).phase.get();
+  return phase.empty() ? "start" : phase;
 }
 
 std::string StatusBoard::waiting() const {
@@ -200,24 +203,33 @@ std::string StatusBoard::waiting() const {
 
 std::string StatusBoard::account(const Failure& failure) const {
   std::string text = failure.error;
+  if (failure.code == ExitCode::kUsage) return text;  // whenever it is found
   const auto add = [&](const std::string& sentence) {
     if (sentence.empty()) return;
     text += fmt::format("{}{}", text.ends_with('.') ? " " : ". ", sentence);
   };
-  const std::string phase = phase_of(failure.rank);
-  if (!phase.empty()) add(fmt::format("Rank {} was in phase {}.", failure.rank, phase));
+  add(fmt::format("Rank {} was in phase {}.", failure.rank, phase_of(failure.rank)));
   if (failure.code != ExitCode::kCommunication) add(waiting());
   return text;
+}
+
+std::vector<int> StatusBoard::absent() const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (slot(rank).state == State::absent) ranks.push_back(rank);
+  }
+  return ranks;
 }
 
 std::string StatusBoard::not_waiting() const {
   std::string text;
   for (int rank = 0; rank < size_; ++rank) {
     const Slot& s = slot(rank);
-    if (is_waiting(rank) || s.state != State::running) continue;
-    const std::string phase = phase_of(rank);
-    text += fmt::format("{}Rank {} (process {}) {}{}.", text.empty() ? "" : " ", rank, s.pid.load(),
-                        state_of_process(s.pid), phase.empty() ? "" : ", in phase " + phase);
+    if (s.state != State::running) continue;
+    const std::string_view state = state_of_process(s.pid);
+    if (is_waiting(rank) && state == kAtWork) continue;
+    text += fmt::format("{}Rank {} (process {}) {}, in phase {}.", text.empty() ? "" : " ", rank, s.pid.load(), state,
+                        phase_of(rank));
   }
   return text;
 }

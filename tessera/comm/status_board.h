@@ -50,6 +50,7 @@ class StatusBoard {
   int pid_of(int rank) const;  // 0: it has not joined
   bool has_ended(int rank) const;
   bool is_waiting(int rank) const;
+  std::vector<int> absent() const;  // ranks that have not joined
   struct Failure {
     int rank;
     ExitCode code;
@@ -57,12 +58,14 @@ class StatusBoard {
   };
   // The first failure that is no consequence of another one: a communication failure only where there is no other.
   std::optional<Failure> first_failure() const;
-  std::string phase_of(int rank) const;  // "step"; empty: none yet
+  std::string phase_of(int rank) const;  // "step"; "start" before any
   // "Ranks 0, 2 waited in reduce_scatter of gradients of h.3." of all that did; empty: none.
   std::string waiting() const;
-  // A failure's error, with the phase of its rank and, if it is its own, what the others waited in.
+  // A failure's error, with the phase of its rank and, if it is its own, what the others waited in; of a usage error
+  // that alone.
   std::string account(const Failure& failure) const;
-  // "Rank 1 (process 17) is stopped, in phase step." of all that neither wait nor have failed or ended in order.
+  // "Rank 1 (process 17) is stopped, in phase step." of all that have neither failed nor ended in order and do not wait
+  // for others, or will not go on: they are stopped or dead.
   std::string not_waiting() const;
 
  private:

@@ -30,10 +30,12 @@ std::optional<RankEnvironment> detect_ranks(const std::map<std::string, std::str
 enum class Transport { automatic, direct, messages };
 
 struct WorldOptions {
-  double timeout_s = 600;  // of each wait for another rank
+  double timeout_s = 600;  // of each wait for another rank; they may take a little longer to meet
   Transport transport = Transport::automatic;
   // The name of the launcher's status board, which tells the user of failures; empty: there is no launcher.
   std::string board{};
+  // Where there is no launcher: tells the user that the ranks have not met in time.
+  std::function<void(const std::string&)> tell{};
 };
 
 class World {

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "tessera/comm/mpi/mpi_communicator.h"
+#include "tessera/comm/mpi/time_limit.h"
 #include "tessera/comm/nccl/nccl_communicator.h"
 #include "tessera/comm/status_board.h"
 
@@ -55,18 +56,19 @@ std::vector<int> find_nodes() {
   return nodes;
 }
 
-// One for the ranks of this node, where the launcher has not made one.
-std::unique_ptr<StatusBoard> make_board(int rank, int size, const std::string& launchers) {
+// For the ranks of this node: the launcher's, which this rank has joined already, or one of their own.
+std::shared_ptr<StatusBoard> make_board(int rank, int size, std::shared_ptr<StatusBoard> launchers,
+                                        const std::string& launchers_name) {
   MPI_Comm node = MPI_COMM_NULL;
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
   const bool leads = rank_of(node) == 0;
   char name[64] = {};
-  const std::string unique = launchers.empty() ? SharedPages::unique_name() : launchers;
+  const std::string unique = launchers ? launchers_name : SharedPages::unique_name();
   std::memcpy(name, unique.c_str(), std::min(unique.size(), sizeof name - 1));
-  std::unique_ptr<StatusBoard> board;
-  if (leads) board = launchers.empty() ? StatusBoard::create(name, size) : StatusBoard::open(name, size);
+  std::shared_ptr<StatusBoard> board = std::move(launchers);
+  if (leads && !board) board = StatusBoard::create(name, size);
   MPI_Bcast(name, sizeof name, MPI_CHAR, 0, node);
-  if (!leads) board = StatusBoard::open(name, size);
+  if (!board) board = StatusBoard::open(name, size);
   board->join(rank);
   MPI_Barrier(node);
   if (leads) SharedPages::remove(name);
@@ -91,10 +93,10 @@ bool overlap(const std::string& a, const std::string& b) {
 
 class MpiWorld final : private MpiLibrary, public World {
  public:
-  explicit MpiWorld(const WorldOptions& options)
+  MpiWorld(const WorldOptions& options, std::shared_ptr<StatusBoard> launchers_board)
       : World(rank_of(MPI_COMM_WORLD), find_nodes()),
         options_(options),
-        board_(make_board(rank(), size(), options.board)),
+        board_(make_board(rank(), size(), std::move(launchers_board), options.board)),
         communicator_(make_mpi_communicator(MPI_COMM_WORLD, nullptr, options, board_.get())) {
     const std::string mine = allowed_cores();
     const auto cores = communicator_->all_gather_text(mine, "cores");
@@ -144,14 +146,38 @@ class MpiWorld final : private MpiLibrary, public World {
   static void sleep_ms(int time) { std::this_thread::sleep_for(std::chrono::milliseconds(time)); }
 
   WorldOptions options_;
-  std::unique_ptr<StatusBoard> board_;
+  std::shared_ptr<StatusBoard> board_;
   std::unique_ptr<Communicator> communicator_;
 };
+
+// MPI's start has no time limit. Processes may need longer to begin than ranks to wait for each other.
+constexpr double kStartSlack_s = 5;
+
+[[noreturn]] void give_up_start(const RankEnvironment& ranks, const WorldOptions& options, StatusBoard* board) {
+  std::string text =
+      fmt::format("rank {}: the ranks have not met within {} s.", ranks.rank, options.timeout_s + kStartSlack_s);
+  if (board) {
+    for (const int rank : board->absent()) text += fmt::format(" Rank {} has not begun.", rank);
+    const std::string others = board->not_waiting();
+    if (!others.empty()) text += " " + others;
+    board->fail(ranks.rank, ExitCode::kCommunication, text);
+  } else {
+    if (ranks.rank > 0) std::this_thread::sleep_for(std::chrono::seconds(1));  // the first that can is to tell it
+    if (options.tell) options.tell(text + " One of them is missing or stopped");
+  }
+  std::_Exit(static_cast<int>(ExitCode::kCommunication));
+}
 
 }  // namespace
 
 std::unique_ptr<World> make_mpi_world(const RankEnvironment& ranks, const WorldOptions& options) {
-  auto world = std::make_unique<MpiWorld>(options);
+  std::shared_ptr<StatusBoard> board;
+  if (!options.board.empty() && ranks.rank < ranks.size) {
+    board = StatusBoard::open(options.board, ranks.size);
+    board->join(ranks.rank);
+  }
+  const TimeLimit limit(options.timeout_s + kStartSlack_s, [&, board] { give_up_start(ranks, options, board.get()); });
+  auto world = std::make_unique<MpiWorld>(options, board);
   if (ranks.size > 0 && world->size() != ranks.size) {
     throw UsageError(ranks.source,
                      fmt::format("started {} ranks, but this program's MPI finds {}", ranks.size, world->size()),

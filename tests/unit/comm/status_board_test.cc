@@ -16,6 +16,7 @@ struct Board : testing::Test {
 TEST_F(Board, TellsWhatOthersWrite) {
   EXPECT_EQ(launcher->pid_of(1), 0);
   rank->join(1);
+  EXPECT_EQ(launcher->phase_of(1), "start");
   rank->enter_phase(1, "step");
   EXPECT_EQ(launcher->pid_of(1), getpid());
   EXPECT_EQ(launcher->phase_of(1), "step");
@@ -43,7 +44,7 @@ TEST_F(Board, WaitsAreToldWhileTheyLastAndWhenTheyFail) {
   }
   EXPECT_EQ(launcher->waiting(), "Ranks 0, 2 waited in all_gather of parameters of h.3.");
   rank->join(1);
-  EXPECT_EQ(launcher->not_waiting(), "Rank 1 (process " + std::to_string(getpid()) + ") is at work.");
+  EXPECT_EQ(launcher->not_waiting(), "Rank 1 (process " + std::to_string(getpid()) + ") is at work, in phase start.");
 }
 
 TEST_F(Board, ACommunicationFailureIsAConsequence) {
@@ -56,7 +57,7 @@ TEST_F(Board, ACommunicationFailureIsAConsequence) {
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->rank, 2);
   EXPECT_EQ(failure->code, ExitCode::kRunFailed);
-  EXPECT_EQ(launcher->account(*failure), "rank 2: disk: is full");
+  EXPECT_EQ(launcher->account(*failure), "rank 2: disk: is full. Rank 2 was in phase start.");
   EXPECT_TRUE(rank->claim_report());
   EXPECT_FALSE(launcher->claim_report());
 }

@@ -1,0 +1,199 @@
+"""Checkpoints of several ranks: read by others, damaged, without room; and what is offloaded to files."""
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+
+from ranks_job import RUN_FAILED, TOLERANCE, RanksTest
+from tessera_cli import main
+from tiny_job import EVALUATED
+
+# 12 steps, saved after every 2.
+JOB = EVALUATED + ["--epochs", "6", "--save-strategy", "steps", "--save-steps", "2", "--eval-strategy", "no"]
+
+
+class Checkpoints(RanksTest):
+    def train_ranks(self, output, *words, ranks=4, **options):
+        return super().train_ranks(output, *words, ranks=ranks, job=JOB, **options)
+
+    def copy(self, output, last, of="whole"):
+        """A copy of a run as if killed after a checkpoint."""
+        shutil.copytree(self.path(of), self.path(output))
+        for step in self.checkpoints(output):
+            if step > last:
+                shutil.rmtree(self.path(output, f"checkpoint-{step}"))
+        shutil.rmtree(self.path(output, "model"))
+
+
+class Elsewhere(Checkpoints):
+    def setUp(self):
+        super().setUp()
+        self.train_ranks("whole", "--strategy", "full_shard")
+        self.assertEqual(self.checkpoints("whole"), [2, 4, 6, 8, 10, 12])
+
+    def test_another_strategy_of_as_many_ranks(self):
+        """All of them add up alike, so parameters and moments that are the same give the same bits to the end."""
+        os.mkdir(self.path("files"))
+        for words in [["--strategy", "no_shard"], ["--strategy", "zero1", "--offload", "optimizer"],
+                      ["--strategy", "full_shard", "--offload", "optimizer:file,gradients:file,parameters:file",
+                       "--offload-dir", "files"]]:
+            with self.subTest(words=words):
+                self.copy("other", 6)
+                self.train_ranks("other", *words)
+                self.assert_same_results("whole", "other")
+                shutil.rmtree(self.path("other"))
+
+    def test_other_numbers_of_ranks(self):
+        words = ["--strategy", "full_shard"]
+        losses = [record["loss"] for record in self.metrics("whole", "train")]
+        before, writers = "whole", 4
+        for ranks, last in (1, 4), (3, 6), (2, 10):
+            # Its end: nothing is computed, and the model's file is that of the run that saved the checkpoint.
+            shutil.copytree(self.path(before), self.path("same"))
+            shutil.rmtree(self.path("same", "model"))
+            err = self.train_ranks("same", *words, ranks=ranks)
+            self.assertIn(f"The checkpoint was made by {writers} ranks, and this run has {ranks}", err)
+            self.assertIn("same/checkpoint-12 (step 12 of 12)", err)
+            for name in os.listdir(self.path(before, "model")):
+                self.assertEqual(self.read("same", "model", name), self.read(before, "model", name), name)
+            shutil.rmtree(self.path("same"))
+            # Its middle: moments that were not the same would show in the losses.
+            output = f"on-{ranks}"
+            self.copy(output, last, of=before)
+            self.train_ranks(output, *words, ranks=ranks)
+            for record, loss in zip(self.metrics(output, "train"), losses, strict=True):
+                self.assertLess(abs(record["loss"] - loss), TOLERANCE * loss, (ranks, record))
+            before, writers = output, ranks
+
+    def test_another_global_batch(self):
+        self.copy("other", 6)
+        code, err = self.start("other", "--strategy", "full_shard", "--batch-size", "3", ranks=2, job=JOB).end()
+        self.assertEqual(code, 2, err)
+        self.assert_one_error(err, "rank [01]: .*batch_size x grad_accum x ranks = 12, and this run has 6")
+
+    def test_export(self):
+        self.succeeds("export", "--model", "config.json", "--tokenizer", "tok", "--checkpoint", "whole/checkpoint-12",
+                      "--output-dir", "exported")
+        for name in os.listdir(self.path("whole", "model")):
+            self.assertEqual(self.read("exported", name), self.read("whole", "model", name), name)
+
+
+class Damage(Checkpoints):
+    def setUp(self):
+        super().setUp()
+        self.train_ranks("whole", "--strategy", "full_shard", ranks=3)
+
+    def test_any_file(self):
+        """A bit of it, its end, or all of it: the checkpoint before is used, and it is told."""
+        source = random.Random(6)
+
+        def flip(path):
+            with open(path, "r+b") as file:
+                data = bytearray(file.read())
+                data[source.randrange(len(data))] ^= 1 << source.randrange(8)
+                file.seek(0)
+                file.write(data)
+
+        def cut(path):
+            os.truncate(path, os.path.getsize(path) - 1)
+
+        names = sorted(os.listdir(self.path("whole", "checkpoint-12")))
+        self.assertEqual(names, ["manifest.json", *(f"rank-0000{r}-of-00003.safetensors" for r in range(3)),
+                                 "trainer_state.json"])
+        for name, damage in [*((name, flip) for name in names), (names[2], cut), (names[3], os.remove)]:
+            with self.subTest(name=name, damage=damage.__name__):
+                self.copy("out", 12)
+                damage(self.path("out", "checkpoint-12", name))
+                err = self.train_ranks("out", "--strategy", "full_shard", "--save-total-limit", "1", ranks=3)
+                self.assertRegex(err, rf"(?m)^warning: .*out/checkpoint-12/{name}")
+                self.assertIn("Resuming from out/checkpoint-10 ", err)
+                self.assert_same_results("whole", "out")
+                self.assertEqual(self.checkpoints("out"), [12])
+                shutil.rmtree(self.path("out"))
+
+    def test_every_checkpoint(self):
+        self.copy("out", 4)
+        for step in (2, 4):
+            os.remove(self.path("out", f"checkpoint-{step}", "rank-00001-of-00003.safetensors"))
+        code, err = self.start("out", ranks=3, job=JOB).end()
+        self.assertEqual((code, err.count("warning: ")), (3, 2), err)
+        self.assert_one_error(err, "rank [012]: out: has checkpoints, but every one of them is damaged")
+        self.assertEqual(self.checkpoints("out"), [2, 4])
+
+
+class FullDisk(Checkpoints):
+    JOB = ["--save-strategy", "steps", "--save-steps", "7", "--save-total-limit", "1"]
+
+    def test_of_one_rank(self):
+        """The last good checkpoint stays, nothing of the failed one does, and with room the run goes on from there."""
+        for words in [], ["--save-async"]:
+            words = ["--strategy", "full_shard", *words]
+            self.train_ranks_long("whole", *words)
+            run = self.start("out", *words, *self.JOB, ranks=3)
+            self.assertTrue(self.wait_until(run, lambda: os.path.isdir(self.path("out", "checkpoint-7"))))
+            resource.prlimit(run.process_of(1), resource.RLIMIT_FSIZE, (20000, 20000))
+            code, err = run.end()
+            self.assertEqual(code, RUN_FAILED, err)
+            self.assert_one_error(err, r".*rank 1: .*checkpoint-\d+.*rank-00001-of-00003.safetensors.*"
+                                       "Raise the limit on file sizes.*in phase")
+            self.assert_tidy("out")
+            self.assertEqual(len(self.checkpoints("out")), 1)
+            self.train_ranks_long("out", *words)
+            self.assert_same_results("whole", "out")
+            for output in "whole", "out":
+                shutil.rmtree(self.path(output))
+
+    def train_ranks_long(self, output, *words):
+        RanksTest.train_ranks(self, output, *words, *self.JOB, ranks=3)
+
+    def test_of_all_ranks(self):
+        os.mkdir(self.path("disk"))
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "none", self.path("disk")],
+                                 stderr=subprocess.DEVNULL, check=False) if shutil.which("mount") else None
+        if not mounted or mounted.returncode != 0:
+            self.skipTest("no permission to mount a small disk")
+        self.addCleanup(subprocess.run, ["umount", "-l", self.path("disk")], check=True)
+        self.train_ranks("whole")
+        code, err = self.start("disk/out", ranks=4, job=JOB).end()
+        self.assertEqual(code, RUN_FAILED, err)
+        self.assert_one_error(err, r".*rank \d: .*No space left on device")
+        self.assert_tidy("disk/out")
+        self.assertGreater(len(self.checkpoints("disk/out")), 0)
+        subprocess.run(["mount", "-o", "remount,size=4m", self.path("disk")], check=True)
+        self.train_ranks("disk/out")
+        self.assert_same_results("whole", "disk/out")
+
+
+class Offload(Checkpoints):
+    WORDS = ["--strategy", "full_shard", "--offload", "optimizer:file,parameters:file", "--offload-dir"]
+
+    def test_a_folder_that_cannot_be_used(self):
+        self.write("file", "")
+        for folder in ["missing", "file"]:
+            with self.subTest(folder=folder):
+                code, err = self.start("out", *self.WORDS, folder, ranks=2, job=JOB).end()
+                self.assertEqual(code, RUN_FAILED, err)
+                self.assert_one_error(err, rf"rank [01]: {folder}: offloaded arrays cannot be kept: .*--offload-dir")
+
+    def test_a_full_disk(self):
+        os.mkdir(self.path("files"))
+        limit = (16384, 16384)
+        code, _, err = self.run_tessera("train", *JOB, "--output-dir", "out", *self.WORDS, "files",
+                                        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
+        self.assertEqual(code, RUN_FAILED, err)
+        self.assert_one_error(err, "files: offloaded arrays cannot be kept: File too large.*--offload-dir")
+        self.assertEqual(os.listdir(self.path("files")), [])
+
+    def test_nothing_is_left_behind(self):
+        os.mkdir(self.path("files"))
+        run = self.start("out", *self.WORDS, "files", ranks=2)
+        self.assertTrue(self.wait_until(run, lambda: self.num_lines("out") >= 20))
+        self.assertTrue(run.signal(0, signal.SIGKILL))
+        run.end()
+        self.assertEqual(os.listdir(self.path("files")), [])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""Ranks that are killed, stopped or signalled at any moment: all end, one message says why, and the run goes on."""
+import os
+import random
+import signal
+import time
+
+from ranks_job import COMMUNICATION_FAILED, LONG, PHASES, SAVED_AFTER_SIGNAL, RanksTest
+from tessera_cli import main
+
+KILLED = rf"rank \d was killed by signal 9 \(Killed\).*\bin phase ({PHASES})\b"
+AT_START = rf"(rank \d|a rank) was killed by signal 9 \(Killed\).*\bin phase start\b"
+STOPPED = (r"rank 0: (\w+ of .*: waited 1 s for rank 1\.|the ranks have not met within 6 s\.) .*"
+           rf"(Rank 1 \(process \d+\) is stopped, in phase ({PHASES})\.|Rank 1 has not begun\.)")
+
+
+class Killed(RanksTest):
+    def kill_until_done(self, output, words, ranks, source):
+        """Kills a rank or the launcher at random moments until a run reaches its end."""
+        for _ in range(1000):
+            run = self.start(output, *words, ranks=ranks)
+            self.wait_for_moment(run, output, source)
+            rank = source.choice([None, *range(ranks), *range(ranks)])
+            was_there = run.signal(rank, signal.SIGKILL)
+            code, err = run.end()
+            if code == 0:
+                return
+            self.assertTrue(was_there, err)
+            if rank is None:
+                self.assertEqual(code, -signal.SIGKILL, err)
+            else:
+                self.assertEqual(code, COMMUNICATION_FAILED, err)
+                self.assert_one_error(err, f"{KILLED}|{AT_START}")
+        self.fail("killed runs do not get anywhere")
+
+    def check(self, seed, *words, ranks):
+        self.train_ranks("whole", *words, ranks=ranks)
+        self.kill_until_done("killed", words, ranks, random.Random(seed))
+        self.assert_same_results("whole", "killed")
+        self.assertEqual(self.checkpoints("killed"), self.checkpoints("whole"))
+        self.assert_tidy("killed")
+
+    def test_full_shard(self):
+        self.check(1, "--strategy", "full_shard", ranks=2)
+
+    def test_saving_in_the_background(self):
+        self.check(2, "--strategy", "zero2", "--save-async", ranks=3)
+
+    def test_offload_to_files(self):
+        os.mkdir(self.path("files"))
+        self.check(3, "--strategy", "full_shard", "--offload", "optimizer:file,parameters:file", "--offload-dir",
+                   "files", "--save-async", ranks=2)
+        self.assertEqual(os.listdir(self.path("files")), [])
+
+    def test_best_model(self):
+        self.check(4, "--strategy", "hybrid_shard", "--shard-group-size", "2", "--save-steps", "25",
+                   "--save-total-limit", "1", "--load-best-model-at-end", ranks=4)
+
+    def test_restarts(self):
+        """The launcher goes on by itself."""
+        self.train_ranks("whole", ranks=2)
+        run = self.start("out", "--max-restarts", "2", "--resume", "none")
+        for lines in (60, 140):
+            self.assertTrue(self.wait_until(run, lambda: self.num_lines("out") >= lines), run.text())
+            run.ranks = {}
+            self.assertTrue(run.signal(1, signal.SIGKILL))
+            self.wait_until(run, lambda: run.text().count("warning: ") == lines // 60)
+        code, err = run.end()
+        self.assertEqual((code, err.count("error: ")), (0, 0), err)
+        self.assertEqual(err.count("warning: rank 1 was killed by signal 9"), 2, err)
+        self.assert_same_results("whole", "out")
+
+    def test_mpirun_is_killed(self):
+        run = self.start("out")
+        self.assertTrue(self.wait_until(run, lambda: self.num_lines("out") >= 20))
+        (mpirun,) = [process for process, rank in run.processes().items()
+                     if rank is None and process != run.process.pid]
+        os.kill(mpirun, signal.SIGKILL)
+        code, err = run.end()
+        self.assertEqual(code, COMMUNICATION_FAILED, err)
+        self.assert_one_error(err, r"mpirun was killed by signal 9 \(Killed\)")
+
+
+class Stopped(RanksTest):
+    """A rank that does nothing any more, but is there."""
+
+    def check(self, wait, *words):
+        run = self.start("out", *words, "--comm-timeout", "1")
+        wait(run)
+        self.assertTrue(run.signal(1, signal.SIGSTOP))
+        begin = time.monotonic()
+        code, err = run.end()
+        self.assertLess(time.monotonic() - begin, 1 + 10)
+        self.assertEqual(code, COMMUNICATION_FAILED, err)
+        return err
+
+    def test_at_the_start(self):
+        for _ in range(2):
+            self.assert_one_error(self.check(lambda run: run.process_of(1)), STOPPED)
+
+    def test_anywhere(self):
+        self.train_ranks("whole")
+        source = random.Random(5)
+        for words in [], ["--strategy", "full_shard", "--save-async"]:
+            for _ in range(2):
+                lines = source.randint(5, 150)
+                err = self.check(lambda run: self.wait_until(run, lambda: self.num_lines("out") >= lines), *words)
+                self.assert_one_error(err, STOPPED)
+        self.train_ranks("out")
+        self.assert_same_results("whole", "out")
+
+
+class Signalled(RanksTest):
+    def test_signals(self):
+        """To the launcher, which tells all, or to one rank: all of them agree, save and end."""
+        self.train_ranks("whole", ranks=3)
+        lines = 10
+        for rank, number in [(None, signal.SIGTERM), (1, signal.SIGUSR1), (2, signal.SIGTERM), (None, signal.SIGUSR1)]:
+            with self.subTest(rank=rank, number=number):
+                run = self.start("out", "--save-async", "--max-restarts", "3", ranks=3)
+                run.process_of(2)
+                self.assertTrue(self.wait_until(run, lambda: self.num_lines("out") >= lines))
+                if lines > 10:  # past what the run before has written: it is at work
+                    self.assertTrue(self.wait_until(run, lambda: "Resuming" in run.text() and
+                                                    " samples, " in run.text()))
+                self.assertTrue(run.signal(rank, number))
+                code, err = run.end()
+                self.assertEqual(code, SAVED_AFTER_SIGNAL, err)
+                self.assertRegex(err, rf"Stopped by signal {int(number)} after step \d+; saved\.")
+                self.assertNotIn("error", err)
+                self.assert_tidy("out")
+                lines = self.num_lines("out") + 20
+        self.train_ranks("out", ranks=3)
+        self.assert_same_results("whole", "out")
+
+
+if __name__ == "__main__":
+    main()

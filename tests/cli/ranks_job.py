@@ -1,0 +1,153 @@
+"""Training as several ranks, seen from outside: its processes, how far it is, and how it ends."""
+import glob
+import os
+import random
+import re
+import signal
+import subprocess
+import time
+import uuid
+
+from tessera_cli import PROGRAM
+from tiny_job import EVALUATED, TinyJobTest
+
+MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+# Many steps, evaluations and checkpoints, in a second or two. Whatever the number of ranks, 12 samples are a step.
+LONG = EVALUATED + ["--epochs", "100", "--save-strategy", "steps", "--save-steps", "7", "--save-total-limit", "3",
+                    "--eval-strategy", "steps", "--eval-steps", "25", "--eval-before", "--eval-batch-size", "1"]
+# A sum over a step's tokens, some 600, rounds by at most so much of its size when it is taken in another order.
+TOLERANCE = 600 * 2**-23
+RUN_FAILED, COMMUNICATION_FAILED, SAVED_AFTER_SIGNAL = 1, 5, 75
+ALL_GONE_S = 10  # after a failure
+PHASES = "start|load|resume|step|evaluation|save"
+
+
+class Run:
+    """A training run under way. All of its processes, orphans too, are known by a variable of their environment."""
+
+    def __init__(self, words, folder, **options):
+        self.mark = f"RANKS_TEST_RUN={uuid.uuid4()}"
+        clean = dict(variable for variable in os.environ.items() if not variable[0].startswith(("TESSERA_", "OMPI_")))
+        name, value = self.mark.split("=")
+        self.ranks = {}  # their processes, where they have been looked for
+        self.errors = os.path.join(folder, f"errors-{value}")  # a pipe would be held open by orphans
+        with open(self.errors, "wb") as errors:
+            self.process = subprocess.Popen(words, cwd=folder, env={**clean, name: value}, stdin=subprocess.DEVNULL,
+                                            stdout=subprocess.DEVNULL, stderr=errors, **options)
+
+    def processes(self):
+        """{process: its rank, or None of the launcher and mpirun} of all that there are."""
+        found = {}
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit():
+                continue
+            try:
+                with open(f"/proc/{entry}/environ", "rb") as file:
+                    variables = file.read().decode(errors="replace").split("\0")
+            except OSError:  # it has ended
+                continue
+            if self.mark in variables:
+                ranks = [v.split("=")[1] for v in variables if v.startswith("OMPI_COMM_WORLD_RANK=")]
+                found[int(entry)] = int(ranks[0]) if ranks else None
+        return found
+
+    def process_of(self, rank):
+        """Waits for the rank to be there; None if the run ends first."""
+        while rank not in self.ranks and self.process.poll() is None:
+            self.ranks = {its_rank: process for process, its_rank in self.processes().items() if its_rank is not None}
+        return self.ranks.get(rank)
+
+    def signal(self, rank, number):
+        """To a rank, or to the launcher where that is None; whether it was there."""
+        process = self.process.pid if rank is None else self.process_of(rank)
+        if process is None or self.process.poll() is not None:
+            return False
+        try:
+            os.kill(process, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def end(self, timeout=60):
+        """Exit code and standard error, once every process is gone."""
+        code = self.process.wait(timeout=timeout)
+        deadline = time.monotonic() + ALL_GONE_S
+        while self.processes():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"processes are left: {self.processes()}; {self.text()}")
+            time.sleep(0.01)
+        return code, self.text()
+
+    def text(self):
+        with open(self.errors, encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def destroy(self):
+        for process in [*self.processes(), self.process.pid]:
+            try:
+                os.kill(process, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.process.wait()
+
+
+class RanksTest(TinyJobTest):
+    def words(self, output, *words, ranks=2, job=LONG):
+        return ["train", *job, "--output-dir", output, "--nproc", str(ranks), "--batch-size", str(12 // ranks), *words]
+
+    def start(self, output, *words, ranks=2, job=LONG, **options):
+        run = Run([PROGRAM, *self.words(output, *words, ranks=ranks, job=job)], self.folder, **options)
+        self.addCleanup(run.destroy)
+        return run
+
+    def train_ranks(self, output, *words, ranks=2, job=LONG, **options):
+        """Trains to the end; standard error."""
+        code, err = self.start(output, *words, ranks=ranks, job=job, **options).end()
+        self.assertEqual(code, 0, err)
+        return err
+
+    def num_lines(self, output):
+        """Of metrics.jsonl, by which the tests see where a run is, whatever the machine's speed."""
+        try:
+            return self.read(output, "metrics.jsonl").count(b"\n")
+        except FileNotFoundError:
+            return 0
+
+    def wait_until(self, run, condition):
+        """Whether it came true before the run ended."""
+        while not condition():
+            if run.process.poll() is not None:
+                return False
+            time.sleep(0.0005)
+        return True
+
+    def is_saving(self, output):
+        return bool(glob.glob(self.path(output, "checkpoint-*.tmp-*")))
+
+    def wait_for_moment(self, run, output, source):
+        """Some moment from the start of the processes to the run's end, often one in a save or an evaluation."""
+        begin = self.num_lines(output)
+        moment = source.choice(["start", "step", "save", "evaluation"])
+        if moment == "start":
+            time.sleep(source.uniform(0, 0.6))
+            return
+        run.process_of(0)
+        target = begin + source.randint(1, 120)
+        is_there = lambda: self.num_lines(output) != begin and self.num_lines(output) >= target
+        if moment == "evaluation":  # the next one begins when the train record of its step is there
+            is_there = lambda: self.num_lines(output) != begin and self.last_step(output) % 25 == 0
+        self.wait_until(run, is_there)
+        if moment == "save":
+            self.wait_until(run, lambda: self.is_saving(output))
+        time.sleep(source.uniform(0, 0.005))
+
+    def last_step(self, output):
+        steps = re.findall(rb'"step": (\d+)', self.read(output, "metrics.jsonl"))
+        return int(steps[-1]) if steps else 0
+
+    def assert_one_error(self, err, pattern):
+        """The last line tells it, and it is the only one that does."""
+        errors = [line for line in err.splitlines() if "error" in line.lower()]
+        self.assertEqual(len(errors), 1, err)
+        self.assertRegex(errors[0], "^error: " + pattern)
+        self.assertTrue(err.endswith(errors[0] + "\n"), err)

@@ -1,0 +1,174 @@
+"""Training as several ranks computes what one process computes, whatever they share, and is started in any way."""
+import math
+import os
+import shutil
+
+from ranks_job import MPIRUN, TOLERANCE, RanksTest, Run
+from tessera_cli import PROGRAM, main
+from tiny_job import EVALUATED
+
+STRATEGIES = ["no_shard", "zero1", "zero2", "shard_grad_op", "full_shard", "hybrid_shard", "hybrid_shard_zero2"]
+# 22 samples in steps of 12, and 7 questions in batches of 2: neither divides among ranks. Some answers are right.
+JOB = EVALUATED + ["--epochs", "4", "--eval-strategy", "steps", "--eval-steps", "2", "--eval-before",
+                   "--eval-batch-size", "2", "--save-strategy", "no"]
+
+
+class Exactness(RanksTest):
+    def setUp(self):
+        super().setUp()
+        self.train("plain", "--batch-size", "12", job=JOB)
+        self.assertGreater(max(record["f1"] for record in self.metrics("plain", "eval")), 0)
+
+    def assert_near_plain(self, output):
+        records = [(kind, record) for kind in ["train", "eval"] for record in self.metrics(output, kind)]
+        expected = [(kind, record) for kind in ["train", "eval"] for record in self.metrics("plain", kind)]
+        self.assertEqual(len(records), len(expected))
+        for (kind, record), (_, plain) in zip(records, expected):
+            for key in ["loss", "eval_loss", "grad_norm"]:
+                if key in plain:
+                    self.assertTrue(math.isclose(record[key], plain[key], rel_tol=TOLERANCE), (key, record, plain))
+            for key in ["step", "learning_rate", "num_targets", "num_tokens", "exact_match", "f1"]:
+                self.assertEqual(record.get(key), plain.get(key), (key, kind))
+
+    def check_world(self, ranks):
+        groups = ["--shard-group-size", "2"] if ranks == 4 else []
+        first = {}  # of those whose sums are the same: 2 groups of 2 add up in another order than 1 of 4
+        for strategy in STRATEGIES:
+            with self.subTest(strategy=strategy):
+                words = ["--strategy", strategy, *(groups if strategy.startswith("hybrid") else [])]
+                output = f"{strategy}-{ranks}"
+                self.train_ranks(output, *words, ranks=ranks, job=JOB)
+                summary = self.json_of(output, "summary.json")
+                self.assertEqual((summary["world_size"], summary["strategy"]), (ranks, strategy))
+                self.assert_near_plain(output)
+                other = first.setdefault(tuple(words[2:]), output)
+                self.assert_same_results(other, output)
+                if other != output:
+                    shutil.rmtree(self.path(output))
+
+    def test_one_rank(self):
+        self.check_world(1)
+        self.assert_same_results("plain", "no_shard-1")
+
+    def test_two_ranks(self):
+        self.check_world(2)
+
+    def test_three_ranks(self):
+        self.check_world(3)
+
+    def test_four_ranks(self):
+        self.check_world(4)
+
+    def test_ways_to_the_same_sums(self):
+        """Accumulation, prefetch, checkpointing, buckets, offload, who reads: again and again the same bits."""
+        self.train_ranks("two", "--strategy", "full_shard", ranks=2, job=JOB)
+        os.mkdir(self.path("files"))
+        files = ["--offload-dir", "files", "--offload"]
+        for i, words in enumerate([
+            ["--strategy", "full_shard"],
+            ["--strategy", "zero3", "--activation-checkpointing", "block", "--forward-prefetch"],
+            ["--strategy", "full_shard", "--backward-prefetch", "none", "--max-units-in-flight", "1"],
+            ["--strategy", "zero0", "--reduce-bucket-size", "1KiB"],
+            ["--strategy", "zero1", "--offload", "optimizer"],
+            ["--strategy", "full_shard", *files, "optimizer:file,gradients:file,parameters:file"],
+            ["--strategy", "shard_grad_op", "--offload", "optimizer,parameters", "--sync-module-states"],
+        ]):
+            with self.subTest(words=words):
+                err = self.train_ranks(f"other-{i}", *words, job=JOB)
+                self.assert_same_results("two", f"other-{i}")
+                self.assertEqual(err.count("device and host are the same memory"),
+                                 int(any(word.startswith("optimizer") and ":file" not in word for word in words)))
+        self.assertEqual(os.listdir(self.path("files")), [])
+
+    def test_accumulation(self):
+        for strategy in ["no_shard", "full_shard"]:
+            outputs = [f"{strategy}-{sync}" for sync in ["micro", "step"]]
+            for sync, output in zip(["micro", "step"], outputs):
+                self.train_ranks(output, "--strategy", strategy, "--grad-sync", sync, "--batch-size", "2",
+                                 "--grad-accum", "3", job=JOB)
+                self.assert_near_plain(output)
+
+
+class Start(RanksTest):
+    def run_mpirun(self, *words, program=PROGRAM, ranks=3, folder=None):
+        """Exit code and standard error."""
+        run = Run([*MPIRUN, "-n", str(ranks), program, *words], folder or self.folder)
+        self.addCleanup(run.destroy)
+        return run.end()
+
+    def test_mpirun(self):
+        self.train_ranks("nproc", ranks=3, job=JOB)
+        words = [word for word in self.words("mpirun", ranks=3, job=JOB) if word not in ["--nproc", "3"]]
+        code, err = self.run_mpirun(*words)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(self.json_of("mpirun", "summary.json")["world_size"], 3)
+        self.assert_same_results("nproc", "mpirun")
+
+    def test_one_rank_of_mpirun(self):
+        code, err = self.run_mpirun("train", *JOB, "--output-dir", "out", ranks=1)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(self.json_of("out", "summary.json")["world_size"], 1)
+
+    def test_more_ranks_than_cores(self):
+        self.train_ranks("out", "--strategy", "full_shard", ranks=4, job=JOB,
+                         preexec_fn=lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}))
+        self.assertEqual(self.json_of("out", "summary.json")["world_size"], 4)
+
+    def test_ranks_without_mpi(self):
+        self.fails(2, "without MPI. Start the ranks with `--nproc N`", *self.words("out", ranks=1, job=JOB),
+                   env={"RANK": "1", "WORLD_SIZE": "2"})
+
+    def assert_one_error(self, err, pattern):
+        """mpirun adds words of its own."""
+        errors = [line for line in err.splitlines() if line.startswith("error: ")]
+        self.assertEqual(len(errors), 1, err)
+        self.assertRegex(errors[0], pattern)
+
+    def test_another_number_of_ranks(self):
+        code, err = self.run_mpirun(*self.words("out", ranks=2, job=JOB))
+        self.assertEqual(code, 2, err)
+        self.assert_one_error(err, "--nproc: 2 contradicts the 3 ranks that mpirun has started")
+
+    def differing(self, script):
+        """A run of three ranks of which rank 2 runs a script of its own, with the program and its words in "$@"."""
+        condition = 'if [ "$OMPI_COMM_WORLD_RANK" = 2 ]; then'
+        path = self.write("one_differs", f'#!/bin/sh\n{condition} {script}; fi\nexec "$@"\n')
+        os.chmod(path, 0o755)
+        code, err = self.run_mpirun(PROGRAM, "train", *JOB, "--output-dir", "out", program=path)
+        self.assertEqual(code, 2, err)
+        self.assertFalse(os.path.exists(self.path("out", "metrics.jsonl")))
+        return err
+
+    def test_another_setting(self):
+        for words, message in [("--lr 0.02", "lr: is 0.01 on rank 0, but 0.02 on rank 2"),
+                               ("--strategy hybrid_shard --shard-group-size 1",
+                                'strategy: is "no_shard" on rank 0, but "hybrid_shard" on rank 2'),
+                               ("--dataset a.jsonl", 'dataset: is "train.jsonl" on rank 0, but "a.jsonl" on rank 2'),
+                               ("--save-async", "save_async: is false on rank 0, but true on rank 2"),
+                               ("--comm-timeout 5", "comm_timeout: is 600.0 on rank 0, but 5.0 on rank 2")]:
+            with self.subTest(words=words):
+                self.assert_one_error(self.differing(f'exec "$@" {words}'), message)
+        self.assert_one_error(self.differing('shift 2; exec ' + PROGRAM + ' eval --model config.json --init random '
+                                             '--tokenizer tok --eval-dataset eval.jsonl'),
+                              'verb: is train on rank 0, but eval on rank 2')
+
+    def test_other_data_or_another_model_of_the_same_name(self):
+        os.mkdir(self.path("elsewhere"))
+        for name in ["train.jsonl", "eval.jsonl", "config.json"]:
+            shutil.copy(self.path(name), self.path("elsewhere"))
+        shutil.copytree(self.path("tok"), self.path("elsewhere", "tok"))
+        for name, old, new, message in [
+            ("train.jsonl", b"miner", b"pilot", "dataset_checksum: is .* on rank 0, but .* on rank 2"),
+            ("eval.jsonl", b"tailor", b"trader", "eval_data_checksum: is .* on rank 0, but .* on rank 2"),
+            ("config.json", b'"n_head": 2', b'"n_head": 4', "num_heads: is 2 on rank 0, but 4 on rank 2"),
+        ]:
+            with self.subTest(name=name):
+                text = self.read(name)
+                self.assertIn(old, text)
+                self.write(f"elsewhere/{name}", text.replace(old, new))
+                self.assert_one_error(self.differing("cd elsewhere"), message)
+                self.write(f"elsewhere/{name}", text)
+
+
+if __name__ == "__main__":
+    main()
