@@ -51,6 +51,10 @@ std::vector<std::string> on_all_ranks(Communicator& world, const char* what, con
   if (world.size() == 1) return {work()};
   std::vector<std::string> outcomes = world.all_gather_text(outcome_of(work), what);
   for (size_t rank = 0; rank < outcomes.size(); ++rank) {
+    // A rank that has given up on this one, stopped for too long, leaves nothing to read.
+    if (outcomes[rank].empty() || outcomes[rank][0] == '\0') {
+      throw CommunicationError(fmt::format("rank {}", rank), fmt::format("was gone before it told of {}", what));
+    }
     if (outcomes[rank][0] != kSucceeded) throw_failure(static_cast<int>(rank), outcomes[rank]);
     outcomes[rank].erase(0, 1);
   }
