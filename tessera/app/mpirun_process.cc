@@ -163,6 +163,7 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
     close(output[0]);
   }
   end.was_killed = WIFSIGNALED(status);
+  if (end.was_killed) kill_ranks(board);  // they would go on without it
   end.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   return end;
 }
