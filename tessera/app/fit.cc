@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "tessera/app/resolve.h"
 #include "tessera/app/suggest.h"
@@ -135,30 +136,28 @@ Row search_batch_size(const FitRequest& request, Settings settings, double step_
 }  // namespace
 
 Excess excess_of(const Plan& plan, const MemoryLimits& limits) {
-  const auto excess = [](const Ledger& ledger, int64_t limit_bytes, int64_t elsewhere_bytes) {
-    Excess e{.bytes = ledger.peak_total() + elsewhere_bytes - limit_bytes, .limit_bytes = limit_bytes};
-    for (int p = 0; p < kNumPhases; ++p) {
-      const bool step_is_above = ledger.peak_total(Phase::step) + elsewhere_bytes > limit_bytes;
-      if (!step_is_above && ledger.peak_total(static_cast<Phase>(p)) > ledger.peak_total(e.phase)) {
-        e.phase = static_cast<Phase>(p);
-      }
+  const auto excess = [](const std::vector<const Ledger*>& ledgers, int64_t limit_bytes, int64_t peak_bytes) {
+    Excess e{.bytes = peak_bytes - limit_bytes, .limit_bytes = limit_bytes};
+    const auto total = [&](Phase phase) {
+      int64_t sum = 0;
+      for (const Ledger* ledger : ledgers) sum += ledger->peak_total(phase);
+      return sum;
+    };
+    for (int p = 0; p < kNumPhases && total(Phase::step) <= limit_bytes; ++p) {
+      if (total(static_cast<Phase>(p)) > total(e.phase)) e.phase = static_cast<Phase>(p);
     }
-    for (int c = 0; c < kNumCategories; ++c) {
-      const int64_t bytes = ledger.peak(e.phase, static_cast<Category>(c));
-      if (bytes <= e.largest_bytes) continue;
-      e.largest_bytes = bytes;
-      e.largest = static_cast<Category>(c);
+    for (const Ledger* ledger : ledgers) {
+      for (int c = 0; c < kNumCategories; ++c) {
+        const auto category = static_cast<Category>(c);
+        const int64_t bytes = ledger->peak(e.phase, category);
+        if (bytes > e.largest_bytes) std::tie(e.largest_bytes, e.largest) = std::tie(bytes, category);
+      }
     }
     return e;
   };
-  if (limits.one_memory) {
-    const Excess device = excess(plan.device, limits.device_bytes, plan.host.peak_total());
-    Excess host = excess(plan.host, limits.device_bytes, plan.device.peak_total());
-    host.of_host = true;
-    return host.largest_bytes > device.largest_bytes ? host : device;
-  }
-  const Excess device = excess(plan.device, limits.device_bytes, 0);
-  Excess host = excess(plan.host, limits.host_bytes, 0);
+  if (limits.one_memory) return excess({&plan.device, &plan.host}, limits.device_bytes, plan.peak_bytes());
+  const Excess device = excess({&plan.device}, limits.device_bytes, plan.device.peak_total());
+  Excess host = excess({&plan.host}, limits.host_bytes, plan.host.peak_total());
   host.of_host = true;
   return host.bytes > device.bytes ? host : device;
 }

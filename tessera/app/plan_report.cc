@@ -91,10 +91,13 @@ class LedgerRows {
       differs = differs || bytes != bytes_of(*other_, phase);
       cells.push_back(bytes > 0 ? format_bytes(bytes) : "-");
     });
-    if (any && (differs || always)) table_.row(std::move(cells));
+    if (!any || !(differs || always)) return;
+    table_.row(std::move(cells));
+    ++num_rows_;
   }
 
   void add_ledger(const std::string& where, const Plan& plan, Ledger Plan::*ledger) {
+    const int num_before = num_rows_;
     for (int c = 0; c < kNumCategories; ++c) {
       const auto category = static_cast<Category>(c);
       add(name_of(category), plan, [&](const Plan& p, Phase phase) { return (p.*ledger).peak(phase, category); });
@@ -103,7 +106,7 @@ class LedgerRows {
             [](const Plan& p, Phase phase) { return p.head_bytes[static_cast<size_t>(phase)]; });
       }
     }
-    table_.rule();
+    if (num_rows_ > num_before) table_.rule();
     add(
         where, plan, [&](const Plan& p, Phase phase) { return (p.*ledger).peak_total(phase); }, true);
   }
@@ -111,6 +114,7 @@ class LedgerRows {
  private:
   Table& table_;
   const Plan* other_;  // whose rows need not be told again
+  int num_rows_ = 0;
 };
 
 void print_rank(const PlanReport& report, const std::string& name, const Plan& plan, const Plan* other,

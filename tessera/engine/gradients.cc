@@ -32,7 +32,9 @@ UnitGradients::UnitGradients(Workplace& place)
     }
   }
   if (tier() == Tier::device) return;
-  incoming_ = place.host.allocate(bytes_of(kChunkElems, place.master_dtype()), Category::staging);
+  std::vector<int64_t> updated;
+  for (const UnitShards& unit : place.units) updated.push_back(place.plan.updated(unit).size());
+  incoming_ = place.host.allocate(bytes_of(piece_elems(updated), place.master_dtype()), Category::staging);
   if (tier() == Tier::file) stored_ = place.host.allocate(incoming_.bytes(), Category::staging);
 }
 

@@ -20,10 +20,11 @@ UnitOptimizer::UnitOptimizer(Workplace& place, UnitParameters& parameters, UnitG
   v_ = Shelf(place, tier, Category::optimizer, dtype, elems);
   sum_ = (gradients.tier() == Tier::device ? place.device : place.host).allocate(sizeof(double), Category::workspace);
   if (tier == Tier::device) return;
+  const int64_t chunk_elems = piece_elems(elems);
   lanes_.resize(2);
   for (Lane& lane : lanes_) {
     const auto stage = [&](Buffer& buffer, bool wanted, DType type) {
-      if (wanted) buffer = place.host.allocate(bytes_of(kChunkElems, type), Category::staging);
+      if (wanted) buffer = place.host.allocate(bytes_of(chunk_elems, type), Category::staging);
     };
     for (Buffer* buffer : {&lane.master, &lane.m, &lane.v}) stage(*buffer, tier == Tier::file, dtype);
     stage(lane.gradient, gradients.tier() != Tier::host, dtype);

@@ -32,7 +32,7 @@ void UnitParameters::prepare() {
     slots_[i].buffer = place_.device.allocate(bytes_of(elems, place_.dtype), Category::gathered);
   }
   if (kept_.tier() == Tier::file) {
-    staging_ = place_.host.allocate(bytes_of(kChunkElems, place_.dtype), Category::staging);
+    staging_ = place_.host.allocate(bytes_of(piece_elems(kept_elems(place_)), place_.dtype), Category::staging);
   }
 }
 

@@ -1,6 +1,7 @@
 // What a run will need, found by running its largest step, evaluation and generation on the counting device.
 #pragma once
 
+#include <algorithm>
 #include <array>
 
 #include "tessera/engine/engine.h"
@@ -9,8 +10,15 @@ namespace tessera {
 
 struct Plan {
   Ledger device, host;  // bytes by phase and category, as the rank's own ledgers will have them
-  // Of device and host together, where they share one memory: as if both had their peaks at the same time.
-  int64_t peak_bytes() const { return device.peak_total() + host.peak_total(); }
+  // Of device and host together, where they share one memory: as if both had a phase's peaks at the same time.
+  int64_t peak_bytes() const {
+    int64_t most = 0;
+    for (int p = 0; p < kNumPhases; ++p) {
+      const auto phase = static_cast<Phase>(p);
+      most = std::max(most, device.peak_total(phase) + host.peak_total(phase));
+    }
+    return most;
+  }
 
   std::array<int64_t, kNumPhases> head_bytes{};  // of the activations, what the head takes while it runs, by phase
 

@@ -28,7 +28,9 @@ void Engine::load_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64
     if (range.size() > 0 && !counting()) read(range, shelf.view(unit).rows(first, first + range.size()));
     return;
   }
-  const Buffer buffer = place_.host.allocate(bytes_of(kChunkElems, shelf.dtype()), Category::staging);
+  if (range.size() <= 0) return;
+  const int64_t chunk_elems = std::min(kChunkElems, range.size());
+  const Buffer buffer = place_.host.allocate(bytes_of(chunk_elems, shelf.dtype()), Category::staging);
   if (counting()) return;
   for (int64_t at = range.begin; at < range.end; at += kChunkElems) {
     const ElemRange piece{at, std::min(at + kChunkElems, range.end)};
@@ -179,9 +181,9 @@ void Engine::collect_parameters(const std::function<void(int64_t unit, View whol
   const int64_t S = sharded ? place_.plan.shard_group_size() : 1;
   const Shelf& master = optimizer_ ? optimizer_->master() : parameters_.kept();
   const DType dtype = master.dtype();
-  const int64_t piece_elems = std::max<int64_t>(kChunkElems / S, ParameterTable::kAlignment);
   int64_t most = 0;
   for (const UnitShards& unit : place_.units) most = std::max(most, unit.padded_elems);
+  const int64_t piece_elems = std::clamp<int64_t>(kChunkElems / S, ParameterTable::kAlignment, most / S);
   const bool in_place = S == 1 && visible(master);
   Buffer whole_buffer, sent, received;
   if (!in_place) {

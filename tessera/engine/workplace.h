@@ -1,6 +1,9 @@
 // What the parts of the engine share: memory, kernels, streams, ranks, and the way units are cut.
 #pragma once
 
+#include <algorithm>
+#include <vector>
+
 #include "tessera/comm/communicator.h"
 #include "tessera/engine/shard_plan.h"
 #include "tessera/model/model.h"
@@ -64,5 +67,9 @@ inline View part_of(View flat, ElemRange range) {
 
 // Large arrays pass between tiers in pieces of this many elements: enough for full speed, little beside a unit.
 inline constexpr int64_t kChunkElems = int64_t{8} << 20;
+// Elements of a buffer that the pieces of arrays of these sizes pass through.
+inline int64_t piece_elems(const std::vector<int64_t>& sizes) {
+  return std::min(kChunkElems, *std::max_element(sizes.begin(), sizes.end()));
+}
 
 }  // namespace tessera

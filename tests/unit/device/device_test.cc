@@ -110,6 +110,25 @@ TEST(Stack, GivesBackInReverseOrder) {
   EXPECT_EQ(stack.peak_bytes(), 3 * Device::kAlignment);
 }
 
+TEST(Stack, TellsWhatMeasuredScopesHold) {
+  ThreadPool pool(1);
+  const auto device = make_cpu_device(pool);
+  Stack stack(*device, 8 * Device::kAlignment);
+  stack.push({1}, DType::f32);
+  {
+    const MeasuredScope measured(stack);
+    {
+      const StackScope scope(stack);
+      stack.push({Device::kAlignment}, DType::u8);
+      stack.push({1}, DType::f32);
+    }
+    stack.push({1}, DType::f32);
+  }
+  stack.push({4 * Device::kAlignment}, DType::u8);
+  EXPECT_EQ(stack.take_measured_peak_bytes(), 2 * Device::kAlignment);
+  EXPECT_EQ(stack.take_measured_peak_bytes(), 0);
+}
+
 TEST(StackDeathTest, RunningOverIsAnError) {
   ThreadPool pool(1);
   const auto device = make_cpu_device(pool);

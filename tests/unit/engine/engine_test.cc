@@ -346,5 +346,50 @@ TEST(Plan, CountsTheOperationsOfADenseStep) {
   EXPECT_EQ(plan.micro_batch_flops, 6 * T * (12 * L * C * C + V * C) + 7 * L * C * T * (T + 1));
 }
 
+// Each strategy's own formula. P elements of all units, padded for R ranks; a step is every step but a run's first.
+TEST(Plan, CountsTheBytesOfAStep) {
+  using enum ShardingStrategy;
+  const ModelConfig config = small_config("bloom", 0);
+  static constexpr int R = 4;
+  const auto sent = [&](ShardingStrategy strategy, int64_t grad_accum, int ranks_per_node = R) {
+    EngineOptions options;
+    options.sharding.strategy = strategy;
+    const PlannedRank rank{.world_size = R, .rank = 1, .ranks_per_node = ranks_per_node, .grad_accum = grad_accum};
+    return plan_run(config, options, {{16, 2, 16}, {}, {}, 0}, rank);
+  };
+  const auto device = make_counting_device();
+  const Model model(config, *device);
+  int64_t P = 0;
+  for (int64_t u = 0; u < model.num_units(); ++u) {
+    P += ShardPlan({}, R, 0, R).cut(model.unit(u).table().num_elems()).padded_elems;
+  }
+  const int64_t all = 4 * P * (R - 1) / R;  // bytes of a gather or a reduction of all units
+  for (const int64_t accum : {1, 3}) {
+    EXPECT_EQ(sent(no_shard, accum).step_bytes_sent, 2 * all);
+    EXPECT_EQ(sent(zero1, accum).step_bytes_sent, 2 * all);
+    EXPECT_EQ(sent(zero2, accum).step_bytes_sent, (accum + 1) * all);
+    EXPECT_EQ(sent(shard_grad_op, accum).step_bytes_sent, (accum + 1) * all);
+    EXPECT_EQ(sent(full_shard, accum).step_bytes_sent_within_nodes, sent(full_shard, accum).step_bytes_sent);
+    EXPECT_EQ(sent(full_shard, accum, 2).step_bytes_sent_within_nodes, 0);
+    const Plan hybrid = sent(hybrid_shard, accum, 2);
+    EXPECT_LT(hybrid.step_bytes_sent_within_nodes, hybrid.step_bytes_sent);
+    EXPECT_GT(hybrid.step_bytes_sent_within_nodes, hybrid.step_bytes_sent / 2);
+  }
+}
+
+// The head on the stack: d_rows, and for its one chunk rows, logits, normalised rows and their statistics.
+TEST(Plan, TellsTheHeadsShare) {
+  const ModelConfig config = small_config("bloom", 0);
+  const int64_t M = 10, C = config.hidden_size, V = config.vocab_size;
+  const Plan plan = plan_run(config, {}, {{16, 2, M}, {16, 2, M}, {}, 0}, {});
+  const auto rounded = [](int64_t elems) {
+    return (4 * elems + Device::kAlignment - 1) / Device::kAlignment * Device::kAlignment;
+  };
+  const auto head = [&](Phase phase) { return plan.head_bytes[static_cast<size_t>(phase)]; };
+  EXPECT_EQ(head(Phase::step), 3 * rounded(M * C) + rounded(M * V) + rounded(M * 2));
+  EXPECT_EQ(head(Phase::evaluation), 2 * rounded(M * C) + rounded(M * V));
+  EXPECT_EQ(head(Phase::save), 0);
+}
+
 }  // namespace
 }  // namespace tessera

@@ -1,0 +1,162 @@
+"""tessera plan: what it predicts is what runs hold and send, and what --fit finds fits."""
+import json
+import os
+import re
+import unittest
+
+from tessera_cli import main
+from tiny_job import BLOOM, EVALUATED, JOB, TinyJobTest, jsonl, questions
+
+MIB = 2 ** 20
+SEARCHED = ["strategy", "offload", "activation_checkpointing", "batch_size", "grad_accum"]
+
+
+class PlanTest(TinyJobTest):
+    def plan(self, *words):
+        return json.loads(self.succeeds("plan", *words, "--json"))
+
+    def flags(self, configuration):
+        return [word for name in SEARCHED for word in ("--" + name.replace("_", "-"), str(configuration[name]))]
+
+
+class Ledger(PlanTest):
+    def peaks(self, ledger):
+        """{category: bytes}, the most in any phase, as summary.json has it."""
+        return {category: max(phase[category] for phase in ledger.values()) for category in ledger["step"]}
+
+    def test_is_what_ranks_hold_and_send(self):
+        for words in [["--nproc", "1", "--offload", "optimizer,gradients", "--save-async"],
+                      ["--nproc", "2", "--strategy", "zero1", "--grad-accum", "2"],
+                      ["--nproc", "2", "--strategy", "full_shard", "--grad-accum", "3", "--save-async"],
+                      ["--nproc", "4", "--strategy", "hybrid_shard", "--ranks-per-node", "2", "--eval-generation",
+                       "--eval-dataset", "eval.jsonl", "--max-new-tokens", "3"]]:
+            with self.subTest(words=words):
+                words = [*words, "--batch-size", "2", "--max-steps", "4"]
+                self.train("out", *words, "--resume", "none", job=JOB)
+                summary, plan = self.json_of("out", "summary.json"), self.plan(*JOB, *words)
+                self.assertEqual(summary["world_size"], plan["world_size"])
+                first = plan["first_rank"]
+                self.assertEqual(self.peaks(first["device"]), summary["ledger_peak_bytes"])
+                self.assertEqual(self.peaks(first["host"]), summary["host_ledger_peak_bytes"])
+                self.assertEqual((plan["peak_bytes"], plan["step_bytes_sent"]),
+                                 (summary["planned_peak_bytes"], summary["planned_step_bytes_sent"]))
+                self.assertEqual(plan["other_ranks"] is None, plan["world_size"] == 1)
+                if "--eval-dataset" in words:
+                    continue
+                # A first step finds its parameters in place, where the strategy keeps them whole.
+                sent, step = summary["bytes_sent"], plan["step_bytes_sent"]
+                self.assertEqual(sent, 4 * step) if "full_shard" in words else self.assertLessEqual(sent, 4 * step)
+                self.assertGreaterEqual(sent, 3 * step)
+
+    def test_same_flags_as_train(self):
+        words = ["--save-steps", "2", "--save-strategy", "steps", "--save-dtype", "bf16", "--resume", "none"]
+        self.assertEqual(self.plan(*EVALUATED, *words, "--output-dir", "out")["num_parameters"], 13312)
+        self.assertFalse(os.path.exists(self.path("out")))
+
+    def test_models_and_worlds_that_are_not_here(self):
+        words = ["--model", "bloom-176b", "--nproc", "512", "--ranks-per-node", "8", "--strategy", "full_shard"]
+        plan = self.plan(*words)
+        self.assertEqual((plan["num_parameters"], plan["world_size"]), (176247271424, 512))
+        step = plan["first_rank"]["device"]["step"]
+        # A rank's 512th, and padding to 64 elements of each of 71 units.
+        shard = 4 * plan["num_parameters"] / 512
+        for category, parts in [("parameters", 1), ("gradients", 1), ("optimizer", 2)]:
+            self.assertGreaterEqual(step[category], parts * shard)
+            self.assertLessEqual(step[category], parts * (shard + 4 * 64 * 71))
+        self.assertLess(plan["first_rank"]["head"]["step"], step["activations"])
+        self.assertGreater(plan["first_rank"]["head"]["step"], 0)
+        self.assertEqual(plan["first_rank"]["pinned_bytes"], 0)
+        # Every unit is gathered twice and reduced once, the root gathered once; 3 of 4 and less goes to others.
+        many = self.plan(*words, "--grad-accum", "1000000")
+        self.assertEqual(many["first_rank"]["device"], plan["first_rank"]["device"])
+        self.assertEqual(many["step_bytes_sent"], 1000000 * plan["step_bytes_sent"])
+        self.assertEqual(many["step_flops"], 1e6 * plan["step_flops"])
+
+    def test_precision_of_any_machine(self):
+        words = ["--model", "bloom-560m", "--device", "cuda", "--device-memory", "80GiB"]
+        fp32, bf16 = self.plan(*words), self.plan(*words, "--precision", "bf16")
+        halved = bf16["first_rank"]["device"]["step"]
+        self.assertEqual(2 * halved["parameters"], fp32["first_rank"]["device"]["step"]["parameters"])
+        self.assertEqual(halved["master"], 2 * halved["parameters"])
+        self.assertEqual((fp32["memory_bytes"], fp32["fits"]), (80 * 2 ** 30, True))
+        self.assertFalse(self.plan(*words[:-1], "1GiB")["fits"])
+
+    def test_table(self):
+        out = self.succeeds("plan", *JOB, "--nproc", "2", "--strategy", "zero2")
+        for row in [r"\| rank 0 +\| +load \| +step \| +evaluation \| +save \| +resume \|", r"\| optimizer +\|",
+                    r"\|   of which head \|", r"\| device +\|", r"\| host +\|", "other ranks", "^compute  ",
+                    "^sent     .* by a rank in a step", "^fits     "]:
+            self.assertTrue(re.search(row, out, re.M), (row, out))
+
+
+class Fit(PlanTest):
+    WORDS = ["--model", "bloom-560m", "--nproc", "4", "--grad-accum", "2", "--max-length", "256"]
+
+    def test_the_fastest_that_fits(self):
+        words = [*self.WORDS[:4], "--max-length", "256"]
+        unlimited = self.plan(*words, "--fit", "1000GiB")
+        self.assertEqual(unlimited["fit"]["faster"], [])
+        self.assertEqual(unlimited["batch_size"], 4)
+        limit = 4 * 2 ** 30
+        plan = self.plan(*words, "--fit", "4GiB")
+        best = plan["fit"]["best"]
+        self.assertEqual(best["batch_size"] * best["grad_accum"], 4)
+        again = self.plan(*words, *self.flags(best), "--device-memory", "4GiB")
+        self.assertEqual(again["first_rank"], plan["first_rank"])
+        self.assertLessEqual(again["first_rank"]["device_peak_bytes"], limit)
+        self.assertTrue(again["fits"])
+        self.assertTrue(plan["fit"]["faster"])
+        for faster in plan["fit"]["faster"]:
+            self.assertLess(faster["cost"]["total_s"], best["cost"]["total_s"])
+            again = self.plan(*words, *self.flags(faster))
+            self.assertEqual(again["first_rank"]["device_peak_bytes"], limit + faster["excess_bytes"])
+            self.assertGreater(faster["excess_bytes"], 0)
+            self.assertEqual(again["first_rank"]["device"][faster["phase"]][faster["largest_category"]],
+                             faster["largest_category_bytes"])
+        self.assertIn("flops_per_s", plan["fit"]["cost_model"])
+        out = self.succeeds("plan", *words, "--fit", "4GiB")
+        self.assertTrue(out.startswith(f"The fastest that fits into 4.00 GiB: {best['strategy']}, "), out)
+
+    def test_what_the_command_line_gives_stays(self):
+        for words in [["--strategy", "zero2"], ["--offload", "optimizer"], ["--activation-checkpointing", "none"],
+                      ["--batch-size", "4"]]:
+            name = words[0][2:].replace("-", "_")
+            plan = self.plan(*self.WORDS, *words, "--fit", "7GiB")
+            self.assertEqual(str(plan[name]).removesuffix(":host"), words[1])
+            for faster in plan["fit"]["faster"]:
+                self.assertEqual(faster[name], plan[name])
+
+    def test_nothing_fits(self):
+        self.fails(4, "--fit: nothing fits into 100 MiB: the least, ", "plan", *self.WORDS, "--fit", "100MiB")
+        self.fails(2, "--fit: the other settings contradict every configuration", "plan", *self.WORDS, "--fit", "1GiB",
+                   "--strategy", "no_shard", "--offload", "optimizer")
+
+
+class ResidentMemory(PlanTest):
+    """What the kernel counts is what was planned, within 5% and what a process has besides: the program and its
+    libraries with MPI's, tokenizer and data, threads' stacks, and allocated pages that a run happens not to touch."""
+    CONSTANT = 32 * MIB
+
+    def test_is_the_plan(self):
+        # 37 million parameters: 150 MB, and four times that with gradients and moments.
+        self.write("config.json", json.dumps({**BLOOM, "hidden_size": 640, "n_layer": 7, "n_head": 10}))
+        self.write("train.jsonl", jsonl(questions(8, 1)))
+        files = ["optimizer:file", "gradients:file", "parameters:file"]
+        for words in [["--nproc", "1"], ["--nproc", "1", "--offload", "optimizer"],
+                      ["--nproc", "1", "--strategy", "full_shard", "--offload", ",".join(files), "--offload-dir", "."],
+                      ["--nproc", "2"], ["--nproc", "2", "--strategy", "zero1"],
+                      ["--nproc", "2", "--strategy", "full_shard"],
+                      ["--nproc", "2", "--strategy", "full_shard", "--offload", "optimizer,gradients"]]:
+            with self.subTest(words=words):
+                self.train("out", *words, "--batch-size", "1", "--grad-accum", "2", "--max-steps", "1", "--resume",
+                           "none", "--save-strategy", "no", job=JOB)
+                summary = self.json_of("out", "summary.json")
+                self.assertGreater(summary["num_parameters"], 30e6)
+                planned, measured = summary["planned_peak_bytes"], summary["peak_memory_bytes"]
+                self.assertGreater(planned, 4 * self.CONSTANT)
+                self.assertLess(abs(measured - planned), 0.05 * planned + self.CONSTANT,
+                                f"planned {planned / MIB:.1f} MiB, measured {measured / MIB:.1f}")
+
+
+if __name__ == "__main__":
+    main()

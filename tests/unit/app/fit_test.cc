@@ -1,0 +1,204 @@
+// The search for the fastest configuration that fits, and what a run that does not fit is told.
+#include "tessera/app/fit.h"
+
+#include <gtest/gtest.h>
+
+#include "tessera/app/machine.h"
+#include "tessera/app/worker.h"
+
+namespace tessera {
+namespace {
+
+using S = Settings;
+
+ModelConfig small_config() {
+  ModelConfig config;
+  config.vocab_size = 1000;
+  config.hidden_size = 256;
+  config.num_layers = 6;
+  config.num_heads = 4;
+  config.ff_dim = 1024;
+  return config;
+}
+
+WorkBounds work_of(const Settings& s) {
+  const int64_t tokens = 512 * s.batch_size;
+  return {{tokens, s.batch_size, tokens}, {}, {}, 0};
+}
+
+FitRequest request(int world_size, int64_t device_bytes) {
+  FitRequest r{.config = small_config(), .settings = {}, .fixed = {}, .work_of = work_of, .rank = {}, .limits = {}};
+  r.settings.grad_accum = 3;  // batch size 4: 12 samples
+  r.rank.world_size = r.rank.ranks_per_node = world_size;
+  r.rank.device = DeviceKind::cuda;
+  r.limits.device_bytes = device_bytes;
+  return r;
+}
+
+constexpr int64_t kPlenty = int64_t{1} << 50;
+
+TEST(Fit, takes_the_fastest_where_all_fits) {
+  const FitResult result = find_fit(request(1, kPlenty));
+  ASSERT_TRUE(result.best);
+  EXPECT_TRUE(result.faster.empty());
+  EXPECT_EQ(result.best->settings.strategy, S::Strategy::no_shard);
+  EXPECT_FALSE(result.best->settings.offload.any());
+  EXPECT_EQ(result.best->settings.activation_checkpointing, S::ActivationCheckpointing::none);
+  EXPECT_EQ(result.best->settings.batch_size, 12);
+  EXPECT_EQ(result.best->settings.grad_accum, 1);
+}
+
+// Less and less memory: what is chosen fits, is slower and slower, and what is said to be faster does not fit.
+TEST(Fit, the_best_fits_and_the_faster_do_not) {
+  for (const int world_size : {1, 4}) {
+    double last_s = 0;
+    int64_t bytes = find_fit(request(world_size, kPlenty)).best->plan.device.peak_total();
+    for (int i = 0; i < 40; ++i) {
+      const FitResult result = find_fit(request(world_size, bytes));
+      if (!result.best) {
+        ASSERT_TRUE(result.smallest);
+        EXPECT_GT(result.smallest->plan.device.peak_total(), bytes);
+        break;
+      }
+      const Configuration& best = *result.best;
+      EXPECT_LE(best.plan.device.peak_total(), bytes);
+      EXPECT_EQ(best.settings.batch_size * best.settings.grad_accum, 12);
+      EXPECT_GE(best.cost.total_s(), last_s);
+      last_s = best.cost.total_s();
+      for (const Configuration& c : result.faster) {
+        EXPECT_LT(c.cost.total_s(), last_s);
+        EXPECT_EQ(c.excess.bytes, c.plan.device.peak_total() - bytes);
+        EXPECT_GT(c.excess.bytes, 0);
+        EXPECT_EQ(c.excess.largest_bytes, c.plan.device.peak(c.excess.phase, c.excess.largest));
+      }
+      bytes = best.plan.device.peak_total() - 1;  // this one does no longer
+    }
+    EXPECT_LT(bytes, 60 << 20);
+  }
+}
+
+TEST(Fit, fixed_settings_stay) {
+  FitRequest r = request(4, kPlenty);
+  r.settings.strategy = S::Strategy::zero2;
+  r.settings.activation_checkpointing = S::ActivationCheckpointing::block;
+  r.fixed = {"strategy", "activation_checkpointing", "grad_accum"};
+  const Settings& found = find_fit(r).best->settings;
+  EXPECT_EQ(found.strategy, S::Strategy::zero2);
+  EXPECT_EQ(found.activation_checkpointing, S::ActivationCheckpointing::block);
+  EXPECT_EQ(found.batch_size, 4);
+  r.settings.offload = parse_offload("parameters", "");  // which zero2 keeps whole
+  r.fixed.insert("offload");
+  EXPECT_THROW(find_fit(r), UsageError);
+}
+
+TEST(Fit, flags_that_lead_from_one_to_the_other) {
+  Settings from, to;
+  EXPECT_EQ(flags_between(from, to), "");
+  to.strategy = S::Strategy::full_shard;
+  to.offload = parse_offload("optimizer", "");
+  to.batch_size = 1;
+  to.grad_accum = 4;
+  EXPECT_EQ(flags_between(from, to), "--strategy full_shard --offload optimizer:host --batch-size 1 --grad-accum 4");
+}
+
+TEST(Fit, costs_follow_the_stated_model) {
+  const FitRequest r = request(4, kPlenty);
+  const auto cost_of = [&](const char* offload, S::Strategy strategy, int64_t batch_size, bool checkpoint) {
+    Settings s = r.settings;
+    s.offload = parse_offload(offload, "");
+    s.strategy = strategy;
+    s.batch_size = batch_size;
+    s.grad_accum = 12 / batch_size;
+    if (checkpoint) s.activation_checkpointing = S::ActivationCheckpointing::block;
+    PlannedRank rank = r.rank;
+    rank.grad_accum = s.grad_accum;
+    return step_cost(s, plan_training(r.config, s, work_of(s), rank), work_of(s), rank, 12 * 512);
+  };
+  const auto full = S::Strategy::full_shard;
+  const StepCost plain = cost_of("none", full, 12, false);
+  EXPECT_EQ(plain.offload_s, 0);
+  // The forward pass is a third of the work. The head is not computed again.
+  const double again = cost_of("none", full, 12, true).compute_s / plain.compute_s;
+  EXPECT_GT(again, 1.2);
+  EXPECT_LT(again, 4.0 / 3);
+  // Micro-batches of 512 tokens run at half speed: 1 + 512 / 512 against 1 + 512 / 6144.
+  EXPECT_NEAR(cost_of("none", full, 1, false).compute_s / plain.compute_s, 2 / (1 + 1.0 / 12), 1e-3);
+  // full_shard gathers and reduces in every micro-batch; what is still there from the one before is not gathered again.
+  EXPECT_GT(cost_of("none", full, 1, false).communication_s, 6 * plain.communication_s);
+  EXPECT_LE(cost_of("none", full, 1, false).communication_s, 12 * plain.communication_s);
+  // Everything that is offloaded costs more, and files most.
+  const double optimizer = cost_of("optimizer", full, 12, false).offload_s;
+  const double all = cost_of("optimizer,gradients,parameters", full, 12, false).offload_s;
+  EXPECT_LT(0, optimizer);
+  EXPECT_LT(optimizer, all);
+  EXPECT_LT(all, cost_of("optimizer:file,gradients:file,parameters:file", full, 12, false).offload_s);
+}
+
+TEST(Excess, of_device_host_and_both) {
+  Plan plan;
+  plan.device.enter(Phase::step);
+  plan.device.add(Category::activations, 60);
+  plan.device.add(Category::gradients, 40);
+  plan.host.enter(Phase::step);
+  plan.host.add(Category::batch, 5);
+  plan.device.enter(Phase::save);
+  plan.host.enter(Phase::save);
+  plan.device.add(Category::staging, 10);
+  plan.host.add(Category::staging, 200);
+  const Excess step = excess_of(plan, {.device_bytes = 95});
+  EXPECT_EQ(step.bytes, 15);  // 110 while saving
+  EXPECT_EQ(step.phase, Phase::step);
+  EXPECT_EQ(step.largest, Category::activations);
+  EXPECT_EQ(step.largest_bytes, 60);
+  EXPECT_EQ(excess_of(plan, {.device_bytes = 105}).phase, Phase::save);
+  EXPECT_TRUE(excess_of(plan, {.device_bytes = 110}).fits());
+  const Excess host = excess_of(plan, {.device_bytes = 110, .host_bytes = 100});
+  EXPECT_TRUE(host.of_host);
+  EXPECT_EQ(host.bytes, 105);
+  EXPECT_EQ(host.largest, Category::staging);
+  EXPECT_EQ(excess_of(plan, {.device_bytes = 300, .one_memory = true}).bytes, 15);
+}
+
+// A run whose batch this machine cannot hold, but whose samples it can.
+TEST(CheckMemory, tells_what_would_fit) {
+  const std::optional<int64_t> usable_bytes = usable_memory_bytes();
+  ASSERT_TRUE(usable_bytes);
+  ModelConfig config = small_config();
+  config.hidden_size = 2048;
+  const auto work_of_tokens = [](int64_t tokens, int64_t batch_size) {
+    return WorkBounds{{tokens, batch_size, tokens}, {}, {}, 0};
+  };
+  const auto peak = [&](int64_t tokens) {
+    return plan_training(config, {}, work_of_tokens(tokens, 1), {}).peak_bytes();
+  };
+  const int64_t bytes_per_token = (peak(20000) - peak(10000)) / 10000;
+  const int64_t sample_tokens = *usable_bytes / bytes_per_token * 2 / 5;  // two samples fit, and four do not
+  const WorkOf of_batch = [&](const Settings& s) { return work_of_tokens(sample_tokens * s.batch_size, s.batch_size); };
+  Settings settings;
+  settings.activation_checkpointing = S::ActivationCheckpointing::none;
+  ThreadPool pool(1);
+  const auto device = make_cpu_device(pool);
+  try {
+    check_memory(config, settings, of_batch, {}, {}, *device);
+    FAIL() << "it fits";
+  } catch (const OutOfMemoryError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("and this machine has"), std::string::npos) << text;
+    EXPECT_NE(text.find("it needs"), std::string::npos) << text;
+    EXPECT_TRUE(text.find("--batch-size ") != std::string::npos ||
+                text.find("--activation-checkpointing block") != std::string::npos)
+        << text;
+  }
+  settings.batch_size = 1;
+  check_memory(config, settings, of_batch, {}, {}, *device);
+  // Nothing to choose: the advice is general.
+  const WorkOf evaluation = [&](const Settings&) {
+    WorkBounds work;
+    work.evaluation = {sample_tokens * 100, 1, 1};
+    return work;
+  };
+  EXPECT_THROW(check_memory(config, settings, evaluation, {}, {}, *device), OutOfMemoryError);
+}
+
+}  // namespace
+}  // namespace tessera
