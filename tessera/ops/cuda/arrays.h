@@ -26,7 +26,4 @@ void embedding_backward(const Context& context, View ids, View d_y, View d_weigh
 void adamw(const Context& context, View parameters, View gradients, View m, View v, const AdamWStep& step,
            View rounded);
 
-// sum += x, as add(), but x may have 16 bits and sum 32.
-void add_converted(const Context& context, View x, View sum);
-
 }  // namespace tessera::cuda
