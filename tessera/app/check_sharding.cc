@@ -92,7 +92,7 @@ void check_loss_scale(const ResolvedSettings& resolved) {
 
 void check_sharding(const ResolvedSettings& resolved) {
   if (resolved.groups & kSharding) {
-    check_offload(resolved);
+    if (resolved.settings.fit == 0) check_offload(resolved);  // a search takes the strategies that agree with it
     check_groups(resolved);
   }
   if (resolved.groups & kGradients) check_loss_scale(resolved);

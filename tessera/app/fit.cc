@@ -37,6 +37,7 @@ bool is_consistent(const Settings& settings, const PlannedRank& rank) {
   try {
     ResolvedSettings resolved;
     resolved.settings = settings;
+    resolved.settings.fit = 0;  // it is one of those that the search asks about
     resolved.groups = kSharding;
     resolved.num_ranks = rank.world_size;
     check_sharding(resolved);

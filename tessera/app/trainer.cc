@@ -404,6 +404,7 @@ void Trainer::rotate() {
 void Trainer::finish_checkpoints() {
   if (!background_) return;
   background_->wait();
+  background_.reset();  // its memory is free for what is yet to do
   rotate();
 }
 

@@ -347,10 +347,11 @@ TEST(Plan, CountsTheOperationsOfADenseStep) {
 }
 
 // Each strategy's own formula. P elements of all units, padded for R ranks; a step is every step but a run's first.
+constexpr int R = 4;
+
 TEST(Plan, CountsTheBytesOfAStep) {
   using enum ShardingStrategy;
   const ModelConfig config = small_config("bloom", 0);
-  static constexpr int R = 4;
   const auto sent = [&](ShardingStrategy strategy, int64_t grad_accum, int ranks_per_node = R) {
     EngineOptions options;
     options.sharding.strategy = strategy;
