@@ -4,13 +4,15 @@
   bench/strategies.py [--tessera build/tessera] [--dataset FILE] [--model 12x512|bloom-560m] [--nproc 2] [--steps 8]
                       [--repeat 3] [--words "--precision bf16 …"]
 
-One rank with all threads (the baseline) and every strategy on --nproc ranks take turns, --repeat times; medians count. The
-global batch is the same for all: 8 samples x 2 micro-batches. Weights are random; the tokenizer is the quickstart's.
+One rank with all threads (the baseline) and every strategy on --nproc ranks take turns, --repeat times. Printed are
+the median rate of each, and the median, least and greatest of its ratios to the baseline of the same turn. The global
+batch is the same for all: 8 samples x 2 micro-batches. Weights are random; the tokenizer is the quickstart's.
 """
 import argparse
 import json
 import statistics
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -45,6 +47,10 @@ def run(args, model, folder, nproc, strategy):
     return json.loads(subprocess.run([str(word) for word in command], check=True, capture_output=True, text=True).stdout)
 
 
+def rate_of(summary):
+    return summary["train_samples_per_second_steady"]
+
+
 def main():
     args = arguments()
     with tempfile.TemporaryDirectory() as name:
@@ -56,17 +62,19 @@ def main():
         turns = {}
         for _ in range(args.repeat):
             for nproc, strategy in [(1, "no_shard")] + [(args.nproc, s) for s in STRATEGIES]:
-                turns.setdefault((nproc, strategy), []).append(run(args, model, folder, nproc, strategy))
-        base = statistics.median(s["train_samples_per_second_steady"] for s in turns[1, "no_shard"])
-        print(f"{'ranks x strategy':24} {'samples/s':>10} {'ratio':>6} {'sent MB/step':>13} {'planned':>9} "
-              f"{'planned MiB':>12} {'ledger MiB':>11} {'resident MiB':>13}  loss")
+                summary = run(args, model, folder, nproc, strategy)
+                turns.setdefault((nproc, strategy), []).append(summary)
+                print(f"{nproc} x {strategy}: {rate_of(summary):.3f} samples/s", file=sys.stderr, flush=True)
+        print(f"{'ranks x strategy':24} {'samples/s':>9} {'ratio':>6} {'least':>6} {'most':>6} "
+              f"{'sent MB/step':>13} {'planned':>9} {'planned MiB':>12} {'ledger MiB':>11} {'resident MiB':>13}  loss")
         for (nproc, strategy), summaries in turns.items():
-            rate = statistics.median(s["train_samples_per_second_steady"] for s in summaries)
+            rate = statistics.median(map(rate_of, summaries))
+            ratios = [rate_of(s) / rate_of(base) for s, base in zip(summaries, turns[1, "no_shard"])]
             s = summaries[0]
             sent = s["bytes_sent"] / s["steps"] / 1e6
             ledger = s["ledger_peak_bytes"]["total"] + s["host_ledger_peak_bytes"]["total"]
-            print(f"{nproc} x {strategy:20} {rate:10.3f} {rate / base:6.2f} {sent:13.1f} "
-                  f"{s['planned_step_bytes_sent'] / 1e6:9.1f} {s['planned_peak_bytes'] / 2**20:12.1f} "
+            print(f"{nproc} x {strategy:20} {rate:9.3f} {statistics.median(ratios):6.2f} {min(ratios):6.2f} "
+                  f"{max(ratios):6.2f} {sent:13.1f} {s['planned_step_bytes_sent'] / 1e6:9.1f} {s['planned_peak_bytes'] / 2**20:12.1f} "
                   f"{ledger / 2**20:11.1f} {s['peak_memory_bytes'] / 2**20:13.1f}  {s['train_loss']:.6f}")
 
 
