@@ -2,11 +2,13 @@
 """Every sharding strategy side by side: speed, bytes sent, memory planned and measured.
 
   bench/strategies.py [--tessera build/tessera] [--dataset FILE] [--model 12x512|bloom-560m] [--nproc 2] [--steps 8]
-                      [--repeat 3] [--words "--precision bf16 …"]
+                      [--repeat 3] [--batch-size 8] [--grad-accum 2] [--strategies no_shard full_shard …]
+                      [--words "--objective causal_lm …"]
 
 One rank with all threads (the baseline) and every strategy on --nproc ranks take turns, --repeat times. Printed are
 the median rate of each, and the median, least and greatest of its ratios to the baseline of the same turn. The global
-batch is the same for all: 8 samples x 2 micro-batches. Weights are random; the tokenizer is the quickstart's.
+batch, --batch-size samples x --grad-accum micro-batches, is the same for all. Weights are random; the tokenizer is that
+of the quickstart.
 """
 import argparse
 import json
@@ -32,7 +34,10 @@ def arguments():
     parser.add_argument("--nproc", type=int, default=2)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--words", default="")
+    parser.add_argument("--batch-size", type=int, default=8, help="of all ranks together")
+    parser.add_argument("--grad-accum", type=int, default=2)
+    parser.add_argument("--strategies", nargs="+", default=STRATEGIES)
+    parser.add_argument("--words", default="", help="further words for tessera train")
     return parser.parse_args()
 
 
@@ -40,8 +45,8 @@ def run(args, model, folder, nproc, strategy):
     command = [args.tessera, "train", "--model", model, "--init", "random", "--tokenizer",
                ROOT / "recipes" / "quickstart" / "model", "--dataset", args.dataset, "--output-dir", folder / "out",
                "--resume", "none", "--save-strategy", "no", "--eval-strategy", "no", "--logging-steps", "0", "--json",
-               "--max-steps", args.steps, "--batch-size", 8 // nproc, "--grad-accum", "2", "--strategy", strategy,
-               *args.words.split()]
+               "--max-steps", args.steps, "--batch-size", args.batch_size // nproc, "--grad-accum", args.grad_accum,
+               "--strategy", strategy, *args.words.split()]
     if nproc > 1:
         command += ["--nproc", nproc]
     return json.loads(subprocess.run([str(word) for word in command], check=True, capture_output=True, text=True).stdout)
@@ -61,7 +66,7 @@ def main():
             model = folder / "config.json"
         turns = {}
         for _ in range(args.repeat):
-            for nproc, strategy in [(1, "no_shard")] + [(args.nproc, s) for s in STRATEGIES]:
+            for nproc, strategy in [(1, "no_shard")] + [(args.nproc, s) for s in args.strategies]:
                 summary = run(args, model, folder, nproc, strategy)
                 turns.setdefault((nproc, strategy), []).append(summary)
                 print(f"{nproc} x {strategy}: {rate_of(summary):.3f} samples/s", file=sys.stderr, flush=True)
