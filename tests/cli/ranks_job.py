@@ -8,7 +8,7 @@ import subprocess
 import time
 import uuid
 
-from tessera_cli import PROGRAM
+from tessera_cli import PROGRAM, RUN_LIMIT_S
 from tiny_job import EVALUATED, TinyJobTest
 
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
@@ -68,9 +68,9 @@ class Run:
             return False
         return True
 
-    def end(self, timeout=60):
+    def end(self):
         """Exit code and standard error, once every process is gone."""
-        code = self.process.wait(timeout=timeout)
+        code = self.process.wait(timeout=RUN_LIMIT_S)
         deadline = time.monotonic() + ALL_GONE_S
         while self.processes():
             if time.monotonic() > deadline:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from tessera_cli import PROGRAM, main
+from tessera_cli import PROGRAM, RUN_LIMIT_S, main
 from tiny_job import EVALUATED, GPT, TinyJobTest, jsonl, questions, without_timing
 
 # Many steps, evaluations and checkpoints, in less than a second.
@@ -60,7 +60,7 @@ class Interrupted(TinyJobTest):
         process = self.start(output, *words, job=job)
         self.assertTrue(self.wait_for_lines(output, lines, process))
         process.send_signal(by)
-        self.assertEqual(process.wait(timeout=60), SAVED_AFTER_SIGNAL, process.stderr.read().decode())
+        self.assertEqual(process.wait(timeout=RUN_LIMIT_S), SAVED_AFTER_SIGNAL, process.stderr.read().decode())
         self.assert_tidy(output)
         return self.checkpoints(output)
 
@@ -110,7 +110,7 @@ class Stopped(Interrupted):
         process = self.start("out")
         self.assertTrue(self.wait_for_lines("out", 20, process))
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=RUN_LIMIT_S)
         step = self.checkpoints("out")[-1]
         self.assertIn(f"Stopped by signal 15 after step {step}; saved. Start the same command again to go on.",
                       err.decode())
@@ -125,7 +125,7 @@ class Stopped(Interrupted):
         process.send_signal(signal.SIGTERM)
         time.sleep(0.05)
         process.send_signal(signal.SIGUSR1)
-        self.assertEqual(process.wait(timeout=60), 128 + signal.SIGUSR1)
+        self.assertEqual(process.wait(timeout=RUN_LIMIT_S), 128 + signal.SIGUSR1)
         self.assertEqual(self.checkpoints("out"), [])
 
     def slow_job(self):
@@ -265,7 +265,7 @@ class Resume(Interrupted):
         """From an older checkpoint, although there is a newer one; then from where a kill leaves it."""
         self.stopped("out")
         process = self.start("out", "--resume", "out/checkpoint-231/", "--save-strategy", "no")
-        process.communicate(timeout=60)
+        process.communicate(timeout=RUN_LIMIT_S)
         self.assertEqual(process.returncode, 0)
         self.assert_same_results("whole", "out")
         self.assertEqual(self.checkpoints("out"), [231])  # what followed it was forgotten

@@ -5,6 +5,7 @@ import sys
 import tempfile
 import unittest
 
+RUN_LIMIT_S = float(os.environ.get("TESSERA_TEST_RUN_LIMIT_S", 60))
 PROGRAM = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else "tessera"
 
 
@@ -24,7 +25,7 @@ class CliTest(unittest.TestCase):
     def run_tessera(self, *words, env=None, **options):
         """Exit code, standard output, standard error. The environment has no TESSERA_ variables but those of `env`."""
         clean = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_")}
-        done = subprocess.run([PROGRAM, *words], cwd=self.folder, env={**clean, **(env or {})}, timeout=60,
+        done = subprocess.run([PROGRAM, *words], cwd=self.folder, env={**clean, **(env or {})}, timeout=RUN_LIMIT_S,
                               stdout=options.pop("stdout", subprocess.PIPE), stderr=subprocess.PIPE, **options)
         return done.returncode, (done.stdout or b"").decode(), done.stderr.decode(errors="replace")
 

@@ -7,7 +7,7 @@ import struct
 import subprocess
 import sys
 
-from tessera_cli import PROGRAM, main
+from tessera_cli import PROGRAM, RUN_LIMIT_S, main
 from tiny_job import BLOOM, EVALUATED, GPT, JOB, TinyJobTest, jsonl, questions, read_tensors, without_timing
 
 
@@ -288,7 +288,7 @@ class Models(TinyJobTest):
         """The most memory a run of the program has resident."""
         code = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL); " \
                "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-        done = subprocess.run([sys.executable, "-c", code, PROGRAM, *words], cwd=self.folder, check=True, timeout=60,
+        done = subprocess.run([sys.executable, "-c", code, PROGRAM, *words], cwd=self.folder, check=True, timeout=RUN_LIMIT_S,
                               stdout=subprocess.PIPE)
         return int(done.stdout) * 1024
 

@@ -9,6 +9,7 @@ import tempfile
 import time
 import unittest
 
+RUN_LIMIT_S = float(os.environ.get("TESSERA_TEST_RUN_LIMIT_S", 60))
 PROGRAM = os.path.abspath(sys.argv[1])
 MPIRUN = ["mpirun", "-n", "3", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
 
@@ -26,7 +27,7 @@ class Launch(unittest.TestCase):
 
     def run_program(self, *words, **options):
         process = self.start(*words, **options)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=RUN_LIMIT_S)
         return process.returncode, (out or b"").decode(), err.decode()
 
     def fails(self, code, pattern, *words, **options):
@@ -67,7 +68,7 @@ class Launch(unittest.TestCase):
         controller, terminal = pty.openpty()
         process = subprocess.Popen([PROGRAM, "say", "--nproc", "2"], stdin=subprocess.DEVNULL, stdout=terminal,
                                    stderr=terminal, env={**os.environ, "TERM": "xterm"})
-        self.assertEqual(process.wait(timeout=60), 0)
+        self.assertEqual(process.wait(timeout=RUN_LIMIT_S), 0)
         os.close(terminal)
         self.assertIn(b"on a terminal", os.read(controller, 4096))
         os.close(controller)
@@ -139,7 +140,7 @@ class Launch(unittest.TestCase):
         for number in signal.SIGTERM, signal.SIGINT, signal.SIGUSR1:
             process = self.at_work("--max-restarts", "3")
             process.send_signal(number)
-            _, err = process.communicate(timeout=60)
+            _, err = process.communicate(timeout=RUN_LIMIT_S)
             self.assertEqual((process.returncode, err), (75, b""))
 
     def test_a_second_signal_ends_at_once(self):
@@ -147,7 +148,7 @@ class Launch(unittest.TestCase):
         process.send_signal(signal.SIGTERM)
         time.sleep(0.5)
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=RUN_LIMIT_S)
         self.assertEqual((process.returncode, err), (128 + signal.SIGTERM, b""))
 
     def test_no_rank_outlives_the_launcher(self):
@@ -155,7 +156,7 @@ class Launch(unittest.TestCase):
         ranks = subprocess.run(["pgrep", "-f", f"^{PROGRAM} work"], stdout=subprocess.PIPE).stdout.split()
         self.assertEqual(len(ranks), 3)  # the launcher is one of them
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=RUN_LIMIT_S)
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline and any(os.path.exists(f"/proc/{int(pid)}") for pid in ranks):
             time.sleep(0.1)
