@@ -13,7 +13,10 @@
 #include <vector>
 
 #include "tessera/app/machine.h"
+#include "tessera/base/error.h"
 #include "tessera/comm/world.h"
+#include "tessera/device/cuda/cuda_device.h"
+#include "tessera/device/nvml/nvml.h"
 
 namespace tessera {
 
@@ -123,16 +126,16 @@ Json gpus_of(const Library& driver) {
   return gpus;
 }
 
-std::string driver_version() {
-  const Library nvml{"libnvidia-ml.so.1"};
-  auto* init = nvml.find<int()>("nvmlInit_v2");
-  auto* version_of = nvml.find<int(char*, unsigned)>("nvmlSystemGetDriverVersion");
-  auto* shutdown = nvml.find<int()>("nvmlShutdown");
-  char text[96] = {};
-  if (!init || !version_of || init() != 0) return "";
-  if (version_of(text, sizeof text - 1) != 0) text[0] = '\0';
-  if (shutdown) shutdown();
-  return text;
+// The driver's version and that of its management library, which may be there without the other.
+void add_driver(Json& facts) {
+  facts["driver"] = "not found";
+  try {
+    const Nvml nvml;
+    if (const std::string version = nvml.driver_version(); !version.empty()) facts["driver"] = version;
+    facts["nvml"] = nvml.version().empty() ? "of unknown version" : nvml.version();
+  } catch (const RunError& error) {
+    facts["nvml"] = error.what();
+  }
 }
 
 std::string nccl_version() {
@@ -183,8 +186,8 @@ Json mpi_facts(const Environment& environment) {
 
 Json accelerator_facts() {
   const auto or_none = [](const std::string& version) { return version.empty() ? "not found" : version; };
-  Json facts = {{"built_in", false}};
-  facts["driver"] = or_none(driver_version());
+  Json facts = {{"built_in", cuda_info().built}};
+  add_driver(facts);
   const Library driver{"libcuda.so.1"};
   int version = 0;
   auto* version_of = driver.find<int(int*)>("cuDriverGetVersion");

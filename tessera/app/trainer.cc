@@ -206,6 +206,7 @@ void Trainer::say(const std::string& line) {
 int Trainer::train() {
   signals_.emplace();
   begin_s_ = steady_seconds();
+  gpu_sampler_ = make_gpu_sampler(worker_.device());
   worker_.note_emulation(settings_, console_);
   const std::string ranks = worker_.num_ranks() == 1 ? "" : fmt::format("{} ranks of ", worker_.num_ranks());
   console_.note(fmt::format("{} parameters, {} samples, {} steps of {} x {} samples{}, {}{} threads",
@@ -419,6 +420,7 @@ void Trainer::finish() {
     console_.note(fmt::format("Took the best model, of step {}", state_.best_step));
   }
   const double mean_loss = state_.step ? state_.total_loss / static_cast<double>(state_.step) : 0;
+  const Record gpu = gpu_of_all_ranks();
   const TrainMetrics metrics{runtime_s(), state_.num_samples, state_.step, mean_loss, epoch_now()};
   say(trainer_line(metrics));
   worker_.enter(Phase::save);
@@ -427,13 +429,14 @@ void Trainer::finish() {
   engine_.collect_parameters([&](int64_t unit, View parameters) { writer->write(unit, parameters); });
   if (writer) writer->finish();
   Record timing{{"train_runtime", metrics.runtime_s}};
+  if (!gpu.empty()) timing.set("gpu", gpu);
   append("summary",
          {{"train_loss", mean_loss},
           {"num_samples", state_.num_samples},
           {"num_tokens", state_.num_tokens},
           {"num_targets", state_.num_targets}},
          timing);
-  const Record record = summary();
+  const Record record = summary(gpu);
   if (!worker_.is_first()) return;
   write_summary((folder / "summary.json").string(), record);
   if (settings_.json) {

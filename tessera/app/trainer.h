@@ -8,6 +8,7 @@
 #include "tessera/app/signals.h"
 #include "tessera/app/train_state.h"
 #include "tessera/app/worker.h"
+#include "tessera/device/nvml/gpu_sampler.h"
 #include "tessera/optim/schedule.h"
 #include "tessera/report/metrics_log.h"
 #include "tessera/report/progress.h"
@@ -58,7 +59,8 @@ class Trainer {
   void rotate();
   void finish_checkpoints();
   void finish();
-  Record summary();
+  Record summary(const Record& gpu);
+  Record gpu_of_all_ranks();
   int64_t most_of_ranks(int64_t bytes) const;
   void print_table(const Record& summary) const;
   double epoch_now() const { return static_cast<double>(state_.step) / static_cast<double>(steps_per_epoch_); }
@@ -92,6 +94,7 @@ class Trainer {
   std::optional<StopSignals> signals_;
   int stop_signal_ = 0;  // that the ranks have agreed to stop by
   std::optional<Progress> progress_;
+  std::unique_ptr<GpuSampler> gpu_sampler_;  // while training on a GPU
   int64_t steps_of_this_run_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "tessera/app/gpu_record.h"
 #include "tessera/app/memory_check.h"
 #include "tessera/app/trainer.h"
 #include "tessera/report/table.h"
@@ -45,7 +46,19 @@ int64_t Trainer::most_of_ranks(int64_t bytes) const {
   return most;
 }
 
-Record Trainer::summary() {
+// Over the training of this run, evaluations included. Collective.
+Record Trainer::gpu_of_all_ranks() {
+  Record mine;
+  if (gpu_sampler_) mine = gpu_record(gpu_sampler_->usage());
+  gpu_sampler_.reset();
+  std::vector<Record> records;
+  for (const std::string& text : worker_.world().all_gather_text(to_json(mine), "use of GPUs")) {
+    records.push_back(record_from_json(text, "another rank's use of its GPU"));
+  }
+  return highest_of(records);
+}
+
+Record Trainer::summary(const Record& gpu) {
   const auto best_row = [&]() -> const EpochRow* {
     if (state_.rows.empty()) return nullptr;
     if (!settings_.load_best_model_at_end || !state_.best_metric) return &state_.rows.back();
@@ -80,6 +93,7 @@ Record Trainer::summary() {
     record.set("loss_scale", loss_scaler_->scale()).set("skipped_steps", loss_scaler_->state().num_skipped);
   }
   record.set("peak_memory_bytes", most_of_ranks(peak_resident_bytes()));
+  if (!gpu.empty()) record.set("gpu", gpu);
   const auto peaks = [](const Ledger& book) {
     Record ledger;
     for (int c = 0; c < kNumCategories; ++c) {
@@ -124,6 +138,7 @@ void Trainer::print_table(const Record& summary) const {
                              format_rate(field("train_tokens_per_second_steady"))));
   console_.print(
       fmt::format("memory  {} at most", format_bytes(*summary.find("peak_memory_bytes")->get_if<int64_t>())));
+  if (const Value* gpu = summary.find("gpu")) console_.print("GPU     " + gpu_line(*gpu->get_if<Record>()));
   console_.print(fmt::format("model   {}", *summary.find("model")->get_if<std::string>()));
 }
 

@@ -34,6 +34,17 @@ class Doctor(CliTest):
         self.assertEqual((code, err), (0, ""))
         self.assertEqual(json.loads(out)["cpu"]["cores_allowed"], 1)
 
+    def test_driver_and_its_library(self):
+        """Of a stand-in for the driver's management library, found where libraries are looked for."""
+        stubs = os.environ["STUBS"]
+        for variant, driver, nvml in [("nvml", "580.1.2", r"^13\.580\.1\.2$"),
+                                      ("nvml_old", "not found", "of unknown version"),
+                                      ("nvml_no_driver", "not found", "cannot start: Driver Not Loaded")]:
+            env = {"LD_LIBRARY_PATH": os.path.join(stubs, variant)}
+            cuda = json.loads(self.succeeds("doctor", "--json", env=env))["cuda"]
+            self.assertEqual(cuda["driver"], driver)
+            self.assertRegex(cuda["nvml"], nvml)
+
     def test_words_it_does_not_know(self):
         self.fails(2, '--jsn: unknown flag. Did you mean "--json"?', "doctor", "--jsn")
 

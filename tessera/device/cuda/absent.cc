@@ -25,6 +25,10 @@ CudaMemory cuda_memory_of(Device&) {
   absent("--device cuda");
 }
 
+std::string cuda_pci_address_of(Device&) {
+  absent("--device cuda");
+}
+
 std::unique_ptr<Device> make_pinned_host_device(ThreadPool&) {
   absent("--pin-memory");
 }

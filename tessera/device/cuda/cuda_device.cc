@@ -38,6 +38,11 @@ class CudaDevice final : public Device {
     check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
     return {static_cast<int64_t>(total), static_cast<int64_t>(free), context_bytes_};
   }
+  std::string pci_address() const {
+    char text[32] = {};
+    if (cudaDeviceGetPCIBusId(text, sizeof text, ordinal_) != cudaSuccess) cudaGetLastError();
+    return text;
+  }
 
  private:
   // What the driver takes for itself, as the memory in use before and after. NVML would see the context alone, but is
@@ -147,6 +152,11 @@ std::unique_ptr<Device> make_cuda_device(int ordinal) {
 CudaMemory cuda_memory_of(Device& device) {
   TESSERA_ASSERT(device.kind() == DeviceKind::cuda);
   return static_cast<CudaDevice&>(device).memory();
+}
+
+std::string cuda_pci_address_of(Device& device) {
+  TESSERA_ASSERT(device.kind() == DeviceKind::cuda);
+  return static_cast<CudaDevice&>(device).pci_address();
 }
 
 std::unique_ptr<Device> make_pinned_host_device(ThreadPool& pool) {

@@ -38,6 +38,8 @@ struct CudaMemory {
 };
 // `device` must be a CUDA device.
 CudaMemory cuda_memory_of(Device& device);
+// Where a CUDA device is in its machine, "0000:1B:00.0", whatever CUDA_VISIBLE_DEVICES says; empty where CUDA fails.
+std::string cuda_pci_address_of(Device& device);
 
 // Host memory that GPUs copy from and to at full speed and without waiting: page-locked, each block of exactly its size
 // in whole pages. A device of kind cpu. `pool` must outlive it.

@@ -1,0 +1,22 @@
+// What summary.json, metrics.jsonl and the end table tell of GPUs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/device/nvml/gpu_sampler.h"
+#include "tessera/report/record.h"
+
+namespace tessera {
+
+// {"memory_bytes": {"mean": …, "peak": …}, "process_memory_bytes": …, "utilization_percent": …, "power_w": …,
+// "sm_clock_mhz": …}, less what nothing was told of.
+Record gpu_record(const GpuUsage& usage);
+
+// Each number the highest of the ranks'.
+Record highest_of(const std::vector<Record>& gpu_records);
+
+// "14.2 GiB at most, 13.6 GiB by this program; on average 93 % busy, 612 W, 1755 MHz"
+std::string gpu_line(const Record& gpu);
+
+}  // namespace tessera

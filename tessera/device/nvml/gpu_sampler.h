@@ -1,0 +1,63 @@
+// How a GPU is used over some time, as mean and peak of samples.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "tessera/device/device.h"
+#include "tessera/device/nvml/nvml.h"
+
+namespace tessera {
+
+// Of one number that is sampled; nothing may have been told of it.
+struct Statistic {
+  double sum = 0, peak = 0;
+  int64_t count = 0;
+
+  void add(const std::optional<double>& value) {
+    if (!value) return;
+    peak = count == 0 ? *value : std::max(peak, *value);
+    sum += *value;
+    ++count;
+  }
+  double mean() const { return count > 0 ? sum / static_cast<double>(count) : 0; }
+};
+
+struct GpuUsage {
+  Statistic memory_bytes, process_memory_bytes, utilization_percent, power_w, sm_clock_mhz;
+
+  void add(const GpuSample& sample);
+};
+
+// Takes samples on a thread of its own, from construction to destruction.
+class GpuSampler {
+ public:
+  static constexpr std::chrono::milliseconds kInterval{200};  // the driver renews utilisation no more often
+
+  GpuSampler(std::unique_ptr<const Nvml> nvml, Nvml::Gpu gpu, std::chrono::milliseconds interval = kInterval);
+  ~GpuSampler();
+  GpuSampler(const GpuSampler&) = delete;
+  GpuSampler& operator=(const GpuSampler&) = delete;
+
+  // So far, this moment included.
+  GpuUsage usage();
+
+ private:
+  const std::unique_ptr<const Nvml> nvml_;
+  const Nvml::Gpu gpu_;
+  std::mutex mutex_;
+  std::condition_variable end_;
+  bool ended_ = false;
+  GpuUsage usage_;
+  std::thread thread_;
+};
+
+// Of a CUDA device; null of another one, and where NVML is not there or does not know the GPU.
+std::unique_ptr<GpuSampler> make_gpu_sampler(Device& device);
+
+}  // namespace tessera

@@ -1,0 +1,110 @@
+#include "tessera/device/nvml/nvml.h"
+
+#include <gtest/gtest.h>
+
+#include "tessera/base/error.h"
+#include "tessera/device/nvml/gpu_sampler.h"
+
+namespace tessera {
+namespace {
+
+constexpr const char* kAddress = "0000:1B:00.0";
+
+std::string stub(const std::string& variant) {
+  return std::string(TESSERA_STUBS) + "/nvml" + variant + "/libnvidia-ml.so.1";
+}
+
+std::string error_of(const std::string& library) {
+  try {
+    const Nvml nvml(library.c_str());
+  } catch (const RunError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Nvml, TellsWhatTheLibraryTells) {
+  const Nvml nvml(stub("").c_str());
+  EXPECT_EQ(nvml.driver_version(), "580.1.2");
+  EXPECT_EQ(nvml.version(), "13.580.1.2");
+  const GpuSample sample = nvml.sample(nvml.gpu_at(kAddress));
+  EXPECT_EQ(sample.memory_bytes, 15) << "without what the driver reserves";
+  EXPECT_EQ(sample.process_memory_bytes, 12);
+  EXPECT_EQ(sample.utilization_percent, 93);
+  EXPECT_EQ(sample.power_w, 612.5);
+  EXPECT_EQ(sample.sm_clock_mhz, 1755);
+}
+
+TEST(Nvml, NamesAGpuThatIsNotThere) {
+  const Nvml nvml(stub("").c_str());
+  try {
+    nvml.gpu_at("0000:2C:00.0");
+    FAIL();
+  } catch (const RunError& error) {
+    EXPECT_NE(std::string(error.what()).find("0000:2C:00.0: Not Found"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Nvml, AnOlderLibraryTellsLess) {
+  const Nvml nvml(stub("_old").c_str());
+  EXPECT_EQ(nvml.driver_version(), "");
+  const GpuSample sample = nvml.sample(nvml.gpu_at(kAddress));
+  EXPECT_EQ(sample.memory_bytes, 20);
+  EXPECT_EQ(sample.power_w, 612.5);
+  EXPECT_FALSE(sample.process_memory_bytes || sample.utilization_percent || sample.sm_clock_mhz);
+}
+
+TEST(Nvml, ALostGpuTellsNothing) {
+  const Nvml nvml(stub("_lost").c_str());
+  const GpuSample sample = nvml.sample(nvml.gpu_at(kAddress));
+  EXPECT_FALSE(sample.memory_bytes || sample.process_memory_bytes || sample.utilization_percent || sample.power_w ||
+               sample.sm_clock_mhz);
+}
+
+TEST(Nvml, WhatIsNoLibraryIsAnError) {
+  EXPECT_NE(error_of("libnvidia-ml-that-nobody-has.so").find("cannot be opened"), std::string::npos);
+  EXPECT_NE(error_of("libm.so.6").find("lacks functions"), std::string::npos);
+  EXPECT_NE(error_of(stub("_no_driver")).find("cannot start: Driver Not Loaded"), std::string::npos);
+}
+
+TEST(GpuUsage, IsMeanAndPeakOfWhatWasTold) {
+  GpuUsage usage;
+  usage.add(
+      {.memory_bytes = 10, .process_memory_bytes = {}, .utilization_percent = 0, .power_w = 1, .sm_clock_mhz = 7});
+  usage.add(
+      {.memory_bytes = 30, .process_memory_bytes = {}, .utilization_percent = 50, .power_w = {}, .sm_clock_mhz = 5});
+  EXPECT_EQ(usage.memory_bytes.mean(), 20);
+  EXPECT_EQ(usage.memory_bytes.peak, 30);
+  EXPECT_EQ(usage.utilization_percent.mean(), 25);
+  EXPECT_EQ(usage.sm_clock_mhz.peak, 7);
+  EXPECT_EQ(usage.power_w.mean(), 1);
+  EXPECT_EQ(usage.power_w.count, 1);
+  EXPECT_EQ(usage.process_memory_bytes.count, 0);
+}
+
+TEST(GpuSampler, SamplesWhileNobodyAsks) {
+  auto nvml = std::make_unique<Nvml>(stub("").c_str());
+  const Nvml::Gpu gpu = nvml->gpu_at(kAddress);
+  GpuSampler sampler(std::move(nvml), gpu, std::chrono::milliseconds(1));
+  int64_t asked = 1;
+  // Without a thread that samples, too, each would be its own sample and no more.
+  while (sampler.usage().memory_bytes.count <= asked) ++asked;
+  const GpuUsage usage = sampler.usage();
+  EXPECT_EQ(usage.memory_bytes.mean(), 15);
+  EXPECT_EQ(usage.power_w.peak, 612.5);
+}
+
+TEST(GpuSampler, ALongIntervalDoesNotKeepItsEnd) {
+  auto nvml = std::make_unique<Nvml>(stub("").c_str());
+  const Nvml::Gpu gpu = nvml->gpu_at(kAddress);
+  GpuSampler sampler(std::move(nvml), gpu, std::chrono::hours(1));
+  EXPECT_GE(sampler.usage().memory_bytes.count, 1);
+}
+
+TEST(GpuSampler, ThereIsNoneOfACpu) {
+  ThreadPool pool(1);
+  EXPECT_FALSE(make_gpu_sampler(*make_cpu_device(pool)));
+}
+
+}  // namespace
+}  // namespace tessera
