@@ -1,6 +1,7 @@
 // `--nproc N`: the ranks of one machine, started through mpirun and looked after until their end.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,6 +38,10 @@ std::optional<KilledRank> killed_rank(const std::string& mpiruns_words);
 // alone. Returns the exit code. Where there are other ranks, a failure ends them all.
 int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& ranks,
                  const std::vector<std::string>& arguments);
+
+// The part of a verb's work that uses the other ranks. On GPUs a failure in it ends all ranks from here, before what
+// the verb holds is taken apart: that would wait for collectives that nobody ends any more.
+int run_among_ranks(const Invocation& invocation, const std::function<int()>& work);
 
 // Tells of a failure outside of a world: of a process on its own, or of a rank that has not come so far as to meet the
 // others. What all ranks find is told by one of them.

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tessera/app/launch.h"
+#include "tessera/app/worker.h"
 #include "tessera/base/error.h"
 #include "tessera/comm/status_board.h"
 
@@ -61,6 +62,18 @@ void tell_failure(const Environment& environment, ExitCode code, const char* wha
   // mpirun ends the others as soon as the first rank has told and ended.
   if (is_rank && ranks->rank > 0) std::this_thread::sleep_for(std::chrono::seconds(1));
   print_error(text);
+}
+
+int run_among_ranks(const Invocation& invocation, const std::function<int()>& work) {
+  const bool alone = !invocation.world || invocation.world->size() == 1;
+  if (alone || !uses_cuda(invocation.settings())) return work();
+  try {
+    return work();
+  } catch (...) {
+    const auto [code, what] = current_failure();
+    invocation.world->fail(code, what, print_error);
+    return static_cast<int>(code);
+  }
 }
 
 int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& ranks,

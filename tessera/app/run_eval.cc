@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "tessera/app/evaluation.h"
+#include "tessera/app/launch.h"
 #include "tessera/app/machine.h"
 #include "tessera/app/memory_check.h"
 #include "tessera/app/model_files.h"
@@ -35,34 +36,36 @@ int run_eval(const Invocation& invocation) {
   if (!settings.output_dir.empty()) create_folders(settings.output_dir);  // before the work that it is for
   worker.note_emulation(settings, console);
   Engine engine(worker.place(), config, engine_options(settings));
-  engine.prepare(work);
-  load_or_initialize(engine, settings, pool);
+  return run_among_ranks(invocation, [&] {
+    engine.prepare(work);
+    load_or_initialize(engine, settings, pool);
 
-  const LossEvaluation loss =
-      *evaluate_loss(engine, worker.world(), dataset.samples, settings.eval_batch_size, console);
-  const Record loss_record =
-      trainer_record(EvalMetrics{loss.loss, loss.runtime_s, loss.num_samples, loss.num_steps, 0});
-  Record summary = loss_record;
-  summary.erase("epoch");
-  if (!settings.json) console.print(to_python(summary));
-  Record predictions;
-  if (settings.eval_generation) {
-    const AnswerEvaluation answers =
-        *evaluate_answers(engine, worker.world(), dataset, tokenizer, settings.eval_batch_size, settings.max_new_tokens,
-                          settings.scoring, console);
-    summary.set("exact_match", answers.metrics.exact_match).set("f1", answers.metrics.f1);
-    summary.set("answers_runtime", answers.runtime_s);
-    if (!settings.json) console.print(trainer_line(answers.metrics));
-    predictions = predictions_by_id(dataset.examples, answers.predictions, console);
-  }
-  if (settings.json) console.print(to_json(summary));
-  if (!settings.output_dir.empty() && worker.is_first()) {
-    write_summary((fs::path(settings.output_dir) / "eval.json").string(), summary);
-    // The shape that SQuAD's own evaluation script reads: {id: answer}.
-    if (settings.eval_generation)
-      write_summary((fs::path(settings.output_dir) / "predictions.json").string(), predictions);
-  }
-  return static_cast<int>(ExitCode::kDone);
+    const LossEvaluation loss =
+        *evaluate_loss(engine, worker.world(), dataset.samples, settings.eval_batch_size, console);
+    const Record loss_record =
+        trainer_record(EvalMetrics{loss.loss, loss.runtime_s, loss.num_samples, loss.num_steps, 0});
+    Record summary = loss_record;
+    summary.erase("epoch");
+    if (!settings.json) console.print(to_python(summary));
+    Record predictions;
+    if (settings.eval_generation) {
+      const AnswerEvaluation answers =
+          *evaluate_answers(engine, worker.world(), dataset, tokenizer, settings.eval_batch_size,
+                            settings.max_new_tokens, settings.scoring, console);
+      summary.set("exact_match", answers.metrics.exact_match).set("f1", answers.metrics.f1);
+      summary.set("answers_runtime", answers.runtime_s);
+      if (!settings.json) console.print(trainer_line(answers.metrics));
+      predictions = predictions_by_id(dataset.examples, answers.predictions, console);
+    }
+    if (settings.json) console.print(to_json(summary));
+    if (!settings.output_dir.empty() && worker.is_first()) {
+      write_summary((fs::path(settings.output_dir) / "eval.json").string(), summary);
+      // The shape that SQuAD's own evaluation script reads: {id: answer}.
+      if (settings.eval_generation)
+        write_summary((fs::path(settings.output_dir) / "predictions.json").string(), predictions);
+    }
+    return static_cast<int>(ExitCode::kDone);
+  });
 }
 
 }  // namespace tessera

@@ -1,4 +1,5 @@
 // tessera train
+#include "tessera/app/launch.h"
 #include "tessera/app/model_files.h"
 #include "tessera/app/trainer.h"
 #include "tessera/app/verbs.h"
@@ -10,7 +11,7 @@ int run_train(const Invocation& invocation) {
   const bool first = !invocation.world || invocation.world->rank() == 0;
   Console console = first ? Console::of_process(invocation.settings().bars()) : Console::muted();
   Trainer trainer(invocation.settings(), resolved_config_text(invocation.resolved), console, invocation.world);
-  return trainer.run();
+  return run_among_ranks(invocation, [&] { return trainer.run(); });
 }
 
 }  // namespace tessera

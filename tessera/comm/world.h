@@ -34,7 +34,7 @@ struct WorldOptions {
   Transport transport = Transport::automatic;
   // The name of the launcher's status board, which tells the user of failures; empty: there is no launcher.
   std::string board{};
-  // Where there is no launcher: tells the user that the ranks have not met in time.
+  // Where there is no launcher: tells the user that the ranks have not met in time, or that a watch has ended them.
   std::function<void(const std::string&)> tell{};
 };
 

@@ -10,8 +10,8 @@ from tessera_cli import main
 KILLED = rf"rank \d was killed by signal 9 \(Killed\).*\bin phase ({PHASES})\b"
 AT_START = rf"(rank \d|a rank) was killed by signal 9 \(Killed\).*\bin phase start\b"
 COMM_TIMEOUT_S = 3  # longer than the pauses of a busy machine
-STOPPED = (rf"rank 0: (\w+ of .*: waited {COMM_TIMEOUT_S} s for rank 1\.|the ranks have not met within "
-           rf"{COMM_TIMEOUT_S + 5} s\.) .*"
+STOPPED = (rf"rank 0: (\w+ of .*: waited {COMM_TIMEOUT_S} s for (rank 1|the other ranks of its group)\.|"
+           rf"the ranks have not met within {COMM_TIMEOUT_S + 5} s\.) .*"
            rf"(Rank 1 \(process \d+\) is stopped, in phase ({PHASES})\.|Rank 1 has not begun\.)")
 
 

@@ -8,12 +8,13 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <thread>
 
 #include "tessera/comm/mpi/mpi_communicator.h"
-#include "tessera/comm/mpi/time_limit.h"
 #include "tessera/comm/nccl/nccl_communicator.h"
 #include "tessera/comm/status_board.h"
+#include "tessera/comm/time_limit.h"
 
 namespace tessera {
 namespace {
@@ -114,13 +115,17 @@ class MpiWorld final : private MpiLibrary, public World {
   std::unique_ptr<Communicator> make_communicator(Device& device) override {
     communicator_->barrier("groups to form");
     if (device.kind() == DeviceKind::cuda) {
-      return make_nccl_communicator(make_mpi_communicator(MPI_COMM_WORLD, nullptr, options_, board_.get()));
+      const auto end_run = [this](const CommunicationError& error) { fail(error.code(), error.what(), options_.tell); };
+      return make_nccl_communicator(
+          make_mpi_communicator(MPI_COMM_WORLD, nullptr, options_, board_.get()),
+          {.rank = rank(), .timeout_s = options_.timeout_s, .board = board_.get(), .fail = end_run});
     }
     return make_mpi_communicator(MPI_COMM_WORLD, &device, options_, board_.get());
   }
   void enter_phase(const char* phase) override { board_->enter_phase(rank(), phase); }
 
   void fail(ExitCode code, const std::string& error, const std::function<void(const std::string&)>& tell) override {
+    failing_.lock();  // for ever: a thread that watches and the one that computes may fail at the same moment
     const std::string name = fmt::format("rank {}: ", rank());
     std::string text = error.starts_with(name) ? error : name + error;
     const bool is_consequence = code == ExitCode::kCommunication;
@@ -133,7 +138,7 @@ class MpiWorld final : private MpiLibrary, public World {
     // A rank that has failed for a reason of its own may be about to say so.
     for (int i = 0; is_consequence && i < 20 && board_->first_failure()->code == code; ++i) sleep_ms(50);
     const bool tells = options_.board.empty() && board_->claim_report();
-    if (tells) tell(board_->account(*board_->first_failure()));
+    if (tells && tell) tell(board_->account(*board_->first_failure()));
     if (!tells && options_.board.empty()) sleep_ms(1000);  // before another one has told, it must not be killed
     abort(code);
   }
@@ -146,6 +151,7 @@ class MpiWorld final : private MpiLibrary, public World {
   static void sleep_ms(int time) { std::this_thread::sleep_for(std::chrono::milliseconds(time)); }
 
   WorldOptions options_;
+  std::mutex failing_;
   std::shared_ptr<StatusBoard> board_;
   std::unique_ptr<Communicator> communicator_;
 };

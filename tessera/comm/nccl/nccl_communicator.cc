@@ -1,30 +1,50 @@
 #include "tessera/comm/nccl/nccl_communicator.h"
 
+#include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
 #include <cstring>
+#include <exception>
 
 #include "tessera/comm/nccl/nccl_library.h"
+#include "tessera/comm/time_limit.h"
 
 namespace tessera {
 namespace {
 
 ncclDataType_t type_of(DType dtype) {
   switch (dtype) {
-    case DType::f64: return ncclFloat64;
-    case DType::f32: return ncclFloat32;
-    case DType::f16: return ncclFloat16;
-    case DType::bf16: return ncclBfloat16;
-    case DType::i64: return ncclInt64;
-    case DType::i32: return ncclInt32;
-    case DType::u8: return ncclUint8;
+    case DType::f64:
+      return ncclFloat64;
+    case DType::f32:
+      return ncclFloat32;
+    case DType::f16:
+      return ncclFloat16;
+    case DType::bf16:
+      return ncclBfloat16;
+    case DType::i64:
+      return ncclInt64;
+    case DType::i32:
+      return ncclInt32;
+    case DType::u8:
+      return ncclUint8;
   }
   return ncclUint8;
 }
 
+// NCCL loads its kernels and finds its ways at the start, which takes longer than ranks need to wait for each other.
+constexpr double kStartSlack_s = 30;
+
+// Whether work put on the stream becomes a part of a CUDA graph: then its events cannot be asked.
+bool is_captured(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(stream, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
+}
+
 class NcclCommunicator final : public Communicator {
  public:
-  explicit NcclCommunicator(std::unique_ptr<Communicator> host) : nccl_(nccl_library()), host_(std::move(host)) {
+  NcclCommunicator(std::unique_ptr<Communicator> host, const WatchOptions& watch)
+      : nccl_(nccl_library()), host_(std::move(host)), watch_options_(watch) {
     ncclUniqueId id;
     std::string text;
     if (rank() == 0) {
@@ -34,10 +54,18 @@ class NcclCommunicator final : public Communicator {
     const auto texts = host_->all_gather_text(text, "NCCL's group");
     std::memcpy(id.internal, texts[0].data(), sizeof id.internal);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    check(nccl_.comm_init_rank(&comm_, size(), id, rank(), &config), "start", "the group");
+    {
+      const TimeLimit limit = limit_of("start", kStartSlack_s);
+      check(nccl_.comm_init_rank(&comm_, size(), id, rank(), &config), "start", "the group");
+    }
+    if (cudaGetDevice(&device_) != cudaSuccess) cudaGetLastError();
+    watch_ = std::make_unique<CollectiveWatch>(watch_options_, [this] { return asynchronous_error(); });
   }
   ~NcclCommunicator() override {
-    if (comm_) nccl_.comm_destroy(comm_);
+    watch_.reset();
+    const TimeLimit limit = limit_of("end", 0);
+    // After a failure the others may never come to the end of what runs.
+    if (comm_) std::uncaught_exceptions() > exceptions_ ? nccl_.comm_abort(comm_) : nccl_.comm_destroy(comm_);
   }
 
   int rank() const override { return host_->rank(); }
@@ -46,24 +74,28 @@ class NcclCommunicator final : public Communicator {
   void all_gather(View shard, View full, Stream& stream, const char* what) override {
     TESSERA_ASSERT(shard.dtype == full.dtype && shard.num_elems() * size() == full.num_elems());
     count_all_gather(shard.bytes());
-    check(nccl_.all_gather(shard.data, full.data, count(shard), type_of(shard.dtype), comm_, native(stream)),
-          "all_gather", what);
+    put("all_gather", what, stream, [&](cudaStream_t native) {
+      return nccl_.all_gather(shard.data, full.data, count(shard), type_of(shard.dtype), comm_, native);
+    });
   }
   void reduce_scatter(View full, View shard, Stream& stream, const char* what) override {
     TESSERA_ASSERT(shard.dtype == full.dtype && shard.num_elems() * size() == full.num_elems());
     count_reduce_scatter(shard.bytes());
-    check(nccl_.reduce_scatter(full.data, shard.data, count(shard), type_of(shard.dtype), ncclSum, comm_,
-                               native(stream)),
-          "reduce_scatter", what);
+    put("reduce_scatter", what, stream, [&](cudaStream_t native) {
+      return nccl_.reduce_scatter(full.data, shard.data, count(shard), type_of(shard.dtype), ncclSum, comm_, native);
+    });
   }
   void all_reduce(View x, Stream& stream, const char* what) override {
     count_all_reduce(x.bytes());
-    check(nccl_.all_reduce(x.data, x.data, count(x), type_of(x.dtype), ncclSum, comm_, native(stream)), "all_reduce",
-          what);
+    put("all_reduce", what, stream, [&](cudaStream_t native) {
+      return nccl_.all_reduce(x.data, x.data, count(x), type_of(x.dtype), ncclSum, comm_, native);
+    });
   }
   void broadcast(View x, int root, Stream& stream, const char* what) override {
     count_broadcast(x.bytes(), root);
-    check(nccl_.broadcast(x.data, x.data, count(x), type_of(x.dtype), root, comm_, native(stream)), "broadcast", what);
+    put("broadcast", what, stream, [&](cudaStream_t native) {
+      return nccl_.broadcast(x.data, x.data, count(x), type_of(x.dtype), root, comm_, native);
+    });
   }
 
   std::vector<std::string> all_gather_text(std::string_view text, const char* what) override {
@@ -74,32 +106,65 @@ class NcclCommunicator final : public Communicator {
   }
   void barrier(const char* what) override { host_->barrier(what); }
   std::unique_ptr<Communicator> split(int color, int rank, int size) override {
-    return make_nccl_communicator(host_->split(color, rank, size));
+    return make_nccl_communicator(host_->split(color, rank, size), watch_options_);
   }
 
  private:
   static size_t count(View view) { return static_cast<size_t>(view.num_elems()); }
-  static cudaStream_t native(Stream& stream) {
+  template <typename Call>
+  void put(const char* collective, const char* what, Stream& stream, const Call& call) {
     TESSERA_ASSERT(stream.native());
-    return static_cast<cudaStream_t>(stream.native());
+    const auto native = static_cast<cudaStream_t>(stream.native());
+    const bool watched = !is_captured(native);
+    if (watched) watch_->begin(collective, what, stream);
+    check(call(native), collective, what);
+    if (watched) watch_->called(stream);
+  }
+  CommunicationError failed(const char* collective, const char* what, const std::string& how) const {
+    return {fmt::format("rank {}", watch_options_.rank), fmt::format("{} of {}: {}", collective, what, how),
+            "NCCL_DEBUG=INFO tells more"};
+  }
+  std::string text_of(ncclResult_t result) const {
+    const char* last = comm_ ? nccl_.last_error(comm_) : nullptr;
+    return fmt::format("NCCL has failed: {}{}{}", nccl_.error_string(result), last && *last ? ": " : "",
+                       last ? last : "");
   }
   void check(ncclResult_t result, const char* collective, const char* what) const {
-    if (result == ncclSuccess) return;
-    throw CommunicationError(fmt::format("rank {}", rank()),
-                             fmt::format("{} of {} failed in NCCL: {}", collective, what, nccl_.error_string(result)),
-                             "NCCL_DEBUG=INFO tells more");
+    if (result != ncclSuccess) throw failed(collective, what, text_of(result));
+  }
+  // Of calls that have none of their own.
+  TimeLimit limit_of(const char* call, double slack_s) const {
+    const double limit_s = watch_options_.timeout_s + slack_s;
+    return TimeLimit(limit_s, [this, call, limit_s] {
+      watch_options_.fail(failed(call, "the group", fmt::format("waited {} s for the other ranks in NCCL", limit_s)));
+    });
+  }
+  // On the watch's thread, whose calls of CUDA are to make no context on another GPU and to break no capture.
+  std::string asynchronous_error() const {
+    auto mode = cudaStreamCaptureModeRelaxed;
+    if (cudaSetDevice(device_) != cudaSuccess || cudaThreadExchangeStreamCaptureMode(&mode) != cudaSuccess) {
+      cudaGetLastError();  // the events will tell
+    }
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t result = nccl_.comm_async_error(comm_, &state);
+    if (result != ncclSuccess) return text_of(result);
+    return state == ncclSuccess || state == ncclInProgress ? "" : text_of(state);
   }
 
   const NcclLibrary& nccl_;
   std::unique_ptr<Communicator> host_;
+  const WatchOptions watch_options_;
+  const int exceptions_ = std::uncaught_exceptions();
   ncclComm_t comm_ = nullptr;
+  int device_ = 0;
+  std::unique_ptr<CollectiveWatch> watch_;
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host) {
+std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host, const WatchOptions& watch) {
   if (host->size() == 1) return host;
-  return std::make_unique<NcclCommunicator>(std::move(host));
+  return std::make_unique<NcclCommunicator>(std::move(host), watch);
 }
 
 std::string nccl_description() {

@@ -23,6 +23,7 @@ NcclLibrary open_library() {
   find(nccl.comm_destroy, "ncclCommDestroy");
   find(nccl.comm_async_error, "ncclCommGetAsyncError");
   find(nccl.error_string, "ncclGetErrorString");
+  find(nccl.last_error, "ncclGetLastError");
   find(nccl.all_gather, "ncclAllGather");
   find(nccl.reduce_scatter, "ncclReduceScatter");
   find(nccl.all_reduce, "ncclAllReduce");

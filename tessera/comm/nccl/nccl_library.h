@@ -14,6 +14,7 @@ struct NcclLibrary {
   decltype(&ncclCommDestroy) comm_destroy;
   decltype(&ncclCommGetAsyncError) comm_async_error;
   decltype(&ncclGetErrorString) error_string;
+  decltype(&ncclGetLastError) last_error;
   decltype(&ncclAllGather) all_gather;
   decltype(&ncclReduceScatter) reduce_scatter;
   decltype(&ncclAllReduce) all_reduce;

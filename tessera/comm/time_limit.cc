@@ -1,4 +1,4 @@
-#include "tessera/comm/mpi/time_limit.h"
+#include "tessera/comm/time_limit.h"
 
 #include <chrono>
 #include <utility>

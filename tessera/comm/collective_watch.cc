@@ -1,0 +1,107 @@
+#include "tessera/comm/collective_watch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+namespace tessera {
+
+void PendingCollectives::begin(const char* collective, const char* what, Stream& stream) {
+  entries_.push_back({collective, what, &stream, stream.record(), std::nullopt, std::nullopt});
+}
+
+void PendingCollectives::called(Stream& stream) {
+  entries_.back().after = stream.record();
+}
+
+std::optional<PendingCollectives::Running> PendingCollectives::look(Clock::time_point now, std::vector<Entry>& done) {
+  // From the last to the first: what stands before something done on its stream is done, and need not be asked.
+  std::deque<Entry> left;
+  std::set<const Stream*> passed;
+  for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
+    if (!passed.contains(entry->stream) && entry->after && entry->after->reached()) passed.insert(entry->stream);
+    if (passed.contains(entry->stream)) {
+      done.push_back(std::move(*entry));
+    } else {
+      left.push_front(std::move(*entry));
+    }
+  }
+  entries_ = std::move(left);
+
+  std::optional<Running> first;
+  std::set<const Stream*> busy;
+  for (Entry& entry : entries_) {
+    if (!busy.insert(entry.stream).second) continue;  // behind another one
+    if (!entry.since && entry.before.reached()) entry.since = now;
+    if (entry.since && !first) first = {fmt::format("{} of {}", entry.collective, entry.what), now - *entry.since};
+  }
+  return first;
+}
+
+CollectiveWatch::CollectiveWatch(const WatchOptions& options, std::function<std::string()> library_error)
+    : options_(options), library_error_(std::move(library_error)), thread_([this] { work(); }) {}
+
+CollectiveWatch::~CollectiveWatch() {
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  end_.notify_one();
+  thread_.join();
+}
+
+void CollectiveWatch::begin(const char* collective, const char* what, Stream& stream) {
+  const std::lock_guard lock(mutex_);
+  pending_.begin(collective, what, stream);
+}
+
+void CollectiveWatch::called(Stream& stream) {
+  const std::lock_guard lock(mutex_);
+  pending_.called(stream);
+}
+
+std::optional<CommunicationError> CollectiveWatch::look() {
+  const std::string error = library_error_();
+  std::optional<PendingCollectives::Running> running;
+  std::vector<PendingCollectives::Entry> done;  // their events go without the lock
+  {
+    const std::lock_guard lock(mutex_);
+    running = pending_.look(PendingCollectives::Clock::now(), done);
+  }
+  if (!running || running->call != waiting_in_) {
+    waiting_.reset();
+    waiting_in_ = running ? running->call : "";
+    if (running) waiting_.emplace(options_.board, options_.rank, waiting_in_);
+  }
+  const std::string rank = fmt::format("rank {}", options_.rank);
+  if (!error.empty()) {
+    return CommunicationError(rank, running ? fmt::format("{}: {}", running->call, error) : error,
+                              "NCCL_DEBUG=INFO tells more");
+  }
+  if (running && std::chrono::duration<double>(running->time).count() > options_.timeout_s) {
+    return CommunicationError(
+        rank, fmt::format("{}: waited {} s for the other ranks of its group", running->call, options_.timeout_s),
+        "If they are slow and not stuck, give a longer --comm-timeout");
+  }
+  return std::nullopt;
+}
+
+void CollectiveWatch::work() {
+  const auto interval = std::chrono::duration<double>(std::clamp(options_.timeout_s / 20, 0.001, 0.1));
+  std::unique_lock lock(mutex_);
+  while (!end_.wait_for(lock, interval, [this] { return ended_; })) {
+    lock.unlock();
+    try {
+      if (const auto error = look()) {
+        options_.fail(*error);
+        return;
+      }
+    } catch (const Error&) {  // the device has failed: who computes on it gets the same error
+      return;
+    }
+    lock.lock();
+  }
+}
+
+}  // namespace tessera

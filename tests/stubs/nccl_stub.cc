@@ -1,0 +1,78 @@
+// Stands in for NCCL: collectives do nothing but tell a test of themselves, which says what they return.
+#include <nccl.h>
+
+#include <atomic>
+#include <cstring>
+
+namespace {
+
+std::atomic<ncclResult_t> result{ncclSuccess}, asynchronous{ncclSuccess};
+std::atomic<void (*)()> on_collective{nullptr};
+std::atomic<int> num_destroyed, num_aborted;
+
+ncclResult_t collective() {
+  if (auto* tell = on_collective.load()) tell();
+  return result;
+}
+
+}  // namespace
+
+extern "C" {
+
+void stub_nccl_set(ncclResult_t of_calls, ncclResult_t between_calls, void (*tell)()) {
+  result = of_calls;
+  asynchronous = between_calls;
+  on_collective = tell;
+  num_destroyed = num_aborted = 0;
+}
+int stub_nccl_num_destroyed() {
+  return num_destroyed;
+}
+int stub_nccl_num_aborted() {
+  return num_aborted;
+}
+
+ncclResult_t ncclGetVersion(int* version) {
+  *version = 22803;
+  return ncclSuccess;
+}
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  std::memset(id, 7, sizeof *id);
+  return ncclSuccess;
+}
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int, ncclUniqueId, int, ncclConfig_t*) {
+  static char the_group;
+  *comm = reinterpret_cast<ncclComm_t>(&the_group);
+  return result;
+}
+ncclResult_t ncclCommAbort(ncclComm_t) {
+  ++num_aborted;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommDestroy(ncclComm_t) {
+  ++num_destroyed;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* state) {
+  *state = asynchronous;
+  return ncclSuccess;
+}
+const char* ncclGetErrorString(ncclResult_t code) {
+  return code == ncclSystemError ? "unhandled system error" : "remote process exited";
+}
+const char* ncclGetLastError(ncclComm_t) {
+  return "a cable is out";
+}
+ncclResult_t ncclAllGather(const void*, void*, size_t, ncclDataType_t, ncclComm_t, cudaStream_t) {
+  return collective();
+}
+ncclResult_t ncclReduceScatter(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t) {
+  return collective();
+}
+ncclResult_t ncclAllReduce(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t) {
+  return collective();
+}
+ncclResult_t ncclBroadcast(const void*, void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t) {
+  return collective();
+}
+}

@@ -1,0 +1,130 @@
+#include "tessera/comm/collective_watch.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "manual_stream.h"
+
+namespace tessera {
+namespace {
+
+struct Pending : testing::Test {
+  void collective(const char* what, ManualStream& stream) {
+    pending.begin("all_gather", what, stream);
+    stream.put();
+    pending.called(stream);
+  }
+  // "call: seconds", or nothing, so many seconds after the start.
+  std::string look(double seconds) {
+    const auto passed = [](double s) {
+      return std::chrono::duration_cast<PendingCollectives::Clock::duration>(std::chrono::duration<double>(s));
+    };
+    std::vector<PendingCollectives::Entry> done;
+    const auto running = pending.look(start + passed(seconds), done);
+    if (!running) return "";
+    return running->call + ": " +
+           std::to_string(std::chrono::duration_cast<std::chrono::seconds>(running->time).count());
+  }
+
+  const PendingCollectives::Clock::time_point start{};
+  PendingCollectives pending;
+  ManualStream stream, other;
+};
+
+TEST_F(Pending, TimeRunsWhileTheStreamIsInTheCollective) {
+  collective("a", stream);
+  collective("b", stream);
+  EXPECT_EQ(look(1), "all_gather of a: 0");
+  EXPECT_EQ(look(4), "all_gather of a: 3");
+  stream.finish();
+  EXPECT_EQ(look(5), "");
+  collective("c", stream);
+  EXPECT_EQ(look(9), "all_gather of c: 0") << "seen from now on, not since it was put there";
+}
+
+TEST_F(Pending, WorkBeforeACollectiveIsNotItsTime) {
+  stream.put();  // of this rank's own
+  collective("a", stream);
+  EXPECT_EQ(look(1), "");
+  EXPECT_EQ(look(100), "");
+}
+
+TEST_F(Pending, EachStreamHasItsOwn) {
+  stream.put();
+  collective("a", stream);
+  collective("b", other);
+  EXPECT_EQ(look(1), "all_gather of b: 0");
+  stream.finish();
+  other.finish();
+  collective("c", stream);
+  EXPECT_EQ(look(3), "all_gather of c: 0");
+}
+
+TEST_F(Pending, ACallThatDoesNotReturnRuns) {
+  pending.begin("all_reduce", "gradients", stream);
+  stream.finish();
+  EXPECT_EQ(look(0), "all_reduce of gradients: 0");
+  EXPECT_EQ(look(7), "all_reduce of gradients: 7");
+  pending.called(stream);
+  EXPECT_EQ(look(8), "");
+}
+
+struct Watch : testing::Test {
+  WatchOptions options(double timeout_s) {
+    return {.rank = 1, .timeout_s = timeout_s, .board = board.get(), .fail = [this](const CommunicationError& error) {
+              failure.set_value(error.what());
+            }};
+  }
+
+  std::promise<std::string> failure;
+  std::string name = SharedPages::unique_name();
+  std::unique_ptr<StatusBoard> board = StatusBoard::create(name, 2);
+  std::string library_error;
+  ManualStream stream;
+  ~Watch() override { SharedPages::remove(name); }
+};
+
+TEST_F(Watch, ACollectiveThatDoesNotEndIsTold) {
+  CollectiveWatch watch(options(0.01), [] { return std::string(); });
+  watch.begin("reduce_scatter", "gradients of h.3", stream);
+  stream.put();
+  watch.called(stream);
+  EXPECT_EQ(failure.get_future().get(),
+            "rank 1: reduce_scatter of gradients of h.3: waited 0.01 s for the other ranks of its group. If they are "
+            "slow and not stuck, give a longer --comm-timeout");
+  EXPECT_EQ(board->waiting(), "Rank 1 waited in reduce_scatter of gradients of h.3.");
+}
+
+TEST_F(Watch, TheLibrarysErrorIsToldAtOnce) {
+  CollectiveWatch watch(options(1e6), [] { return std::string("NCCL has failed: remote process exited"); });
+  EXPECT_EQ(failure.get_future().get(), "rank 1: NCCL has failed: remote process exited. NCCL_DEBUG=INFO tells more");
+}
+
+TEST_F(Watch, WhatEndsIsForgotten) {
+  std::atomic<int> looks = 0;
+  CollectiveWatch watch(options(0.02), [&] { return ++looks, std::string(); });
+  watch.begin("all_gather", "parameters of h.3", stream);
+  stream.put();
+  watch.called(stream);
+  stream.finish();
+  while (looks < 50) std::this_thread::yield();  // 1 ms each: longer than the time limit
+  EXPECT_EQ(board->waiting(), "");
+  EXPECT_EQ(failure.get_future().wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+}
+
+TEST_F(Watch, ADeviceThatFailsIsLeftToWhoComputesOnIt) {
+  std::atomic<int> looks = 0;
+  {
+    CollectiveWatch watch(options(0.01), [&]() -> std::string {
+      ++looks;
+      throw RunError("CUDA", "an illegal memory access was encountered");
+    });
+    while (looks == 0) std::this_thread::yield();
+  }
+  EXPECT_EQ(looks, 1) << "it asks no more";
+  EXPECT_EQ(failure.get_future().wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,35 @@
+// A stream whose work is done when a test says so.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "tessera/device/stream.h"
+
+namespace tessera {
+
+class ManualStream final : public Stream {
+ public:
+  // One more piece of work, and the end of all so far.
+  void put() { ++*num_put_; }
+  void finish() { *num_done_ = num_put_->load(); }
+
+  Event record() override { return Event(std::make_shared<Reached>(num_done_, num_put_->load())); }
+  void wait(const Event&) override {}
+  void run(std::function<void()>) override {}
+  void copy(View, View) override {}
+  void* native() const override { return reinterpret_cast<void*>(2); }  // cudaStreamPerThread: there without a device
+
+ private:
+  using Count = std::shared_ptr<std::atomic<int>>;
+  struct Reached final : Event::State {
+    Reached(Count num_done, int target) : num_done_(std::move(num_done)), target_(target) {}
+    bool reached() override { return *num_done_ >= target_; }
+    void synchronize() override {}
+    const Count num_done_;
+    const int target_;
+  };
+  Count num_put_ = std::make_shared<std::atomic<int>>(0), num_done_ = std::make_shared<std::atomic<int>>(0);
+};
+
+}  // namespace tessera

@@ -1,0 +1,113 @@
+// The communicator of GPUs with a stand-in for NCCL, without a GPU.
+#ifdef TESSERA_HAVE_NCCL
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "manual_stream.h"
+#include "tessera/comm/nccl/nccl_communicator.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kSuccess = 0, kSystemError = 2, kRemoteError = 6;  // ncclResult_t
+
+// One of two ranks, whose other one always answers the same.
+class HostOfTwo final : public Communicator {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  std::vector<std::string> all_gather_text(std::string_view text, const char*) override {
+    return std::vector<std::string>(2, std::string(text));
+  }
+  std::vector<double> sum(std::vector<double> values, const char*) override { return values; }
+  void barrier(const char*) override {}
+  std::unique_ptr<Communicator> split(int, int, int) override { return std::make_unique<HostOfTwo>(); }
+  void all_gather(View, View, Stream&, const char*) override {}
+  void reduce_scatter(View, View, Stream&, const char*) override {}
+  void all_reduce(View, Stream&, const char*) override {}
+  void broadcast(View, int, Stream&, const char*) override {}
+};
+
+// Opened before the program looks for the library of this name, and found by it.
+template <typename Function>
+Function* of_stub(const char* name) {
+  static void* const library = dlopen(TESSERA_STUBS "/nccl/libnccl.so.2", RTLD_NOW);
+  EXPECT_TRUE(library) << dlerror();
+  return reinterpret_cast<Function*>(dlsym(library, name));
+}
+
+ManualStream* stream_of_stub = nullptr;
+
+struct Nccl : testing::Test {
+  Nccl() { stream_of_stub = &stream; }
+  void set(int of_calls, int between_calls) {
+    of_stub<void(int, int, void (*)())>("stub_nccl_set")(of_calls, between_calls, [] { stream_of_stub->put(); });
+  }
+  static int num_destroyed() { return of_stub<int()>("stub_nccl_num_destroyed")(); }
+  static int num_aborted() { return of_stub<int()>("stub_nccl_num_aborted")(); }
+  std::unique_ptr<Communicator> make_group(double timeout_s) {
+    const auto fail = [this](const CommunicationError& error) { failure.set_value(error.what()); };
+    return make_nccl_communicator(std::make_unique<HostOfTwo>(),
+                                  {.rank = 5, .timeout_s = timeout_s, .board = nullptr, .fail = fail});
+  }
+  View view() { return view_of(x.data(), {8}); }
+
+  std::promise<std::string> failure;
+  std::vector<float> x = std::vector<float>(8);
+  ManualStream stream;
+};
+
+TEST_F(Nccl, CollectivesThatEndAreFine) {
+  set(kSuccess, kSuccess);
+  auto group = make_group(1e6);
+  group->all_reduce(view(), stream, "gradients of h.3");
+  group->all_gather(view().rows(0, 4), view(), stream, "parameters of h.3");
+  EXPECT_EQ(group->bytes_sent(), 32 + 16);
+  stream.finish();
+  group.reset();
+  EXPECT_EQ(num_destroyed(), 1);
+  EXPECT_EQ(num_aborted(), 0);
+}
+
+TEST_F(Nccl, OneThatDoesNotEndIsToldByTheRankOfTheWorld) {
+  set(kSuccess, kSuccess);
+  const auto world = make_group(0.01);
+  const auto group = world->split(0, 0, 2);
+  group->broadcast(view(), 1, stream, "parameters of h.4");
+  EXPECT_EQ(failure.get_future().get(),
+            "rank 5: broadcast of parameters of h.4: waited 0.01 s for the other ranks of its group. If they are slow "
+            "and not stuck, give a longer --comm-timeout");
+}
+
+TEST_F(Nccl, AnErrorBetweenCallsIsToldWithWhatRuns) {
+  set(kSuccess, kSuccess);
+  const auto group = make_group(1e6);
+  group->reduce_scatter(view(), view().rows(0, 4), stream, "gradients of h.3");
+  set(kSuccess, kRemoteError);
+  EXPECT_EQ(failure.get_future().get(),
+            "rank 5: reduce_scatter of gradients of h.3: NCCL has failed: remote process exited: a cable is out. "
+            "NCCL_DEBUG=INFO tells more");
+}
+
+TEST_F(Nccl, AnErrorOfACallIsThrownAndTheGroupAborted) {
+  set(kSuccess, kSuccess);
+  try {
+    const auto group = make_group(1e6);
+    set(kSystemError, kSuccess);
+    group->all_reduce(view(), stream, "gradients of h.3");
+    FAIL();
+  } catch (const CommunicationError& error) {
+    EXPECT_STREQ(error.what(),
+                 "rank 5: all_reduce of gradients of h.3: NCCL has failed: unhandled system error: a cable is out. "
+                 "NCCL_DEBUG=INFO tells more");
+  }
+  EXPECT_EQ(num_destroyed(), 0) << "which would wait for the others";
+  EXPECT_EQ(num_aborted(), 1);
+  EXPECT_THROW(make_group(1e6), CommunicationError);
+}
+
+}  // namespace
+}  // namespace tessera
+#endif
