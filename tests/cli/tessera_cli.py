@@ -44,4 +44,4 @@ class CliTest(unittest.TestCase):
 
 
 def main():
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=sys.argv[:1] + sys.argv[2:])  # words after the program choose tests
