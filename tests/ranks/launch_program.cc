@@ -60,6 +60,11 @@ int misbehave(const Invocation& invocation) {
       if (action == "throw") throw RunError("disk", "is full", "Make room");
       if (action == "memory") throw std::bad_alloc();
       if (action == "input") throw InputError("model.safetensors", "is cut");
+      if (action == "watch") {  // over a GPU, which the thread that computes waits for without end
+        std::thread([&] {
+          world.fail(ExitCode::kCommunication, "all_gather of parameters of h.4: waited 7 s", {});
+        }).join();
+      }
       if (action == "other") group->broadcast(view_of(x.data(), {5}), 0, *stream, "parameters of h.4");
     }
     if (step == 2 && action == "all") throw InputError("model.safetensors", "is cut");

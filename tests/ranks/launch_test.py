@@ -117,6 +117,10 @@ class Launch(unittest.TestCase):
                    r"stopped, in phase step\.", "misbehave", "--nproc", "3", "--prompt", "stop", "--comm-timeout", "1")
         self.assertLess(time.monotonic() - begin, 1 + 10)
 
+    def test_a_watch_that_ends_the_run_from_its_own_thread(self):
+        self.fails(5, r"rank 2: all_gather of parameters of h\.4: waited 7 s\. Rank 2 was in phase step\.$",
+                   "misbehave", "--nproc", "3", "--prompt", "watch")
+
     def test_ranks_that_do_different_things(self):
         self.fails(5, r"rank \d: .*all_reduce of gradients of h\.3.*broadcast of parameters of h\.4|"
                    r"rank \d: .*broadcast of parameters of h\.4.*all_reduce of gradients of h\.3",
