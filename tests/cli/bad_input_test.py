@@ -79,7 +79,7 @@ class Datasets(BadInputTest):
     def test_a_vocabulary(self):
         self.fails(INPUT, "gone.json: no such file", "tokenizer", "train", "--dataset", "gone.json", "--vocab-size", "400",
                    "--output-dir", "new")
-        self.fails(USAGE, "vocab_size: 100 tokens cannot hold the 4 special tokens and 256 bytes. Give at least 260",
+        self.fails(USAGE, "--vocab-size: 100 tokens cannot hold the 4 special tokens and 256 bytes. Give at least 260",
                    "tokenizer", "train", "--dataset", "train.jsonl", "--vocab-size", "100", "--output-dir", "new")
         self.assertFalse(os.path.exists(self.path("new")))
 
