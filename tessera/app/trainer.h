@@ -58,7 +58,7 @@ class Trainer {
   void rotate();
   void finish_checkpoints();
   void finish();
-  Record summary();
+  Record summary(const TrainMetrics& metrics);
   int64_t most_of_ranks(int64_t bytes) const;
   void print_table(const Record& summary) const;
   double epoch_now() const { return static_cast<double>(state_.step) / static_cast<double>(steps_per_epoch_); }
@@ -86,6 +86,7 @@ class Trainer {
   double runtime_before_s_ = 0;        // of the runs that this one continues
   int64_t last_saved_step_ = -1;
   int64_t bytes_sent_ = 0;                 // by this rank, in training
+  Record eval_timing_;                     // of this run's last evaluation
   std::optional<MetricsLog> metrics_;      // of the first rank
   std::optional<LossScaler> loss_scaler_;  // of fp16
   std::unique_ptr<BackgroundCheckpoint> background_;
