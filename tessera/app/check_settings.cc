@@ -1,10 +1,7 @@
 // Checks that look at more than one setting, or at the build.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "tessera/app/resolve.h"
-#include "tessera/app/suggest.h"
 #include "tessera/app/worker.h"
 #include "tessera/base/error.h"
 
@@ -75,20 +72,6 @@ void check_shape(const ResolvedSettings& resolved) {
   }
 }
 
-// What waits for its part of the program: of this setting only these values are accepted. A part that arrives deletes
-// its lines.
-struct Limit {
-  const char* setting;
-  std::vector<SettingValue> values;
-  const char* needs;
-};
-
-std::vector<Limit> limits() {
-  return {
-      {"precision", {"fp32", "fp16", "bf16"}, "a GPU"},
-  };
-}
-
 }  // namespace
 
 void check_consistent(const ResolvedSettings& resolved) {
@@ -112,21 +95,11 @@ void check_consistent(const ResolvedSettings& resolved) {
 }
 
 void check_supported(const ResolvedSettings& resolved) {
+  const S& s = resolved.settings;
+  if (s.precision != S::Precision::tf32 || !(find_setting("precision")->group & resolved.groups)) return;
   const bool plans = resolved.groups & kPlan && resolved.groups != kAllGroups;  // for any machine
-  for (const Limit& limit : limits()) {
-    const Setting* setting = find_setting(limit.setting);
-    if (!(setting->group & resolved.groups)) continue;
-    if (setting->name == "precision" && (plans || uses_cuda(resolved.settings))) continue;
-    const SettingValue value = setting->get(resolved.settings);
-    if (std::find(limit.values.begin(), limit.values.end(), value) != limit.values.end()) continue;
-    std::vector<std::string> supported;
-    for (const SettingValue& one : limit.values) {
-      const auto* word = std::get_if<std::string>(&one);
-      supported.push_back(word ? *word : toml_text(one));
-    }
-    throw UsageError(resolved.where(limit.setting), fmt::format("{} needs {}", toml_text(value), limit.needs),
-                     fmt::format("The CPU supports: {}", joined(supported, ", ")));
-  }
+  if (plans || uses_cuda(s)) return;
+  throw UsageError(resolved.where("precision"), "\"tf32\" needs a GPU", "The CPU supports: fp32, fp16, bf16");
 }
 
 }  // namespace tessera

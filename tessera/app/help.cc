@@ -73,7 +73,7 @@ std::string program_help(const std::vector<Verb>& verbs) {
          "A setting is taken from its flag (--batch-size 8), else from the environment (TESSERA_BATCH_SIZE=8),\n"
          "else from the file (batch_size = 8), else it has its default.\n\n"
          "Exit codes: 0 done; 1 failed while running; 2 wrong usage or configuration; 3 bad input file;\n"
-         "4 out of memory; 5 communication failed; 75 saved after a signal, start again.";
+         "4 out of memory; 5 communication failed; 75 saved after a signal, start again; 128+n second signal.";
 }
 
 std::string verb_help(const Verb& verb, Groups groups) {

@@ -92,9 +92,11 @@ ModelConfig model_config_of(const Settings& settings) {
     return settings.model == "gpt" ? gpt_config_of(settings) : config;
   }
   if (!fs::exists(path)) {
+    const std::vector<std::string> names = known_model_names();
+    const std::string meant = did_you_mean(settings.model, names);
     throw InputError(settings.model, "no such model folder",
-                     fmt::format("Give a Hugging Face folder, or with --init random one of gpt, {}",
-                                 joined(known_model_names(), ", ")));
+                     fmt::format("{}{}Give a Hugging Face folder, or with --init random one of gpt, {}", meant,
+                                 meant.empty() ? "" : " ", joined(names, ", ")));
   }
   return read_model_config(fs::is_directory(path) ? path / "config.json" : path);
 }

@@ -29,19 +29,25 @@ std::vector<Setting> model_settings() {
 std::vector<Setting> data_settings() {
   return {
       text("dataset", &S::dataset, kDataset, "PATH", "SQuAD JSON, or rows as JSON or JSONL: questions, or plain texts"),
-      integer("train_size", &S::train_size, kTrainData, "SAMPLES", kCount, "use only so many samples; 0: all"),
+      integer("train_size", &S::train_size, kTrainData, "SAMPLES", kCount,
+              "use only so many samples, drawn by the seed (with --no-shuffle the first); 0: all"),
       boolean("shuffle", &S::shuffle, kTrainData, "a new order of the samples every epoch"),
       text("eval_dataset", &S::eval_dataset, kEvalData, "PATH", "questions to evaluate on"),
-      integer("eval_size", &S::eval_size, kEvalData, "SAMPLES", kCount, "use only so many samples; 0: all"),
+      integer("eval_size", &S::eval_size, kEvalData, "SAMPLES", kCount,
+              "use only so many samples, drawn by the seed; 0: all"),
       choice("objective", &S::objective, kText,
              {{"completion", Objective::completion},
               {"causal_lm", Objective::causal_lm},
               {"separate", Objective::separate}},
-             "which tokens carry loss: the answer, all, or labels made apart from the prompt"),
+             "which tokens carry loss: the answer; all; or the prompt's last ones, with the answer as their labels "
+             "(poor, to "
+             "repeat a workshop's tables)"),
       integer("max_length", &S::max_length, kText, "TOKENS", {2, kMaxCount}, "longest sample",
               {"max_seq_length", "model_max_length"}),
       choice("truncation", &S::truncation, kText, {{"context", Truncation::context}, {"right", Truncation::right}},
-             "what a sample that is too long loses: the end of its context, or its own end"),
+             "what a sample that is too long loses: parts of its context, those far from the answer in training and "
+             "the end "
+             "in evaluation; or its own end"),
   };
 }
 

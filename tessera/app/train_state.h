@@ -53,11 +53,11 @@ struct TrainState {
   static TrainState from_json(const std::string& text, const Record& fingerprint, const std::string& where);
 };
 
-// The settings and facts that a resumed run must share with the run that made the checkpoint to repeat it.
 // What of a model's configuration its parameters mean nothing without.
 Record model_fingerprint(const ModelConfig& config);
 // A checksum of all tokens and targets.
 std::string checksum_of(const std::vector<Sample>& samples);
+// The settings and facts that a resumed run must share with the run that made the checkpoint to repeat it.
 Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples,
                          int num_ranks);
 

@@ -1,5 +1,4 @@
 #include "tessera/app/trainer.h"
-#include "tessera/app/machine.h"
 
 #include <fmt/format.h>
 
@@ -7,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "tessera/app/machine.h"
 #include "tessera/app/memory_check.h"
 #include "tessera/app/model_files.h"
 #include "tessera/device/cuda/cuda_device.h"
@@ -132,67 +132,6 @@ int Trainer::run() {
     write_file_atomically(fs::path(settings_.output_dir) / "resolved-config.toml", resolved_config_);
   }
   return train();
-}
-
-void Trainer::resume_or_start() {
-  if (settings_.resume == "none" || !resume()) start_anew();
-}
-
-bool Trainer::resume() {
-  worker_.enter(Phase::resume);
-  const auto warn = [&](const std::string& text) { console_.note("warning: " + text); };
-  const std::optional<Checkpoint> checkpoint =
-      settings_.resume == "auto" ? latest_checkpoint(settings_.output_dir, worker_.world(), warn, &worker_.pool())
-                                 : Checkpoint::open_verified(settings_.resume, worker_.world(), &worker_.pool());
-  if (!checkpoint) return false;
-  std::error_code ignored;  // what is not there is not the same
-  if (!fs::equivalent(checkpoint->folder(), checkpoint_folder(settings_.output_dir, checkpoint->step()), ignored)) {
-    throw UsageError(
-        "--resume",
-        fmt::format("{} is no checkpoint of the output folder {}", checkpoint->folder().string(), settings_.output_dir),
-        "Give the output folder of the run that made it");
-  }
-  const std::string where = (checkpoint->folder() / "trainer_state.json").string();
-  state_ = TrainState::from_json(checkpoint->trainer_state(), fingerprint_, where);
-  restore_checkpoint(*checkpoint, engine_, true, worker_.pool());
-  runtime_before_s_ = state_.runtime_s;
-  last_saved_step_ = state_.step;
-  engine_.set_num_updates(state_.num_updates);
-  if (loss_scaler_ && state_.loss_scale) loss_scaler_->restore(*state_.loss_scale);
-  if (checkpoint->world_size() != worker_.num_ranks()) {
-    console_.note(
-        fmt::format("The checkpoint was made by {} ranks, and this run has {}: the same state, and sums that "
-                    "round otherwise from here on",
-                    checkpoint->world_size(), worker_.num_ranks()));
-  }
-  if (worker_.is_first()) {
-    metrics_.emplace(
-        MetricsLog::resume((fs::path(settings_.output_dir) / "metrics.jsonl").string(), state_.metrics_bytes));
-  }
-  forget_steps_after(state_.step);
-  console_.note(
-      fmt::format("Resuming from {} (step {} of {})", checkpoint->folder().string(), state_.step, num_steps_));
-  return true;
-}
-
-// Checkpoints of later steps, damaged or of a run that is not continued, would point beyond the end of metrics.jsonl.
-void Trainer::forget_steps_after(int64_t last) {
-  if (!worker_.is_first()) return;
-  for (const int64_t step : checkpoint_steps(settings_.output_dir)) {
-    if (step <= last) continue;
-    const fs::path folder = checkpoint_folder(settings_.output_dir, step);
-    console_.note(fmt::format("Removing {}, which this run does not go on from", folder.string()));
-    remove_folder_atomically(folder);
-  }
-}
-
-void Trainer::start_anew() {
-  worker_.enter(Phase::load);
-  load_or_initialize(engine_, settings_, worker_.pool());
-  if (settings_.resume == "none") forget_steps_after(-1);
-  if (worker_.is_first()) {
-    metrics_.emplace(MetricsLog::create((fs::path(settings_.output_dir) / "metrics.jsonl").string()));
-  }
 }
 
 // With --json, standard output is the summary alone.
@@ -337,7 +276,9 @@ std::optional<EvalOutcome> Trainer::evaluate() {
   const auto loss = evaluate_loss(engine_, worker_.world(), eval_->samples, settings_.eval_batch_size, console_, stop);
   if (!loss) return std::nullopt;
   outcome.loss = loss->loss;
-  Record values{{"eval_loss", loss->loss}}, timing{{"eval_runtime", loss->runtime_s}};
+  const EvalMetrics metrics{loss->loss, loss->runtime_s, loss->num_samples, loss->num_steps, epoch_now()};
+  eval_timing_ = timing_record(metrics);
+  Record values{{"eval_loss", loss->loss}};
   std::optional<AnswerEvaluation> answers;
   if (settings_.eval_generation) {
     answers = evaluate_answers(engine_, worker_.world(), *eval_, tokenizer_, settings_.eval_batch_size,
@@ -346,11 +287,11 @@ std::optional<EvalOutcome> Trainer::evaluate() {
     outcome.exact_match = answers->metrics.exact_match;
     outcome.f1 = answers->metrics.f1;
     values.set("exact_match", *outcome.exact_match).set("f1", *outcome.f1);
-    timing.set("answers_runtime", answers->runtime_s);
+    eval_timing_.set("answers_runtime", answers->runtime_s);
   }
-  say(trainer_line(EvalMetrics{loss->loss, loss->runtime_s, loss->num_samples, loss->num_steps, epoch_now()}));
+  say(trainer_line(metrics));
   if (answers) say(trainer_line(answers->metrics));
-  append("eval", values, timing);
+  append("eval", values, eval_timing_);
   return outcome;
 }
 
@@ -376,39 +317,6 @@ bool Trainer::improves(const EvalOutcome& outcome) {
   return true;
 }
 
-void Trainer::checkpoint() {
-  if (last_saved_step_ == state_.step) return;
-  worker_.enter(Phase::save);
-  if (progress_) progress_->pause();
-  if (metrics_) state_.metrics_bytes = metrics_->synced_size_bytes();
-  state_.runtime_s = runtime_s();
-  if (loss_scaler_) state_.loss_scale = loss_scaler_->state();
-  const auto write_part = [&](CheckpointPart& part) { fill_checkpoint(part, engine_, state_, fingerprint_); };
-  if (background_) {
-    background_->save(settings_.output_dir, state_.step, write_part, &worker_.pool());
-  } else {
-    write_checkpoint(settings_.output_dir, state_.step, worker_.world(), write_part, &worker_.pool());
-  }
-  last_saved_step_ = state_.step;
-  rotate();
-  if (progress_) progress_->resume();
-}
-
-// A checkpoint that is still being written does not count yet.
-void Trainer::rotate() {
-  if (settings_.save_total_limit == 0) return;
-  std::set<int64_t> kept;
-  if (settings_.load_best_model_at_end && state_.best_metric) kept.insert(state_.best_step);
-  rotate_checkpoints(settings_.output_dir, worker_.world(), static_cast<int>(settings_.save_total_limit), kept);
-}
-
-void Trainer::finish_checkpoints() {
-  if (!background_) return;
-  background_->wait();
-  background_.reset();  // its memory is free for what is yet to do
-  rotate();
-}
-
 void Trainer::finish() {
   finish_checkpoints();
   bytes_sent_ = engine_.bytes_sent();
@@ -428,7 +336,7 @@ void Trainer::finish() {
   if (worker_.is_first()) writer.emplace(engine_.model(), folder / "model", tokenizer_, settings_);
   engine_.collect_parameters([&](int64_t unit, View parameters) { writer->write(unit, parameters); });
   if (writer) writer->finish();
-  Record timing{{"train_runtime", metrics.runtime_s}};
+  Record timing = timing_record(metrics);
   if (!gpu.empty()) timing.set("gpu", gpu);
   append("summary",
          {{"train_loss", mean_loss},
@@ -436,7 +344,7 @@ void Trainer::finish() {
           {"num_tokens", state_.num_tokens},
           {"num_targets", state_.num_targets}},
          timing);
-  const Record record = summary(gpu);
+  const Record record = summary(metrics, gpu);
   if (!worker_.is_first()) return;
   write_summary((folder / "summary.json").string(), record);
   if (settings_.json) {

@@ -59,7 +59,7 @@ class Trainer {
   void rotate();
   void finish_checkpoints();
   void finish();
-  Record summary(const Record& gpu);
+  Record summary(const TrainMetrics& metrics, const Record& gpu);
   Record gpu_of_all_ranks();
   int64_t most_of_ranks(int64_t bytes) const;
   void print_table(const Record& summary) const;
@@ -88,6 +88,7 @@ class Trainer {
   double runtime_before_s_ = 0;        // of the runs that this one continues
   int64_t last_saved_step_ = -1;
   int64_t bytes_sent_ = 0;                 // by this rank, in training
+  Record eval_timing_;                     // of this run's last evaluation
   std::optional<MetricsLog> metrics_;      // of the first rank
   std::optional<LossScaler> loss_scaler_;  // of fp16
   std::unique_ptr<BackgroundCheckpoint> background_;

@@ -58,7 +58,7 @@ Record Trainer::gpu_of_all_ranks() {
   return highest_of(records);
 }
 
-Record Trainer::summary(const Record& gpu) {
+Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   const auto best_row = [&]() -> const EpochRow* {
     if (state_.rows.empty()) return nullptr;
     if (!settings_.load_best_model_at_end || !state_.best_metric) return &state_.rows.back();
@@ -75,18 +75,19 @@ Record Trainer::summary(const Record& gpu) {
   Record record{{"schema", 1}, {"model", (fs::path(settings_.output_dir) / "model").string()}};
   if (best_row) put(record, best_row->eval, "");
   put(record, state_.before, "_before");
-  const double seconds = runtime_s();
-  const auto rate = [](int64_t n, double s) { return s > 0 ? static_cast<double>(n) / s : 0.0; };
-  record.set("train_loss", state_.step ? state_.total_loss / static_cast<double>(state_.step) : 0.0);
+  record.set("train_loss", metrics.mean_loss);
   record.set("epoch", epoch_now()).set("steps", state_.step).set("best_step", state_.best_step);
   record.set("num_parameters", engine_.model().num_parameters());
   record.set("num_samples", state_.num_samples)
       .set("num_tokens", state_.num_tokens)
       .set("num_targets", state_.num_targets);
-  record.set("train_runtime", seconds).set("train_samples_per_second", rate(state_.num_samples, seconds));
-  record.set("train_steps_per_second", rate(state_.step, seconds));
-  record.set("train_samples_per_second_steady", rate(state_.steady_samples, state_.steady_s));
-  record.set("train_tokens_per_second_steady", rate(state_.steady_tokens, state_.steady_s));
+  record.merge(timing_record(metrics)).merge(eval_timing_);
+  const auto rate = [](int64_t n, double s) { return s > 0 ? static_cast<double>(n) / s : 0.0; };
+  const bool steady = state_.steady_s > 0;  // else the run had no step but its first
+  record.set("train_samples_per_second_steady",
+             steady ? rate(state_.steady_samples, state_.steady_s) : rate(state_.num_samples, metrics.runtime_s));
+  record.set("train_tokens_per_second_steady",
+             steady ? rate(state_.steady_tokens, state_.steady_s) : rate(state_.num_tokens, metrics.runtime_s));
   record.set("world_size", worker_.num_ranks()).set("strategy", row_of(engine_.shard_plan().options().strategy).name);
   record.set("threads_per_rank", worker_.pool().num_threads()).set("bytes_sent", bytes_sent_);
   if (loss_scaler_) {

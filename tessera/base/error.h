@@ -3,10 +3,11 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace tessera {
 
-// Exit codes of the `tessera` program; docs/exit-codes in README.
+// Exit codes of the `tessera` program, besides 128+n on a second signal.
 enum class ExitCode : int {
   kDone = 0,
   kRunFailed = 1,      // failure at run time
@@ -50,6 +51,10 @@ struct CommunicationError : Error {
   CommunicationError(std::string where, std::string what, std::string remedy = "")
       : Error(ExitCode::kCommunication, std::move(where), std::move(what), std::move(remedy)) {}
 };
+
+// What a message of the JSON library says, for an Error's `what`: without the library's own code, and no longer than a
+// line or two, however much of the file it quotes.
+std::string json_reason(std::string_view message);
 
 // A programming error: prints the place and the text and aborts. On in every build.
 [[noreturn]] void assertion_failed(const char* condition, const char* file, int line);

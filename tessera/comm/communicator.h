@@ -38,8 +38,8 @@ class Communicator {
   virtual void broadcast(View x, int root, Stream& stream, const char* what) = 0;
 
   // ---- of host values; done on return. CommunicationError
-  // ---------------------------------------------------------------- Every rank's text, by rank. Texts may differ in
-  // length.
+
+  // Every rank's text, by rank. Texts may differ in length.
   virtual std::vector<std::string> all_gather_text(std::string_view text, const char* what) = 0;
   // Σ over the ranks of each value, in the order of ranks.
   virtual std::vector<double> sum(std::vector<double> values, const char* what) = 0;

@@ -191,7 +191,7 @@ std::string write_json(const std::vector<std::string>& tokens, size_t num_specia
 void check(const BpeTrainerOptions& options) {
   const auto least = static_cast<int64_t>(options.special_tokens.size()) + 256;
   if (options.vocab_size < least) {
-    throw UsageError("vocab_size",
+    throw UsageError("--vocab-size",
                      fmt::format("{} tokens cannot hold the {} special tokens and 256 bytes", options.vocab_size,
                                  options.special_tokens.size()),
                      fmt::format("Give at least {}", least));

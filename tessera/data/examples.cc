@@ -25,10 +25,11 @@ constexpr const char* kStructureRemedy =
     "Give SQuAD JSON ({\"data\": [{\"paragraphs\": ...}]}), or rows of {\"context\", \"question\", \"answers\": "
     "{\"text\": [...]}} or {\"text\"} as a JSON array or one a line";
 
-// At most `limit` bytes of a text for an error message, cut between characters.
-std::string excerpt(std::string_view text, size_t limit = 60) {
-  if (text.size() <= limit) return std::string(text);
-  size_t end = limit;
+// The first bytes of a text for an error message, cut between characters.
+std::string excerpt(std::string_view text) {
+  constexpr size_t kLongest = 60;
+  if (text.size() <= kLongest) return std::string(text);
+  size_t end = kLongest;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
   return std::string(text.substr(0, end)) + "…";
 }
@@ -281,11 +282,10 @@ Json parse(std::string_view text, const std::string& where) {
   try {
     return Json::parse(text.begin(), text.end());
   } catch (const Json::exception& error) {
-    std::string reason = error.what();
-    if (const size_t end = reason.find("] "); end != std::string::npos) reason.erase(0, end + 2);
-    const bool truncated = reason.find("unexpected end of input") != std::string::npos ||
-                           reason.find("missing closing quote") != std::string::npos;
-    throw InputError(where, "not valid JSON: " + excerpt(reason, 240),
+    const std::string_view reason = error.what();
+    const bool truncated =
+        reason.find("unexpected end of input") != reason.npos || reason.find("missing closing quote") != reason.npos;
+    throw InputError(where, "not valid JSON: " + json_reason(reason),
                      truncated ? "The file seems to be cut short: fetch or write it again" : kStructureRemedy);
   }
 }

@@ -94,6 +94,9 @@ class ByteSymbols {
 };
 
 std::string read_file(const std::filesystem::path& path) {
+  constexpr const char* kRemedy = "Give the tokenizer.json of a model folder";
+  std::error_code ignored;
+  if (std::filesystem::is_other(path, ignored)) throw InputError(path.string(), "is no ordinary file", kRemedy);
   errno = std::filesystem::is_directory(path) ? EISDIR : 0;  // which a stream opens and then throws
   if (errno == 0) {
     std::ifstream file(path, std::ios::binary);
@@ -101,7 +104,7 @@ std::string read_file(const std::filesystem::path& path) {
     if (file.is_open() && !file.bad()) return text;
   }
   throw InputError(path.string(), std::string("cannot read the tokenizer: ") + std::strerror(errno ? errno : EIO),
-                   "Give the tokenizer.json of a model folder");
+                   kRemedy);
 }
 
 }  // namespace

@@ -156,7 +156,8 @@ void refuse_other_models(const Node& model) {
   }
   if (model.has("dropout")) {
     const Node dropout = model.at("dropout");
-    if (!dropout.json.is_number() || dropout.json.get<double>() != 0) {
+    if (!dropout.json.is_number()) dropout.fail("expected a number, found " + std::string(dropout.json.type_name()));
+    if (dropout.json.get<double>() != 0) {
       dropout.fail("merges are dropped at random (" + dropout.json.dump() + ")", "Set dropout to null");
     }
   }
@@ -218,7 +219,7 @@ Json parse_json(std::string_view text, const std::string& where) {
   try {
     return Json::parse(text);
   } catch (const Json::exception& error) {
-    throw InputError(where, std::string("not a JSON text: ") + error.what(), kDamaged);
+    throw InputError(where, "not a JSON text: " + json_reason(error.what()), kDamaged);
   }
 }
 

@@ -26,7 +26,6 @@ class Stack {
   int64_t peak_bytes() const { return peak_bytes_; }
   // The most that was on the stack of what measured scopes have pushed, since the last call.
   int64_t take_measured_peak_bytes() { return std::exchange(measured_peak_bytes_, 0); }
-  int64_t capacity_bytes() const { return buffer_.bytes(); }
 
  private:
   friend class MeasuredScope;

@@ -87,8 +87,8 @@ class Engine {
   void prepare(const WorkBounds& work);
 
   // ---- parameters and states (states.cc)
-  // ------------------------------------------------------------------------------- Reads elements `range` of a unit's
-  // flat buffer into a view of the host's memory, of any floating-point type.
+
+  // Reads elements `range` of a unit's flat buffer into a view of the host's memory, of any floating-point type.
   using ReadParameters = std::function<void(int64_t unit, ElemRange range, View to)>;
   using ReadState = std::function<void(StateKind kind, int64_t unit, ElemRange range, View to)>;
   using WriteState = std::function<void(StateKind kind, int64_t unit, ElemRange range, View from)>;
@@ -111,8 +111,8 @@ class Engine {
   void collect_parameters(const std::function<void(int64_t unit, View whole)>& visit);
 
   // ---- work
-  // ------------------------------------------------------------------------------------------------------------ One
-  // update from this rank's micro-batches of an accumulation window, as many on every rank: gradients of the summed
+
+  // One update from this rank's micro-batches of an accumulation window, as many on every rank: gradients of the summed
   // loss divided by the number of valid targets of the whole window over all ranks, clipped, AdamW. Updates are
   // numbered from 1 by num_updates(). In f16 the loss is multiplied by `loss_scale` on its way back, and gradients that
   // are no numbers update nothing.
@@ -134,7 +134,7 @@ class Engine {
   void set_num_updates(int64_t n) { num_updates_ = n; }  // on resume
 
   // ---- for tests: flat buffers of a world of one without offloading
-  // ------------------------------------------------------
+
   ParameterViews parameters(int64_t unit) const;
   ParameterViews gradients(int64_t unit) const { return gradients_->whole(unit); }
 

@@ -15,17 +15,18 @@ class UnitParameters {
   void prepare();
 
   // ---- whole units, for the compute stream
-  // ------------------------------------------------------------------------------ acquire() and prefetch() are
-  // collective wherever parameters are sharded. A unit's parameters, whole; valid until release(). One of the blocks
-  // may be acquired at a time, beside the root.
+
+  // acquire() and prefetch() are collective wherever parameters are sharded.
+
+  // A unit's parameters, whole; valid until release(). One of the blocks may be acquired at a time, beside the root.
   ParameterViews acquire(int64_t unit);
   void release(int64_t unit);
   // Begins to gather a block that is needed soon, if there is a slot for it.
   void prefetch(int64_t unit);
 
   // ---- what this rank keeps
-  // --------------------------------------------------------------------------------------------- Parameters [s] or
-  // [padded] in the type of the computation.
+
+  // Parameters [s] or [padded] in the type of the computation.
   const Shelf& kept() const { return kept_; }
   Shelf& kept() { return kept_; }
   // The elements of a unit that are kept: this rank's shard or all.

@@ -45,7 +45,6 @@ struct Workplace {
   Streams streams;
   std::vector<UnitShards> units;
 
-  bool single_precision() const { return dtype == DType::f32 || dtype == DType::f64; }
   // Of gradients, master parameters and moments.
   DType master_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
   int64_t num_units() const { return model.num_units(); }

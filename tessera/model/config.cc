@@ -16,6 +16,14 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 constexpr int64_t kMaxDimension = int64_t{1} << 24;  // far above any model; keeps products of two inside 64 bits
+constexpr int kDeepest = 64;                         // levels of JSON
+
+// A value for an error message. Containers are not written out: that recurses, and a file may hold a long one.
+std::string in_words(const Json& value) {
+  if (value.is_structured()) return std::string("an ") + value.type_name();
+  const std::string text = value.dump();
+  return text.size() <= 80 ? text : fmt::format("a text of {} bytes", text.size());
+}
 
 // One object of keys: typed look-ups under any of the spellings in use, with errors that name key and value.
 class Reader {
@@ -32,7 +40,7 @@ class Reader {
     }
     if (!value->is_number_integer() || *value < low || *value > high) {
       throw InputError(where_,
-                       fmt::format("\"{}\" is {}, not a whole number from {} to {}", key, value->dump(), low, high));
+                       fmt::format("\"{}\" is {}, not a whole number from {} to {}", key, in_words(*value), low, high));
     }
     return value->get<int64_t>();
   }
@@ -42,7 +50,8 @@ class Reader {
     const Json* value = find(keys, key);
     if (!value) return fallback;
     if (!value->is_number() || !(value->get<double>() >= low && value->get<double>() <= high)) {
-      throw InputError(where_, fmt::format("\"{}\" is {}, not a number from {} to {}", key, value->dump(), low, high));
+      throw InputError(where_,
+                       fmt::format("\"{}\" is {}, not a number from {} to {}", key, in_words(*value), low, high));
     }
     return value->get<double>();
   }
@@ -52,7 +61,7 @@ class Reader {
     const Json* value = find({name}, key);
     if (!value) return fallback;
     if (!value->is_boolean())
-      throw InputError(where_, fmt::format("\"{}\" is {}, not true or false", key, value->dump()));
+      throw InputError(where_, fmt::format("\"{}\" is {}, not true or false", key, in_words(*value)));
     return value->get<bool>();
   }
 
@@ -73,16 +82,22 @@ class Reader {
 
 ModelConfig parse_model_config(std::string_view text, const std::string& where) {
   Json json;
+  // Writing it again with the saved model recurses.
+  const auto not_too_deep = [&](int depth, Json::parse_event_t, const Json&) {
+    if (depth > kDeepest) throw InputError(where, fmt::format("is nested deeper than {} levels", kDeepest));
+    return true;
+  };
   try {
-    json = Json::parse(text);
-  } catch (const Json::exception& e) {
-    throw InputError(where, fmt::format("not valid JSON ({})", e.what()), "Take the model's own config.json");
+    json = Json::parse(text, not_too_deep);
+  } catch (const Json::exception& error) {
+    throw InputError(where, fmt::format("not valid JSON ({})", json_reason(error.what())),
+                     "Take the model's own config.json");
   }
   if (!json.is_object()) throw InputError(where, "not a JSON object", "Take the model's own config.json");
   const auto type = json.find("model_type");
   const std::string model_type = type != json.end() && type->is_string() ? type->get<std::string>() : "";
   if (model_type != "bloom" && model_type != "gpt") {
-    throw InputError(where, fmt::format("\"model_type\" is {}", type == json.end() ? "missing" : type->dump()),
+    throw InputError(where, fmt::format("\"model_type\" is {}", type == json.end() ? "missing" : in_words(*type)),
                      "Tessera knows \"bloom\" and \"gpt\"");
   }
   const Reader read(json, where);
@@ -113,8 +128,10 @@ ModelConfig parse_model_config(std::string_view text, const std::string& where) 
 }
 
 ModelConfig read_model_config(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
+  std::error_code ignored;
+  std::ifstream file;
+  if (!std::filesystem::is_other(path, ignored)) file.open(path, std::ios::binary);  // devices may be endless
+  if (!file.is_open()) {
     throw InputError(path.string(), "cannot be read",
                      "A model is a Hugging Face folder with config.json, model.safetensors and tokenizer.json");
   }

@@ -75,7 +75,7 @@ class Kernels {
   virtual void scatter_rows(View x /*[M, C]*/, View rows /*[M] i32*/, View y /*[N, C]*/) = 0;
 
   // ---- layer norm: y = (x − mean) · rstd · weight + bias over C (torch.nn.functional.layer_norm)
-  // ------------------------
+
   virtual void layer_norm_forward(View x /*[N, C]*/, View weight /*[C]*/, View bias /*[C]*/, double epsilon,
                                   View y /*[N, C]; may be x*/, View stats /*[N, 2]: mean, rstd; or empty*/) = 0;
   // d_x = residual + gradient through the norm.
@@ -84,7 +84,8 @@ class Kernels {
                                    View d_weight /*[C] +=*/, View d_bias /*[C] +=*/) = 0;
 
   // ---- linear: pre = x · weightᵀ + bias; y = residual + dropout(activation(pre))
-  // ---------------------------------------- preactivation keeps pre for the backward pass, or is empty.
+
+  // preactivation keeps pre for the backward pass, or is empty.
   virtual void linear_forward(View x /*[N, I]*/, View weight /*[O, I]*/, View bias /*[O] or empty*/,
                               const LinearEpilogue& epilogue, View preactivation /*[N, O] or empty*/,
                               View y /*[N, O]*/) = 0;
@@ -100,8 +101,8 @@ class Kernels {
   virtual void dropout_backward(View d_y /*[N, O]*/, const Dropout& dropout, View d_x /*[N, O]; may be d_y*/) = 0;
 
   // ---- attention, causal, per sequence: o = dropout(softmax(q·kᵀ/√D + slope·k)) · v
-  // ------------------------------------ Sequence b has rows starts[b] … starts[b+1]−1. k counts from 0 in each
-  // sequence.
+
+  // Sequence b has rows starts[b] … starts[b+1]−1. k counts from 0 in each sequence.
   virtual void attention_forward(View qkv /*[N, 3C]*/, View starts /*[B+1] i32*/, const AttentionShape& shape,
                                  const Dropout& dropout, View o /*[N, C]*/,
                                  View log_sum_exp /*[N, H] of the scores; or empty*/) = 0;
@@ -125,7 +126,7 @@ class Kernels {
   virtual void argmax_rows(View logits /*[M, V]*/, View ids /*[M] i32*/) = 0;  // the first of equal maxima
 
   // ---- optimizer: AdamW (Loshchilov & Hutter 2019, as torch.optim.AdamW) on flat arrays of P elements
-  // ----------------
+
   // Parameters and moments are f32 (or f64), gradients of any floating-point type. `rounded` gets a copy of the new
   // parameters in its own type, for the computation, or is empty.
   virtual void adamw(View parameters /*[P]*/, View gradients /*[P]*/, View m /*[P]*/, View v /*[P]*/,

@@ -203,7 +203,7 @@ Record record_from_json(std::string_view text, const std::string& where) {
   try {
     json = nlohmann::ordered_json::parse(text);
   } catch (const nlohmann::json::exception& error) {
-    throw InputError(where, fmt::format("not JSON ({})", error.what()));
+    throw InputError(where, fmt::format("not JSON ({})", json_reason(error.what())));
   }
   if (!json.is_object()) throw InputError(where, fmt::format("wanted a JSON object, found {}", json.type_name()));
   return std::get<Record>(value_of(json, where, 0).data());

@@ -3,15 +3,29 @@
 namespace tessera {
 namespace {
 
-// speed_metrics() of transformers' trainer_utils.py.
-void add_speed(Record& record, const std::string& split, double runtime_s, int64_t num_samples, int64_t num_steps) {
-  record.set(split + "_runtime", round_decimals(runtime_s, 4));
-  if (runtime_s == 0) return;
-  record.set(split + "_samples_per_second", round_decimals(static_cast<double>(num_samples) / runtime_s, 3));
-  record.set(split + "_steps_per_second", round_decimals(static_cast<double>(num_steps) / runtime_s, 3));
+// speed_metrics() of transformers' trainer_utils.py, before it rounds.
+Record speed_of(const std::string& split, double runtime_s, int64_t num_samples, int64_t num_steps) {
+  Record record{{split + "_runtime", runtime_s}};
+  if (runtime_s == 0) return record;
+  record.set(split + "_samples_per_second", static_cast<double>(num_samples) / runtime_s);
+  return record.set(split + "_steps_per_second", static_cast<double>(num_steps) / runtime_s);
+}
+
+void add_rounded(Record& record, const Record& speed) {
+  for (const Field& field : speed.fields()) {
+    record.set(field.key, round_decimals(*field.value.get_if<double>(), field.key.ends_with("_runtime") ? 4 : 3));
+  }
 }
 
 }  // namespace
+
+Record timing_record(const EvalMetrics& metrics) {
+  return speed_of("eval", metrics.runtime_s, metrics.num_samples, metrics.num_steps);
+}
+
+Record timing_record(const TrainMetrics& metrics) {
+  return speed_of("train", metrics.runtime_s, metrics.num_samples, metrics.num_steps);
+}
 
 Record trainer_record(const StepMetrics& metrics) {
   return {{"loss", round_decimals(metrics.loss, 4)},
@@ -22,13 +36,13 @@ Record trainer_record(const StepMetrics& metrics) {
 
 Record trainer_record(const EvalMetrics& metrics) {
   Record record{{"eval_loss", metrics.loss}};
-  add_speed(record, "eval", metrics.runtime_s, metrics.num_samples, metrics.num_steps);
+  add_rounded(record, timing_record(metrics));
   return record.set("epoch", round_decimals(metrics.epoch, 2));
 }
 
 Record trainer_record(const TrainMetrics& metrics) {
   Record record;
-  add_speed(record, "train", metrics.runtime_s, metrics.num_samples, metrics.num_steps);
+  add_rounded(record, timing_record(metrics));
   record.set("train_loss", metrics.mean_loss);
   return record.set("epoch", round_decimals(metrics.epoch, 2));
 }

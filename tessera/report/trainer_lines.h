@@ -44,6 +44,10 @@ Record trainer_record(const EvalMetrics& metrics);
 // {'train_runtime': …, 'train_samples_per_second': …, 'train_steps_per_second': …, 'train_loss': …, 'epoch': …}
 Record trainer_record(const TrainMetrics& metrics);
 
+// Of these, what depends on the clock, unrounded: {eval|train}_runtime, _samples_per_second and _steps_per_second.
+Record timing_record(const EvalMetrics& metrics);
+Record timing_record(const TrainMetrics& metrics);
+
 // The same as the line to print, without its newline.
 template <typename Metrics>
 std::string trainer_line(const Metrics& metrics) {

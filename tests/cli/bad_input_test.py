@@ -79,7 +79,7 @@ class Datasets(BadInputTest):
     def test_a_vocabulary(self):
         self.fails(INPUT, "gone.json: no such file", "tokenizer", "train", "--dataset", "gone.json", "--vocab-size", "400",
                    "--output-dir", "new")
-        self.fails(USAGE, "vocab_size: 100 tokens cannot hold the 4 special tokens and 256 bytes. Give at least 260",
+        self.fails(USAGE, "--vocab-size: 100 tokens cannot hold the 4 special tokens and 256 bytes. Give at least 260",
                    "tokenizer", "train", "--dataset", "train.jsonl", "--vocab-size", "100", "--output-dir", "new")
         self.assertFalse(os.path.exists(self.path("new")))
 
@@ -250,6 +250,8 @@ class Models(BadInputTest):
         known = "Give a Hugging Face folder, or with --init random one of gpt, bloom-560m, "
         for verb in (["generate", "--prompt", "a"], ["plan"], ["eval", "--eval-dataset", "eval.jsonl"]):
             self.fails(INPUT, "nowhere: no such model folder. " + known, *verb, "--model", "nowhere")
+        self.fails(INPUT, 'bloom-560: no such model folder. Did you mean "bloom-560m"? ' + known, "plan", "--model",
+                   "bloom-560")
         self.fails(USAGE, '--model: "bloom-560m" names a shape, which has no pretrained weights here. Add --init random',
                    "generate", "--model", "bloom-560m", "--prompt", "a")
         self.fails(USAGE, "--model: is required by generate", "generate", "--prompt", "a")

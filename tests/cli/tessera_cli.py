@@ -25,7 +25,8 @@ class CliTest(unittest.TestCase):
     def run_tessera(self, *words, env=None, **options):
         """Exit code, standard output, standard error. The environment has no TESSERA_ variables but those of `env`."""
         clean = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_")}
-        done = subprocess.run([PROGRAM, *words], cwd=self.folder, env={**clean, **(env or {})}, timeout=RUN_LIMIT_S,
+        options.setdefault("cwd", self.folder)
+        done = subprocess.run([PROGRAM, *words], env={**clean, **(env or {})}, timeout=RUN_LIMIT_S,
                               stdout=options.pop("stdout", subprocess.PIPE), stderr=subprocess.PIPE, **options)
         return done.returncode, (done.stdout or b"").decode(), done.stderr.decode(errors="replace")
 

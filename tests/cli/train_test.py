@@ -32,8 +32,22 @@ class Output(TinyJobTest):
         # The lines round; metrics.jsonl has the numbers.
         for line, record in zip((line for line in lines if "loss" in line), self.metrics("out", "train"), strict=True):
             self.assertEqual(line["loss"], round(record["loss"], 4))
-        self.assertEqual([line["eval_loss"] for line in lines if "eval_loss" in line],
-                         [record["eval_loss"] for record in self.metrics("out", "eval")])
+        for line, record in zip((line for line in lines if "eval_loss" in line), self.metrics("out", "eval"), strict=True):
+            self.assertEqual(line["eval_loss"], record["eval_loss"])
+            self.assert_same_timing(line, record["timing"], evaluation[1:4])
+        self.assert_same_timing(lines[-1], self.metrics("out", "summary")[0]["timing"], whole[:3])
+        summary = self.json_of("out", "summary.json")
+        self.assertEqual(summary["train_loss"], lines[-1]["train_loss"])
+        self.assert_same_timing(lines[-1], summary, whole[:3])
+        self.assert_same_timing(lines[-3], summary, evaluation[1:4])
+
+    def assert_same_timing(self, line, record, keys):
+        for key in keys:
+            self.assertEqual(line[key], round(record[key], 4 if key.endswith("_runtime") else 3), key)
+
+    def test_a_single_step_has_a_speed(self):
+        out = self.train("out", "--max-steps", "1", job=JOB)
+        self.assertRegex(out, r"(?m)^speed   [1-9][0-9.]* samples/s, [1-9][0-9.]* tokens/s$")
 
     def test_files(self):
         self.train("out", "--eval-before", "--epochs", "2")

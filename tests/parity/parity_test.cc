@@ -176,7 +176,6 @@ TEST_P(Parity, GreedyGeneration) {
   }
 }
 
-#ifdef TESSERA_PARITY_ON_GPU  // only GPUs compute in 16 bits
 TEST_P(Parity, SixteenBits) {
   for (const DType dtype : {DType::bf16, DType::f16}) {
     EngineOptions options;
@@ -192,7 +191,6 @@ TEST_P(Parity, SixteenBits) {
     EXPECT_LT(second.loss(), first.loss()) << name_of(dtype);
   }
 }
-#endif
 
 INSTANTIATE_TEST_SUITE_P(Models, Parity,
                          testing::Values("bloom_small", "bloom_odd_heads", "bloom_post_residual", "bloom_three_heads",

@@ -106,7 +106,6 @@ __global__ void hash_kernel(const uint16_t* __restrict__ x, int64_t count, unsig
 }
 
 // ---- random numbers: the draws of ops/cpu/random_fill.cc, from the same words
-// -----------------------------------------
 
 struct Uniform {
   __device__ void operator()(const Words& words, float (&draws)[4]) const {

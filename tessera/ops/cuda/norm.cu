@@ -236,7 +236,6 @@ void add_partial_rows(const Context& context, int64_t count, int64_t columns, G*
 }
 
 // ---- column sums: a block sums a range of rows over its columns, a pack a thread
-// --------------------------------------
 
 constexpr int kColumnRows = 8;  // rows that a block reads side by side
 

@@ -42,7 +42,6 @@ void move_rows(const Context& context, View x, View rows, View y, int64_t limit)
 }
 
 // ---- embedding's gradient
-// --------------------------------------------------------------------------------------------
 
 constexpr int kChunk = 8192;  // rows looked at together
 

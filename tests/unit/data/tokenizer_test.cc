@@ -141,6 +141,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"/model/type", "\"Unigram\"", ": model: ", "\"Unigram\""},
         BadFile{"/model/byte_fallback", "true", ": model: ", "SentencePiece"},
         BadFile{"/model/dropout", "0.1", ": model.dropout: ", "0.1"},
+        BadFile{"/model/dropout", "[[]]", ": model.dropout: ", "expected a number, found array"},
         BadFile{"/model/end_of_word_suffix", "\"</w>\"", ": model.end_of_word_suffix: ", "\"</w>\""},
         BadFile{"/model/unk_token", "\"[UNK]\"", ": model.unk_token: ", "\"[UNK]\" is not in the vocabulary"},
         BadFile{"/model/vocab", "", ": model: ", "\"vocab\" is missing"},
@@ -186,6 +187,8 @@ TEST(Tokenizer, RefusesWhatIsNoJsonOrNoFile) {
   std::string deep = "null";
   for (int i = 0; i < 20; ++i) deep = R"({"type": "Sequence", "normalizers": [)" + deep + "]}";
   EXPECT_THAT(parsed("{\"model\": {}, \"normalizer\": " + deep + "}"), HasSubstr("nested too deep"));
+  EXPECT_LT(parsed("{\"" + std::string(100000, 'x')).size(), 1000u);  // no endless quotation
+  EXPECT_THAT(message([] { Tokenizer::load("/dev/zero"); }), HasSubstr("/dev/zero: is no ordinary file"));
   EXPECT_THAT(message([] { Tokenizer::load("/no/such/tokenizer.json"); }),
               HasSubstr("/no/such/tokenizer.json: cannot read the tokenizer: No such file"));
   EXPECT_THAT(message([] { Tokenizer::load(std::filesystem::temp_directory_path()); }), HasSubstr("Is a directory"));

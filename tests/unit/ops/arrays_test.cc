@@ -131,6 +131,24 @@ TEST(Embedding, ForwardGatherScatter) {
   }
 }
 
+TEST(Embedding, GradientsMatchFiniteDifferences) {
+  const int64_t vocabulary = 6, channels = 5;
+  Rig rig(2);
+  auto weight = random_values(vocabulary * channels, 1);
+  std::vector<int32_t> ids{3, 0, 3, 5, 3}, chosen{4, 0, 1};  // rows with loss, as the head gathers them
+  const auto rows = static_cast<int64_t>(ids.size()), num_chosen = static_cast<int64_t>(chosen.size());
+  auto r = random_values(num_chosen * channels, 2);
+  std::vector<double> y(static_cast<size_t>(rows * channels)), d_y(y.size()), part(r.size()), d_weight(weight.size());
+  const auto value = [&] {
+    rig->embedding_forward(view(ids), view(weight, {vocabulary, channels}), view(y, {rows, channels}));
+    rig->gather_rows(view(y, {rows, channels}), view(chosen), view(part, {num_chosen, channels}));
+    return dot(part, r);
+  };
+  rig->scatter_rows(view(r, {num_chosen, channels}), view(chosen), view(d_y, {rows, channels}));
+  rig->embedding_backward(view(ids), view(d_y, {rows, channels}), view(d_weight, {vocabulary, channels}));
+  expect_gradient(weight, d_weight, value, "weight");
+}
+
 TEST(Embedding, BackwardAddsEveryOccurrenceWhateverTheThreads) {
   const int64_t vocabulary = 11, channels = 200, rows = 300;
   auto d_y = random_values<float>(rows * channels, 1);

@@ -47,6 +47,23 @@ TYPED_TEST(LossTest, EqualsTheDefinition) {
   }
 }
 
+TEST(Loss, GradientsMatchFiniteDifferences) {
+  const int64_t rows = 5, vocabulary = 33;
+  Rig rig(2);
+  auto logits = random_values(rows * vocabulary, 1);
+  std::vector<int32_t> targets{0, 32, 7, 7, 20};
+  const auto value = [&] {
+    auto copy = logits;
+    std::vector<double> loss{0};
+    rig->softmax_cross_entropy(view(copy, {rows, vocabulary}), view(targets), 0, view(loss));
+    return 0.5 * loss[0];
+  };
+  auto d_logits = logits;
+  std::vector<double> loss{0};
+  rig->softmax_cross_entropy(view(d_logits, {rows, vocabulary}), view(targets), 0.5, view(loss));
+  expect_gradient(logits, d_logits, value, "logits");
+}
+
 TEST(Loss, DoesNotDependOnTheThreads) {
   const int64_t rows = 2, vocabulary = 30000;
   const auto logits = random_values<float>(rows * vocabulary, 1);

@@ -39,6 +39,15 @@ TEST(TrainerLines, NoTimeNoRates) {
   EXPECT_EQ(trainer_line(metrics), "{'train_runtime': 0.0, 'train_loss': 0.0, 'epoch': 2.0}");
 }
 
+TEST(TrainerLines, WhatDependsOnTheClockUnrounded) {
+  const EvalMetrics eval{.loss = 2, .runtime_s = 3, .num_samples = 100, .num_steps = 7, .epoch = 1};
+  EXPECT_EQ(
+      timing_record(eval),
+      (Record{{"eval_runtime", 3.0}, {"eval_samples_per_second", 100.0 / 3}, {"eval_steps_per_second", 7.0 / 3}}));
+  const TrainMetrics train{.runtime_s = 0, .num_samples = 0, .num_steps = 0, .mean_loss = 0, .epoch = 2};
+  EXPECT_EQ(timing_record(train), (Record{{"train_runtime", 0.0}}));
+}
+
 TEST(TrainerLines, Answers) {
   EXPECT_EQ(trainer_line(AnswerMetrics{.exact_match = 0.8125, .f1 = 0.875}),
             "Evaluation Metrics: {'exact_match': 0.8125, 'f1': 0.875}");

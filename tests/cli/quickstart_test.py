@@ -1,0 +1,61 @@
+"""The quickstart's job, cut short, and the commands that scripts and documents tell their readers to try."""
+import json
+import os
+import re
+import shlex
+
+from tessera_cli import CliTest, main
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+
+
+class Quickstart(CliTest):
+    def test_recipe(self):
+        output = os.path.join(self.folder, "out")
+        out = self.succeeds("train", "recipes/quickstart/finetune.toml", "--max-steps", "2", "--train-size", "16",
+                            "--eval-size", "4", "--output-dir", output, cwd=ROOT)
+        with open(os.path.join(output, "summary.json"), encoding="utf-8") as file:
+            summary = json.load(file)
+        for key in ["exact_match", "f1", "exact_match_before", "train_loss", "eval_loss", "train_samples_per_second",
+                    "peak_memory_bytes"]:
+            self.assertIsInstance(summary[key], (int, float), key)
+        self.assertLess(summary["exact_match_before"], 0.4)
+        for row in [r"\| before \| +- \| +[0-9.]+ \| +[0-9.]+ \| +[0-9.]+ \|", "^speed   ", "^memory  ", "^model   "]:
+            self.assertTrue(re.search(row, out, re.M), (row, out))
+
+    def test_the_bundled_model_is_small_and_was_pretrained(self):
+        folder = os.path.join(ROOT, "recipes", "quickstart", "model")
+        self.assertLess(sum(entry.stat().st_size for entry in os.scandir(folder)), 4 * 2 ** 20)
+        loss = json.loads(self.succeeds("eval", "--model", folder, "--eval-dataset", "recipes/quickstart/eval.json",
+                                        "--eval-size", "8", "--objective", "causal_lm", "--json", cwd=ROOT))["eval_loss"]
+        self.assertLess(loss, 0.75 * 7.62)  # of ln 2048, which a model that knows nothing has
+
+
+class Documents(CliTest):
+    """Commands of scripts and documents have verbs and flags that exist, with values that are possible."""
+
+    def test_commands(self):
+        seen = set()
+        for name in ["quickstart", "README.md", "recipes/quickstart/README.md", "docs/performance.md",
+                     "docs/strategies.md", "docs/architecture.md", "bench/README.md"]:
+            for command in self.commands(name):
+                with self.subTest(file=name, command=command):
+                    words = shlex.split(command, comments=True)[1:]
+                    seen.add(words[0])
+                    words = [word for word in words if not re.fullmatch("…|[A-Z]+", word) or word in ("DIR", "FILE")]
+                    about = [] if words[0] in ("config", "doctor") else ["config"]
+                    self.succeeds(*about, *words, cwd=ROOT)
+        self.assertLessEqual({"train", "generate", "plan", "tokenizer"}, seen)
+
+    def commands(self, name):
+        """What stands in a file as a line of its own, with the lines that a backslash adds."""
+        with open(os.path.join(ROOT, name), encoding="utf-8") as file:
+            text = file.read().replace("\\\n", " ")
+        for line in text.splitlines():
+            found = re.search(r"^(?: {4}|  [a-z ]+  )(?:\$ )?((?:build/)?tessera [a-z].*)$", line)
+            if found and "--deepspeed" not in line:  # whose file the reader has
+                yield found[1]
+
+
+if __name__ == "__main__":
+    main()
