@@ -89,9 +89,9 @@ class KilledAtCalls(RanksTest):
     """Killed by count, not by the clock: at the calls by which a rank reads another's memory or changes a file."""
     JOB = EVALUATED + ["--strategy", "full_shard", "--epochs", "2", "--save-strategy", "steps", "--save-steps", "2",
                        "--save-total-limit", "1", "--eval-strategy", "steps", "--eval-steps", "2",
-                       "--forward-prefetch"]
+                       "--eval-before", "--forward-prefetch"]
     LIBRARY = os.path.join(os.path.dirname(PROGRAM), "tests", "libdie_at_call.so")
-    NUM_KILLS = 12  # of each rank
+    NUM_KILLS = 6  # of each rank
 
     def start_counted(self, output, rank, **variables):
         env = {"LD_PRELOAD": self.LIBRARY, "DIE_RANK": str(rank), "DIE_COUNT": self.path("count"), **variables}
