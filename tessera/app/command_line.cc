@@ -90,15 +90,17 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
     console.print(verb_help(*verb, groups));
     return static_cast<int>(ExitCode::kDone);
   }
-  SettingSources sources{.flags = flags.values, .environment = environment, .file = {}, .file_name = flags.config_file};
+  SettingSources sources{.flags = flags.values,
+                         .environment = environment,
+                         .file = {},
+                         .file_name = flags.config_file,
+                         .num_ranks = verb->runs_as_ranks && ranks ? ranks->size : 1};
   if (!flags.config_file.empty()) sources.file = read_config_file(flags.config_file);
   Invocation invocation{.verb = verb,
                         .subject = subject,
                         .resolved = resolve(sources, groups, subject->name, names_of(verbs)),
                         .environment = environment};
-  const int64_t nproc = std::max<int64_t>(1, invocation.settings().nproc);
-  invocation.resolved.num_ranks = verb->runs_as_ranks && ranks ? std::max<int64_t>(nproc, ranks->size) : nproc;
-  const bool starts_ranks = verb->runs_as_ranks && !ranks && nproc > 1;
+  const bool starts_ranks = verb->runs_as_ranks && !ranks && invocation.resolved.num_ranks > 1;
   if (is_first && !starts_ranks) {  // one process tells them
     for (const auto& warning : invocation.resolved.warnings) console.note("warning: " + warning);
   }

@@ -117,7 +117,12 @@ Tokenizer tokenizer_of(const Settings& settings, const ModelConfig& config) {
   return tokenizer;
 }
 
-void load_parameters(Engine& engine, const fs::path& folder, ThreadPool& pool, bool from_rank_0) {
+void load_parameters(Engine& engine, const fs::path& folder, ThreadPool& pool) {
+  const bool from_rank_0 = engine.options().sharding.sync_module_states;
+  if (from_rank_0 && engine.shard_plan().world_rank() > 0) {  // the folder need not be there
+    engine.load_parameters({}, from_rank_0);
+    return;
+  }
   const TensorSource source(folder);
   const Model& model = engine.model();
   std::vector<std::pair<std::string, Shape>> expected;

@@ -23,9 +23,10 @@ ModelConfig model_config_of(const Settings& settings);
 // --tokenizer, or else the model folder's. InputError when it has ids that the model's vocabulary has no row for.
 Tokenizer tokenizer_of(const Settings& settings, const ModelConfig& config);
 
-// Reads a Hugging Face folder's tensors into the engine's parameters: of each what this rank keeps. InputError names
-// what is missing, extra or misshapen, or a head that is not the embedding.
-void load_parameters(Engine& engine, const std::filesystem::path& folder, ThreadPool& pool, bool from_rank_0 = false);
+// Reads a Hugging Face folder's tensors into the engine's parameters: of each what this rank keeps, or with
+// sync_module_states all on rank 0, which sends them to the others. InputError names what is missing, extra or
+// misshapen, or a head that is not the embedding.
+void load_parameters(Engine& engine, const std::filesystem::path& folder, ThreadPool& pool);
 
 // --init: reads the folder of --model, or draws from --seed.
 void load_or_initialize(Engine& engine, const Settings& settings, ThreadPool& pool);

@@ -157,6 +157,7 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
     // mpirun ends the others of a rank that has failed. One that is stopped or deaf is not waited for.
     if (running && !failed_at && board.first_failure()) failed_at = Clock::now();
     if (running && failed_at && Clock::now() - *failed_at > kGrace) kill_ranks(board);
+    if (running && failed_at && Clock::now() - *failed_at > 2 * kGrace) kill(child, SIGKILL);  // it hears nothing
   }
   if (output[0] >= 0) {
     drain(output[0], end.noise);

@@ -162,6 +162,7 @@ static ResolvedSettings layered(const SettingSources& sources, Groups groups, co
   for (const auto& [setting, text] : sources.flags) {
     apply({setting, parse_value(*setting, text, setting->flag()), {Origin::Kind::flag, setting->flag()}}, resolved);
   }
+  if (groups & kRanks) resolved.num_ranks = std::max(resolved.num_ranks, resolved.settings.nproc);
   return resolved;
 }
 

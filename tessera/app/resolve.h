@@ -54,7 +54,7 @@ struct SettingSources {
   Environment environment;                                    // TESSERA_*; other variables are ignored
   std::vector<FileEntry> file;
   std::string file_name;
-  int64_t num_ranks = 1;
+  int64_t num_ranks = 1;  // as which the process was started; --nproc may ask for more
 };
 
 // Settings of `groups` by the precedence flag > environment > DeepSpeed's file > file > DeepSpeed's defaults > default.

@@ -85,14 +85,19 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
   if (const auto launcher = find_launcher(invocation.environment)) options.board = launcher->board;
   const auto world = make_world(ranks, options);
   invocation.world = world.get();
-  if (world->size() == 1) return invocation.verb->run(invocation);
+  const auto check_number = [&] {
+    if (settings.nproc == 0 || settings.nproc == world->size()) return;
+    throw UsageError(invocation.resolved.where("nproc"),
+                     fmt::format("{} contradicts the {} rank{} that {} has started", settings.nproc, world->size(),
+                                 world->size() == 1 ? "" : "s", ranks->source),
+                     "Leave it out");
+  };
+  if (world->size() == 1) {
+    if (!is_alone) check_number();
+    return invocation.verb->run(invocation);
+  }
   try {
-    if (settings.nproc > 0 && settings.nproc != world->size()) {
-      throw UsageError(
-          invocation.resolved.where("nproc"),
-          fmt::format("{} contradicts the {} ranks that {} has started", settings.nproc, world->size(), ranks->source),
-          "Leave it out");
-    }
+    check_number();
     check_settings_agree(invocation, *world);
     const int code = invocation.verb->run(invocation);
     world->communicator().barrier("the end of the run");  // within the time limit, which MPI's end does not have

@@ -6,6 +6,7 @@
 #include "tessera/app/machine.h"
 #include "tessera/app/memory_check.h"
 #include "tessera/app/model_files.h"
+#include "tessera/app/train_state.h"
 #include "tessera/app/verbs.h"
 #include "tessera/app/worker.h"
 #include "tessera/report/summary.h"
@@ -30,6 +31,7 @@ int run_eval(const Invocation& invocation) {
     work.generation = bounds_of(dataset.prompts, settings.eval_batch_size);
     work.max_new_tokens = settings.max_new_tokens;
   }
+  check_ranks_agree(worker.world(), model_fingerprint(config).set("eval_data_checksum", checksum_of(dataset.samples)));
   check_memory(
       config, settings, [&](const Settings&) { return work; }, worker.planned_rank(1), worker.local_ranks(),
       worker.device());

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "tessera/comm/world.h"
 #include "tessera/store/checksum.h"
 
 namespace tessera {
@@ -203,6 +204,12 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
   record.set("batch_size x grad_accum x ranks", settings.batch_size * settings.grad_accum * num_ranks);
   // After the settings that shape the samples, so that one of those is named where it is the cause.
   return record.set("dataset_samples", samples.size()).set("dataset_checksum", checksum_of(samples));
+}
+
+void check_ranks_agree(Communicator& world, const Record& fingerprint) {
+  std::vector<std::pair<std::string, std::string>> facts;
+  for (const auto& [key, value] : fingerprint.fields()) facts.emplace_back(key, shown(value));
+  check_agreement(world, facts);
 }
 
 // The name of a unit's array in a checkpoint.

@@ -60,6 +60,8 @@ std::string checksum_of(const std::vector<Sample>& samples);
 // The settings and facts that a resumed run must share with the run that made the checkpoint to repeat it.
 Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples,
                          int num_ranks);
+// What is computed with must be the same on all ranks: UsageError on each that names a rank and the key. Collective.
+void check_ranks_agree(Communicator& world, const Record& fingerprint);
 
 // The name of a unit's flat parameters in a checkpoint.
 std::string parameters_name(const Unit& unit);

@@ -99,19 +99,9 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
   if (eval_) eval_every_ = interval(settings_.eval_strategy, settings_.eval_steps);
   save_every_ = interval(settings_.save_strategy, settings_.save_steps);
   if (settings_.precision == Settings::Precision::fp16) loss_scaler_.emplace(settings_.loss_scaling());
-  check_ranks_agree();
+  check_ranks_agree(worker_.world(), fingerprint_);  // and the output folder is ready when they go on
   engine_.prepare(work_);
   if (settings_.save_async) background_ = std::make_unique<BackgroundCheckpoint>(worker_.host(), worker_.world());
-}
-
-// What the run computes with must be the same on all ranks, and the output folder is ready when they go on.
-void Trainer::check_ranks_agree() {
-  std::vector<std::pair<std::string, std::string>> facts;
-  for (const auto& [key, value] : fingerprint_.fields()) {
-    const std::string text = to_json({{key, value}});
-    facts.emplace_back(key, text.substr(key.size() + 5, text.size() - key.size() - 6));  // {"key": value}
-  }
-  check_agreement(worker_.world(), facts);
 }
 
 Trainer::Interval Trainer::interval(Settings::Interval kind, int64_t steps) const {

@@ -49,7 +49,6 @@ class Trainer {
   void one_step(const BatchPlan& plan, int64_t step_of_epoch);
   void log_step(const StepResult& result, double learning_rate, double loss_scale);
   void append(const char* kind, const Record& values, const Record& timing);
-  void check_ranks_agree();
   std::optional<EvalOutcome> evaluate();
   bool evaluate_after_step();
   bool stop_asked();

@@ -23,11 +23,18 @@ Worker::Worker(const Settings& settings, World* world)
       device_(uses_cuda(settings) ? make_cuda_device(world ? world->local_rank() : 0) : make_cpu_device(pool_)),
       host_(uses_cuda(settings) && settings.pin_memory ? make_pinned_host_device(pool_) : make_cpu_device(pool_)),
       group_(world ? world->make_communicator(*device_) : make_self_communicator()) {
-  // Nodes with different numbers of ranks have no groups of one node; the ranks are then one group.
   const int found = world ? world->ranks_per_node() : 1;
-  ranks_per_node_ = settings.ranks_per_node > 0 ? static_cast<int>(settings.ranks_per_node)
-                    : found > 0                 ? found
-                                                : group_->size();
+  const auto asked = static_cast<int>(settings.ranks_per_node);
+  ranks_per_node_ = asked > 0 ? asked : found > 0 ? found : group_->size();
+  using S = Settings::Strategy;
+  const bool is_hybrid = settings.strategy == S::hybrid_shard || settings.strategy == S::hybrid_shard_zero2;
+  if (is_hybrid && found == 0 && asked == 0 && settings.shard_group_size == 0) {
+    throw UsageError("--strategy",
+                     "hybrid strategies share within a node, and the nodes have different numbers of ranks, or ranks "
+                     "that do not follow each other",
+                     "Give --shard-group-size, or as many ranks to each node, one node after the other (mpirun "
+                     "--map-by slot, srun --distribution=block)");
+  }
 }
 
 LocalRanks Worker::local_ranks() const {
@@ -102,6 +109,8 @@ static ShardOptions shard_options(const Settings& s) {
   options.reduce_dtype = s.reduce_dtype == S::ReduceDtype::bf16   ? DType::bf16
                          : s.reduce_dtype == S::ReduceDtype::fp16 ? DType::f16
                                                                   : DType::f32;
+  // What is drawn from a seed is the same on every rank.
+  options.sync_module_states = s.sync_module_states && s.init != S::Init::random;
   return options;
 }
 

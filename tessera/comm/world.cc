@@ -49,9 +49,12 @@ std::optional<RankEnvironment> detect_ranks(const Environment& environment) {
   const auto get = [&](const char* name) { return number(environment, name); };
   const std::optional<int> ompi = get("OMPI_COMM_WORLD_RANK"), pmix = get("PMIX_RANK");
   const bool has_mpi = ompi || pmix;
-  const auto rank = get("RANK"), size = get("WORLD_SIZE");
-  // Where mpirun's say otherwise, torchrun's were there before it and mean something else.
-  const bool contradicted = ompi && (ompi != rank || get("OMPI_COMM_WORLD_SIZE") != size);
+  // One of them alone may be anybody's.
+  const bool has_both = environment.contains("RANK") && environment.contains("WORLD_SIZE");
+  const auto rank = has_both ? get("RANK") : std::nullopt, size = has_both ? get("WORLD_SIZE") : std::nullopt;
+  // Where those of mpirun or srun say otherwise, torchrun's were there before and mean something else.
+  const auto other_size = ompi ? get("OMPI_COMM_WORLD_SIZE") : get("SLURM_STEP_NUM_TASKS");
+  const bool contradicted = has_mpi && ((ompi ? ompi : pmix) != rank || (other_size && other_size != size));
   if (rank && size && !contradicted) {
     return RankEnvironment{.rank = *rank,
                            .size = *size,
@@ -94,10 +97,11 @@ int World::num_nodes() const {
 }
 
 int World::ranks_per_node() const {
-  for (int node = 0; node < num_nodes(); ++node) {
-    if (std::count(nodes_.begin(), nodes_.end(), node) != local_size()) return 0;
+  const int each = local_size();
+  for (int r = 0; r < size(); ++r) {
+    if (nodes_[static_cast<size_t>(r)] != r / each) return 0;
   }
-  return local_size();
+  return size() % each == 0 ? each : 0;
 }
 
 bool have_mpi() {

@@ -22,8 +22,8 @@ struct RankEnvironment {
 
 // From the variables RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE (torchrun), else OMPI_COMM_WORLD_* (mpirun), else
 // PMIX_RANK with SLURM_*, else SLURM_PROCID of a step; none of them: nothing. Under salloc every rank of mpirun sees
-// the same SLURM_PROCID, so mpirun goes first; torchrun's variables that mpirun's contradict are inherited ones. Throws
-// UsageError on a number that is none.
+// the same SLURM_PROCID, so mpirun goes first; torchrun's variables that those of MPI contradict are inherited ones.
+// Throws UsageError on a number that is none.
 std::optional<RankEnvironment> detect_ranks(const std::map<std::string, std::string>& environment);
 
 // How ranks of one node move data. `automatic`: reading each other's memory where they may, else messages.
@@ -49,7 +49,7 @@ class World {
   // The node of each rank, by rank: 0, 1, … in the order of their first ranks.
   const std::vector<int>& nodes() const { return nodes_; }
   int num_nodes() const;
-  // Ranks on every node; 0 where the nodes have different numbers of ranks.
+  // Ranks on every node; 0 where nodes have different numbers of ranks, or a node's ranks do not follow each other.
   int ranks_per_node() const;
 
   // Of all ranks, for host calls alone, and there before any device is.

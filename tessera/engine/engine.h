@@ -96,8 +96,8 @@ class Engine {
   // Fills every parameter with its architecture's initial distribution. The same seed gives the same bits, whatever the
   // sharding.
   void initialize_parameters(uint64_t seed);
-  // Asks for what this rank keeps, and no more, unit by unit. With sync_module_states rank 0 alone reads, and the
-  // others get theirs from it.
+  // Asks for what this rank keeps, and no more, unit by unit; or asks rank 0 alone, in pieces, and the others get
+  // theirs from it. Collective then.
   void load_parameters(const ReadParameters& read, bool from_rank_0 = false);
   // The same with the optimizer's states.
   void load_states(const ReadState& read);

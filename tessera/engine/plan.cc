@@ -17,7 +17,7 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   };
   Engine engine({*device, *host, *world, rank.ranks_per_node}, config, options);
   engine.prepare(work);
-  engine.load_parameters({});
+  engine.load_parameters({}, options.sharding.sync_module_states);
   enter(Phase::resume);
   engine.load_states({});
   WorkBounds training;

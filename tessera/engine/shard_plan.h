@@ -46,6 +46,7 @@ struct ShardOptions {
   int max_units_in_flight = 2;               // gathered blocks that exist at a time, where they are freed after forward
   int64_t bucket_bytes = int64_t{25} << 20;  // replicated gradients are reduced in pieces of about this size
   DType reduce_dtype = DType::f32;           // of gradients on their way between ranks
+  bool sync_module_states = false;           // rank 0 alone reads the parameters that a run begins with
 
   bool offloads() const { return parameters != Tier::device || gradients != Tier::device || optimizer != Tier::device; }
 };
@@ -72,6 +73,7 @@ class ShardPlan {
 
   const ShardOptions& options() const { return options_; }
   int world_size() const { return world_size_; }
+  int world_rank() const { return world_rank_; }
   int shard_group_size() const { return group_size_; }  // S
   int num_replicas() const { return world_size_ / group_size_; }
   int shard_rank() const { return world_rank_ % group_size_; }

@@ -90,7 +90,8 @@ void Engine::load_from_rank_0(const ReadParameters& read) {
             const ElemRange common{std::max(range.begin, piece.begin), std::min(range.end, piece.end)};
             if (unit != u || common.size() <= 0) return;
             load_shelf(shelf, unit, common, first + common.begin - range.begin, [&](ElemRange part, View to) {
-              place_.host_ops.convert(here.rows(part.begin - piece.begin, part.end - piece.begin), to);
+              const View from = here.rows(part.begin - piece.begin, part.end - piece.begin);
+              convert(from.data, from.dtype, to.data, to.dtype, static_cast<size_t>(part.size()));
             });
           });
     }

@@ -49,6 +49,20 @@ class DeepSpeed(CliTest):
         values = lambda text: [line.rsplit("  # ", 1)[0].rstrip() for line in text.splitlines() if line[:1] != "#"]
         self.assertEqual(values(first), values(self.succeeds("config", "train", "again.toml")))
 
+    def test_ranks_count(self):
+        self.config(train_micro_batch_size_per_gpu=3, gradient_accumulation_steps=4)
+        for verb in "train", "plan":
+            out = self.succeeds("config", verb, "--deepspeed", "ds.json", "--nproc", "2")
+            self.assertRegex(out, r"(?m)^grad_accum = 4 +# ds\.json: gradient_accumulation_steps$")
+            for words, ranks in ([], "1 rank"), (["--nproc", "4"], "4 ranks"):
+                self.fails(2, f"(ds.json: gradient_accumulation_steps) x {ranks}.", "config", verb, "--deepspeed",
+                           "ds.json", *words)
+        # One of mpirun's two ranks finds no contradiction, and no model.
+        code, _, err = self.run_tessera("train", "--deepspeed", "ds.json",
+                                        env={"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"})
+        self.assertEqual(code, 2)
+        self.assertIn("error: rank 0: --model: is required by train", err)
+
     def test_wrong_files(self):
         for changes, message in [
             ({"train_batch_size": "24"}, 'ds.json: train_batch_size: must be a whole number, got "24". Write it without'),

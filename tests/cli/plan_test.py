@@ -48,6 +48,16 @@ class Ledger(PlanTest):
                 self.assertEqual(sent, 4 * step) if "full_shard" in words else self.assertLessEqual(sent, 4 * step)
                 self.assertGreaterEqual(sent, 3 * step)
 
+    def test_knows_what_the_first_rank_reads_for_all(self):
+        self.train("first", "--max-steps", "1", job=JOB)
+        words = ["--model", "first/model", "--init", "pretrained", "--nproc", "2", "--strategy", "full_shard", "--max-steps",
+                 "2", "--sync-module-states"]
+        self.train("out", *words, job=JOB)
+        summary, first = self.json_of("out", "summary.json"), self.plan(*JOB, *words)["first_rank"]
+        self.assertEqual(self.peaks(first["device"]), summary["ledger_peak_bytes"])
+        self.assertEqual(self.peaks(first["host"]), summary["host_ledger_peak_bytes"])
+        self.assertGreater(first["device"]["load"]["staging"], 0)
+
     def test_same_flags_as_train(self):
         words = ["--save-steps", "2", "--save-strategy", "steps", "--save-dtype", "bf16", "--resume", "none"]
         self.assertEqual(self.plan(*EVALUATED, *words, "--output-dir", "out")["num_parameters"], 13024)

@@ -1,11 +1,14 @@
 """Ranks that are killed, stopped or signalled at any moment: all end, one message says why, and the run goes on."""
 import os
 import random
+import re
+import shutil
 import signal
 import time
 
 from ranks_job import COMMUNICATION_FAILED, LONG, PHASES, SAVED_AFTER_SIGNAL, RanksTest
-from tessera_cli import main
+from tessera_cli import PROGRAM, main
+from tiny_job import EVALUATED
 
 KILLED = rf"rank \d was killed by signal 9 \(Killed\).*\bin phase ({PHASES})\b"
 AT_START = rf"(rank \d|a rank) was killed by signal 9 \(Killed\).*\bin phase start\b"
@@ -80,6 +83,46 @@ class Killed(RanksTest):
         code, err = run.end()
         self.assertEqual(code, COMMUNICATION_FAILED, err)
         self.assert_one_error(err, r"mpirun was killed by signal 9 \(Killed\)")
+
+
+class KilledAtCalls(RanksTest):
+    """Killed by count, not by the clock: at the calls by which a rank reads another's memory or changes a file."""
+    JOB = EVALUATED + ["--strategy", "full_shard", "--epochs", "2", "--save-strategy", "steps", "--save-steps", "2",
+                       "--save-total-limit", "1", "--eval-strategy", "steps", "--eval-steps", "2",
+                       "--eval-before", "--forward-prefetch"]
+    LIBRARY = os.path.join(os.path.dirname(PROGRAM), "tests", "libdie_at_call.so")
+    NUM_KILLS = 6  # of each rank
+
+    def start_counted(self, output, rank, **variables):
+        env = {"LD_PRELOAD": self.LIBRARY, "DIE_RANK": str(rank), "DIE_COUNT": self.path("count"), **variables}
+        # The sanitizers' library must come first unless one says so.
+        env["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
+        return self.start(output, job=self.JOB, env=env)
+
+    def test_everywhere(self):
+        self.train_ranks("whole", job=self.JOB)
+        phases, waits = set(), set()
+        for rank in 0, 1:
+            code, err = self.start_counted("counted", rank).end()
+            self.assertEqual(code, 0, err)
+            num_calls = int(self.read("count"))
+            self.assertGreater(num_calls, 10 * self.NUM_KILLS)
+            shutil.rmtree(self.path("counted"))
+            for i in range(self.NUM_KILLS):
+                call = 1 + (2 * i + 1) * num_calls // (2 * self.NUM_KILLS)
+                with self.subTest(rank=rank, call=call, of=num_calls):
+                    code, err = self.start_counted("out", rank, DIE_CALL=str(call)).end()
+                    self.assertEqual(code, COMMUNICATION_FAILED, err)
+                    self.assert_one_error(err, f"{KILLED}|{AT_START}")
+                    phases.update(re.findall(r"in phase (\w+)", err))
+                    waits.update(re.findall(r"waited in (\w+ of [\w ]+)", err))
+                    self.train_ranks("out", job=self.JOB)
+                    self.assert_same_results("whole", "out")
+                    self.assertEqual(self.checkpoints("out"), self.checkpoints("whole"))
+                    self.assert_tidy("out")
+                    shutil.rmtree(self.path("out"))
+        self.assertLessEqual({"step", "evaluation", "save"}, phases)
+        self.assertLessEqual({"all_gather of parameters", "reduce_scatter of gradients"}, waits)
 
 
 class Stopped(RanksTest):

@@ -25,14 +25,14 @@ PHASES = "start|load|resume|step|evaluation|save"
 class Run:
     """A training run under way. All of its processes, orphans too, are known by a variable of their environment."""
 
-    def __init__(self, words, folder, **options):
+    def __init__(self, words, folder, env=None, **options):
         self.mark = f"RANKS_TEST_RUN={uuid.uuid4()}"
         clean = dict(variable for variable in os.environ.items() if not variable[0].startswith(("TESSERA_", "OMPI_")))
         name, value = self.mark.split("=")
         self.ranks = {}  # their processes, where they have been looked for
         self.errors = os.path.join(folder, f"errors-{value}")  # a pipe would be held open by orphans
         with open(self.errors, "wb") as errors:
-            self.process = subprocess.Popen(words, cwd=folder, env={**clean, name: value}, stdin=subprocess.DEVNULL,
+            self.process = subprocess.Popen(words, cwd=folder, env={**clean, **(env or {}), name: value}, stdin=subprocess.DEVNULL,
                                             stdout=subprocess.DEVNULL, stderr=errors, **options)
 
     def processes(self):

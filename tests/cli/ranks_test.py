@@ -1,4 +1,5 @@
 """Training as several ranks computes what one process computes, whatever they share, and is started in any way."""
+import json
 import math
 import os
 import shutil
@@ -11,6 +12,9 @@ STRATEGIES = ["no_shard", "zero1", "zero2", "shard_grad_op", "full_shard", "hybr
 # 22 samples in steps of 12, and 7 questions in batches of 2: neither divides among ranks. Some answers are right.
 JOB = EVALUATED + ["--epochs", "4", "--eval-strategy", "steps", "--eval-steps", "2", "--eval-before",
                    "--eval-batch-size", "2", "--save-strategy", "no"]
+
+EVAL = ["eval", "--model", "config.json", "--init", "random", "--tokenizer", "tok", "--eval-dataset", "eval.jsonl",
+        "--threads", "1"]
 
 
 class Exactness(RanksTest):
@@ -80,6 +84,45 @@ class Exactness(RanksTest):
                                  int(any(word.startswith("optimizer") and ":file" not in word for word in words)))
         self.assertEqual(os.listdir(self.path("files")), [])
 
+    def test_parameters_of_a_file(self):
+        """Each rank reads its own part of it, or the first one reads it for all."""
+        job = ["--model", "plain/model", *JOB[4:]]  # no --init random
+        self.assertEqual(JOB[2:4], ["--init", "random"])
+        self.train("alone", "--batch-size", "12", job=job)
+        self.assertNotEqual(self.metrics("alone", "train")[0]["loss"], self.metrics("plain", "train")[0]["loss"])
+        self.train_ranks("each", "--strategy", "no_shard", ranks=3, job=job)
+        for key in ["loss", "grad_norm"]:
+            first, plain = self.metrics("each", "train")[0], self.metrics("alone", "train")[0]
+            self.assertTrue(math.isclose(first[key], plain[key], rel_tol=TOLERANCE), (first, plain))
+        for i, words in enumerate([["--strategy", "full_shard"], ["--strategy", "full_shard", "--sync-module-states"],
+                                   ["--strategy", "zero1", "--offload", "optimizer", "--sync-module-states"]]):
+            with self.subTest(words=words):
+                self.train_ranks(f"other-{i}", *words, ranks=3, job=job)
+                self.assert_same_results("each", f"other-{i}")
+
+    def test_evaluation_on_its_own(self):
+        words = ["eval", "--model", "plain/model", "--eval-dataset", "eval.jsonl", "--eval-generation", "--max-new-tokens",
+                 "5", "--eval-batch-size", "2", "--threads", "1", "--json", "--output-dir"]
+        alone = json.loads(self.succeeds(*words, "alone"))
+        for ranks, strategy in (2, "full_shard"), (3, "zero2"), (4, "shard_grad_op"), (4, "full_shard"):
+            with self.subTest(ranks=ranks, strategy=strategy):
+                several = json.loads(self.succeeds(*words, "several", "--nproc", str(ranks), "--strategy", strategy))
+                self.assertTrue(math.isclose(several["eval_loss"], alone["eval_loss"], rel_tol=TOLERANCE))
+                for key in ["exact_match", "f1"]:
+                    self.assertEqual(several[key], alone[key])
+                self.assertEqual(self.json_of("several", "predictions.json"), self.json_of("alone", "predictions.json"))
+
+    def test_deepspeeds_configuration(self):
+        self.write("ds.json", json.dumps({"train_batch_size": 12, "train_micro_batch_size_per_gpu": 2,
+                                          "zero_optimization": {"stage": 3}, "gradient_clipping": 0.5}))
+        run = Run([PROGRAM, "train", *JOB, "--output-dir", "ds", "--nproc", "3", "--deepspeed", "ds.json"], self.folder)
+        self.addCleanup(run.destroy)
+        code, err = run.end()
+        self.assertEqual(code, 0, err)
+        self.train_ranks("flags", "--strategy", "zero3", "--batch-size", "2", "--grad-accum", "2", "--max-grad-norm",
+                         "0.5", ranks=3, job=JOB)
+        self.assert_same_results("ds", "flags")
+
     def test_accumulation(self):
         for strategy in ["no_shard", "full_shard"]:
             outputs = [f"{strategy}-{sync}" for sync in ["micro", "step"]]
@@ -129,12 +172,15 @@ class Start(RanksTest):
         self.assertEqual(code, 2, err)
         self.assert_one_error(err, "--nproc: 2 contradicts the 3 ranks that mpirun has started")
 
-    def differing(self, script):
-        """A run of three ranks of which rank 2 runs a script of its own, with the program and its words in "$@"."""
+    def run_differing(self, script, *words):
+        """Three ranks of which rank 2 runs a script of its own, with the program and its words in "$@"."""
         condition = 'if [ "$OMPI_COMM_WORLD_RANK" = 2 ]; then'
         path = self.write("one_differs", f'#!/bin/sh\n{condition} {script}; fi\nexec "$@"\n')
         os.chmod(path, 0o755)
-        code, err = self.run_mpirun(PROGRAM, "train", *JOB, "--output-dir", "out", program=path)
+        return self.run_mpirun(PROGRAM, *words, program=path)
+
+    def differing(self, script, words=("train", *JOB, "--output-dir", "out")):
+        code, err = self.run_differing(script, *words)
         self.assertEqual(code, 2, err)
         self.assertFalse(os.path.exists(self.path("out", "metrics.jsonl")))
         return err
@@ -167,7 +213,28 @@ class Start(RanksTest):
                 self.assertIn(old, text)
                 self.write(f"elsewhere/{name}", text.replace(old, new))
                 self.assert_one_error(self.differing("cd elsewhere"), message)
+                if name != "train.jsonl":
+                    self.assert_one_error(self.differing("cd elsewhere", EVAL), message)
                 self.write(f"elsewhere/{name}", text)
+
+    def test_only_the_first_rank_has_the_weights(self):
+        self.train("first", "--max-steps", "1", job=JOB)
+        shutil.copytree(self.path("first", "model"), self.path("elsewhere", "first", "model"))
+        os.remove(self.path("elsewhere", "first", "model", "model.safetensors"))
+        for name in ["train.jsonl", "eval.jsonl"]:
+            shutil.copy(self.path(name), self.path("elsewhere"))
+        shutil.copytree(self.path("tok"), self.path("elsewhere", "tok"))
+        words = ["train", "--model", "first/model", *JOB[4:], "--strategy", "full_shard", "--sync-module-states",
+                 "--batch-size", "4", "--output-dir"]
+        code, err = self.run_mpirun(*words, "whole")
+        self.assertEqual(code, 0, err)
+        code, err = self.run_differing("cd elsewhere", *words, "out")
+        self.assertEqual(code, 0, err)
+        self.assert_same_results("whole", "out")
+        words.remove("--sync-module-states")
+        code, err = self.run_differing("cd elsewhere", *words, "out", "--resume", "none")
+        self.assertEqual(code, 3, err)
+        self.assert_one_error(err, "rank 2: first/model")
 
 
 if __name__ == "__main__":

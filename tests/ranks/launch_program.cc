@@ -44,12 +44,21 @@ int say(const Invocation& invocation) {
 // `--prompt ACTION`: steps of collectives, in the third of which the last rank does something bad.
 int misbehave(const Invocation& invocation) {
   World& world = *invocation.world;
+  const std::string action = invocation.settings().prompt;
+  if (action == "stop-in-mpi" && world.rank() == world.size() - 1) {
+    world.communicator().barrier("groups to form");  // the others go on to MPI's own collectives
+    raise(SIGSTOP);
+  }
+  if (action == "stop-at-end") {
+    if (world.rank() < world.size() - 1) return 0;
+    world.communicator().barrier("the end of the run");
+    raise(SIGSTOP);
+  }
   ThreadPool pool(1);
   const auto device = make_cpu_device(pool);
   const auto group = world.make_communicator(*device);
   const auto stream = device->make_stream();
   std::vector<float> x(1000);
-  const std::string action = invocation.settings().prompt;
   world.enter_phase("step");
   for (int step = 0; step < 10; ++step) {
     if (step == 2 && world.rank() == world.size() - 1) {

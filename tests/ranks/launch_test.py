@@ -81,6 +81,9 @@ class Launch(unittest.TestCase):
         self.assertEqual(code, 2)
         self.assertEqual(err.count("error: "), 1, err)
         self.assertIn("--nproc: 2 contradicts the 3 ranks that mpirun has started. Leave it out", err)
+        code, _, err = self.run_program("say", "--nproc", "2", before=["mpirun", "-n", "1", *MPIRUN[3:]])
+        self.assertEqual(code, 2)
+        self.assertIn("--nproc: 2 contradicts the 1 rank that mpirun has started. Leave it out", err)
 
     def test_torchrun_and_srun_without_mpi_get_the_remedy(self):
         for env in {"RANK": "0", "WORLD_SIZE": "2"}, {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}:
@@ -120,6 +123,17 @@ class Launch(unittest.TestCase):
     def test_a_watch_that_ends_the_run_from_its_own_thread(self):
         self.fails(5, r"rank 2: all_gather of parameters of h\.4: waited 7 s\. Rank 2 was in phase step\.$",
                    "misbehave", "--nproc", "3", "--prompt", "watch")
+
+    def test_a_rank_that_is_stopped_where_mpi_has_no_time_limit(self):
+        for action, phase in ("stop-in-mpi", "met"), ("stop-at-end", "ended"):
+            begin = time.monotonic()
+            self.fails(5, rf"rank [01]: the ranks have not {phase} within 6 s\. Rank 2 \(process \d+\) is stopped, in "
+                       r"phase start\.", "misbehave", "--nproc", "3", "--prompt", action, "--comm-timeout", "1")
+            self.assertLess(time.monotonic() - begin, 1 + 10)
+            code, _, err = self.run_program("misbehave", "--prompt", action, "--comm-timeout", "1", before=MPIRUN)
+            self.assertEqual(code, 5, err)
+            self.assertRegex(err, rf"error: rank [01]: the ranks have not {phase} .* Rank 2 .* is stopped")
+            self.assertEqual(err.count("error: "), 1, err)
 
     def test_ranks_that_do_different_things(self):
         self.fails(5, r"rank \d: .*all_reduce of gradients of h\.3.*broadcast of parameters of h\.4|"

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <thread>
 
+#include "tessera/comm/mpi/meeting.h"
 #include "tessera/comm/mpi/mpi_communicator.h"
 #include "tessera/comm/nccl/nccl_communicator.h"
 #include "tessera/comm/status_board.h"
@@ -22,7 +23,7 @@ namespace {
 // MPI from the first to the last moment of a world.
 class MpiLibrary {
  public:
-  MpiLibrary() {
+  explicit MpiLibrary(const WorldOptions& options) : options_(options) {
     int provided = 0;
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
     if (provided < MPI_THREAD_MULTIPLE) {
@@ -30,6 +31,11 @@ class MpiLibrary {
     }
   }
   ~MpiLibrary() { MPI_Finalize(); }
+
+ protected:
+  const WorldOptions options_;
+  std::shared_ptr<StatusBoard> board_;
+  std::optional<Meeting> end_;  // in MPI_Finalize
 };
 
 int rank_of(MPI_Comm comm) {
@@ -95,10 +101,9 @@ bool overlap(const std::string& a, const std::string& b) {
 class MpiWorld final : private MpiLibrary, public World {
  public:
   MpiWorld(const WorldOptions& options, std::shared_ptr<StatusBoard> launchers_board)
-      : World(rank_of(MPI_COMM_WORLD), find_nodes()),
-        options_(options),
-        board_(make_board(rank(), size(), std::move(launchers_board), options.board)),
-        communicator_(make_mpi_communicator(MPI_COMM_WORLD, nullptr, options, board_.get())) {
+      : MpiLibrary(options), World(rank_of(MPI_COMM_WORLD), find_nodes()) {
+    board_ = make_board(rank(), size(), std::move(launchers_board), options.board);
+    communicator_ = make_mpi_communicator(MPI_COMM_WORLD, nullptr, options_, board_.get());
     const std::string mine = allowed_cores();
     const auto cores = communicator_->all_gather_text(mine, "cores");
     ranks_on_these_cores_ = 0;
@@ -109,18 +114,21 @@ class MpiWorld final : private MpiLibrary, public World {
   }
   ~MpiWorld() override {
     communicator_.reset();
+    end_.emplace("ended", rank(), options_, board_.get());
     board_->end(rank());
   }
   Communicator& communicator() override { return *communicator_; }
   std::unique_ptr<Communicator> make_communicator(Device& device) override {
+    const bool cuda = device.kind() == DeviceKind::cuda;
     communicator_->barrier("groups to form");
-    if (device.kind() == DeviceKind::cuda) {
-      const auto end_run = [this](const CommunicationError& error) { fail(error.code(), error.what(), options_.tell); };
-      return make_nccl_communicator(
-          make_mpi_communicator(MPI_COMM_WORLD, nullptr, options_, board_.get()),
-          {.rank = rank(), .timeout_s = options_.timeout_s, .board = board_.get(), .fail = end_run});
-    }
-    return make_mpi_communicator(MPI_COMM_WORLD, &device, options_, board_.get());
+    std::unique_ptr<Communicator> group = [&] {
+      const Meeting meeting("met", rank(), options_, board_.get());
+      return make_mpi_communicator(MPI_COMM_WORLD, cuda ? nullptr : &device, options_, board_.get());
+    }();
+    if (!cuda) return group;
+    const auto end_run = [this](const CommunicationError& error) { fail(error.code(), error.what(), options_.tell); };
+    return make_nccl_communicator(
+        std::move(group), {.rank = rank(), .timeout_s = options_.timeout_s, .board = board_.get(), .fail = end_run});
   }
   void enter_phase(const char* phase) override { board_->enter_phase(rank(), phase); }
 
@@ -150,29 +158,9 @@ class MpiWorld final : private MpiLibrary, public World {
  private:
   static void sleep_ms(int time) { std::this_thread::sleep_for(std::chrono::milliseconds(time)); }
 
-  WorldOptions options_;
   std::mutex failing_;
-  std::shared_ptr<StatusBoard> board_;
   std::unique_ptr<Communicator> communicator_;
 };
-
-// MPI's start has no time limit. Processes may need longer to begin than ranks to wait for each other.
-constexpr double kStartSlack_s = 5;
-
-[[noreturn]] void give_up_start(const RankEnvironment& ranks, const WorldOptions& options, StatusBoard* board) {
-  std::string text =
-      fmt::format("rank {}: the ranks have not met within {} s.", ranks.rank, options.timeout_s + kStartSlack_s);
-  if (board) {
-    for (const int rank : board->absent()) text += fmt::format(" Rank {} has not begun.", rank);
-    const std::string others = board->not_waiting();
-    if (!others.empty()) text += " " + others;
-    board->fail(ranks.rank, ExitCode::kCommunication, text);
-  } else {
-    if (ranks.rank > 0) std::this_thread::sleep_for(std::chrono::seconds(1));  // the first that can is to tell it
-    if (options.tell) options.tell(text + " One of them is missing or stopped");
-  }
-  std::_Exit(static_cast<int>(ExitCode::kCommunication));
-}
 
 }  // namespace
 
@@ -182,7 +170,7 @@ std::unique_ptr<World> make_mpi_world(const RankEnvironment& ranks, const WorldO
     board = StatusBoard::open(options.board, ranks.size);
     board->join(ranks.rank);
   }
-  const TimeLimit limit(options.timeout_s + kStartSlack_s, [&, board] { give_up_start(ranks, options, board.get()); });
+  const Meeting meeting("met", ranks.rank, options, board.get());
   auto world = std::make_unique<MpiWorld>(options, board);
   if (ranks.size > 0 && world->size() != ranks.size) {
     throw UsageError(ranks.source,

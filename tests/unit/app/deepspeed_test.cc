@@ -206,6 +206,14 @@ TEST_F(DeepSpeed, two_batch_sizes_determine_the_third) {
   EXPECT_EQ(origin(r, "grad_accum"), "ds.json: train_batch_size");
 }
 
+TEST_F(DeepSpeed, the_ranks_that_nproc_starts_count) {
+  const char* json = R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4})";
+  EXPECT_EQ(resolved(json, "", 1, {{"nproc", "4"}}).settings.grad_accum, 4);
+  EXPECT_EQ(resolved(json, "nproc = 2").settings.grad_accum, 8);
+  EXPECT_EQ(resolved(json, "nproc = 2").num_ranks, 2);
+  EXPECT_NE(error(json, "nproc = 3").find("64 is not a multiple of batch_size 4"), std::string::npos);
+}
+
 TEST_F(DeepSpeed, batch_sizes_that_contradict_each_other) {
   const char* json = R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4,
                          "gradient_accumulation_steps": 4})";

@@ -55,6 +55,8 @@ TEST(Fsdp, words_of_the_trainer_and_of_pytorch) {
   EXPECT_EQ(r.settings.reduce_dtype, Settings::ReduceDtype::fp32);
   EXPECT_EQ(resolved("[fsdp.mixed_precision_policy]\nparam_dtype = \"fp16\"").settings.precision,
             Settings::Precision::fp16);
+  EXPECT_EQ(resolved("[fsdp]\nmixed_precision = {reduce_dtype = \"bf16\"}").settings.reduce_dtype,
+            Settings::ReduceDtype::bf16);
   EXPECT_EQ(resolved("[fsdp]\nsharding_strategy = 2").settings.strategy, Settings::Strategy::shard_grad_op);
   EXPECT_EQ(resolved("[fsdp]\nreshard_after_forward = true").settings.strategy, Settings::Strategy::full_shard);
 }

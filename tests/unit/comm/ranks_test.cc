@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <limits>
+#include <set>
 
 #include "tessera/comm/sum.h"
 #include "tessera/comm/world.h"
@@ -14,6 +16,7 @@ using Environment = std::map<std::string, std::string>;
 TEST(DetectRanks, NothingMeansOneProcess) {
   EXPECT_FALSE(detect_ranks({}));
   EXPECT_FALSE(detect_ranks({{"RANK", "1"}})) << "without WORLD_SIZE it may be anybody's";
+  EXPECT_FALSE(detect_ranks({{"RANK", "major"}}));
 }
 
 TEST(DetectRanks, TorchrunGoesFirst) {
@@ -31,12 +34,27 @@ TEST(DetectRanks, TorchrunGoesFirst) {
 }
 
 TEST(DetectRanks, WhatMpirunContradictsIsInherited) {
-  const auto ranks = detect_ranks(
-      {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
+  const auto ranks =
+      detect_ranks({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
   ASSERT_TRUE(ranks);
   EXPECT_EQ(ranks->rank, 3);
   EXPECT_EQ(ranks->size, 4);
   EXPECT_EQ(ranks->source, "mpirun");
+}
+
+TEST(DetectRanks, WhatSrunContradictsIsInherited) {
+  Environment srun = {
+      {"RANK", "0"}, {"WORLD_SIZE", "1"}, {"PMIX_RANK", "0"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "4"}};
+  auto ranks = detect_ranks(srun);
+  ASSERT_TRUE(ranks);
+  EXPECT_EQ(ranks->size, 4);
+  EXPECT_EQ(ranks->source, "srun --mpi=pmix");
+  srun["WORLD_SIZE"] = "4";
+  EXPECT_EQ(detect_ranks(srun)->source, "torchrun");
+  srun["PMIX_RANK"] = "3";
+  ranks = detect_ranks(srun);
+  EXPECT_EQ(ranks->rank, 3);
+  EXPECT_EQ(ranks->source, "srun --mpi=pmix");
 }
 
 TEST(DetectRanks, MpirunGoesBeforeSlurm) {
@@ -79,6 +97,36 @@ TEST(DetectRanks, OddNumbersAreNamed) {
   for (const char* text : {"x", "-1", "3x", "99999999999"}) {
     EXPECT_THROW(detect_ranks({{"OMPI_COMM_WORLD_RANK", text}}), UsageError) << text;
   }
+}
+
+class ImaginedWorld final : public World {
+ public:
+  ImaginedWorld(int rank, std::vector<int> nodes) : World(rank, std::move(nodes)) {}
+  Communicator& communicator() override { return *alone_; }
+  std::unique_ptr<Communicator> make_communicator(Device&) override { return make_self_communicator(); }
+  void enter_phase(const char*) override {}
+  void fail(ExitCode code, const std::string&, const std::function<void(const std::string&)>&) override { abort(code); }
+  void abort(ExitCode) override { std::abort(); }
+
+ private:
+  std::unique_ptr<Communicator> alone_ = make_self_communicator();
+};
+
+TEST(World, GroupsOfOneNode) {
+  const auto ranks_per_node = [](std::vector<int> nodes) {
+    std::set<int> found;  // the same for every rank
+    for (int rank = 0; rank < std::ssize(nodes); ++rank) found.insert(ImaginedWorld(rank, nodes).ranks_per_node());
+    EXPECT_EQ(found.size(), 1u);
+    return *found.begin();
+  };
+  EXPECT_EQ(ranks_per_node({0}), 1);
+  EXPECT_EQ(ranks_per_node({0, 0, 0}), 3);
+  EXPECT_EQ(ranks_per_node({0, 0, 1, 1, 2, 2}), 2);
+  EXPECT_EQ(ranks_per_node({0, 1, 0, 1}), 0) << "a group of neighbours would span both nodes";
+  EXPECT_EQ(ranks_per_node({0, 0, 1}), 0);
+  EXPECT_EQ(ranks_per_node({0, 1, 1}), 0);
+  EXPECT_EQ(ImaginedWorld(2, {0, 1, 0, 1}).local_rank(), 1);
+  EXPECT_EQ(ImaginedWorld(2, {0, 1, 0, 1}).local_size(), 2);
 }
 
 TEST(World, OfOneProcess) {

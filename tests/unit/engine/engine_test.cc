@@ -378,6 +378,25 @@ TEST(Plan, CountsTheBytesOfAStep) {
   }
 }
 
+// A slot for the root and one for each block in flight, of parameters and of gradients.
+TEST(Plan, HoldsNoMoreUnitsThanMayBeInFlight) {
+  ModelConfig config = small_config("bloom", 0);
+  config.num_layers = 5;
+  const auto device = make_counting_device();
+  const Model model(config, *device);
+  const auto padded = [&](int64_t unit) {
+    return 4 * ShardPlan({}, R, 0, R).cut(model.unit(unit).table().num_elems()).padded_elems;
+  };
+  for (const int limit : {1, 2, 4, 5, 9}) {
+    EngineOptions options;
+    options.sharding.strategy = ShardingStrategy::full_shard;
+    options.sharding.max_units_in_flight = limit;
+    const PlannedRank rank{.world_size = R, .rank = 1, .ranks_per_node = R};
+    const Plan plan = plan_run(config, options, {{16, 2, 16}, {}, {}, 0}, rank);
+    EXPECT_EQ(plan.device.peak(Phase::step, Category::gathered), 2 * (padded(0) + std::min(limit, 5) * padded(1)));
+  }
+}
+
 // The head on the stack: d_rows, and for its one chunk rows, logits, normalised rows and their statistics.
 TEST(Plan, TellsTheHeadsShare) {
   const ModelConfig config = small_config("bloom", 0);

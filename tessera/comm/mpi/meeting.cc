@@ -1,0 +1,43 @@
+#include "tessera/comm/mpi/meeting.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+namespace tessera {
+namespace {
+
+// Processes may need longer to begin than ranks to wait for each other.
+constexpr double kSlack_s = 5;
+
+[[noreturn]] void give_up(const char* what, int rank, const WorldOptions& options, StatusBoard* board) {
+  const bool has_launcher = !options.board.empty();
+  std::string text =
+      fmt::format("rank {}: the ranks have not {} within {} s.", rank, what, options.timeout_s + kSlack_s);
+  if (board) {
+    if (has_launcher) {  // else the board is that of one node
+      for (const int other : board->absent()) text += fmt::format(" Rank {} has not begun.", other);
+    }
+    const std::string others = board->not_waiting();
+    if (!others.empty()) text += " " + others;
+    board->fail(rank, ExitCode::kCommunication, text);
+  } else {
+    text += " One of them is missing or stopped";
+  }
+  if (!has_launcher) {  // the first that can is to tell it: as soon as one of them ends, so do the others
+    const bool is_first = board ? board->claim_report() : rank == 0;
+    if (!is_first) std::this_thread::sleep_for(std::chrono::seconds(1));
+    if ((is_first || !board) && options.tell) options.tell(text);
+  }
+  std::_Exit(static_cast<int>(ExitCode::kCommunication));
+}
+
+}  // namespace
+
+Meeting::Meeting(const char* what, int rank, const WorldOptions& options, StatusBoard* board)
+    : waiting_(board, rank, fmt::format("MPI until the ranks have {}", what)),
+      limit_(options.timeout_s + kSlack_s, [=, &options] { give_up(what, rank, options, board); }) {}
+
+}  // namespace tessera

@@ -1,0 +1,295 @@
+// A small model's training as one of the ranks of a test, and as one process on the same global batches.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rank_test.h"
+#include "tessera/base/random.h"
+#include "tessera/device/cuda/cuda_device.h"
+#include "tessera/engine/engine.h"
+#include "tessera/engine/plan.h"
+
+namespace tessera {
+
+constexpr int kSteps = 2, kMicroBatches = 3, kSequences = 5;  // 5 sequences: no world but 1 divides them
+constexpr int64_t kVocabulary = 37, kNewTokens = 4;
+constexpr double kLearningRate = 1e-2;
+inline const WorkBounds kWork{{160, kSequences, 160}, {160, kSequences, 160}, {40, kSequences, 0}, kNewTokens};
+
+inline ModelConfig small_config(const std::string& architecture) {
+  ModelConfig config;
+  config.architecture = architecture;
+  config.vocab_size = kVocabulary;
+  config.hidden_size = 24;
+  config.num_layers = 3;
+  config.num_heads = 3;
+  config.ff_dim = architecture == "bloom" ? 96 : 40;
+  config.initializer_range = 0.2;
+  config.hidden_dropout = config.attention_dropout = 0.1;
+  return config;
+}
+
+using Sequence = std::pair<std::vector<int32_t>, std::vector<int32_t>>;  // ids, labels
+
+// The sequences of one global micro-batch. The last of a step is short: some ranks of larger worlds have none of it.
+inline std::vector<Sequence> sequences_of(int step, int micro_batch) {
+  RandomStream random(static_cast<uint64_t>(100 * step + micro_batch), 1);
+  std::vector<Sequence> sequences(micro_batch + 1 == kMicroBatches ? 2 : kSequences);
+  for (auto& [ids, labels] : sequences) {
+    const auto length = 2 + random.next_below(30);
+    for (uint64_t t = 0; t < length; ++t) {
+      ids.push_back(static_cast<int32_t>(random.next_below(kVocabulary)));
+      labels.push_back(t % 3 == 1 ? static_cast<int32_t>(random.next_below(kVocabulary)) : -100);
+    }
+  }
+  return sequences;
+}
+
+inline PackedBatch pack(const std::vector<Sequence>& sequences, size_t begin, size_t end, int64_t first_sequence) {
+  PackedBatch batch;
+  batch.starts = {0};
+  for (size_t i = begin; i < end; ++i) {
+    const auto& [ids, labels] = sequences[i];
+    batch.sequence_numbers.push_back(first_sequence + static_cast<int64_t>(i));
+    batch.ids.insert(batch.ids.end(), ids.begin(), ids.end());
+    batch.labels.insert(batch.labels.end(), labels.begin(), labels.end());
+    batch.starts.push_back(static_cast<int32_t>(batch.ids.size()));
+  }
+  for (const int32_t label : batch.labels) batch.num_targets += label >= 0;
+  return batch;
+}
+
+inline std::vector<PackedBatch> window_of(int step, int rank, int world_size, int num_micro_batches) {
+  std::vector<PackedBatch> window;
+  int64_t first = 0;
+  for (int k = 0; k < num_micro_batches; ++k) {
+    const auto sequences = sequences_of(step, kMicroBatches - num_micro_batches + k);
+    const size_t n = sequences.size(), r = static_cast<size_t>(rank), R = static_cast<size_t>(world_size);
+    window.push_back(pack(sequences, n * r / R, n * (r + 1) / R, first));
+    first += static_cast<int64_t>(n);
+  }
+  return window;
+}
+
+using States = std::map<std::pair<int64_t, int>, std::vector<float>>;  // by unit and kind
+
+struct Outcome {
+  std::vector<double> losses, norms;
+  double eval_loss = 0;
+  std::vector<std::vector<int32_t>> answers;  // of this rank's prompts
+  States states;                              // of all ranks
+};
+
+inline std::vector<std::vector<int32_t>> prompts_of(int rank, int world_size) {
+  std::vector<std::vector<int32_t>> prompts;
+  for (int i = 0; i < kSequences; ++i) {
+    if (i * world_size / kSequences == rank) prompts.push_back({i + 3, 2 * i + 1, 7});
+  }
+  return prompts;
+}
+
+// The whole arrays, from what each rank saves, in one exchange.
+inline States all_states(Engine& engine, Communicator& world) {
+  struct Piece {
+    int64_t unit, kind, begin, size;
+  };
+  States states;
+  for (int64_t u = 0; u < engine.model().num_units(); ++u) {
+    for (const StateKind kind : kStateKinds) {
+      // A value that is never written shows itself.
+      states[{u, static_cast<int>(kind)}].assign(static_cast<size_t>(engine.model().unit(u).table().num_elems()), NAN);
+    }
+  }
+  std::string own;
+  engine.save_states([&](StateKind kind, int64_t unit, ElemRange range, View from) {
+    EXPECT_EQ(range.size(), from.num_elems());
+    EXPECT_EQ(from.dtype, DType::f32);
+    const Piece piece{unit, static_cast<int64_t>(kind), range.begin, range.size()};
+    own.append(reinterpret_cast<const char*>(&piece), sizeof piece);
+    own.append(reinterpret_cast<const char*>(from.data), static_cast<size_t>(from.bytes()));
+  });
+  for (const std::string& text : world.all_gather_text(own, "states")) {
+    for (size_t at = 0; at < text.size();) {
+      Piece piece{};
+      std::memcpy(&piece, text.data() + at, sizeof piece);
+      at += sizeof piece;
+      const size_t bytes = sizeof(float) * static_cast<size_t>(piece.size);
+      std::memcpy(states.at({piece.unit, static_cast<int>(piece.kind)}).data() + piece.begin, text.data() + at, bytes);
+      at += bytes;
+    }
+  }
+  return states;
+}
+
+class Rig {
+ public:
+  Rig() : pool_(1) {}
+
+  Outcome run(Communicator& world, Device& device, Device& host, const ModelConfig& config,
+              const EngineOptions& options, int num_micro_batches, int ranks_per_node) {
+    const auto enter = [&](Phase phase) {
+      device.ledger().enter(phase);
+      host.ledger().enter(phase);
+    };
+    Engine engine({device, host, world, ranks_per_node}, config, options);
+    engine.prepare(kWork);
+    engine.initialize_parameters(5);
+    // Everything passes through a checkpoint's arrays once.
+    enter(Phase::save);
+    const auto states = all_states(engine, world);
+    enter(Phase::resume);
+    engine.load_states([&](StateKind kind, int64_t unit, ElemRange range, View to) {
+      const auto& all = states.at({unit, static_cast<int>(kind)});
+      ASSERT_EQ(to.num_elems(), range.size());
+      convert(all.data() + range.begin, DType::f32, to.data, to.dtype, static_cast<size_t>(range.size()));
+    });
+    Outcome outcome;
+    const double loss_scale = options.dtype == DType::f16 ? 1024 : 1;
+    for (int step = 0; step < kSteps; ++step) {
+      enter(Phase::step);
+      const auto window = window_of(step, world.rank(), world.size(), num_micro_batches);
+      const StepResult result = engine.train_step(window, kLearningRate, loss_scale);
+      EXPECT_FALSE(result.skipped);
+      outcome.losses.push_back(result.loss());
+      outcome.norms.push_back(result.gradient_norm);
+    }
+    enter(Phase::evaluation);
+    const auto batch = window_of(9, world.rank(), world.size(), 3)[0];
+    const LossSum loss = engine.evaluate(batch);
+    const auto sums = world.sum({loss.loss_sum, static_cast<double>(loss.num_targets)}, "evaluation");
+    outcome.eval_loss = sums[0] / sums[1];
+    outcome.answers = engine.generate(prompts_of(world.rank(), world.size()), kNewTokens, 1);
+    enter(Phase::save);
+    outcome.states = all_states(engine, world);
+    // What the first rank would save as a model is what all ranks would save in a checkpoint.
+    int64_t num_seen = 0;
+    engine.collect_parameters([&](int64_t unit, View whole) {
+      const auto& expected = outcome.states.at({unit, static_cast<int>(StateKind::parameters)});
+      EXPECT_EQ(std::vector<float>(whole.as<float>(), whole.as<float>() + whole.num_elems()), expected);
+      EXPECT_EQ(unit, num_seen++);
+    });
+    EXPECT_EQ(num_seen, world.rank() == 0 ? engine.model().num_units() : 0);
+    largest_work(engine, num_micro_batches, enter);
+    return outcome;
+  }
+
+  // As much of each kind of work as was announced, on every rank: what a plan is made for.
+  template <typename Enter>
+  void largest_work(Engine& engine, int num_micro_batches, const Enter& enter) {
+    const BatchBounds& bounds = kWork.training;
+    PackedBatch batch;
+    for (int64_t i = 0; i <= bounds.num_sequences; ++i) {
+      batch.starts.push_back(static_cast<int32_t>(i * bounds.num_tokens / bounds.num_sequences));
+    }
+    batch.ids.assign(static_cast<size_t>(bounds.num_tokens), 5);
+    batch.labels.assign(static_cast<size_t>(bounds.num_targets), 7);
+    batch.num_targets = static_cast<int32_t>(bounds.num_targets);
+    enter(Phase::step);
+    const double loss_scale = engine.options().dtype == DType::f16 ? 1024 : 1;
+    engine.train_step(std::vector<PackedBatch>(static_cast<size_t>(num_micro_batches), batch), 0, loss_scale);
+    enter(Phase::evaluation);
+    engine.evaluate(batch);
+    std::vector<std::vector<int32_t>> prompts(static_cast<size_t>(kWork.generation.num_sequences), {5});
+    prompts[0].resize(static_cast<size_t>(kWork.generation.num_tokens - kWork.generation.num_sequences + 1), 5);
+    engine.generate(prompts, kNewTokens, -1);
+  }
+
+  // The plain run: one process, all sequences.
+  Outcome plain(const ModelConfig& config, EngineOptions options, int num_micro_batches) {
+    const auto device = make_cpu_device(pool_), host = make_cpu_device(pool_);
+    const auto alone = make_self_communicator();
+    options.sharding = {};
+    return run(*alone, *device, *host, config, options, num_micro_batches, 1);
+  }
+
+  // As this rank of the test's world. The ledgers must be those of the plan.
+  Outcome sharded(const ModelConfig& config, const EngineOptions& options, int num_micro_batches, int ranks_per_node) {
+    World& world = test_world();
+    const auto device = test_uses_cuda() ? make_cuda_device(world.local_rank()) : make_cpu_device(pool_);
+    const auto host = test_uses_cuda() ? make_pinned_host_device(pool_) : make_cpu_device(pool_);
+    const auto communicator = world.make_communicator(*device);
+    const Outcome outcome = run(*communicator, *device, *host, config, options, num_micro_batches, ranks_per_node);
+    const Plan plan = plan_run(config, options, kWork,
+                               {.world_size = world.size(),
+                                .rank = world.rank(),
+                                .ranks_per_node = ranks_per_node,
+                                .num_threads = 1,
+                                .grad_accum = num_micro_batches,
+                                .device = device->kind()});
+    for (int p = 0; p < kNumPhases; ++p) {
+      for (int c = 0; c < kNumCategories; ++c) {
+        const auto phase = static_cast<Phase>(p);
+        const auto category = static_cast<Category>(c);
+        if (phase == Phase::load && category == Category::staging) {
+          // New parameters are drawn where they are kept; those of a file may have to pass through the host.
+          EXPECT_LE(host->ledger().peak(phase, category), plan.host.peak(phase, category));
+          continue;
+        }
+        EXPECT_EQ(device->ledger().peak(phase, category), plan.device.peak(phase, category))
+            << name_of(phase) << " " << name_of(category);
+        EXPECT_EQ(host->ledger().peak(phase, category), plan.host.peak(phase, category))
+            << "host " << name_of(phase) << " " << name_of(category);
+      }
+    }
+    return outcome;
+  }
+
+ private:
+  ThreadPool pool_;
+};
+
+// How far a run may be from the plain one of the same precision.
+struct Tolerance {
+  double loss, norm, parameters;  // relative; the last of the root of the sum of squares
+};
+
+// f32 sums of a few hundred terms differ by their order: 1e-7 times the root of their number, here some 2e-6 of the
+// loss. AdamW divides by the gradient's own size, so that its first steps move a parameter by the learning rate times
+// at most the relative error of that gradient: elements whose gradient nearly cancels get a wider bound, and the biases
+// of keys, whose gradient is of rounding alone, move by the learning rate all the same.
+constexpr Tolerance kSinglePrecision{1e-4, 1e-3, 1e-2};
+
+// In 16 bits a difference of that kind may tip an element of an activation to the next number, u = 2^-8 (bf16) or 2^-11
+// of it away, and gradients that are reduced in 16 bits differ by as much; the loss and the norm average over such
+// elements. More of AdamW's small gradients change their sign.
+inline Tolerance tolerance_of(const EngineOptions& options) {
+  if (options.dtype == DType::f32 && options.sharding.reduce_dtype == DType::f32) return kSinglePrecision;
+  const bool has_bf16 = options.dtype == DType::bf16 || options.sharding.reduce_dtype == DType::bf16;
+  const double u = has_bf16 ? 0x1p-8 : 0x1p-11;
+  return {u, 4 * u, 3e-2};
+}
+
+inline void expect_close(const Outcome& plain, const Outcome& outcome, const Tolerance& tolerance) {
+  for (size_t i = 0; i < plain.losses.size(); ++i) {
+    EXPECT_NEAR(outcome.losses[i], plain.losses[i], tolerance.loss * plain.losses[i]) << "step " << i;
+    EXPECT_NEAR(outcome.norms[i], plain.norms[i], tolerance.norm * plain.norms[i]) << "step " << i;
+  }
+  EXPECT_NEAR(outcome.eval_loss, plain.eval_loss, tolerance.loss * plain.eval_loss);
+  double squares = 0, differences = 0, largest = 0;
+  for (const auto& [key, values] : outcome.states) {
+    if (key.second != static_cast<int>(StateKind::parameters)) continue;
+    const auto& all = plain.states.at(key);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double expected = all[i], difference = values[i] - expected;
+      squares += expected * expected;
+      differences += difference * difference;
+      largest = std::max(largest, std::abs(difference));
+    }
+  }
+  EXPECT_LE(largest, 2 * kSteps * kLearningRate);
+  EXPECT_LE(std::sqrt(differences), tolerance.parameters * std::sqrt(squares));
+}
+
+inline bool same_bits(const Outcome& a, const Outcome& b) {
+  return a.losses == b.losses && a.norms == b.norms && a.eval_loss == b.eval_loss && a.answers == b.answers &&
+         a.states == b.states;
+}
+
+}  // namespace tessera
