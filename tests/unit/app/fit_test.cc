@@ -83,7 +83,7 @@ TEST(Fit, fixed_settings_stay) {
   r.settings.strategy = S::Strategy::zero2;
   r.settings.activation_checkpointing = S::ActivationCheckpointing::block;
   r.fixed = {"strategy", "activation_checkpointing", "grad_accum"};
-  const Settings& found = find_fit(r).best->settings;
+  const Settings found = find_fit(r).best->settings;  // a copy: the result is a temporary
   EXPECT_EQ(found.strategy, S::Strategy::zero2);
   EXPECT_EQ(found.activation_checkpointing, S::ActivationCheckpointing::block);
   EXPECT_EQ(found.batch_size, 4);
