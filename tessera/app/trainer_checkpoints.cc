@@ -45,6 +45,7 @@ bool Trainer::resume() {
         MetricsLog::resume((fs::path(settings_.output_dir) / "metrics.jsonl").string(), state_.metrics_bytes));
   }
   forget_steps_after(state_.step);
+  rotate();  // as the run that made it may not have come to do
   console_.note(
       fmt::format("Resuming from {} (step {} of {})", checkpoint->folder().string(), state_.step, num_steps_));
   return true;
