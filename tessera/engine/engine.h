@@ -45,6 +45,7 @@ struct BatchBounds {
 struct WorkBounds {
   BatchBounds training, evaluation, generation;  // generation: tokens of the prompts read at once
   int64_t max_new_tokens = 0;
+  int64_t micro_batches = 1;  // of a training step
 };
 
 struct StepResult {     // over all ranks
