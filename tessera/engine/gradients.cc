@@ -21,28 +21,38 @@ static std::optional<DType> wire_dtype(const ShardPlan& plan, DType dtype) {
 UnitGradients::UnitGradients(Workplace& place, int64_t micro_batches)
     : place_(place),
       direct_(!place.plan.reduce_every_micro_batch()),
-      accumulators_(place, place.plan.options().gradients, Category::gradients,
-                    micro_batches > 1 ? place.master_dtype() : place.gradient_dtype(), accumulated_elems(place)),
-      backward_dtype_(direct_ ? accumulators_.dtype() : place.gradient_dtype()),
+      backward_dtype_(direct_ && micro_batches > 1 ? place.master_dtype() : place.gradient_dtype()),
       wire_dtype_(wire_dtype(place.plan, backward_dtype_)),
       complete_(place.units.size()),
       begun_(place.units.size(), 0) {
-  if (direct_ && !wire_dtype_) return;
-  const int64_t num_blocks = place.num_units() - 1;
-  slots_.resize(static_cast<size_t>(1 + std::min<int64_t>(place.plan.options().max_units_in_flight, num_blocks)));
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    const int64_t elems = i == 0 ? place.cut(0).padded_elems : place.largest_block_padded();
-    if (!direct_) slots_[i].buffer = place.device.allocate(bytes_of(elems, backward_dtype_), Category::gathered);
-    if (wire_dtype_) slots_[i].wire = place.device.allocate(bytes_of(elems, *wire_dtype_), Category::communication);
-  }
-  if (tier() == Tier::device) return;
+  if (!direct_ || wire_dtype_) allocate_slots();
+  const Tier tier = place.plan.options().gradients;
+  const DType sum_dtype = micro_batches > 1 ? place.master_dtype() : place.gradient_dtype();
+  const bool root_stays = !direct_ && micro_batches == 1 && tier == Tier::device;
+  accumulators_ = Shelf(place, tier, Category::gradients, sum_dtype, accumulated_elems(place),
+                        root_stays ? part_of(in_slot(slots_[0], 0), range(0)) : View{});
+  if (tier == Tier::device) return;
   std::vector<int64_t> updated;
   for (const UnitShards& unit : place.units) updated.push_back(place.plan.updated(unit).size());
   const auto stage = [&](Buffer& buffer, bool wanted, DType dtype) {
     if (wanted) buffer = place.host.allocate(bytes_of(piece_elems(updated), dtype), Category::staging);
   };
-  stage(incoming_, micro_batches > 1 || tier() == Tier::file, backward_dtype_);
-  stage(stored_, micro_batches > 1 && tier() == Tier::file, dtype());
+  stage(incoming_, micro_batches > 1 || tier == Tier::file, backward_dtype_);
+  stage(stored_, micro_batches > 1 && tier == Tier::file, sum_dtype);
+}
+
+void UnitGradients::allocate_slots() {
+  const int64_t num_blocks = place_.num_units() - 1;
+  slots_.resize(static_cast<size_t>(1 + std::min<int64_t>(place_.plan.options().max_units_in_flight, num_blocks)));
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const int64_t elems = i == 0 ? place_.cut(0).padded_elems : place_.largest_block_padded();
+    if (!direct_) slots_[i].buffer = place_.device.allocate(bytes_of(elems, backward_dtype_), Category::gathered);
+    if (wire_dtype_) slots_[i].wire = place_.device.allocate(bytes_of(elems, *wire_dtype_), Category::communication);
+  }
+}
+
+View UnitGradients::in_slot(const Slot& slot, int64_t unit) const {
+  return slot.buffer.view({place_.cut(unit).padded_elems}, backward_dtype_);
 }
 
 ParameterViews UnitGradients::whole(int64_t unit) const {
@@ -90,7 +100,7 @@ UnitGradients::Slot& UnitGradients::slot_of(int64_t unit) {
 ParameterViews UnitGradients::acquire(int64_t unit) {
   if (direct_) return whole(unit);
   Slot& slot = take_slot(unit);
-  const View view = slot.buffer.view({place_.cut(unit).padded_elems}, backward_dtype_);
+  const View view = in_slot(slot, unit);
   place_.ops.fill(view, 0);
   return {&place_.model.unit(unit).table(), view};
 }
@@ -121,7 +131,7 @@ void UnitGradients::reduce(int64_t unit) {
     return;
   }
   Slot& slot = direct_ ? take_slot(unit) : slot_of(unit);
-  View whole = direct_ ? accumulators_.view(unit) : slot.buffer.view({cut.padded_elems}, backward_dtype_);
+  View whole = direct_ ? accumulators_.view(unit) : in_slot(slot, unit);
   if (wire_dtype_) {
     const View wire = slot.wire.view({cut.padded_elems}, *wire_dtype_);
     place_.ops.convert(whole, wire);
@@ -151,14 +161,13 @@ void UnitGradients::settle(Slot& slot) {
   const auto u = static_cast<size_t>(slot.unit);
   const UnitShards& cut = place_.cut(slot.unit);
   const ElemRange range = place_.plan.updated(cut);
-  const View part = direct_ ? part_of(accumulators_.view(slot.unit), range)
-                            : part_of(slot.buffer.view({cut.padded_elems}, backward_dtype_), range);
+  const View part = part_of(direct_ ? accumulators_.view(slot.unit) : in_slot(slot, slot.unit), range);
   const View reduced = wire_dtype_ ? part_of(slot.wire.view({cut.padded_elems}, *wire_dtype_), range) : part;
   if (!direct_ && tier() == Tier::device) {
     const View sums = accumulators_.view(slot.unit);
     if (begun_[u])
       place_.ops.add(reduced, sums);
-    else
+    else if (reduced.data != sums.data)
       place_.ops.convert(reduced, sums);
   } else {
     if (wire_dtype_) place_.ops.convert(reduced, part);

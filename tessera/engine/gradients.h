@@ -5,7 +5,7 @@
 // ranks there, and what this rank updates of them is added to the accumulators, on whichever tier those are.
 //
 // A micro-batch's gradients are of gradient_dtype(), and so are the accumulators where a step has no other micro-batch;
-// else these are of the masters' type.
+// else these are of the masters' type. The root has a slot of its own, where its sums of one micro-batch stay.
 #pragma once
 
 #include <vector>
@@ -54,6 +54,8 @@ class UnitGradients {
     Event ready, free;  // reduced; read for the last time
   };
 
+  void allocate_slots();
+  View in_slot(const Slot& slot, int64_t unit) const;
   Slot& take_slot(int64_t unit);
   Slot& slot_of(int64_t unit);
   Event reduce_among_ranks(View whole, const UnitShards& cut);
@@ -63,10 +65,10 @@ class UnitGradients {
 
   Workplace& place_;
   const bool direct_;
-  Shelf accumulators_;
   const DType backward_dtype_;       // of what backward adds to: the slots, or directly the accumulators
   std::optional<DType> wire_dtype_;  // of slots' wires, if any
-  std::vector<Slot> slots_;          // [0] the root's, the others the blocks' in turn
+  Shelf accumulators_;
+  std::vector<Slot> slots_;  // [0] the root's, the others the blocks' in turn
   size_t next_slot_ = 1;
   std::vector<Event> complete_;  // [units]
   std::vector<char> begun_;      // [units] the accumulators hold something of this step
