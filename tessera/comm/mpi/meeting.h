@@ -1,7 +1,7 @@
 // The time limit of MPI's own collectives, with which worlds and groups begin and end.
 #pragma once
 
-#include "tessera/comm/mpi/time_limit.h"
+#include "tessera/comm/time_limit.h"
 #include "tessera/comm/status_board.h"
 #include "tessera/comm/world.h"
 
