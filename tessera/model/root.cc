@@ -57,8 +57,8 @@ void Root::embed_backward(Frame& f, const ParameterViews& p, const ParameterView
   f.ops.embedding_backward(f.batch.ids, d_e, g[embedding_]);
 }
 
-// The gradient of the embedding passes through memory once a chunk: as long as that is of 16 bits, chunks may be half as
-// large for the same traffic, and then they are whole tiles of a product.
+// The gradient of the embedding passes through memory once a chunk: as long as that is of 16 bits, chunks may be half
+// as large for the same traffic, and then they are whole tiles of a product.
 int64_t Root::chunk_rows(const Frame& f, int64_t num_rows) const {
   constexpr int64_t kTileRows = 128;
   const bool halves = size_of(f.dtype) == 2;
