@@ -101,7 +101,6 @@ Configuration plan_configuration(const FitRequest& request, const Settings& sett
   const WorkBounds work = request.work_of(settings);
   PlannedRank rank = request.rank;
   rank.rank = 0;
-  rank.grad_accum = settings.grad_accum;
   c.plan = plan_training(request.config, settings, work, rank);
   c.cost = step_cost(settings, c.plan, work, rank, step_tokens);
   c.excess = excess_of(c.plan, request.limits);
@@ -175,22 +174,24 @@ StepCost step_cost(const Settings& settings, const Plan& plan, const WorkBounds&
       within / m.within_node + (static_cast<double>(plan.step_bytes_sent) - within) / m.between_nodes;
 
   const EngineOptions options = engine_options(settings);
-  const ShardPlan shards(options.sharding, rank.world_size, rank.rank, rank.ranks_per_node);
+  const ShardOptions& o = options.sharding;
+  const ShardPlan shards(o, rank.world_size, rank.rank, rank.ranks_per_node);
   const auto P = static_cast<double>(plan.num_parameters), S = static_cast<double>(shards.shard_group_size());
   const double updated = shards.shard_optimizer() ? P / S : P, kept = shards.shard_parameters() ? P / S : P;
   const auto size = static_cast<double>(size_of(options.dtype)), accum = static_cast<double>(settings.grad_accum);
+  const auto gradient_size = static_cast<double>(size_of(gradient_dtype(options.dtype, o.reduce_dtype)));
+  const double sum_size = accum > 1 ? sizeof(float) : gradient_size;  // of gradients over a step
   double host_bytes = 0, file_bytes = 0, host_updates = 0;
   const auto moved = [&](Tier tier, double bytes) {
     if (tier != Tier::device) host_bytes += bytes;
     if (tier == Tier::file) file_bytes += bytes;
   };
-  const ShardOptions& o = options.sharding;
   if (o.optimizer != Tier::device) {
     host_updates = updated;
-    host_bytes += updated * (size + (o.gradients == Tier::device ? 4 : 0));
+    host_bytes += updated * (size + (o.gradients == Tier::device ? sum_size : 0));
     if (o.optimizer == Tier::file) file_bytes += 24 * updated;  // masters, m and v are read and written
   }
-  moved(o.gradients, 4 * updated * accum);
+  moved(o.gradients, gradient_size * updated * accum);
   moved(o.parameters, (shards.free_after_forward() ? 2 : 1) * size * kept * accum);
   cost.offload_s =
       host_bytes / m.host + file_bytes / m.file + static_cast<double>(kUpdateBytes) * host_updates / m.update;

@@ -132,7 +132,7 @@ void print_rank(const PlanReport& report, const std::string& name, const Plan& p
 }
 
 double step_flops(const PlanReport& r) {
-  return static_cast<double>(r.first.micro_batch_flops) * static_cast<double>(r.rank.grad_accum);
+  return static_cast<double>(r.first.micro_batch_flops) * static_cast<double>(r.work.micro_batches);
 }
 
 std::string words_of(const Settings& settings) {

@@ -33,7 +33,7 @@ int run_eval(const Invocation& invocation) {
   }
   check_ranks_agree(worker.world(), model_fingerprint(config).set("eval_data_checksum", checksum_of(dataset.samples)));
   check_memory(
-      config, settings, [&](const Settings&) { return work; }, worker.planned_rank(1), worker.local_ranks(),
+      config, settings, [&](const Settings&) { return work; }, worker.planned_rank(), worker.local_ranks(),
       worker.device());
   if (!settings.output_dir.empty()) create_folders(settings.output_dir);  // before the work that it is for
   worker.note_emulation(settings, console);

@@ -40,7 +40,7 @@ int run_generate(const Invocation& invocation) {
   work.generation = {static_cast<int64_t>(prompt.size()), 1, 0};
   work.max_new_tokens = settings.max_new_tokens;
   check_memory(
-      config, settings, [&](const Settings&) { return work; }, worker.planned_rank(1), worker.local_ranks(),
+      config, settings, [&](const Settings&) { return work; }, worker.planned_rank(), worker.local_ranks(),
       worker.device());
   worker.note_emulation(settings, console);
   Engine engine(worker.place(), config, engine_options(settings));

@@ -26,6 +26,7 @@ WorkBounds largest_work(const Settings& settings) {
   };
   const int64_t tokens = tokens_of("batch_size", settings.batch_size);
   work.training = {tokens, settings.batch_size, tokens};
+  work.micro_batches = settings.grad_accum;
   if (settings.eval_dataset.empty()) return work;
   const int64_t eval_tokens = tokens_of("eval_batch_size", settings.eval_batch_size);
   work.evaluation = {eval_tokens, settings.eval_batch_size, eval_tokens};
@@ -54,7 +55,6 @@ PlannedRank first_rank_of(const Settings& settings) {
   rank.ranks_per_node = settings.ranks_per_node > 0 ? static_cast<int>(settings.ranks_per_node) : rank.world_size;
   const int local = std::min(rank.world_size, rank.ranks_per_node);
   rank.num_threads = ThreadPool(threads_to_use(settings.threads, local)).num_threads();
-  rank.grad_accum = settings.grad_accum;
   rank.device = uses_cuda(settings) ? DeviceKind::cuda : DeviceKind::cpu;
   return rank;
 }
@@ -83,14 +83,14 @@ std::set<std::string> fixed_settings(const ResolvedSettings& resolved) {
 
 // The settings under which a run's micro-batches are one, if they run so: on a GPU that is known to have the memory.
 std::optional<Settings> fused(const Settings& settings, const ModelConfig& config, const WorkOf& work_of,
-                              PlannedRank rank, const MemoryLimits& limits) {
+                              const PlannedRank& rank, const MemoryLimits& limits) {
   if (settings.fuse_micro_batches == Settings::FuseMicroBatches::off || settings.grad_accum == 1) return {};
   const int64_t most_sequences = kMaxPlannedTokens / settings.max_length;
   if (limits.device_bytes == MemoryLimits{}.device_bytes) return {};
   if (rank.device != DeviceKind::cuda || settings.grad_accum > most_sequences / settings.batch_size) return {};
   Settings one = settings;
   one.batch_size *= one.grad_accum;
-  rank.grad_accum = one.grad_accum = 1;
+  one.grad_accum = 1;
   if (plan_training(config, one, work_of(one), rank).device.peak_total() > limits.device_bytes) return {};
   return one;
 }
@@ -120,12 +120,10 @@ int run_plan(const Invocation& invocation) {
     report.fit = find_fit({config, settings, fixed_settings(invocation.resolved), work_of, report.rank, report.limits});
     if (!report.fit->best) nothing_fits(*report.fit, report.limits);
     report.settings = report.fit->best->settings;
-    report.rank.grad_accum = report.settings.grad_accum;
   }
   report.work = work_of(report.settings);
   if (const auto one = fused(report.settings, config, work_of, report.rank, report.limits)) {
     report.work = work_of(*one);
-    report.rank.grad_accum = 1;
     report.fused = true;
   }
   report.first = plan_training(config, report.settings, report.work, report.rank);

@@ -37,6 +37,7 @@ BatchOptions batch_options(const Settings& s, size_t num_samples, const Communic
 WorkBounds training_work(const Settings& settings, const Dataset& train, const Dataset* eval, bool fused) {
   WorkBounds work;
   work.training = bounds_of(train.samples, settings.batch_size * (fused ? settings.grad_accum : 1));
+  work.micro_batches = fused ? 1 : settings.grad_accum;
   if (eval) work.evaluation = bounds_of(eval->samples, settings.eval_batch_size);
   if (eval && settings.eval_generation) {
     work.generation = bounds_of(eval->prompts, settings.eval_batch_size);
@@ -51,7 +52,7 @@ static bool runs_fused(const Settings& settings, const Worker& worker, const Mod
                        const Dataset* eval) {
   if (settings.fuse_micro_batches == Settings::FuseMicroBatches::off || settings.grad_accum == 1) return false;
   if (worker.device().kind() != DeviceKind::cuda) return false;
-  const Plan plan = plan_training(config, settings, training_work(settings, train, eval, true), worker.planned_rank(1));
+  const Plan plan = plan_training(config, settings, training_work(settings, train, eval, true), worker.planned_rank());
   int64_t fits = plan.device.peak_total() <= cuda_memory_of(worker.device()).free_bytes;
   return worker.world().sum({static_cast<double>(fits)}, "memory of micro-batches")[0] == worker.num_ranks();
 }
@@ -59,8 +60,7 @@ static bool runs_fused(const Settings& settings, const Worker& worker, const Mod
 static WorkBounds work_within_memory(const Settings& settings, const Worker& worker, const ModelConfig& config,
                                      const Dataset& train, const Dataset* eval, bool fused) {
   const auto work_of = [&](const Settings& s) { return training_work(s, train, eval, fused); };
-  check_memory(config, settings, work_of, worker.planned_rank(fused ? 1 : settings.grad_accum), worker.local_ranks(),
-               worker.device());
+  check_memory(config, settings, work_of, worker.planned_rank(), worker.local_ranks(), worker.device());
   return work_of(settings);
 }
 

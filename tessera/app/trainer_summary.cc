@@ -108,7 +108,7 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   };
   record.set("ledger_peak_bytes", peaks(worker_.device().ledger()));
   record.set("host_ledger_peak_bytes", peaks(worker_.host().ledger()));
-  const Plan plan = plan_training(config_, settings_, work_, worker_.planned_rank(fused_ ? 1 : settings_.grad_accum));
+  const Plan plan = plan_training(config_, settings_, work_, worker_.planned_rank());
   record.set("planned_peak_bytes", plan.peak_bytes()).set("planned_step_bytes_sent", plan.step_bytes_sent);
   std::vector<Value> rows;
   for (const EpochRow& row : state_.rows) {

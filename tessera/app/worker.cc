@@ -43,12 +43,11 @@ LocalRanks Worker::local_ranks() const {
           .with_first = world_->nodes()[static_cast<size_t>(rank())] == world_->nodes()[0]};
 }
 
-PlannedRank Worker::planned_rank(int64_t grad_accum) const {
+PlannedRank Worker::planned_rank() const {
   return {.world_size = num_ranks(),
           .rank = rank(),
           .ranks_per_node = ranks_per_node_,
           .num_threads = pool_.num_threads(),
-          .grad_accum = grad_accum,
           .device = device_->kind()};
 }
 
@@ -106,9 +105,19 @@ static ShardOptions shard_options(const Settings& s) {
   options.forward_prefetch = s.forward_prefetch;
   options.max_units_in_flight = static_cast<int>(s.max_units_in_flight);
   options.bucket_bytes = s.reduce_bucket_size;
-  options.reduce_dtype = s.reduce_dtype == S::ReduceDtype::bf16   ? DType::bf16
-                         : s.reduce_dtype == S::ReduceDtype::fp16 ? DType::f16
-                                                                  : DType::f32;
+  options.reduce_dtype = [&]() -> std::optional<DType> {
+    switch (s.reduce_dtype) {
+      case S::ReduceDtype::automatic:
+        return std::nullopt;
+      case S::ReduceDtype::fp32:
+        return DType::f32;
+      case S::ReduceDtype::bf16:
+        return DType::bf16;
+      case S::ReduceDtype::fp16:
+        return DType::f16;
+    }
+    return std::nullopt;
+  }();
   // What is drawn from a seed is the same on every rank.
   options.sync_module_states = s.sync_module_states && s.init != S::Init::random;
   return options;

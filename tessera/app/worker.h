@@ -28,7 +28,7 @@ class Worker {
   LocalRanks local_ranks() const;
   bool is_first() const { return rank() == 0; }
   // As the work of one rank of this world is planned.
-  PlannedRank planned_rank(int64_t grad_accum) const;
+  PlannedRank planned_rank() const;
   EnginePlace place() { return {*device_, *host_, *group_, ranks_per_node_}; }
   // Tells, where it is so, that 16-bit arithmetic is emulated.
   void note_emulation(const Settings& settings, Console& console) const;

@@ -16,6 +16,9 @@ class Stack {
 
   // An array with unspecified contents on top. Running over the capacity is a programming error: the plan was wrong.
   View push(Shape shape, DType dtype);
+  bool has_room_for(Shape shape, DType dtype) const {
+    return height_bytes_ + bytes_on_stack(shape, dtype) <= buffer_.bytes();
+  }
 
   // The height now; pop_to(mark) gives back all that was pushed since.
   int64_t mark() const { return height_bytes_; }
@@ -29,6 +32,7 @@ class Stack {
 
  private:
   friend class MeasuredScope;
+  static int64_t bytes_on_stack(Shape shape, DType dtype);
 
   Buffer buffer_;
   int64_t height_bytes_ = 0, peak_bytes_ = 0;

@@ -81,7 +81,7 @@ void Engine::prepare_with_stack(const WorkBounds& work, int64_t stack_bytes) {
   work_ = work;
   parameters_.prepare();
   if (work.training.num_tokens > 0) {
-    gradients_ = std::make_unique<UnitGradients>(place_);
+    gradients_ = std::make_unique<UnitGradients>(place_, work.micro_batches);
     optimizer_ = std::make_unique<UnitOptimizer>(place_, parameters_, *gradients_);
   }
   stack_ = std::make_unique<Stack>(place_.device, stack_bytes);
@@ -97,15 +97,18 @@ void Engine::prepare_with_stack(const WorkBounds& work, int64_t stack_bytes) {
 }
 
 // Bytes of stack and of the kernels' scratch that the work needs, found by rehearsing it. They do not depend on the
-// ranks.
+// ranks, but for the type that backward leaves gradients in.
 Engine::Needs Engine::needs_of(const WorkBounds& work) const {
   const auto device = make_counting_device({.kind = kind_of_work(place_.device)}), host = make_counting_device();
   const auto alone = make_self_communicator();
   EngineOptions options = options_;
   options.sharding = {};
+  options.sharding.reduce_dtype = options_.sharding.reduce_dtype;
+  WorkBounds rehearsed = work;
+  if (place_.plan.reduce_every_micro_batch()) rehearsed.micro_batches = 1;
   Engine engine({*device, *host, *alone, 1}, model_.config(), options);
-  engine.prepare_with_stack(work, int64_t{1} << 60);
-  engine.rehearse(work);
+  engine.prepare_with_stack(rehearsed, int64_t{1} << 60);
+  engine.rehearse(rehearsed);
   return {engine.stack_->peak_bytes(), engine.ops_->scratch_bytes()};
 }
 

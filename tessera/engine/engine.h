@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -45,6 +46,7 @@ struct BatchBounds {
 struct WorkBounds {
   BatchBounds training, evaluation, generation;  // generation: tokens of the prompts read at once
   int64_t max_new_tokens = 0;
+  int64_t micro_batches = 1;  // of a training step
 };
 
 struct StepResult {     // over all ranks
@@ -166,6 +168,18 @@ class Engine {
   void load_from_rank_0(const ReadParameters& read);
   void parameters_changed();
   bool visible(const Shelf& shelf) const;
+  // Memory of the device for arrays on their way between steps: the stack's, which is idle then and theirs until the
+  // object goes, as far as there is room, else their own.
+  class Passage {
+   public:
+    explicit Passage(Engine& engine);
+    View take(int64_t elems, DType dtype);
+
+   private:
+    Engine& engine_;
+    std::optional<StackScope> scope_;
+    std::vector<Buffer> own_;
+  };
   void load_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64_t first,
                   const std::function<void(ElemRange, View)>& read);
   void save_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64_t first,

@@ -12,30 +12,47 @@ static std::vector<int64_t> accumulated_elems(const Workplace& place) {
   return elems;
 }
 
-UnitGradients::UnitGradients(Workplace& place)
+// The type in which ranks add up gradients of `dtype`, where it is another and has 16 bits: no sum is widened.
+static std::optional<DType> wire_dtype(const ShardPlan& plan, DType dtype) {
+  const std::optional<DType> wanted = plan.options().reduce_dtype;
+  return plan.alone() || !wanted || size_of(*wanted) != 2 || *wanted == dtype ? std::nullopt : wanted;
+}
+
+UnitGradients::UnitGradients(Workplace& place, int64_t micro_batches)
     : place_(place),
       direct_(!place.plan.reduce_every_micro_batch()),
-      has_wire_(!place.plan.alone() && place.plan.options().reduce_dtype != DType::f32),
-      accumulators_(place, place.plan.options().gradients, Category::gradients, place.master_dtype(),
-                    accumulated_elems(place)),
+      backward_dtype_(direct_ && micro_batches > 1 ? place.master_dtype() : place.gradient_dtype()),
+      wire_dtype_(wire_dtype(place.plan, backward_dtype_)),
       complete_(place.units.size()),
       begun_(place.units.size(), 0) {
-  if (direct_ && !has_wire_) return;
-  const int64_t num_blocks = place.num_units() - 1;
-  slots_.resize(static_cast<size_t>(1 + std::min<int64_t>(place.plan.options().max_units_in_flight, num_blocks)));
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    const int64_t elems = i == 0 ? place.cut(0).padded_elems : place.largest_block_padded();
-    if (!direct_) slots_[i].buffer = place.device.allocate(bytes_of(elems, place.master_dtype()), Category::gathered);
-    if (has_wire_) {
-      slots_[i].wire =
-          place.device.allocate(bytes_of(elems, place.plan.options().reduce_dtype), Category::communication);
-    }
-  }
-  if (tier() == Tier::device) return;
+  if (!direct_ || wire_dtype_) allocate_slots();
+  const Tier tier = place.plan.options().gradients;
+  const DType sum_dtype = micro_batches > 1 ? place.master_dtype() : place.gradient_dtype();
+  const bool root_stays = !direct_ && micro_batches == 1 && tier == Tier::device;
+  accumulators_ = Shelf(place, tier, Category::gradients, sum_dtype, accumulated_elems(place),
+                        root_stays ? part_of(in_slot(slots_[0], 0), range(0)) : View{});
+  if (tier == Tier::device) return;
   std::vector<int64_t> updated;
   for (const UnitShards& unit : place.units) updated.push_back(place.plan.updated(unit).size());
-  incoming_ = place.host.allocate(bytes_of(piece_elems(updated), place.master_dtype()), Category::staging);
-  if (tier() == Tier::file) stored_ = place.host.allocate(incoming_.bytes(), Category::staging);
+  const auto stage = [&](Buffer& buffer, bool wanted, DType dtype) {
+    if (wanted) buffer = place.host.allocate(bytes_of(piece_elems(updated), dtype), Category::staging);
+  };
+  stage(incoming_, micro_batches > 1 || tier == Tier::file, backward_dtype_);
+  stage(stored_, micro_batches > 1 && tier == Tier::file, sum_dtype);
+}
+
+void UnitGradients::allocate_slots() {
+  const int64_t num_blocks = place_.num_units() - 1;
+  slots_.resize(static_cast<size_t>(1 + std::min<int64_t>(place_.plan.options().max_units_in_flight, num_blocks)));
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const int64_t elems = i == 0 ? place_.cut(0).padded_elems : place_.largest_block_padded();
+    if (!direct_) slots_[i].buffer = place_.device.allocate(bytes_of(elems, backward_dtype_), Category::gathered);
+    if (wire_dtype_) slots_[i].wire = place_.device.allocate(bytes_of(elems, *wire_dtype_), Category::communication);
+  }
+}
+
+View UnitGradients::in_slot(const Slot& slot, int64_t unit) const {
+  return slot.buffer.view({place_.cut(unit).padded_elems}, backward_dtype_);
 }
 
 ParameterViews UnitGradients::whole(int64_t unit) const {
@@ -83,7 +100,7 @@ UnitGradients::Slot& UnitGradients::slot_of(int64_t unit) {
 ParameterViews UnitGradients::acquire(int64_t unit) {
   if (direct_) return whole(unit);
   Slot& slot = take_slot(unit);
-  const View view = slot.buffer.view({place_.cut(unit).padded_elems}, place_.master_dtype());
+  const View view = in_slot(slot, unit);
   place_.ops.fill(view, 0);
   return {&place_.model.unit(unit).table(), view};
 }
@@ -105,7 +122,7 @@ Event UnitGradients::reduce_among_ranks(View whole, const UnitShards& cut) {
 void UnitGradients::reduce(int64_t unit) {
   if (direct_ && (place_.plan.alone() || !last_micro_batch_)) return;
   const UnitShards& cut = place_.cut(unit);
-  if (direct_ && !has_wire_) {
+  if (direct_ && !wire_dtype_) {
     if (place_.plan.shard_optimizer()) {
       complete_[static_cast<size_t>(unit)] = reduce_among_ranks(accumulators_.view(unit), cut);
     } else {
@@ -114,9 +131,9 @@ void UnitGradients::reduce(int64_t unit) {
     return;
   }
   Slot& slot = direct_ ? take_slot(unit) : slot_of(unit);
-  View whole = direct_ ? accumulators_.view(unit) : slot.buffer.view({cut.padded_elems}, place_.master_dtype());
-  if (has_wire_) {
-    const View wire = slot.wire.view({cut.padded_elems}, place_.plan.options().reduce_dtype);
+  View whole = direct_ ? accumulators_.view(unit) : in_slot(slot, unit);
+  if (wire_dtype_) {
+    const View wire = slot.wire.view({cut.padded_elems}, *wire_dtype_);
     place_.ops.convert(whole, wire);
     whole = wire;
   }
@@ -144,18 +161,16 @@ void UnitGradients::settle(Slot& slot) {
   const auto u = static_cast<size_t>(slot.unit);
   const UnitShards& cut = place_.cut(slot.unit);
   const ElemRange range = place_.plan.updated(cut);
-  const View part = direct_ ? part_of(accumulators_.view(slot.unit), range)
-                            : part_of(slot.buffer.view({cut.padded_elems}, place_.master_dtype()), range);
-  const View reduced =
-      has_wire_ ? part_of(slot.wire.view({cut.padded_elems}, place_.plan.options().reduce_dtype), range) : part;
+  const View part = part_of(direct_ ? accumulators_.view(slot.unit) : in_slot(slot, slot.unit), range);
+  const View reduced = wire_dtype_ ? part_of(slot.wire.view({cut.padded_elems}, *wire_dtype_), range) : part;
   if (!direct_ && tier() == Tier::device) {
     const View sums = accumulators_.view(slot.unit);
     if (begun_[u])
       place_.ops.add(reduced, sums);
-    else
+    else if (reduced.data != sums.data)
       place_.ops.convert(reduced, sums);
   } else {
-    if (has_wire_) place_.ops.convert(reduced, part);
+    if (wire_dtype_) place_.ops.convert(reduced, part);
     if (!direct_) accumulate_beyond_device(slot.unit, part, slot);
   }
   if (direct_ || tier() == Tier::device) slot.free = complete_[u] = compute.record();
@@ -163,7 +178,8 @@ void UnitGradients::settle(Slot& slot) {
   slot.unit = -1;
 }
 
-// In pieces: a step's first micro-batch is stored, the others are added by the CPU.
+// In pieces: a step's first micro-batch is stored, as what the accumulators are of, and the others are added by the
+// CPU.
 void UnitGradients::accumulate_beyond_device(int64_t unit, View part, Slot& slot) {
   Stream& copy = *place_.streams.copy;
   Stream& host = *place_.streams.host;
@@ -172,23 +188,26 @@ void UnitGradients::accumulate_beyond_device(int64_t unit, View part, Slot& slot
   for (int64_t first = 0; first < part.num_elems(); first += kChunkElems) {
     const int64_t last = std::min(first + kChunkElems, part.num_elems());
     const View piece = part.rows(first, last);
-    if (tier() == Tier::host && !begun_[u]) {
+    const bool as_it_is = !begun_[u] && piece.dtype == dtype();
+    if (tier() == Tier::host && as_it_is) {
       copy.copy(piece, accumulators_.view(unit).rows(first, last));
       continue;
     }
     copy.wait(pieces_free_);
     const View incoming = incoming_.view({last - first}, piece.dtype);
     copy.copy(piece, incoming);
-    if (begun_[u]) {
+    if (as_it_is) {
+      accumulators_.save(unit, first, incoming, copy);
+    } else {
       const View stored =
-          tier() == Tier::host ? accumulators_.view(unit).rows(first, last) : stored_.view({last - first}, piece.dtype);
-      if (tier() == Tier::file) accumulators_.load(unit, first, stored, copy);
+          tier() == Tier::host ? accumulators_.view(unit).rows(first, last) : stored_.view({last - first}, dtype());
+      if (tier() == Tier::file && begun_[u]) accumulators_.load(unit, first, stored, copy);
       host.wait(copy.record());
-      host.run([&ops = place_.host_ops, incoming, stored] { ops.add(incoming, stored); });
+      host.run([&ops = place_.host_ops, incoming, stored, adds = begun_[u] != 0] {
+        adds ? ops.add(incoming, stored) : ops.convert(incoming, stored);
+      });
       copy.wait(host.record());
       if (tier() == Tier::file) accumulators_.save(unit, first, stored, copy);
-    } else {
-      accumulators_.save(unit, first, incoming, copy);
     }
     pieces_free_ = copy.record();
   }

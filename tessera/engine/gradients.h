@@ -3,6 +3,9 @@
 // Backward adds to the sums over a step ("accumulators") directly where they lie on the device and nothing is reduced
 // before the step's last micro-batch. Else a unit's gradients of one micro-batch lie in a slot, are reduced among the
 // ranks there, and what this rank updates of them is added to the accumulators, on whichever tier those are.
+//
+// A micro-batch's gradients are of gradient_dtype(), and so are the accumulators where a step has no other micro-batch;
+// else these are of the masters' type. The root has a slot of its own, where its sums of one micro-batch stay.
 #pragma once
 
 #include <vector>
@@ -13,8 +16,8 @@ namespace tessera {
 
 class UnitGradients {
  public:
-  // Allocates all. The workplace must outlive it.
-  explicit UnitGradients(Workplace& place);
+  // Allocates all, for steps of at most so many micro-batches. The workplace must outlive it.
+  UnitGradients(Workplace& place, int64_t micro_batches);
 
   void begin_step();
   void begin_micro_batch(bool last_of_step) { last_micro_batch_ = last_of_step; }
@@ -29,6 +32,7 @@ class UnitGradients {
   // updates, complete once the event is reached.
   ElemRange range(int64_t unit) const { return place_.plan.updated(place_.cut(unit)); }
   Tier tier() const { return accumulators_.tier(); }
+  DType dtype() const { return accumulators_.dtype(); }
   // Elements [first, last) of range(), unless they lie in a file.
   View sum(int64_t unit, int64_t first, int64_t last) const;
   // The same brought to a view in the host's memory.
@@ -44,12 +48,14 @@ class UnitGradients {
  private:
   struct Slot {
     Buffer buffer;      // [padded] of one micro-batch; none where backward adds to the accumulators
-    Buffer wire;        // [padded] in the type of the reduction, where that is another
+    Buffer wire;        // [padded] in the type of the reduction, where the gradients are of another
     int64_t unit = -1;  // whose gradients it holds
     bool reduced = false;
     Event ready, free;  // reduced; read for the last time
   };
 
+  void allocate_slots();
+  View in_slot(const Slot& slot, int64_t unit) const;
   Slot& take_slot(int64_t unit);
   Slot& slot_of(int64_t unit);
   Event reduce_among_ranks(View whole, const UnitShards& cut);
@@ -59,7 +65,8 @@ class UnitGradients {
 
   Workplace& place_;
   const bool direct_;
-  const bool has_wire_;
+  const DType backward_dtype_;       // of what backward adds to: the slots, or directly the accumulators
+  std::optional<DType> wire_dtype_;  // of slots' wires, if any
   Shelf accumulators_;
   std::vector<Slot> slots_;  // [0] the root's, the others the blocks' in turn
   size_t next_slot_ = 1;

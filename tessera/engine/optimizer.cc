@@ -27,7 +27,7 @@ UnitOptimizer::UnitOptimizer(Workplace& place, UnitParameters& parameters, UnitG
       if (wanted) buffer = place.host.allocate(bytes_of(chunk_elems, type), Category::staging);
     };
     for (Buffer* buffer : {&lane.master, &lane.m, &lane.v}) stage(*buffer, tier == Tier::file, dtype);
-    stage(lane.gradient, gradients.tier() != Tier::host, dtype);
+    stage(lane.gradient, gradients.tier() != Tier::host, gradients.dtype());
     stage(lane.rounded, place.dtype != dtype && parameters.kept().tier() != Tier::host, place.dtype);
   }
 }
@@ -71,7 +71,7 @@ double UnitOptimizer::sum_of_squares() {
       const int64_t last = std::min(first + kChunkElems, part.end);
       const bool in_file = gradients_.tier() == Tier::file;
       const View values =
-          in_file ? lane.gradient.view({last - first}, place_.master_dtype()) : gradients_.sum(u, first, last);
+          in_file ? lane.gradient.view({last - first}, gradients_.dtype()) : gradients_.sum(u, first, last);
       if (in_file) gradients_.load_sum(u, first, values, host);
       host.run([this, values, sum] { place_.host_ops.add_sum_of_squares(values, sum); });
     }
@@ -133,7 +133,7 @@ void UnitOptimizer::fetch(const Piece& piece, Lane& lane) {
   load(v_, piece.first, lane.v);
   copy.wait(gradients_.complete(piece.unit));
   if (lane.gradient.bytes() > 0) {
-    gradients_.load_sum(piece.unit, piece.first, lane.gradient.view({piece.size()}, dtype), copy);
+    gradients_.load_sum(piece.unit, piece.first, lane.gradient.view({piece.size()}, gradients_.dtype()), copy);
   }
   lane.ready = copy.record();
 }
@@ -148,7 +148,7 @@ Event UnitOptimizer::update_piece(const Piece& piece, Lane& lane, const AdamWSte
   const int64_t first_master = first_master_elem(u) + piece.first, first_kept = first_kept_elem(u) + piece.first;
   const View p = staged_or(lane.master, master(), first_master);
   const View m = staged_or(lane.m, m_, piece.first), v = staged_or(lane.v, v_, piece.first);
-  const View gradient = lane.gradient.bytes() > 0 ? lane.gradient.view({size}, place_.master_dtype())
+  const View gradient = lane.gradient.bytes() > 0 ? lane.gradient.view({size}, gradients_.dtype())
                                                   : gradients_.sum(u, piece.first, piece.last);
   Shelf& kept = parameters_.kept();
   View rounded;

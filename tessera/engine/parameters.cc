@@ -13,21 +13,29 @@ static std::vector<int64_t> kept_elems(const Workplace& place) {
 }
 
 UnitParameters::UnitParameters(Workplace& place)
-    : place_(place),
-      kept_(place, place.plan.options().parameters, Category::parameters, place.dtype, kept_elems(place)),
-      direct_(kept_.tier() == Tier::device && (!place.plan.shard_parameters() || place.plan.shard_group_size() == 1)),
-      stale_(place.units.size(), 0),
-      updated_(place.units.size()),
-      ready_(place.units.size()) {}
+    : place_(place), stale_(place.units.size(), 0), updated_(place.units.size()), ready_(place.units.size()) {
+  const Tier tier = place.plan.options().parameters;
+  const bool gathers = place.plan.shard_parameters() && place.plan.shard_group_size() > 1;
+  direct_ = tier == Tier::device && !gathers;
+  View root;  // no other unit takes the root's slot: the part that is kept is that of the whole
+  if (tier == Tier::device && gathers) {
+    slots_.resize(1);
+    const int64_t elems = place.cut(0).padded_elems;
+    slots_[0].buffer = place.device.allocate(bytes_of(elems, place.dtype), Category::gathered);
+    root = part_of(slots_[0].buffer.view({elems}, place.dtype), place.cut(0).own);
+  }
+  kept_ = Shelf(place, tier, Category::parameters, place.dtype, kept_elems(place), root);
+}
 
 void UnitParameters::prepare() {
-  if (direct_ || !slots_.empty()) return;
+  if (direct_ || slots_.size() > 1) return;
   const int64_t num_blocks = place_.num_units() - 1;
   const int64_t in_flight = place_.plan.free_after_forward() || kept_.tier() != Tier::device
                                 ? std::min<int64_t>(place_.plan.options().max_units_in_flight, num_blocks)
                                 : num_blocks;
   slots_.resize(static_cast<size_t>(1 + in_flight));
   for (size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].buffer.bytes() > 0) continue;
     const int64_t elems = i == 0 ? place_.cut(0).padded_elems : place_.largest_block_padded();
     slots_[i].buffer = place_.device.allocate(bytes_of(elems, place_.dtype), Category::gathered);
   }

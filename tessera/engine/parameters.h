@@ -9,9 +9,9 @@ namespace tessera {
 
 class UnitParameters {
  public:
-  // Allocates what is kept. The workplace must outlive it.
+  // Allocates what is kept, and the root's slot where its part is kept in there. The workplace must outlive it.
   explicit UnitParameters(Workplace& place);
-  // Allocates the slots that gathered units lie in.
+  // Allocates the other slots that gathered units lie in.
   void prepare();
 
   // ---- whole units, for the compute stream

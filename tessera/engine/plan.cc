@@ -37,11 +37,11 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   const Sent one = sent_by(1);
   plan.micro_batch_flops = engine.ops().flops() - flops_before;
   // Two micro-batches are as many as it takes to see all that a step holds; those beyond send what the second sent.
-  const Sent two = rank.grad_accum > 1 ? sent_by(2) : one;
+  const Sent two = work.micro_batches > 1 ? sent_by(2) : one;
   const auto of_step = [&](int64_t first, int64_t next) {
     int64_t more = 0, all = 0;
     const bool too_many =
-        __builtin_mul_overflow(rank.grad_accum - 1, next, &more) || __builtin_add_overflow(first, more, &all);
+        __builtin_mul_overflow(work.micro_batches - 1, next, &more) || __builtin_add_overflow(first, more, &all);
     return too_many ? std::numeric_limits<int64_t>::max() : all;
   };
   plan.step_bytes_sent = of_step(one.all, two.all - one.all);

@@ -24,14 +24,13 @@ struct Plan {
 
   int64_t num_parameters = 0;
   int64_t micro_batch_flops = 0;             // forward and backward; attention as if its sequences had equal lengths
-  int64_t step_bytes_sent = 0;               // by the rank, in a step of `grad_accum` micro-batches
+  int64_t step_bytes_sent = 0;               // by the rank, in a step of all its micro-batches
   int64_t step_bytes_sent_within_nodes = 0;  // of these, to groups of ranks of one node
 };
 
 // Of rank `rank` among `world_size`.
 struct PlannedRank {
   int world_size = 1, rank = 0, ranks_per_node = 1, num_threads = 1;
-  int64_t grad_accum = 1;
   DeviceKind device = DeviceKind::cpu;
 };
 // `at_save`, if given, does what else a save does to the engine's devices.

@@ -45,11 +45,19 @@ struct ShardOptions {
   bool forward_prefetch = true;
   int max_units_in_flight = 2;               // gathered blocks that exist at a time, where they are freed after forward
   int64_t bucket_bytes = int64_t{25} << 20;  // replicated gradients are reduced in pieces of about this size
-  DType reduce_dtype = DType::f32;           // of gradients on their way between ranks
+  std::optional<DType> reduce_dtype;         // in which gradients are added up; none: see gradient_dtype()
   bool sync_module_states = false;           // rank 0 alone reads the parameters that a run begins with
 
   bool offloads() const { return parameters != Tier::device || gradients != Tier::device || optimizer != Tier::device; }
 };
+
+// The type in which backward leaves the gradients of one micro-batch, for a computation in `dtype`: its own, unless
+// gradients shall be added up in another, and what several micro-batches add up to is always of the masters' type. A
+// gradient of 16 bits that has several parts in a micro-batch, as the embedding's has from the head's chunks, is
+// rounded as often as it has parts.
+inline DType gradient_dtype(DType dtype, std::optional<DType> reduce_dtype) {
+  return size_of(dtype) == 2 && reduce_dtype.value_or(dtype) != dtype ? DType::f32 : dtype;
+}
 
 // A range of elements.
 struct ElemRange {

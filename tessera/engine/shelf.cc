@@ -48,12 +48,13 @@ void transfer_all(const std::string& folder, const char* action, std::byte* data
 
 }  // namespace
 
-Shelf::Shelf(Workplace& place, Tier tier, Category category, DType dtype, std::vector<int64_t> elems)
-    : tier_(tier), dtype_(dtype), elems_(std::move(elems)), folder_(place.plan.options().file_folder) {
+Shelf::Shelf(Workplace& place, Tier tier, Category category, DType dtype, std::vector<int64_t> elems, View first)
+    : tier_(tier), dtype_(dtype), elems_(std::move(elems)), first_(first), folder_(place.plan.options().file_folder) {
+  TESSERA_ASSERT(!first || (tier == Tier::device && first.dtype == dtype && first.num_elems() == elems_[0]));
   int64_t total = 0;
   for (const int64_t n : elems_) {
     offsets_.push_back(total);
-    total += bytes_of(n, dtype_);
+    if (!first_ || offsets_.size() > 1) total += bytes_of(n, dtype_);
   }
   if (tier_ != Tier::file) {
     buffer_ = (tier_ == Tier::device ? place.device : place.host).allocate(total, category);
@@ -72,12 +73,17 @@ void Shelf::swap(Shelf& other) noexcept {
   std::swap(elems_, other.elems_);
   std::swap(buffer_, other.buffer_);
   std::swap(offsets_, other.offsets_);
+  std::swap(first_, other.first_);
   std::swap(file_, other.file_);
   std::swap(folder_, other.folder_);
 }
 
 View Shelf::views(int64_t first_unit, int64_t last_unit) const {
   TESSERA_ASSERT(tier_ != Tier::file);
+  if (first_ && first_unit == 0) {
+    TESSERA_ASSERT(last_unit == 0);
+    return first_;
+  }
   int64_t elems = 0;
   for (int64_t u = first_unit; u <= last_unit; ++u) elems += num_elems(u);
   return {buffer_.data() + offset_of(first_unit, 0), dtype_, {elems}};

@@ -12,8 +12,9 @@ class Shelf {
  public:
   Shelf() = default;
   // Zeroed arrays of elems[unit] elements. Tier::file keeps them in one file of the folder that has no name, so that it
-  // goes with the process. OutOfMemoryError; RunError: the folder cannot be written or has no room.
-  Shelf(Workplace& place, Tier tier, Category category, DType dtype, std::vector<int64_t> elems);
+  // goes with the process. The first unit's array may lie elsewhere on the device, at `first`, where its owner holds
+  // it. OutOfMemoryError; RunError: the folder cannot be written or has no room.
+  Shelf(Workplace& place, Tier tier, Category category, DType dtype, std::vector<int64_t> elems, View first = {});
   ~Shelf();
   Shelf(Shelf&& other) noexcept { swap(other); }
   Shelf& operator=(Shelf&& other) noexcept {
@@ -25,7 +26,8 @@ class Shelf {
   Tier tier() const { return tier_; }
   DType dtype() const { return dtype_; }
   int64_t num_elems(int64_t unit) const { return elems_[static_cast<size_t>(unit)]; }
-  // The array itself, unless it lies in the file. Arrays of units that follow each other are one range.
+  // The array itself, unless it lies in the file. Arrays of units that follow each other are one range, but for one
+  // that lies elsewhere.
   View view(int64_t unit) const { return views(unit, unit); }
   View views(int64_t first_unit, int64_t last_unit) const;
 
@@ -44,6 +46,7 @@ class Shelf {
   DType dtype_ = DType::f32;
   std::vector<int64_t> elems_;
   std::vector<int64_t> offsets_;  // in bytes, of the buffer or the file
+  View first_;                    // the first unit's, if elsewhere
   Buffer buffer_;
   int file_ = -1;
   std::string folder_;

@@ -21,6 +21,17 @@ bool Engine::visible(const Shelf& shelf) const {
   return shelf.tier() == Tier::host || (shelf.tier() == Tier::device && place_.device.host_visible());
 }
 
+Engine::Passage::Passage(Engine& engine) : engine_(engine) {
+  if (engine.stack_) scope_.emplace(*engine.stack_);
+  engine.place_.streams.comm->wait(engine.place_.streams.compute->record());  // with what was on the stack
+}
+
+View Engine::Passage::take(int64_t elems, DType dtype) {
+  if (scope_ && engine_.stack_->has_room_for({elems}, dtype)) return engine_.stack_->push({elems}, dtype);
+  own_.push_back(engine_.place_.device.allocate(bytes_of(elems, dtype), Category::staging));
+  return own_.back().view({elems}, dtype);
+}
+
 // Where the host cannot reach an array, it passes through a buffer of the host in pieces.
 void Engine::load_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64_t first,
                         const std::function<void(ElemRange, View)>& read) {
@@ -71,12 +82,13 @@ void Engine::load_parameters(const ReadParameters& read, bool from_rank_0) {
 // Rank 0 reads each unit in pieces and tells them to all; each keeps what is its own.
 void Engine::load_from_rank_0(const ReadParameters& read) {
   Stream& comm = *place_.streams.comm;
-  const Buffer buffer = place_.device.allocate(bytes_of(kChunkElems, place_.master_dtype()), Category::staging);
-  const Buffer own = place_.host.allocate(buffer.bytes(), Category::staging);
+  Passage passage(*this);
+  const View all_told = passage.take(kChunkElems, place_.master_dtype());
+  const Buffer own = place_.host.allocate(all_told.bytes(), Category::staging);
   for (int64_t u = 0; u < place_.num_units(); ++u) {
     for (int64_t at = 0; at < place_.cut(u).num_elems; at += kChunkElems) {
       const ElemRange piece{at, std::min(at + kChunkElems, place_.cut(u).num_elems)};
-      const View told = buffer.view({piece.size()}, place_.master_dtype());
+      const View told = all_told.rows(0, piece.size());
       const View here = own.view({piece.size()}, place_.master_dtype());
       if (place_.ranks.world->rank() == 0 && !counting()) {
         read(u, piece, here);
@@ -186,11 +198,13 @@ void Engine::collect_parameters(const std::function<void(int64_t unit, View whol
   for (const UnitShards& unit : place_.units) most = std::max(most, unit.padded_elems);
   const int64_t piece_elems = std::clamp<int64_t>(kChunkElems / S, ParameterTable::kAlignment, most / S);
   const bool in_place = S == 1 && visible(master);
-  Buffer whole_buffer, sent, received;
+  Passage passage(*this);
+  Buffer whole_buffer;
+  View sent, received;
   if (!in_place) {
     whole_buffer = place_.host.allocate(first ? bytes_of(most, dtype) : 0, Category::staging);
-    sent = place_.device.allocate(bytes_of(piece_elems, dtype), Category::staging);
-    received = place_.device.allocate(bytes_of(piece_elems * S, dtype), Category::staging);
+    sent = passage.take(piece_elems, dtype);
+    received = passage.take(S > 1 ? piece_elems * S : 0, dtype);
   }
   Stream& comm = *place_.streams.comm;
   for (int64_t u = 0; u < place_.num_units(); ++u) {
@@ -205,7 +219,7 @@ void Engine::collect_parameters(const std::function<void(int64_t unit, View whol
     // The first piece is the largest: it tells a plan all.
     for (int64_t at = 0; at < (counting() ? std::min<int64_t>(shard_elems, 1) : shard_elems); at += piece_elems) {
       const int64_t n = std::min(piece_elems, shard_elems - at);
-      const View mine = sent.view({n}, dtype), all = received.view({S * n}, dtype);
+      const View mine = sent.rows(0, n), all = S > 1 ? received.rows(0, S * n) : mine;
       if (master.tier() == Tier::file) {
         const Buffer staging = place_.host.allocate(bytes_of(n, dtype), Category::staging);
         const View piece = staging.view({n}, dtype);

@@ -45,7 +45,9 @@ struct Workplace {
   Streams streams;
   std::vector<UnitShards> units;
 
-  // Of gradients, master parameters and moments.
+  // Of a micro-batch's gradients.
+  DType gradient_dtype() const { return tessera::gradient_dtype(dtype, plan.options().reduce_dtype); }
+  // Of master parameters, moments, and gradients added up over micro-batches.
   DType master_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
   int64_t num_units() const { return model.num_units(); }
   const UnitShards& cut(int64_t unit) const { return units[static_cast<size_t>(unit)]; }

@@ -41,7 +41,7 @@ struct Frame {
   uint64_t dropout_seed = 0;             // differs from step to step
   KvCache* cache = nullptr;              // while generating
   int64_t head_chunk_bytes = 128 << 20;  // of logits that exist at a time, at least
-  bool large_head_chunks = false;        // or a quarter of what is on the stack, where that is more
+  bool large_head_chunks = false;        // or a share of what is on the stack, where that is more (root.cc)
 
   View push(int64_t rows, int64_t columns) { return stack.push({rows, columns}, dtype); }
   // Statistics keep the precision that 16-bit activations lack.

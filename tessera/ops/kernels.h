@@ -64,7 +64,7 @@ class Kernels {
   // Element i of x draws from counter first_elem + i of (seed, stream), so a shard equals that part of the whole.
   virtual void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
   virtual void fill_uniform(View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
-  virtual void add(View x, View sum) = 0;                 // sum += x: equal shapes, floating-point types
+  virtual void add(View x, View sum) = 0;  // sum += x: equal shapes; one type, or x of 16 bits and sum f32
   virtual void add_sum_of_squares(View x, View sum) = 0;  // sum [1] f64 +=, accumulated in f64, fixed order
 
   // ---- embedding ----------------------------------------------------------------------------------------------------

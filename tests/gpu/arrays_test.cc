@@ -27,9 +27,11 @@ TEST_P(ArraysTest, FillCopyConvertAdd) {
       Tensor expected(to, {n}, from.expected());  // rounded by the host
       EXPECT_EQ(result.bits(), expected.bits()) << name_of(to);
     }
-    Tensor sum = random_tensor(dtype(), {n}, 2);
-    on_both({&sum}, [&](Kernels& k, const Side& at) { k.add(at(from), at(sum)); });
-    sum.expect_close(2 * roundoff(dtype()), "add");
+    for (const DType type : gradient_types()) {
+      Tensor sum = random_tensor(type, {n}, 2);
+      on_both({&sum}, [&](Kernels& k, const Side& at) { k.add(at(from), at(sum)); });
+      sum.expect_close(2 * roundoff(type), "add");
+    }
   }
 }
 

@@ -61,12 +61,12 @@ class Parity : public testing::TestWithParam<const char*> {
         alone_(make_self_communicator()),
         reference_(GetParam()) {}
 
-  std::unique_ptr<Engine> make_engine(EngineOptions options = {}) {
+  std::unique_ptr<Engine> make_engine(EngineOptions options = {}, int64_t micro_batches = 1) {
     auto engine = std::make_unique<Engine>(EnginePlace{*device_, *host_, *alone_},
                                            read_model_config(data_folder() / GetParam() / "config.json"), options);
     load_parameters(*engine, data_folder() / GetParam(), pool_);
     const BatchBounds bounds{128, 16, 128};
-    engine->prepare({bounds, bounds, bounds, 12});
+    engine->prepare({bounds, bounds, bounds, 12, micro_batches});
     return engine;
   }
   // Whether element j of a tensor belongs to the bias of attention's keys. q·(k + bias) moves all scores of a row by
@@ -141,7 +141,7 @@ TEST_P(Parity, TwentyUpdates) {
   EngineOptions options;
   options.adamw = {0.9, 0.999, 1e-8, 0.01};
   options.max_grad_norm = 1.0;
-  const auto engine = make_engine(options);
+  const auto engine = make_engine(options, 2);
   const std::vector<float> losses = reference_.get<float>("adamw_losses"), norms = reference_.get<float>("grad_norms"),
                            rates = reference_.get<float>("learning_rates");
   ASSERT_EQ(losses.size(), 20u);

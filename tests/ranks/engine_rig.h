@@ -21,7 +21,9 @@ namespace tessera {
 constexpr int kSteps = 2, kMicroBatches = 3, kSequences = 5;  // 5 sequences: no world but 1 divides them
 constexpr int64_t kVocabulary = 37, kNewTokens = 4;
 constexpr double kLearningRate = 1e-2;
-inline const WorkBounds kWork{{160, kSequences, 160}, {160, kSequences, 160}, {40, kSequences, 0}, kNewTokens};
+inline WorkBounds work_of(int num_micro_batches) {
+  return {{160, kSequences, 160}, {160, kSequences, 160}, {40, kSequences, 0}, kNewTokens, num_micro_batches};
+}
 
 inline ModelConfig small_config(const std::string& architecture) {
   ModelConfig config;
@@ -139,7 +141,7 @@ class Rig {
       host.ledger().enter(phase);
     };
     Engine engine({device, host, world, ranks_per_node}, config, options);
-    engine.prepare(kWork);
+    engine.prepare(work_of(num_micro_batches));
     engine.initialize_parameters(5);
     // Everything passes through a checkpoint's arrays once.
     enter(Phase::save);
@@ -183,7 +185,7 @@ class Rig {
   // As much of each kind of work as was announced, on every rank: what a plan is made for.
   template <typename Enter>
   void largest_work(Engine& engine, int num_micro_batches, const Enter& enter) {
-    const BatchBounds& bounds = kWork.training;
+    const BatchBounds bounds = work_of(1).training;
     PackedBatch batch;
     for (int64_t i = 0; i <= bounds.num_sequences; ++i) {
       batch.starts.push_back(static_cast<int32_t>(i * bounds.num_tokens / bounds.num_sequences));
@@ -196,8 +198,9 @@ class Rig {
     engine.train_step(std::vector<PackedBatch>(static_cast<size_t>(num_micro_batches), batch), 0, loss_scale);
     enter(Phase::evaluation);
     engine.evaluate(batch);
-    std::vector<std::vector<int32_t>> prompts(static_cast<size_t>(kWork.generation.num_sequences), {5});
-    prompts[0].resize(static_cast<size_t>(kWork.generation.num_tokens - kWork.generation.num_sequences + 1), 5);
+    const BatchBounds reading = work_of(1).generation;
+    std::vector<std::vector<int32_t>> prompts(static_cast<size_t>(reading.num_sequences), {5});
+    prompts[0].resize(static_cast<size_t>(reading.num_tokens - reading.num_sequences + 1), 5);
     engine.generate(prompts, kNewTokens, -1);
   }
 
@@ -216,12 +219,11 @@ class Rig {
     const auto host = test_uses_cuda() ? make_pinned_host_device(pool_) : make_cpu_device(pool_);
     const auto communicator = world.make_communicator(*device);
     const Outcome outcome = run(*communicator, *device, *host, config, options, num_micro_batches, ranks_per_node);
-    const Plan plan = plan_run(config, options, kWork,
+    const Plan plan = plan_run(config, options, work_of(num_micro_batches),
                                {.world_size = world.size(),
                                 .rank = world.rank(),
                                 .ranks_per_node = ranks_per_node,
                                 .num_threads = 1,
-                                .grad_accum = num_micro_batches,
                                 .device = device->kind()});
     for (int p = 0; p < kNumPhases; ++p) {
       for (int c = 0; c < kNumCategories; ++c) {
@@ -260,8 +262,9 @@ constexpr Tolerance kSinglePrecision{1e-4, 1e-3, 1e-2};
 // of it away, and gradients that are reduced in 16 bits differ by as much; the loss and the norm average over such
 // elements. More of AdamW's small gradients change their sign.
 inline Tolerance tolerance_of(const EngineOptions& options) {
-  if (options.dtype == DType::f32 && options.sharding.reduce_dtype == DType::f32) return kSinglePrecision;
-  const bool has_bf16 = options.dtype == DType::bf16 || options.sharding.reduce_dtype == DType::bf16;
+  const DType reduced = options.sharding.reduce_dtype.value_or(options.dtype);
+  if (options.dtype == DType::f32 && reduced == DType::f32) return kSinglePrecision;
+  const bool has_bf16 = options.dtype == DType::bf16 || reduced == DType::bf16;
   const double u = has_bf16 ? 0x1p-8 : 0x1p-11;
   return {u, 4 * u, 3e-2};
 }

@@ -78,7 +78,7 @@ void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_
   options.max_grad_norm = 0.5;
   options.adamw.weight_decay = 0.1;
   options.seed = 11;
-  const DType reduce_dtype = options.sharding.reduce_dtype;
+  const std::optional<DType> reduce_dtype = options.sharding.reduce_dtype;
   const Outcome plain = rig.plain(config, options, num_micro_batches);
   EXPECT_LT(plain.losses.back(), plain.losses.front() + 1);
   std::map<std::tuple<int, bool, bool, bool>, Outcome> same_reductions;
@@ -131,18 +131,26 @@ TEST(Engine, StepsOfOneMicroBatchGiveThePlainRun) {
   check(some_cases(5, 0), {}, 1);
 }
 
-// Parameters and activations of 16 bits, masters of 32, and gradients that travel in either.
+// Parameters and activations of 16 bits, masters of 32, and gradients that are computed and travel in either.
 TEST(Engine, HalvesGiveThePlainRun) {
+  struct Types {
+    DType dtype;
+    std::optional<DType> reduced;
+  };
+  constexpr Types kTypes[] = {{DType::bf16, {}},        {DType::f16, {}},           {DType::bf16, DType::f32},
+                              {DType::f16, DType::f32}, {DType::bf16, DType::bf16}, {DType::f16, DType::bf16},
+                              {DType::f32, DType::bf16}};
   size_t first = 0;
-  for (const auto& [dtype, reduce_dtype] :
-       {std::pair{DType::bf16, DType::f32}, std::pair{DType::bf16, DType::bf16}, std::pair{DType::f16, DType::f32},
-        std::pair{DType::f16, DType::f16}, std::pair{DType::f32, DType::bf16}}) {
-    SCOPED_TRACE(std::string(name_of(dtype)) + " reduced in " + name_of(reduce_dtype));
-    EngineOptions options;
-    options.dtype = dtype;
-    options.sharding.reduce_dtype = reduce_dtype;
-    check(some_cases(23, first++), options, kMicroBatches);
-    if (testing::Test::HasFailure()) return;
+  for (const auto& [dtype, reduced] : kTypes) {
+    for (const int num_micro_batches : {kMicroBatches, 1}) {
+      SCOPED_TRACE(std::string(name_of(dtype)) + " reduced in " + (reduced ? name_of(*reduced) : "its own type") +
+                   " after " + std::to_string(num_micro_batches));
+      EngineOptions options;
+      options.dtype = dtype;
+      options.sharding.reduce_dtype = reduced;
+      check(some_cases(37, first++), options, num_micro_batches);
+      if (testing::Test::HasFailure()) return;
+    }
   }
 }
 
@@ -182,7 +190,7 @@ TEST(Engine, RankZeroReadsForAll) {
     options.sharding.sync_module_states = true;
     const ModelConfig config = small_config("bloom");
     Engine engine({*device, *host, *communicator, ranks_per_node()}, config, options);
-    engine.prepare(kWork);
+    engine.prepare(work_of(1));
     const auto read = [&](int64_t unit, ElemRange range, View to) {
       EXPECT_EQ(world.rank(), 0);
       std::vector<float> values;
@@ -190,7 +198,7 @@ TEST(Engine, RankZeroReadsForAll) {
       convert(values.data(), DType::f32, to.data, to.dtype, values.size());
     };
     engine.load_parameters(read, true);
-    const Plan plan = plan_run(config, options, kWork,
+    const Plan plan = plan_run(config, options, work_of(1),
                                {.world_size = world.size(),
                                 .rank = world.rank(),
                                 .ranks_per_node = ranks_per_node(),

@@ -1,8 +1,8 @@
 // The time limit of MPI's own collectives, with which worlds and groups begin and end.
 #pragma once
 
-#include "tessera/comm/time_limit.h"
 #include "tessera/comm/status_board.h"
+#include "tessera/comm/time_limit.h"
 #include "tessera/comm/world.h"
 
 namespace tessera {

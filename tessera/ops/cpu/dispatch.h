@@ -1,6 +1,8 @@
 // From a view's type to a template's.
 #pragma once
 
+#include <algorithm>
+
 #include "tessera/base/view.h"
 
 namespace tessera::cpu {
@@ -13,6 +15,21 @@ void with_float_type(DType dtype, Body&& body) {
     body(float{});
   } else {
     body(double{});
+  }
+}
+
+// Calls body(data, first, count) for elements [begin, end) of a flat view in order: as they lie where they are of type
+// T, else widened to it, a piece at a time.
+template <typename T, typename Body>
+void for_pieces_as(View x, int64_t begin, int64_t end, Body&& body) {
+  if (x.dtype == dtype_of<T>()) return body(x.as<T>() + begin, begin, end - begin);
+  constexpr int64_t kPieceElems = 1024;
+  T widened[kPieceElems];
+  for (int64_t first = begin; first < end; first += kPieceElems) {
+    const int64_t count = std::min(kPieceElems, end - first);
+    tessera::convert(x.data + first * static_cast<int64_t>(size_of(x.dtype)), x.dtype, widened, dtype_of<T>(),
+                     static_cast<size_t>(count));
+    body(widened, first, count);
   }
 }
 

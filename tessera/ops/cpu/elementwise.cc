@@ -65,28 +65,19 @@ void add(Team& team, View x, View sum) {
   TESSERA_ASSERT(x.shape == sum.shape);
   with_float_type(sum.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const auto x_bytes = static_cast<int64_t>(size_of(x.dtype));
     team.for_ranges(x.num_elems(), kGrainElems, [&](int64_t, int64_t begin, int64_t end) {
-      T converted[1024];  // of another type, a piece at a time
-      for (int64_t first = begin; first < end; first += std::ssize(converted)) {
-        const int64_t count = std::min<int64_t>(std::ssize(converted), end - first);
-        const T* __restrict from = converted;
-        if (x.dtype == sum.dtype)
-          from = x.as<T>() + first;
-        else
-          tessera::convert(x.data + first * x_bytes, x.dtype, converted, sum.dtype, static_cast<size_t>(count));
+      for_pieces_as<T>(x, begin, end, [&](const T* __restrict from, int64_t first, int64_t count) {
         T* __restrict to = sum.as<T>() + first;
 #pragma omp simd
         for (int64_t i = 0; i < count; ++i) to[i] += from[i];
-      }
+      });
     });
   });
 }
 
 void add_sum_of_squares(Team& team, View x, View sum) {
-  with_float_type(x.dtype, [&](auto zero) {
+  with_float_type(size_of(x.dtype) == 2 ? DType::f32 : x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const T* data = x.as<T>();
     const int64_t count = x.num_elems(), num_blocks = (count + kSumBlockElems - 1) / kSumBlockElems;
     double* partial = team.scratch<double>(0);
     double total = *sum.as<double>();
@@ -97,7 +88,9 @@ void add_sum_of_squares(Team& team, View x, View sum) {
       team.for_ranges(wave_blocks, 1, [&](int64_t, int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
           const int64_t from = (first + i) * kSumBlockElems;
-          partial[i] = sum_of_squares(data + from, std::min(kSumBlockElems, count - from));
+          partial[i] = 0;
+          for_pieces_as<T>(x, from, std::min(from + kSumBlockElems, count),
+                           [&](const T* data, int64_t, int64_t n) { partial[i] += sum_of_squares(data, n); });
         }
       });
       for (int64_t i = 0; i < wave_blocks; ++i) total += partial[i];

@@ -27,7 +27,7 @@ class EmulatedKernels final : public Kernels {
     scratch_ = device_.allocate(bytes, Category::workspace);
   }
 
-  // ---- elements that move, or are drawn: no arithmetic on what is read
+  // ---- elements that move, are drawn, or are read one by one: the others' kernels know these types
   void fill(View x, double value) override { wide_->fill(x, value); }
   void copy(View from, View to) override { wide_->copy(from, to); }
   void convert(View from, View to) override { wide_->convert(from, to); }
@@ -36,6 +36,10 @@ class EmulatedKernels final : public Kernels {
   }
   void fill_uniform(View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) override {
     wide_->fill_uniform(x, low, high, seed, stream, first_elem);
+  }
+  void add_sum_of_squares(View x, View sum) override { wide_->add_sum_of_squares(x, sum); }
+  void adamw(View parameters, View gradients, View m, View v, const AdamWStep& step, View rounded) override {
+    wide_->adamw(parameters, gradients, m, v, step, rounded);
   }
   void embedding_forward(View ids, View weight, View y) override { wide_->embedding_forward(ids, weight, y); }
   void gather_rows(View x, View rows, View y) override { wide_->gather_rows(x, rows, y); }
@@ -46,10 +50,6 @@ class EmulatedKernels final : public Kernels {
     const Widened call(*this, {}, {}, {&sum});  // x may be of any type anyway
     wide_->add(x, sum);
     call.round();
-  }
-  void add_sum_of_squares(View x, View sum) override {
-    const Widened call(*this, {&x});
-    wide_->add_sum_of_squares(x, sum);
   }
   void embedding_backward(View ids, View d_y, View d_weight) override {
     const Widened call(*this, {&d_y}, {}, {&d_weight});
@@ -136,10 +136,6 @@ class EmulatedKernels final : public Kernels {
   void argmax_rows(View logits, View ids) override {
     const Widened call(*this, {&logits});
     wide_->argmax_rows(logits, ids);
-  }
-  void adamw(View parameters, View gradients, View m, View v, const AdamWStep& step, View rounded) override {
-    const Widened call(*this, {&gradients});  // the others are of the masters' type, and `rounded` of any
-    wide_->adamw(parameters, gradients, m, v, step, rounded);
   }
 
  private:

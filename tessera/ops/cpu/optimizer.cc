@@ -34,15 +34,15 @@ void update(T* __restrict p, const T* __restrict g, T* __restrict m, T* __restri
 void adamw(Team& team, View parameters, View gradients, View m, View v, const AdamWStep& step, View rounded) {
   const int64_t count = parameters.num_elems();
   TESSERA_ASSERT(gradients.num_elems() == count && m.num_elems() == count && v.num_elems() == count);
-  TESSERA_ASSERT(gradients.dtype == parameters.dtype);
   const auto rounded_bytes = static_cast<int64_t>(size_of(rounded.dtype));
   with_float_type(parameters.dtype, [&](auto zero) {
     using T = decltype(zero);
     team.for_ranges(count, kGrainElems, [&](int64_t, int64_t begin, int64_t end) {
       auto part = [&](int64_t from, int64_t to, double weight_decay) {
         if (from >= to) return;
-        update(parameters.as<T>() + from, gradients.as<T>() + from, m.as<T>() + from, v.as<T>() + from, to - from, step,
-               weight_decay);
+        for_pieces_as<T>(gradients, from, to, [&](const T* g, int64_t first, int64_t size) {
+          update(parameters.as<T>() + first, g, m.as<T>() + first, v.as<T>() + first, size, step, weight_decay);
+        });
       };
       const int64_t border = std::clamp(step.num_decayed, begin, end);
       part(begin, border, step.weight_decay);

@@ -29,18 +29,19 @@ __global__ void fill_kernel(T* x, T value, int64_t count) {
 }
 
 // sum += x
-template <typename T, int N>
-__global__ void add_kernel(const T* __restrict__ x, T* __restrict__ sum, int64_t count) {
+template <typename T, typename S, int N>
+__global__ void add_kernel(const T* __restrict__ x, S* __restrict__ sum, int64_t count) {
   for_packs<N>(
       count,
       [&](int64_t i) {
-        const auto from = load_pack<T, N>(x + i), to = load_pack<T, N>(sum + i);
-        Acc<T> values[N];
+        const auto from = load_pack<T, N>(x + i);
+        const auto to = load_pack<S, N>(sum + i);
+        Acc<S> values[N];
 #pragma unroll
-        for (int j = 0; j < N; ++j) values[j] = to[j] + from[j];
-        store_pack(sum + i, Pack<T, N>::of(values));
+        for (int j = 0; j < N; ++j) values[j] = to[j] + static_cast<Acc<S>>(from[j]);
+        store_pack(sum + i, Pack<S, N>::of(values));
       },
-      [&](int64_t i) { sum[i] = from_acc<T>(to_acc(sum[i]) + to_acc(x[i])); });
+      [&](int64_t i) { sum[i] = from_acc<S>(to_acc(sum[i]) + static_cast<Acc<S>>(to_acc(x[i]))); });
 }
 
 template <typename From, typename To, int N>
@@ -224,19 +225,22 @@ void fill_uniform(const Context& context, View x, double low, double high, uint6
 }
 
 void add(const Context& context, View x, View sum) {
-  TESSERA_ASSERT(x.shape == sum.shape && x.dtype == sum.dtype);
+  TESSERA_ASSERT(x.shape == sum.shape);
   const int64_t count = x.num_elems();
   if (count == 0) return;
   with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    constexpr int N = kPackOf<T>;
-    const T* from = data_of<T>(x);
-    T* to = data_of<T>(sum);
-    if (aligned_for<T>(from, N) && aligned_for<T>(to, N)) {
-      add_kernel<T, N><<<blocks_for(count, kThreads * N), kThreads, 0, context.stream>>>(from, to, count);
-    } else {
-      add_kernel<T, 1><<<blocks_for(count, kThreads), kThreads, 0, context.stream>>>(from, to, count);
-    }
+    with_gradient_type<T>(sum.dtype, [&](auto zero_sum) {
+      using S = decltype(zero_sum);
+      constexpr int N = kPackOf<std::conditional_t<(sizeof(T) > sizeof(S)), T, S>>;
+      const T* from = data_of<T>(x);
+      S* to = data_of<S>(sum);
+      if (aligned_for<T>(from, N) && aligned_for<S>(to, N)) {
+        add_kernel<T, S, N><<<blocks_for(count, kThreads * N), kThreads, 0, context.stream>>>(from, to, count);
+      } else {
+        add_kernel<T, S, 1><<<blocks_for(count, kThreads), kThreads, 0, context.stream>>>(from, to, count);
+      }
+    });
   });
   check_launch("add_kernel");
 }

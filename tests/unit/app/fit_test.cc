@@ -23,7 +23,7 @@ ModelConfig small_config() {
 
 WorkBounds work_of(const Settings& s) {
   const int64_t tokens = 512 * s.batch_size;
-  return {{tokens, s.batch_size, tokens}, {}, {}, 0};
+  return {{tokens, s.batch_size, tokens}, {}, {}, 0, s.grad_accum};
 }
 
 FitRequest request(int world_size, int64_t device_bytes) {
@@ -111,9 +111,7 @@ TEST(Fit, costs_follow_the_stated_model) {
     s.batch_size = batch_size;
     s.grad_accum = 12 / batch_size;
     if (checkpoint) s.activation_checkpointing = S::ActivationCheckpointing::block;
-    PlannedRank rank = r.rank;
-    rank.grad_accum = s.grad_accum;
-    return step_cost(s, plan_training(r.config, s, work_of(s), rank), work_of(s), rank, 12 * 512);
+    return step_cost(s, plan_training(r.config, s, work_of(s), r.rank), work_of(s), r.rank, 12 * 512);
   };
   const auto full = S::Strategy::full_shard;
   const StepCost plain = cost_of("none", full, 12, false);

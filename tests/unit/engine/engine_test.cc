@@ -47,9 +47,9 @@ class EngineTest : public testing::Test {
  protected:
   EngineTest()
       : pool_(2), device_(make_cpu_device(pool_)), host_(make_cpu_device(pool_)), alone_(make_self_communicator()) {}
-  std::unique_ptr<Engine> make(const ModelConfig& config, const EngineOptions& options) {
+  std::unique_ptr<Engine> make(const ModelConfig& config, const EngineOptions& options, int64_t micro_batches = 1) {
     auto engine = std::make_unique<Engine>(EnginePlace{*device_, *host_, *alone_}, config, options);
-    engine->prepare({kBounds, kBounds, kBounds, 8});
+    engine->prepare({kBounds, kBounds, kBounds, 8, micro_batches});
     engine->initialize_parameters(7);
     return engine;
   }
@@ -107,9 +107,9 @@ TEST_F(EngineTest, CheckpointedBlocksGiveTheSameBits) {
   for (const ModelConfig& config : {small_config("bloom", 0.1), small_config("gpt", 0.1)}) {
     EngineOptions options;
     options.max_grad_norm = 1;
-    const auto plain = make(config, options);
+    const auto plain = make(config, options, 2);
     options.checkpoint_blocks = true;
-    const auto checkpointed = make(config, options);
+    const auto checkpointed = make(config, options, 2);
     for (uint64_t step = 0; step < 3; ++step) {
       const std::vector<PackedBatch> window{make_batch(step, {5, 4}), make_batch(step + 10, {7})};
       const StepResult a = plain->train_step(window, 1e-2), b = checkpointed->train_step(window, 1e-2);
@@ -124,7 +124,7 @@ TEST_F(EngineTest, CheckpointedBlocksGiveTheSameBits) {
 TEST_F(EngineTest, AccumulationEqualsOneBatch) {
   EngineOptions options;
   options.dtype = DType::f64;
-  const auto whole = make(small_config("gpt", 0.1), options), parts = make(small_config("gpt", 0.1), options);
+  const auto whole = make(small_config("gpt", 0.1), options), parts = make(small_config("gpt", 0.1), options, 3);
   const PackedBatch all = make_batch(5, {6, 3, 8});
   std::vector<PackedBatch> window;
   for (size_t b = 0; b < 3; ++b) {
@@ -143,7 +143,7 @@ TEST_F(EngineTest, AccumulationEqualsOneBatch) {
 }
 
 TEST_F(EngineTest, EmptyMicroBatchesAndStepsWithoutTargetsChangeNothing) {
-  const auto engine = make(small_config("bloom"), {});
+  const auto engine = make(small_config("bloom"), {}, 2);
   PackedBatch without = make_batch(1, {4});
   std::fill(without.labels.begin(), without.labels.end(), -100);
   without.num_targets = 0;
@@ -193,6 +193,39 @@ TEST_F(EngineTest, HalvesStayNearSinglePrecision) {
         last = result.loss();
       }
       EXPECT_LT(last, 0.3 * first) << architecture << name_of(dtype);
+    }
+  }
+}
+
+// Of 16 bits where a step is one micro-batch and nobody asks for others: every gradient of a block is that of f32,
+// rounded once. The embedding's has a part from the head and one from the first layer, which are rounded one by one.
+TEST_F(EngineTest, GradientsOfOneMicroBatchHaveTheTypeOfTheComputation) {
+  for (const auto& [dtype, u] : {std::pair{DType::bf16, 0x1p-8}, std::pair{DType::f16, 0x1p-11}}) {
+    EngineOptions options;
+    options.dtype = dtype;
+    const auto half = make(small_config("bloom", 0.1), options), several = make(small_config("bloom", 0.1), options, 2);
+    options.sharding.reduce_dtype = DType::f32;
+    const auto single = make(small_config("bloom", 0.1), options);
+    const PackedBatch batch = make_batch(2, {9, 9});
+    for (Engine* engine : {half.get(), several.get(), single.get()}) engine->accumulate_gradients({&batch, 1}, 1024);
+    for (int64_t unit = 0; unit < half->model().num_units(); ++unit) {
+      const View exact = single->gradients(unit).flat, narrow = half->gradients(unit).flat;
+      ASSERT_EQ(exact.dtype, DType::f32);
+      ASSERT_EQ(narrow.dtype, dtype);
+      EXPECT_EQ(bytes_of(several->gradients(unit).flat), bytes_of(exact));
+      const auto count = static_cast<size_t>(exact.num_elems());
+      std::vector<std::byte> rounded(2 * count);
+      convert(exact.data, DType::f32, rounded.data(), dtype, count);
+      if (unit > 0) {
+        EXPECT_EQ(bytes_of(narrow), rounded) << unit;
+        continue;
+      }
+      std::vector<float> widened(count);
+      convert(narrow.data, dtype, widened.data(), DType::f32, count);
+      const float* expected = exact.as<float>();
+      float largest = 0;
+      for (size_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(expected[i]));
+      for (size_t i = 0; i < count; ++i) EXPECT_NEAR(widened[i], expected[i], 2 * u * largest) << i;
     }
   }
 }
@@ -352,11 +385,13 @@ constexpr int R = 4;
 TEST(Plan, CountsTheBytesOfAStep) {
   using enum ShardingStrategy;
   const ModelConfig config = small_config("bloom", 0);
-  const auto sent = [&](ShardingStrategy strategy, int64_t grad_accum, int ranks_per_node = R) {
+  const auto sent = [&](ShardingStrategy strategy, int64_t micro_batches, int ranks_per_node = R,
+                        DType dtype = DType::f32) {
     EngineOptions options;
+    options.dtype = dtype;
     options.sharding.strategy = strategy;
-    const PlannedRank rank{.world_size = R, .rank = 1, .ranks_per_node = ranks_per_node, .grad_accum = grad_accum};
-    return plan_run(config, options, {{16, 2, 16}, {}, {}, 0}, rank);
+    const PlannedRank rank{.world_size = R, .rank = 1, .ranks_per_node = ranks_per_node};
+    return plan_run(config, options, {{16, 2, 16}, {}, {}, 0, micro_batches}, rank);
   };
   const auto device = make_counting_device();
   const Model model(config, *device);
@@ -375,6 +410,9 @@ TEST(Plan, CountsTheBytesOfAStep) {
     const Plan hybrid = sent(hybrid_shard, accum, 2);
     EXPECT_LT(hybrid.step_bytes_sent_within_nodes, hybrid.step_bytes_sent);
     EXPECT_GT(hybrid.step_bytes_sent_within_nodes, hybrid.step_bytes_sent / 2);
+    // Half of it in 16 bits, but for gradients that are added up before they are sent.
+    EXPECT_EQ(sent(zero2, accum, R, DType::bf16).step_bytes_sent, (accum + 1) * all / 2);
+    EXPECT_EQ(sent(no_shard, accum, R, DType::f16).step_bytes_sent, accum == 1 ? all : 2 * all);
   }
 }
 
