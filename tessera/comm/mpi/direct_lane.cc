@@ -184,10 +184,12 @@ void DirectLane::finish() {
 
 void DirectLane::read(int peer, int64_t offset, std::byte* to, int64_t bytes) {
   const Slot& theirs = slot(peer);
-  if (read_memory(theirs.pid, theirs.address + static_cast<uint64_t>(offset), to, bytes)) return;
+  const bool read = read_memory(theirs.pid, theirs.address + static_cast<uint64_t>(offset), to, bytes);
   const int error = errno;
+  // A peer that gives up frees its array, be it while we read; one that does not stays until we have finished.
+  if (read && !theirs.left.load()) return;
   give_up([&] {
-    const bool gone = error == ESRCH || theirs.left.load();
+    const bool gone = read || error == ESRCH || theirs.left.load();
     fail(own().call, gone ? fmt::format("{} has ended or failed", names_of({peer}))
                           : fmt::format("cannot read the memory of {}: {}", names_of({peer}), strerror(error)));
   });
