@@ -8,7 +8,7 @@ import subprocess
 
 from ranks_job import RUN_FAILED, TOLERANCE, RanksTest
 from tessera_cli import main
-from tiny_job import EVALUATED
+from tiny_job import EVALUATED, cut, flip_a_bit
 
 # 12 steps, saved after every 2.
 JOB = EVALUATED + ["--epochs", "6", "--save-strategy", "steps", "--save-steps", "2", "--eval-strategy", "no"]
@@ -90,14 +90,7 @@ class Damage(Checkpoints):
         source = random.Random(6)
 
         def flip(path):
-            with open(path, "r+b") as file:
-                data = bytearray(file.read())
-                data[source.randrange(len(data))] ^= 1 << source.randrange(8)
-                file.seek(0)
-                file.write(data)
-
-        def cut(path):
-            os.truncate(path, os.path.getsize(path) - 1)
+            flip_a_bit(path, source)
 
         names = sorted(os.listdir(self.path("whole", "checkpoint-12")))
         self.assertEqual(names, ["manifest.json", *(f"rank-0000{r}-of-00003.safetensors" for r in range(3)),

@@ -106,13 +106,6 @@ class RanksTest(TinyJobTest):
         self.assertEqual(code, 0, err)
         return err
 
-    def num_lines(self, output):
-        """Of metrics.jsonl, by which the tests see where a run is, whatever the machine's speed."""
-        try:
-            return self.read(output, "metrics.jsonl").count(b"\n")
-        except FileNotFoundError:
-            return 0
-
     def wait_until(self, run, condition):
         """Whether it came true before the run ended."""
         while not condition():

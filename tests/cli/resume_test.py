@@ -8,7 +8,7 @@ import subprocess
 import time
 
 from tessera_cli import PROGRAM, RUN_LIMIT_S, main
-from tiny_job import EVALUATED, GPT, TinyJobTest, jsonl, questions, without_timing
+from tiny_job import EVALUATED, GPT, TinyJobTest, cut, flip_a_bit, jsonl, questions, without_timing
 
 # Many steps, evaluations and checkpoints, in less than a second.
 LONG = EVALUATED + ["--epochs", "40", "--save-strategy", "steps", "--save-steps", "7", "--save-total-limit", "3",
@@ -25,13 +25,6 @@ class Interrupted(TinyJobTest):
         self.addCleanup(process.stderr.close)
         self.addCleanup(process.kill)
         return process
-
-    def num_lines(self, output):
-        """Of metrics.jsonl, by which the tests see where a run is, whatever the machine's speed."""
-        try:
-            return self.read(output, "metrics.jsonl").count(b"\n")
-        except FileNotFoundError:
-            return 0
 
     def wait_for_lines(self, output, count, process):
         """Whether the run got so far before it ended."""
@@ -166,14 +159,7 @@ class Resume(Interrupted):
         source = random.Random(5)
 
         def flip(path):
-            with open(path, "r+b") as file:
-                data = bytearray(file.read())
-                data[source.randrange(len(data))] ^= 1 << source.randrange(8)
-                file.seek(0)
-                file.write(data)
-
-        def cut(path):
-            os.truncate(path, os.path.getsize(path) - 1)
+            flip_a_bit(path, source)
 
         for name in sorted(os.listdir(self.path("whole", "checkpoint-238"))):
             for damage in [flip, flip, cut, os.remove]:

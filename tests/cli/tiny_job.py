@@ -68,6 +68,19 @@ def safetensors(tensors):
     return struct.pack("<Q", len(text)) + text + body
 
 
+def flip_a_bit(path, source):
+    with open(path, "r+b") as file:
+        data = bytearray(file.read())
+        data[source.randrange(len(data))] ^= 1 << source.randrange(8)
+        file.seek(0)
+        file.write(data)
+
+
+def cut(path):
+    """Takes its last byte away."""
+    os.truncate(path, os.path.getsize(path) - 1)
+
+
 class TinyJobTest(CliTest):
     """In the test's folder: train.jsonl (22 questions), eval.jsonl (7), config.json and tok/tokenizer.json."""
 
@@ -112,3 +125,10 @@ class TinyJobTest(CliTest):
         for folder, _, files in os.walk(self.path(output)):
             for name in [*files, os.path.basename(folder)]:
                 self.assertNotRegex(name, r"\.tmp-|\.old-|lock$")
+
+    def num_lines(self, output):
+        """Of metrics.jsonl, by which the tests see where a run is, whatever the machine's speed."""
+        try:
+            return self.read(output, "metrics.jsonl").count(b"\n")
+        except FileNotFoundError:
+            return 0
