@@ -11,7 +11,7 @@ struct PlanReport {
   Settings settings;  // as planned: with --fit the configuration found
   PlannedRank rank;
   WorkBounds work;
-  bool fused = false;  // the micro-batches of a step run as one
+  bool fused = false;         // the micro-batches of a step run as one
   Plan first;                 // of the world's first rank, which collects the model at the end
   std::optional<Plan> other;  // of each of the others, if there are any
   MemoryLimits limits;        // nothing known: no limits
