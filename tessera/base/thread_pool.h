@@ -23,8 +23,7 @@ class ThreadPool {
 
   // Calls task(i) once for every i in [0, count), spread over the team in an order that is not defined; returns when
   // all are done. The caller takes part. An exception of a task is thrown again here after the others have ended.
-  // Not reentrant: a task must not call run() of the same pool. Callers in several threads take turns, loop by
-  // loop.
+  // Not reentrant: a task must not call run() of the same pool. Callers in several threads take turns, loop by loop.
   void run(int64_t count, const std::function<void(int64_t)>& task);
 
   // Splits [0, count) into at most num_threads() contiguous ranges of at least `grain` items (the last may be shorter)
