@@ -82,6 +82,7 @@ void ThreadPool::run(int64_t count, const std::function<void(int64_t)>& task) {
     for (int64_t i = 0; i < count; ++i) task(i);
     return;
   }
+  const std::lock_guard turn(turn_);
   {
     std::lock_guard lock(mutex_);
     task_ = &task;

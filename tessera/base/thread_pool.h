@@ -23,7 +23,7 @@ class ThreadPool {
 
   // Calls task(i) once for every i in [0, count), spread over the team in an order that is not defined; returns when
   // all are done. The caller takes part. An exception of a task is thrown again here after the others have ended.
-  // Not reentrant: a task must not call run() of the same pool. One caller at a time.
+  // Not reentrant: a task must not call run() of the same pool. Callers in several threads take turns, loop by loop.
   void run(int64_t count, const std::function<void(int64_t)>& task);
 
   // Splits [0, count) into at most num_threads() contiguous ranges of at least `grain` items (the last may be shorter)
@@ -35,6 +35,7 @@ class ThreadPool {
   void take_tasks();
 
   std::vector<std::thread> workers_;
+  std::mutex turn_;  // the caller's whose loop runs
   std::mutex mutex_;
   std::condition_variable wake_, done_;
   const std::function<void(int64_t)>* task_ = nullptr;  // set while a loop runs

@@ -28,9 +28,9 @@ Workplace Engine::make_workplace(const EnginePlace& place, const Model& model, c
   Streams streams;
   streams.compute = &place.device.compute_stream();
   streams.comm = place.device.make_stream();
+  streams.upload = place.device.make_stream();
   streams.copy = place.device.make_stream();
-  if (place.device.kind() == DeviceKind::cuda && options.sharding.offloads()) streams.own_host = make_host_stream();
-  streams.host = streams.own_host ? streams.own_host.get() : &place.host.compute_stream();
+  if (options.sharding.offloads()) streams.host = place.host.make_stream();
   return {place.device,
           place.host,
           ops,
@@ -51,6 +51,11 @@ Engine::Engine(EnginePlace place, ModelConfig config, EngineOptions options)
       place_(make_workplace(place, model_, options_, *ops_, own_host_ops_)),
       parameters_(place_),
       loss_(place.device.allocate(sizeof(double), Category::workspace)) {}
+
+// Streams end with their work, before the memory goes that it is done on.
+Engine::~Engine() {
+  place_.streams = {};
+}
 
 int64_t Engine::bytes_sent() const {
   int64_t bytes = place_.ranks.world->bytes_sent();
@@ -154,8 +159,7 @@ Frame Engine::frame(const Batch& batch, bool training) {
           nullptr,        kHeadChunkBytes, kind_of_work(place_.device) == DeviceKind::cuda};
 }
 
-// Lays a batch out in the host's memory and sends it on the copy stream, while the device may still work on the one
-// before.
+// Lays a batch out in the host's memory and sends it, while the device may still work on the one before.
 Batch Engine::upload(const PackedBatch& packed) {
   Batch batch;
   batch.num_tokens = static_cast<int64_t>(packed.ids.size());
@@ -178,7 +182,8 @@ Batch Engine::upload(const PackedBatch& packed) {
   }
   UploadBuffer& buffer = uploads_[next_upload_];
   next_upload_ = 1 - next_upload_;
-  buffer.free.synchronize();
+  uploads_[next_upload_].read = place_.streams.compute->record();  // of the batch before
+  buffer.sent.synchronize();
   int64_t used = 0;
   const auto place = [&]<typename T>(const std::vector<T>& values, int64_t count) {
     const View view{buffer.device.data() + used, dtype_of<T>(), {count}};
@@ -193,9 +198,11 @@ Batch Engine::upload(const PackedBatch& packed) {
   batch.target_rows = place(target_rows, batch.num_targets);
   batch.targets = place(targets, batch.num_targets);
   batch.row_ids = place(row_ids, batch.num_tokens);
-  place_.streams.copy->copy(buffer.host.view({used}, DType::u8), buffer.device.view({used}, DType::u8));
-  buffer.free = place_.streams.copy->record();
-  place_.streams.compute->wait(buffer.free);
+  Stream& upload = *place_.streams.upload;
+  upload.wait(buffer.read);
+  upload.copy(buffer.host.view({used}, DType::u8), buffer.device.view({used}, DType::u8));
+  buffer.sent = upload.record();
+  place_.streams.compute->wait(buffer.sent);
   return batch;
 }
 

@@ -70,6 +70,7 @@ class Engine {
  public:
   // Allocates the parameters, with contents unspecified. UsageError: a world that the sharding does not fit.
   Engine(EnginePlace place, ModelConfig config, EngineOptions options);
+  ~Engine();  // waits for an update that is under way
 
   const Model& model() const { return model_; }
   Device& device() { return place_.device; }
@@ -147,7 +148,7 @@ class Engine {
  private:
   struct UploadBuffer {
     Buffer host, device;
-    Event free;
+    Event sent, read;  // the host's may be written; the device's
   };
 
   static Workplace make_workplace(const EnginePlace& place, const Model& model, const EngineOptions& options,

@@ -24,6 +24,7 @@ UnitGradients::UnitGradients(Workplace& place, int64_t micro_batches)
       backward_dtype_(direct_ && micro_batches > 1 ? place.master_dtype() : place.gradient_dtype()),
       wire_dtype_(wire_dtype(place.plan, backward_dtype_)),
       complete_(place.units.size()),
+      read_until_(place.units.size()),
       begun_(place.units.size(), 0) {
   if (!direct_ || wire_dtype_) allocate_slots();
   const Tier tier = place.plan.options().gradients;
@@ -69,13 +70,6 @@ void UnitGradients::load_sum(int64_t unit, int64_t first, View to, Stream& strea
   accumulators_.load(unit, (direct_ ? range(unit).begin : 0) + first, to, stream);
 }
 
-void UnitGradients::begin_step() {
-  place_.streams.compute->wait(read_until_);
-  place_.streams.copy->wait(read_until_);
-  std::fill(begun_.begin(), begun_.end(), 0);
-  if (direct_) place_.ops.fill(accumulators_.views(0, place_.num_units() - 1), 0);
-}
-
 UnitGradients::Slot& UnitGradients::take_slot(int64_t unit) {
   size_t index = 0;
   if (unit > 0) {
@@ -97,8 +91,16 @@ UnitGradients::Slot& UnitGradients::slot_of(int64_t unit) {
   assertion_failed("the unit has a slot", __FILE__, __LINE__);
 }
 
+// The last step's sums go here, and no earlier. Those beyond the device go in the order of the copy stream, where the
+// update that read them has been.
 ParameterViews UnitGradients::acquire(int64_t unit) {
-  if (direct_) return whole(unit);
+  const auto u = static_cast<size_t>(unit);
+  if (!begun_[u]) place_.streams.compute->wait(read_until_[u]);
+  if (direct_) {
+    if (!begun_[u]) place_.ops.fill(accumulators_.view(unit), 0);
+    begun_[u] = 1;
+    return whole(unit);
+  }
   Slot& slot = take_slot(unit);
   const View view = in_slot(slot, unit);
   place_.ops.fill(view, 0);

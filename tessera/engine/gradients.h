@@ -19,7 +19,7 @@ class UnitGradients {
   // Allocates all, for steps of at most so many micro-batches. The workplace must outlive it.
   UnitGradients(Workplace& place, int64_t micro_batches);
 
-  void begin_step();
+  void begin_step() { std::fill(begun_.begin(), begun_.end(), 0); }
   void begin_micro_batch(bool last_of_step) { last_micro_batch_ = last_of_step; }
   // A unit's gradients, whole, for the compute stream to add to, until reduce(). One block at a time, beside the root.
   ParameterViews acquire(int64_t unit);
@@ -38,8 +38,8 @@ class UnitGradients {
   // The same brought to a view in the host's memory.
   void load_sum(int64_t unit, int64_t first, View to, Stream& stream) const;
   const Event& complete(int64_t unit) const { return complete_[static_cast<size_t>(unit)]; }
-  // Work before the event still reads the sums of this step.
-  void read_until(Event event) { read_until_ = std::move(event); }
+  // Work before the event, which is of the copy stream, still reads a unit's sums of this step.
+  void read_until(int64_t unit, Event event) { read_until_[static_cast<size_t>(unit)] = std::move(event); }
 
   // The accumulators of a unit whole; where direct() alone.
   bool direct() const { return direct_; }
@@ -70,11 +70,10 @@ class UnitGradients {
   Shelf accumulators_;
   std::vector<Slot> slots_;  // [0] the root's, the others the blocks' in turn
   size_t next_slot_ = 1;
-  std::vector<Event> complete_;  // [units]
-  std::vector<char> begun_;      // [units] the accumulators hold something of this step
-  Buffer incoming_, stored_;     // pieces of accumulators beyond the device, from the second micro-batch on
+  std::vector<Event> complete_, read_until_;  // [units]
+  std::vector<char> begun_;                   // [units] the accumulators hold something of this step
+  Buffer incoming_, stored_;  // pieces of accumulators beyond the device, from the second micro-batch on
   Event pieces_free_;
-  Event read_until_;
   int64_t bucket_last_ = -1;  // the highest unit of the bucket that is being filled
   bool last_micro_batch_ = false;
 };

@@ -32,12 +32,14 @@ UnitOptimizer::UnitOptimizer(Workplace& place, UnitParameters& parameters, UnitG
   }
 }
 
-std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces() const {
+// Of part_of(unit), a part of range(unit) counted from its first element.
+template <typename PartOf>
+std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces(PartOf&& part_of) const {
   std::vector<Piece> all;
   for (int64_t u = 0; u < place_.num_units(); ++u) {
-    const int64_t size = range(u).size();
-    for (int64_t first = 0; first < size; first += kChunkElems) {
-      all.push_back({u, first, std::min(first + kChunkElems, size)});
+    const ElemRange part = part_of(u);
+    for (int64_t first = part.begin; first < part.end; first += kChunkElems) {
+      all.push_back({u, first, std::min(first + kChunkElems, part.end)});
     }
   }
   return all;
@@ -49,9 +51,9 @@ double UnitOptimizer::sum_of_squares() {
     const ElemRange all = range(unit), own = place_.cut(unit).own;
     return place_.plan.shard_optimizer() ? ElemRange{0, all.size()} : own;
   };
-  const View sum = sum_.view({1}, DType::f64);
   double result = 0;
   if (gradients_.tier() == Tier::device) {
+    const View sum = sum_.view({1}, DType::f64);
     place_.ops.fill(sum, 0);
     for (int64_t u = 0; u < place_.num_units(); ++u) {
       place_.streams.compute->wait(gradients_.complete(u));
@@ -59,26 +61,49 @@ double UnitOptimizer::sum_of_squares() {
       place_.ops.add_sum_of_squares(gradients_.sum(u, part.begin, part.end), sum);
     }
     place_.device.copy_to_host(sum, &result);
-    return place_.ranks.shard->sum({result}, "the gradient's norm")[0];
+  } else {
+    result = sum_of_squares_on_host(pieces(counted));
   }
+  return place_.ranks.shard->sum({result}, "the gradient's norm")[0];
+}
+
+// One piece is fetched, if it lies in a file, while the one before is added up.
+double UnitOptimizer::sum_of_squares_on_host(const std::vector<Piece>& all) {
+  Stream& copy = *place_.streams.copy;
   Stream& host = *place_.streams.host;
-  host.run([&] { place_.host_ops.fill(sum, 0); });
-  Lane& lane = lanes_[0];
-  for (int64_t u = 0; u < place_.num_units(); ++u) {
-    const ElemRange part = counted(u);
-    host.wait(gradients_.complete(u));
-    for (int64_t first = part.begin; first < part.end; first += kChunkElems) {
-      const int64_t last = std::min(first + kChunkElems, part.end);
-      const bool in_file = gradients_.tier() == Tier::file;
-      const View values =
-          in_file ? lane.gradient.view({last - first}, gradients_.dtype()) : gradients_.sum(u, first, last);
-      if (in_file) gradients_.load_sum(u, first, values, host);
-      host.run([this, values, sum] { place_.host_ops.add_sum_of_squares(values, sum); });
-    }
+  const View sum = sum_.view({1}, DType::f64);
+  const auto fetch_one = [&](size_t i) {
+    Lane& lane = lanes_[i % lanes_.size()];
+    copy.wait(lane.free);
+    fetch_gradient(all[i], lane);
+    lane.ready = copy.record();
+  };
+  host.run([&ops = place_.host_ops, sum] { ops.fill(sum, 0); });
+  if (!all.empty()) fetch_one(0);
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (i + 1 < all.size()) fetch_one(i + 1);
+    Lane& lane = lanes_[i % lanes_.size()];
+    host.wait(lane.ready);
+    host.run(
+        [&ops = place_.host_ops, values = gradient_in(lane, all[i]), sum] { ops.add_sum_of_squares(values, sum); });
+    lane.free = host.record();
   }
   host.synchronize();
-  if (place_.host.kind() != DeviceKind::counting) result = *sum.as<double>();
-  return place_.ranks.shard->sum({result}, "the gradient's norm")[0];
+  return place_.host.kind() != DeviceKind::counting ? *sum.as<double>() : 0;
+}
+
+// What lies in the host's memory stays there.
+void UnitOptimizer::fetch_gradient(const Piece& piece, Lane& lane) {
+  Stream& copy = *place_.streams.copy;
+  copy.wait(gradients_.complete(piece.unit));
+  if (lane.gradient.bytes() > 0) {
+    gradients_.load_sum(piece.unit, piece.first, gradient_in(lane, piece), copy);
+  }
+}
+
+View UnitOptimizer::gradient_in(const Lane& lane, const Piece& piece) const {
+  return lane.gradient.bytes() > 0 ? lane.gradient.view({piece.size()}, gradients_.dtype())
+                                   : gradients_.sum(piece.unit, piece.first, piece.last);
 }
 
 AdamWStep UnitOptimizer::step_of(const AdamWStep& step, const Piece& piece) const {
@@ -96,16 +121,16 @@ void UnitOptimizer::update(const AdamWOptions& options, int64_t number, double l
     return;
   }
   // One piece is fetched while the one before is updated.
-  const std::vector<Piece> all = pieces();
+  const std::vector<Piece> all = pieces([&](int64_t unit) { return ElemRange{0, range(unit).size()}; });
   fetch(all[0], lanes_[0]);
-  Event last;
   for (size_t i = 0; i < all.size(); ++i) {
     if (i + 1 < all.size()) fetch(all[i + 1], lanes_[(i + 1) % lanes_.size()]);
-    last = update_piece(all[i], lanes_[i % lanes_.size()], step);
+    const Event done = update_piece(all[i], lanes_[i % lanes_.size()], step);
     const bool ends_unit = i + 1 == all.size() || all[i + 1].unit != all[i].unit;
-    if (ends_unit) parameters_.updated(all[i].unit, last);
+    if (!ends_unit) continue;
+    parameters_.updated(all[i].unit, done);
+    gradients_.read_until(all[i].unit, done);
   }
-  gradients_.read_until(last);
 }
 
 void UnitOptimizer::update_on_device(const AdamWStep& step) {
@@ -131,10 +156,7 @@ void UnitOptimizer::fetch(const Piece& piece, Lane& lane) {
   load(master(), first_master_elem(piece.unit) + piece.first, lane.master);
   load(m_, piece.first, lane.m);
   load(v_, piece.first, lane.v);
-  copy.wait(gradients_.complete(piece.unit));
-  if (lane.gradient.bytes() > 0) {
-    gradients_.load_sum(piece.unit, piece.first, lane.gradient.view({piece.size()}, gradients_.dtype()), copy);
-  }
+  fetch_gradient(piece, lane);
   lane.ready = copy.record();
 }
 
@@ -148,8 +170,7 @@ Event UnitOptimizer::update_piece(const Piece& piece, Lane& lane, const AdamWSte
   const int64_t first_master = first_master_elem(u) + piece.first, first_kept = first_kept_elem(u) + piece.first;
   const View p = staged_or(lane.master, master(), first_master);
   const View m = staged_or(lane.m, m_, piece.first), v = staged_or(lane.v, v_, piece.first);
-  const View gradient = lane.gradient.bytes() > 0 ? lane.gradient.view({size}, gradients_.dtype())
-                                                  : gradients_.sum(u, piece.first, piece.last);
+  const View gradient = gradient_in(lane, piece);
   Shelf& kept = parameters_.kept();
   View rounded;
   if (has_own_master() && kept.tier() == Tier::host)

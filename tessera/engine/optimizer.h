@@ -38,10 +38,14 @@ class UnitOptimizer {
   };
 
   int64_t first_kept_elem(int64_t unit) const { return range(unit).begin - parameters_.kept_range(unit).begin; }
-  std::vector<Piece> pieces() const;
+  template <typename PartOf>
+  std::vector<Piece> pieces(PartOf&& part_of) const;
   AdamWStep step_of(const AdamWStep& step, const Piece& piece) const;
   void update_on_device(const AdamWStep& step);
+  double sum_of_squares_on_host(const std::vector<Piece>& all);
   void fetch(const Piece& piece, Lane& lane);
+  void fetch_gradient(const Piece& piece, Lane& lane);
+  View gradient_in(const Lane& lane, const Piece& piece) const;
   Event update_piece(const Piece& piece, Lane& lane, const AdamWStep& step);
 
   Workplace& place_;

@@ -105,22 +105,22 @@ bool UnitParameters::gather(int64_t unit) {
 // From the host's memory straight, from the file in pieces through the staging buffer.
 void UnitParameters::bring_own_part(int64_t unit, View own) {
   Stream& comm = *place_.streams.comm;
-  Stream& copy = *place_.streams.copy;
-  copy.wait(updated_[static_cast<size_t>(unit)]);
+  Stream& upload = *place_.streams.upload;
+  upload.wait(updated_[static_cast<size_t>(unit)]);
   if (kept_.tier() == Tier::host) {
-    copy.wait(comm.record());  // the slot is free
-    kept_.load(unit, 0, own, copy);
+    upload.wait(comm.record());  // the slot is free
+    kept_.load(unit, 0, own, upload);
   }
   for (int64_t first = 0; kept_.tier() == Tier::file && first < own.num_elems(); first += kChunkElems) {
     const int64_t last = std::min(first + kChunkElems, own.num_elems());
     const View piece = staging_.view({last - first}, place_.dtype);
-    copy.wait(staging_free_);
-    kept_.load(unit, first, piece, copy);
-    copy.wait(comm.record());
-    copy.copy(piece, own.rows(first, last));
-    staging_free_ = copy.record();
+    upload.wait(staging_free_);
+    kept_.load(unit, first, piece, upload);
+    upload.wait(comm.record());
+    upload.copy(piece, own.rows(first, last));
+    staging_free_ = upload.record();
   }
-  comm.wait(copy.record());
+  comm.wait(upload.record());
 }
 
 ParameterViews UnitParameters::acquire(int64_t unit) {
@@ -128,6 +128,7 @@ ParameterViews UnitParameters::acquire(int64_t unit) {
   Stream& compute = *place_.streams.compute;
   if (direct_) {
     gather_in_place(unit);
+    compute.wait(updated_[static_cast<size_t>(unit)]);
     compute.wait(ready_[static_cast<size_t>(unit)]);
     return {&table, kept_.view(unit)};
   }

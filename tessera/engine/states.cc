@@ -68,6 +68,7 @@ void Engine::save_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64
 }
 
 void Engine::load_parameters(const ReadParameters& read, bool from_rank_0) {
+  place_.streams.copy->synchronize();
   if (from_rank_0 && !place_.plan.alone()) {
     load_from_rank_0(read);
     return;
@@ -112,6 +113,7 @@ void Engine::load_from_rank_0(const ReadParameters& read) {
 }
 
 void Engine::initialize_parameters(uint64_t seed) {
+  place_.streams.copy->synchronize();
   const auto draw = [&](Kernels& ops, const ParameterSpec& spec, ElemRange range, View to) {
     // Elements of this tensor that lie in the range: view `to` is of the range.
     const ElemRange tensor{spec.offset, spec.offset + spec.shape.num_elems()};

@@ -37,7 +37,7 @@ double Engine::summed_loss() {
 }
 
 StepResult Engine::accumulate(std::span<const PackedBatch> window, double loss_scale) {
-  TESSERA_ASSERT(std::ssize(window) <= work_.micro_batches);
+  TESSERA_ASSERT(!window.empty() && std::ssize(window) <= work_.micro_batches);
   // Phase 1: what the step consists of, over all ranks. Gradients begin at zero.
   double local_targets = 0, local_tokens = 0, local_sequences = 0;
   for (const PackedBatch& batch : window) {

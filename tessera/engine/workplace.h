@@ -24,13 +24,14 @@ class RankGroups {
   std::unique_ptr<Communicator> own_shard_, own_replica_;
 };
 
-// Who runs when. On the CPU the compute and the host stream are the calling thread.
+// Who runs when. On the CPU the compute stream is the calling thread. What the next forward needs first does not queue
+// behind the update of what it needs last: uploads have a stream of their own.
 struct Streams {
-  Stream* compute = nullptr;     // kernels
-  std::unique_ptr<Stream> comm;  // collectives, in one order on all ranks
-  std::unique_ptr<Stream> copy;  // between tiers
-  std::unique_ptr<Stream> own_host;
-  Stream* host = nullptr;  // work of the CPU's kernels on offloaded arrays
+  Stream* compute = nullptr;       // kernels
+  std::unique_ptr<Stream> comm;    // collectives, in one order on all ranks
+  std::unique_ptr<Stream> upload;  // batches and parameters, on their way to the device
+  std::unique_ptr<Stream> copy;    // gradients, states and new parameters, between tiers
+  std::unique_ptr<Stream> host;    // work of the CPU's kernels on offloaded arrays; none without those
 };
 
 struct Workplace {

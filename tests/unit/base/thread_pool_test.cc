@@ -47,5 +47,22 @@ TEST(ThreadPool, ThrowsWhatATaskThrewAndGoesOn) {
   EXPECT_EQ(done, 50);
 }
 
+TEST(ThreadPool, CallersTakeTurns) {
+  ThreadPool pool(3);
+  const auto call = [&](int64_t& sum) {
+    for (int round = 0; round < 200; ++round) {
+      std::atomic<int64_t> of_loop{0};
+      pool.run(7, [&](int64_t i) { of_loop += i; });
+      sum += of_loop;
+    }
+  };
+  int64_t here = 0, there = 0;
+  std::thread other([&] { call(there); });
+  call(here);
+  other.join();
+  EXPECT_EQ(here, 200 * 21);
+  EXPECT_EQ(there, 200 * 21);
+}
+
 }  // namespace
 }  // namespace tessera

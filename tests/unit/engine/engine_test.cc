@@ -5,41 +5,11 @@
 #include <cmath>
 #include <cstring>
 
-#include "tessera/base/random.h"
+#include "small_model.h"
 #include "tessera/engine/plan.h"
 
 namespace tessera {
 namespace {
-
-ModelConfig small_config(const std::string& architecture, double dropout = 0, bool residual_from_norm = false) {
-  ModelConfig config;
-  config.architecture = architecture;
-  config.vocab_size = 13;
-  config.hidden_size = 12;
-  config.num_layers = 2;
-  config.num_heads = 3;
-  config.ff_dim = architecture == "bloom" ? 48 : 20;
-  config.initializer_range = 0.3;
-  config.hidden_dropout = config.attention_dropout = dropout;
-  config.residual_from_norm = residual_from_norm;
-  return config;
-}
-
-PackedBatch make_batch(uint64_t seed, std::vector<int32_t> lengths) {
-  PackedBatch batch;
-  batch.starts = {0};
-  RandomStream random(seed, 0);
-  for (const int32_t length : lengths) {
-    for (int32_t t = 0; t < length; ++t) {
-      batch.ids.push_back(static_cast<int32_t>(random.next_below(13)));
-      const bool target = t + 1 < length && random.next_below(3) > 0;
-      batch.labels.push_back(target ? static_cast<int32_t>(random.next_below(13)) : -100);
-      batch.num_targets += target;
-    }
-    batch.starts.push_back(static_cast<int32_t>(batch.ids.size()));
-  }
-  return batch;
-}
 
 constexpr BatchBounds kBounds{64, 8, 64};
 

@@ -1,0 +1,289 @@
+// What waits for what around an offloaded update, under the latest of all schedules: work of a stream is done when
+// somebody waits for it, and no earlier. A hand-over without its event then shows as a wrong order or as wrong bits.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+#include <map>
+
+#include "small_model.h"
+#include "tessera/device/cpu/cpu_device.h"
+#include "tessera/engine/gradients.h"
+
+namespace tessera {
+namespace {
+
+// What the streams of a test tell.
+struct Journal {
+  std::string put;               // a letter for each piece of work that a stream was given
+  std::map<char, int> num_done;  // pieces of work done, by letter
+  std::vector<int> at_compute;   // updates and the like that the host had done by when the compute stream went on
+};
+
+class LateStream final : public Stream {
+ public:
+  LateStream(Journal& journal, char letter) : journal_(journal), letter_(letter) {}
+  ~LateStream() override { queue_->do_until(queue_->num_put()); }
+
+  Event record() override { return Event(std::make_shared<Reached>(queue_, queue_->num_put())); }
+  void wait(const Event& event) override {
+    queue_->put([event] { event.synchronize(); });
+  }
+  void run(std::function<void()> work) override {
+    journal_.put += letter_;
+    queue_->put([this, work = std::move(work)] {
+      work();
+      ++journal_.num_done[letter_];
+    });
+  }
+  void copy(View from, View to) override {
+    run([from, to] { std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes())); });
+  }
+
+ private:
+  class Queue {
+   public:
+    void put(std::function<void()> work) { work_.push_back(std::move(work)); }
+    size_t num_put() const { return num_done_ + work_.size(); }
+    size_t num_done() const { return num_done_; }
+    void do_until(size_t target) {
+      while (num_done_ < target) {
+        TESSERA_ASSERT(!busy_);  // else streams wait for each other
+        busy_ = true;
+        work_.front()();
+        busy_ = false;
+        work_.pop_front();
+        ++num_done_;
+      }
+    }
+
+   private:
+    std::deque<std::function<void()>> work_;  // its first is what is being done
+    size_t num_done_ = 0;
+    bool busy_ = false;
+  };
+  struct Reached final : Event::State {
+    Reached(std::shared_ptr<Queue> its_queue, size_t its_target) : queue(std::move(its_queue)), target(its_target) {}
+    bool reached() override { return queue->num_done() >= target; }
+    void synchronize() override { queue->do_until(target); }
+    const std::shared_ptr<Queue> queue;
+    const size_t target;
+  };
+
+  Journal& journal_;
+  const char letter_;
+  const std::shared_ptr<Queue> queue_ = std::make_shared<Queue>();
+};
+
+class ComputeStream final : public Stream {
+ public:
+  explicit ComputeStream(Journal& journal) : journal_(journal) {}
+  Event record() override { return {}; }
+  void wait(const Event& event) override {
+    event.synchronize();
+    journal_.at_compute.push_back(journal_.num_done['h']);
+  }
+  void run(std::function<void()> work) override { work(); }
+  void copy(View from, View to) override { std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes())); }
+
+ private:
+  Journal& journal_;
+};
+
+// A CPU whose streams are late. They have these letters, in the order in which they are made.
+class LateDevice final : public CpuDevice {
+ public:
+  LateDevice(ThreadPool& pool, Journal& journal, std::string letters)
+      : CpuDevice(pool), journal_(journal), letters_(std::move(letters)), compute_(journal) {}
+  Stream& compute_stream() override { return compute_; }
+  std::unique_ptr<Stream> make_stream() override {
+    return std::make_unique<LateStream>(journal_, letters_.at(num_made_++));
+  }
+
+ private:
+  Journal& journal_;
+  const std::string letters_;
+  size_t num_made_ = 0;
+  ComputeStream compute_;
+};
+
+constexpr BatchBounds kBounds{64, 8, 64};
+constexpr double kRate = 1e-2;
+
+struct Tiers {
+  Tier optimizer, gradients, parameters;
+};
+constexpr Tier D = Tier::device, H = Tier::host, F = Tier::file;
+constexpr Tiers kOffloads[] = {{H, D, D}, {H, H, D}, {H, H, H}, {F, D, D}, {F, F, F}, {F, H, H}};
+
+ShardOptions options_of(const Tiers& tiers) {
+  ShardOptions options;
+  options.optimizer = tiers.optimizer;
+  options.gradients = tiers.gradients;
+  options.parameters = tiers.parameters;
+  options.file_folder = testing::TempDir();
+  return options;
+}
+
+std::string words_of(const Tiers& tiers) {
+  return std::string(name_of(tiers.optimizer)) + " " + name_of(tiers.gradients) + " " + name_of(tiers.parameters);
+}
+
+// What three steps with an evaluation between them give, and all states at their end.
+std::pair<std::vector<double>, std::vector<std::byte>> outcome_of(Engine& engine, int64_t micro_batches) {
+  std::vector<double> results;
+  for (uint64_t step = 0; step < 3; ++step) {
+    std::vector<PackedBatch> window;
+    for (int64_t i = 0; i < micro_batches; ++i) {
+      window.push_back(make_batch(10 * step + static_cast<uint64_t>(i), {5, 4}));
+    }
+    const StepResult result = engine.train_step(window, kRate);
+    results.insert(results.end(), {result.loss_sum, result.gradient_norm});
+    if (step == 1) results.push_back(engine.evaluate(window[0]).loss_sum);
+  }
+  std::vector<std::byte> states;
+  engine.save_states([&](StateKind, int64_t, ElemRange, View from) {
+    states.insert(states.end(), from.data, from.data + from.bytes());
+  });
+  return {results, states};
+}
+
+class OrderTest : public testing::Test {
+ protected:
+  OrderTest()
+      : pool_(1),
+        late_device_(pool_, journal_, "muc"),  // comm, upload, copy
+        late_host_(pool_, journal_, "h"),
+        device_(make_cpu_device(pool_)),
+        host_(make_cpu_device(pool_)),
+        alone_(make_self_communicator()) {}
+
+  std::unique_ptr<Engine> make(Device& device, Device& host, const EngineOptions& options, int64_t micro_batches) {
+    auto engine = std::make_unique<Engine>(EnginePlace{device, host, *alone_}, small_config("bloom", 0.1), options);
+    engine->prepare({kBounds, kBounds, kBounds, 8, micro_batches});
+    engine->initialize_parameters(7);
+    return engine;
+  }
+  std::unique_ptr<Engine> make_late(const EngineOptions& options, int64_t micro_batches = 1) {
+    return make(late_device_, late_host_, options, micro_batches);
+  }
+
+  ThreadPool pool_;
+  Journal journal_;
+  LateDevice late_device_, late_host_;
+  std::unique_ptr<Device> device_, host_;
+  std::unique_ptr<Communicator> alone_;
+};
+
+// Each unit's forward waits for the update of this unit and of no later one, and the batch for none.
+TEST_F(OrderTest, ForwardBeginsWhileLaterUnitsAreToBeUpdated) {
+  for (const Tiers& tiers : kOffloads) {
+    SCOPED_TRACE(words_of(tiers));
+    Journal journal;
+    LateDevice device(pool_, journal, "muc"), host(pool_, journal, "h");
+    EngineOptions options;
+    options.sharding = options_of(tiers);
+    options.max_grad_norm = 1;
+    const auto engine = make(device, host, options, 1);
+    const PackedBatch batch = make_batch(2, {9, 9});
+    engine->train_step({&batch, 1}, kRate);
+    const int before = journal.num_done['h'];
+    journal.at_compute.clear();
+    engine->evaluate(batch);
+    std::vector<int> updated_units;
+    for (const int num_done : journal.at_compute) {
+      if (updated_units.empty() || updated_units.back() != num_done - before) {
+        updated_units.push_back(num_done - before);
+      }
+    }
+    EXPECT_EQ(updated_units, (std::vector<int>{0, 1, 2, 3}));  // the root is embedding and head
+  }
+}
+
+// A unit's gradients of the next step are written once the update has read those of this one, and the others' need not
+// have been read.
+TEST_F(OrderTest, GradientsWaitForTheUpdateThatReadsThem) {
+  const Model model(small_config("bloom"), *device_);
+  const auto ops = make_kernels(*device_);
+  for (const Tier tier : {D, H, F}) {
+    const ShardPlan plan(options_of({tier == D ? H : tier, tier, D}), 1, 0, 1);
+    Streams streams;
+    streams.compute = &late_device_.compute_stream();
+    streams.comm = std::make_unique<LateStream>(journal_, 'm');
+    streams.copy = std::make_unique<LateStream>(journal_, 'c');
+    streams.host = std::make_unique<LateStream>(journal_, 'h');
+    std::vector<UnitShards> units;
+    for (int64_t u = 0; u < model.num_units(); ++u) units.push_back(plan.cut(model.unit(u).table().num_elems()));
+    Workplace place{late_device_, late_host_,         *ops, *ops, RankGroups(*alone_, plan), plan, model,
+                    DType::f32,   std::move(streams), units};
+    UnitGradients gradients(place, 1);
+    std::string read;
+    for (int64_t u = 0; u < model.num_units(); ++u) {
+      place.streams.copy->run([&read, u] { read += std::to_string(u); });
+      gradients.read_until(u, place.streams.copy->record());
+    }
+    gradients.begin_step();
+    EXPECT_EQ(read, "");
+    gradients.acquire(0);
+    EXPECT_EQ(read, "0");
+    gradients.acquire(2);
+    EXPECT_EQ(read, "012");  // in their stream's order
+    place.streams = {};
+  }
+}
+
+// Of three units, each a piece of four arrays: parameters, gradients and two moments.
+TEST_F(OrderTest, FilesAreReadOnePieceAhead) {
+  EngineOptions options;
+  options.sharding = options_of({F, F, F});
+  const auto engine = make_late(options);
+  const PackedBatch batch = make_batch(2, {9, 9});
+  engine->accumulate_gradients({&batch, 1});
+  const size_t num_before = journal_.put.size();
+  engine->accumulate_gradients({&batch, 1});
+  const size_t num_of_backward = journal_.put.size() - num_before;
+  journal_.put.clear();
+  engine->train_step({&batch, 1}, kRate);
+  EXPECT_EQ(journal_.put.substr(num_of_backward),
+            // The norm: zero, then a sum a piece.
+            "h"
+            "c"
+            "c"
+            "h"
+            "c"
+            "h"
+            "h"
+            // The update: a piece is read before the one before it is updated and written.
+            "cccc"
+            "cccc"
+            "h"
+            "ccc"
+            "cccc"
+            "h"
+            "ccc"
+            "h"
+            "ccc");
+}
+
+// Every tier, against an engine whose streams are threads.
+TEST_F(OrderTest, TheLatestScheduleGivesTheSameBits) {
+  for (const Tiers& tiers : kOffloads) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const int64_t micro_batches : {1, 3}) {
+        EngineOptions options;
+        options.dtype = dtype;
+        options.max_grad_norm = 0.5;
+        options.sharding = options_of(tiers);
+        options.sharding.forward_prefetch = micro_batches == 3;
+        Journal journal;
+        LateDevice device(pool_, journal, "muc"), host(pool_, journal, "h");
+        EXPECT_TRUE(outcome_of(*make(device, host, options, micro_batches), micro_batches) ==
+                    outcome_of(*make(*device_, *host_, options, micro_batches), micro_batches))
+            << name_of(dtype) << " " << micro_batches << " " << words_of(tiers);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera
