@@ -66,8 +66,8 @@ Outcome outcome_of(const MpirunEnd& end, const StatusBoard& board) {
   }
   // Of a rank that is killed at its very start mpirun may tell the exit code alone.
   const std::vector<int> absent = board.absent();
-  if (end.code > 128 && !absent.empty()) {
-    const int signal = end.code - 128;
+  const int signal = end.code - 128;
+  if (signal > 0 && signal <= SIGRTMAX && !absent.empty()) {  // mpirun has codes of its own beyond
     if (absent.size() == 1) {
       return told(static_cast<int>(ExitCode::kCommunication), account_of_kill(board, {absent[0], signal}));
     }

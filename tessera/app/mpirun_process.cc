@@ -35,7 +35,7 @@ Environment rank_environment(const Environment& environment, const std::string& 
   for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}) result.erase(name);
   // `emplace`: what the user has set stays.
   result.emplace("OMPI_MCA_ras", "^slurm,gridengine,tm,lsf");
-  result.emplace("OMPI_MCA_plm", "^slurm");
+  result.emplace("OMPI_MCA_plm", "isolated");  // without ssh, which need not be there
   result.emplace("OMPI_MCA_pml", "ob1");
   result.emplace("OMPI_MCA_btl", "self,vader");
   result.emplace("OMPI_MCA_opal_signal", "");  // no traces of addresses: the launcher says what has happened

@@ -79,6 +79,7 @@ struct Settings {
   int64_t lr_decay_steps = 0;
   ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;
   FuseMicroBatches fuse_micro_batches = FuseMicroBatches::automatic;
+  bool cuda_graphs = true;
   int64_t logging_steps = 10;
   Interval eval_strategy = Interval::epoch;
   int64_t eval_steps = 0;

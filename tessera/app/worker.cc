@@ -133,6 +133,7 @@ EngineOptions engine_options(const Settings& s) {
   options.adamw = {s.beta1, s.beta2, s.adam_epsilon, s.weight_decay};
   options.max_grad_norm = s.max_grad_norm;
   options.seed = static_cast<uint64_t>(s.seed);
+  options.cuda_graphs = s.cuda_graphs;
   options.sharding = shard_options(s);
   return options;
 }

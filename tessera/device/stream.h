@@ -31,6 +31,13 @@ class Event {
   std::shared_ptr<State> state_;
 };
 
+// What was put on a stream, to be put there again as one.
+class StreamGraph {
+ public:
+  virtual ~StreamGraph() = default;
+  virtual void launch() = 0;
+};
+
 // One queue of work of a device. Calls return at once unless the stream is the CPU's compute stream, which does the
 // work in the calling thread. Work that throws fails its stream: what follows on it is skipped, and whoever waits gets
 // the exception. One thread puts work on a stream.
@@ -46,6 +53,9 @@ class Stream {
   // Equal bytes; either view may lie in the device's memory or in the host's.
   virtual void copy(View from, View to) = 0;
   void synchronize() { record().synchronize(); }
+  // What `work` puts on this stream, kept instead of done: kernels and copies of a device, with the arguments of now;
+  // no waiting and no host code. Null: the back end has no such thing, and `work` was not called.
+  virtual std::unique_ptr<StreamGraph> capture([[maybe_unused]] const std::function<void()>& work) { return nullptr; }
   // The back end's own handle (cudaStream_t), or null.
   virtual void* native() const { return nullptr; }
 };

@@ -21,6 +21,12 @@ static std::vector<UnitShards> cut_units(const Model& model, const ShardPlan& pl
   return units;
 }
 
+// A graph holds the numbers of its kernels fast, and dropout has new ones every step.
+static bool uses_graphs(const Device& device, const EngineOptions& options, const ModelConfig& config) {
+  return options.cuda_graphs && device.kind() == DeviceKind::cuda && config.hidden_dropout == 0 &&
+         config.attention_dropout == 0;
+}
+
 Workplace Engine::make_workplace(const EnginePlace& place, const Model& model, const EngineOptions& options,
                                  Kernels& ops, std::unique_ptr<Kernels>& own_host_ops) {
   const ShardPlan plan(options.sharding, place.world.size(), place.world.rank(), place.ranks_per_node);
@@ -50,6 +56,7 @@ Engine::Engine(EnginePlace place, ModelConfig config, EngineOptions options)
       model_(std::move(config), place.device),
       place_(make_workplace(place, model_, options_, *ops_, own_host_ops_)),
       parameters_(place_),
+      block_graphs_(place.device.compute_stream(), uses_graphs(place.device, options_, model_.config())),
       loss_(place.device.allocate(sizeof(double), Category::workspace)) {}
 
 // Streams end with their work, before the memory goes that it is done on.
@@ -91,14 +98,14 @@ void Engine::prepare_with_stack(const WorkBounds& work, int64_t stack_bytes) {
   }
   stack_ = std::make_unique<Stack>(place_.device, stack_bytes);
   int64_t batch_bytes = 0;  // ids, row ids, starts, target rows and targets, each at its own alignment
-  for (const BatchBounds& b : {work.training, work.evaluation, work.generation}) {
-    const int64_t bytes = 12 * b.num_tokens + 4 * (b.num_sequences + 1) + 8 * b.num_targets;
+  BatchBounds training = work.training;
+  training.num_tokens += padding(training.num_tokens, true);
+  for (const BatchBounds& b : {training, work.evaluation, work.generation}) {
+    const int64_t bytes = 12 * b.num_tokens + 4 * (b.num_sequences + 2) + 8 * b.num_targets;
     batch_bytes = std::max(batch_bytes, bytes + 6 * Device::kAlignment);
   }
-  for (UploadBuffer& buffer : uploads_) {
-    buffer.host = place_.host.allocate(batch_bytes, Category::batch);
-    buffer.device = place_.device.allocate(batch_bytes, Category::batch);
-  }
+  for (UploadBuffer& buffer : uploads_) buffer.host = place_.host.allocate(batch_bytes, Category::batch);
+  batch_ = place_.device.allocate(batch_bytes, Category::batch);
 }
 
 // Bytes of stack and of the kernels' scratch that the work needs, found by rehearsing it. They do not depend on the
@@ -159,11 +166,21 @@ Frame Engine::frame(const Batch& batch, bool training) {
           nullptr,        kHeadChunkBytes, kind_of_work(place_.device) == DeviceKind::cuda};
 }
 
-// Lays a batch out in the host's memory and sends it, while the device may still work on the one before.
-Batch Engine::upload(const PackedBatch& packed) {
+int64_t Engine::padding(int64_t num_tokens, bool training) const {
+  const bool pads = training && num_tokens > 0 && kind_of_work(place_.device) == DeviceKind::cuda;
+  return pads ? padded_tokens(num_tokens) - num_tokens : 0;
+}
+
+// Lays a batch out in the host's memory, while the device may still work on the one before, and sends it after that.
+Batch Engine::upload(const PackedBatch& packed, bool training) {
   Batch batch;
   batch.num_tokens = static_cast<int64_t>(packed.ids.size());
-  batch.num_sequences = static_cast<int64_t>(packed.starts.size()) - 1;
+  std::vector<int32_t> starts = packed.starts;
+  if (const int64_t more = padding(batch.num_tokens, training)) {
+    batch.num_tokens += more;
+    starts.push_back(static_cast<int32_t>(batch.num_tokens));
+  }
+  batch.num_sequences = std::ssize(starts) - 1;
   batch.num_targets = packed.num_targets;
   const bool counts = counting();  // sizes alone matter then
   std::vector<int32_t> target_rows, targets;
@@ -182,25 +199,26 @@ Batch Engine::upload(const PackedBatch& packed) {
   }
   UploadBuffer& buffer = uploads_[next_upload_];
   next_upload_ = 1 - next_upload_;
-  uploads_[next_upload_].read = place_.streams.compute->record();  // of the batch before
   buffer.sent.synchronize();
   int64_t used = 0;
   const auto place = [&]<typename T>(const std::vector<T>& values, int64_t count) {
-    const View view{buffer.device.data() + used, dtype_of<T>(), {count}};
+    const View view{batch_.data() + used, dtype_of<T>(), {count}};
     std::byte* staged = buffer.host.data() + used;
     used += (view.bytes() + Device::kAlignment - 1) / Device::kAlignment * Device::kAlignment;
     TESSERA_ASSERT(used <= buffer.host.bytes());
-    if (!counts && !values.empty()) std::memcpy(staged, values.data(), static_cast<size_t>(view.bytes()));
+    if (counts || count == 0) return view;
+    std::copy(values.begin(), values.end(), reinterpret_cast<T*>(staged));
+    std::fill(reinterpret_cast<T*>(staged) + values.size(), reinterpret_cast<T*>(staged) + count, 0);  // what is added
     return view;
   };
   batch.ids = place(packed.ids, batch.num_tokens);
-  batch.starts = place(packed.starts, batch.num_sequences + 1);
+  batch.starts = place(starts, batch.num_sequences + 1);
   batch.target_rows = place(target_rows, batch.num_targets);
   batch.targets = place(targets, batch.num_targets);
   batch.row_ids = place(row_ids, batch.num_tokens);
   Stream& upload = *place_.streams.upload;
-  upload.wait(buffer.read);
-  upload.copy(buffer.host.view({used}, DType::u8), buffer.device.view({used}, DType::u8));
+  upload.wait(place_.streams.compute->record());
+  upload.copy(buffer.host.view({used}, DType::u8), batch_.view({used}, DType::u8));
   buffer.sent = upload.record();
   place_.streams.compute->wait(buffer.sent);
   return batch;
@@ -231,7 +249,7 @@ View Engine::run_blocks(Frame& f, int64_t num_tokens) {
 
 LossSum Engine::evaluate(const PackedBatch& packed) {
   const StackScope scope(*stack_);
-  const Batch batch = upload(packed);
+  const Batch batch = upload(packed, false);
   Frame f = frame(batch, false);
   const View loss = loss_.view({1}, DType::f64);
   ops_->fill(loss, 0);
@@ -243,7 +261,7 @@ LossSum Engine::evaluate(const PackedBatch& packed) {
 
 void Engine::logits(const PackedBatch& packed, void* host) {
   const StackScope scope(*stack_);
-  const Batch batch = upload(packed);
+  const Batch batch = upload(packed, false);
   Frame f = frame(batch, false);
   const View x = run_blocks(f, batch.num_tokens);
   const int64_t N = batch.num_tokens, V = model_.config().vocab_size;

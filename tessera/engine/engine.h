@@ -14,6 +14,7 @@
 
 #include "tessera/data/batches.h"
 #include "tessera/device/stack.h"
+#include "tessera/engine/block_graphs.h"
 #include "tessera/engine/optimizer.h"
 
 namespace tessera {
@@ -25,6 +26,7 @@ struct EngineOptions {
   AdamWOptions adamw;
   double max_grad_norm = 0;  // 0: no clipping
   uint64_t seed = 0;         // of dropout
+  bool cuda_graphs = true;   // on a GPU, without dropout: blocks are launched as graphs, which changes no bit
   ShardOptions sharding;
 };
 
@@ -78,6 +80,8 @@ class Engine {
   Kernels& ops() { return *ops_; }
   const ShardPlan& shard_plan() const { return place_.plan; }
   const EngineOptions& options() const { return options_; }
+  // Blocks that have been launched as graphs.
+  int64_t num_graph_launches() const { return block_graphs_.num_launches(); }
   // Bytes that this rank has sent to others.
   int64_t bytes_sent() const;
   // Those of them that went to groups of ranks that lie within one node.
@@ -147,8 +151,8 @@ class Engine {
 
  private:
   struct UploadBuffer {
-    Buffer host, device;
-    Event sent, read;  // the host's may be written; the device's
+    Buffer host;
+    Event sent;  // it may be written again
   };
 
   static Workplace make_workplace(const EnginePlace& place, const Model& model, const EngineOptions& options,
@@ -159,7 +163,8 @@ class Engine {
   Needs needs_of(const WorkBounds& work) const;
   void prepare_with_stack(const WorkBounds& work, int64_t stack_bytes);
   Frame frame(const Batch& batch, bool training);
-  Batch upload(const PackedBatch& batch);
+  int64_t padding(int64_t num_tokens, bool training) const;
+  Batch upload(const PackedBatch& batch, bool training);
   StepResult accumulate(std::span<const PackedBatch> window, double loss_scale);
   double summed_loss();
   void forward_backward(const PackedBatch& packed, double scale);
@@ -198,6 +203,8 @@ class Engine {
   std::unique_ptr<Stack> stack_;
   UploadBuffer uploads_[2];
   int next_upload_ = 0;
+  Buffer batch_;  // the arrays of the micro-batch that is computed
+  BlockGraphs block_graphs_;
   Buffer loss_;  // [1] f64
   int64_t num_updates_ = 0;
 };

@@ -70,7 +70,7 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
   {  // Read the prompts; the last row of each predicts its first new token.
     const StackScope scope(*stack_);
     const PackedBatch packed = pack_prompts(prompts);
-    const Batch batch = upload(packed);
+    const Batch batch = upload(packed, false);
     cache.starts = small_row(0, B);
     place_.device.copy_from_host(layout.starts.data(), cache.starts);
     Frame f = frame(batch, false);
@@ -114,7 +114,7 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
     packed.labels.assign(running.size(), -100);
     packed.starts.resize(running.size() + 1);
     std::iota(packed.starts.begin(), packed.starts.end(), 0);
-    const Batch batch = upload(packed);
+    const Batch batch = upload(packed, false);
     cache.starts = small_row(0, count);
     cache.lengths = small_row(1, count);
     place_.device.copy_from_host(starts.data(), cache.starts);

@@ -66,11 +66,23 @@ StepResult Engine::accumulate(std::span<const PackedBatch> window, double loss_s
 
 void Engine::forward_backward(const PackedBatch& packed, double scale) {
   const StackScope scope(*stack_);
-  const Batch batch = upload(packed);
+  const Batch batch = upload(packed, true);
   Frame f = frame(batch, true);
   const int64_t N = batch.num_tokens, C = model_.config().hidden_size, L = model_.num_blocks();
   const ShardOptions& sharding = place_.plan.options();
   const bool computes = N > 0;  // a rank without samples in this micro-batch still gathers and reduces with the others
+
+  // Addresses on the stack follow from the sizes and from its height.
+  enum class BlockWork : int64_t { forward, backward };
+  const auto key = [&](BlockWork work, int64_t unit, const ParameterViews& p, const ParameterViews& g, View from,
+                       View to) {
+    const auto address = [](const std::byte* data) { return static_cast<int64_t>(reinterpret_cast<intptr_t>(data)); };
+    return BlockGraphs::Key{static_cast<int64_t>(work), unit,
+                            batch.num_tokens,           batch.num_sequences,
+                            address(batch.starts.data), address(p.flat.data),
+                            address(g.flat.data),       stack_->mark(),
+                            address(from.data),         address(to.data)};
+  };
 
   // Phase 2: forward. Each block's input stays, and what its backward needs unless blocks are checkpointed.
   std::vector<View> x(static_cast<size_t>(L + 1));  // [N, C] inputs of the blocks; x[L] goes to the head
@@ -85,7 +97,9 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
     const ParameterViews p = parameters_.acquire(1 + i);
     if (sharding.forward_prefetch) parameters_.prefetch(2 + i);
     if (computes) {
-      model_.block(i).forward(f, p, x[n], x[n + 1], options_.checkpoint_blocks ? nullptr : &saved[n]);
+      block_graphs_.run(key(BlockWork::forward, 1 + i, p, {}, x[n], x[n + 1]), f, [&](Frame& frame) {
+        model_.block(i).forward(frame, p, x[n], x[n + 1], options_.checkpoint_blocks ? nullptr : &saved[n]);
+      });
     }
     parameters_.release(1 + i);
   }
@@ -97,14 +111,17 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   if (computes) model_.root().head_loss_backward(f, root, root_gradients, x.back(), scale, loss, d_y);
   for (int64_t i = L - 1; i >= 0; --i) {
     const auto n = static_cast<size_t>(i);
-    const StackScope block_scope(*stack_);
     const ParameterViews p = parameters_.acquire(1 + i);
     if (sharding.backward_prefetch == BackwardPrefetch::pre && i > 0) parameters_.prefetch(i);
     const ParameterViews g = gradients_->acquire(1 + i);
-    if (computes && options_.checkpoint_blocks) {
-      model_.block(i).forward(f, p, x[n], {}, &saved[n]);  // its output has been used: only for backward
+    if (computes) {
+      block_graphs_.run(key(BlockWork::backward, 1 + i, p, g, d_y, d_x), f, [&](Frame& frame) {
+        const StackScope recomputed(*stack_);
+        // Checkpointed: its output has been used, so that it is run for its backward alone.
+        if (options_.checkpoint_blocks) model_.block(i).forward(frame, p, x[n], {}, &saved[n]);
+        model_.block(i).backward(frame, p, g, x[n], saved[n], d_y, d_x);
+      });
     }
-    if (computes) model_.block(i).backward(f, p, g, x[n], saved[n], d_y, d_x);
     parameters_.release(1 + i);
     if (sharding.backward_prefetch == BackwardPrefetch::post && i > 0) parameters_.prefetch(i);
     gradients_->reduce(1 + i);

@@ -43,6 +43,10 @@ struct Frame {
   int64_t head_chunk_bytes = 128 << 20;  // of logits that exist at a time, at least
   bool large_head_chunks = false;        // or a share of what is on the stack, where that is more (root.cc)
 
+  // The same but for who computes.
+  Frame with(Kernels& others) const {
+    return {others, stack, batch, dtype, training, dropout_seed, cache, head_chunk_bytes, large_head_chunks};
+  }
   View push(int64_t rows, int64_t columns) { return stack.push({rows, columns}, dtype); }
   // Statistics keep the precision that 16-bit activations lack.
   View push_stats(int64_t rows, int64_t columns) {

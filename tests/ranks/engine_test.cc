@@ -166,6 +166,42 @@ TEST(Engine, ARunRepeatsBitForBit) {
   expect_close(rig.plain(config, options, kMicroBatches), first, kSinglePrecision);
 }
 
+// On a GPU blocks are graphs from the second time on that a size comes.
+TEST(Engine, GraphsChangeNoBit) {
+  if (!test_uses_cuda()) GTEST_SKIP() << "the CPU has none";
+  ThreadPool pool(1);
+  World& world = test_world();
+  const auto device = make_cuda_device(world.local_rank());
+  const auto host = make_pinned_host_device(pool);
+  const auto communicator = world.make_communicator(*device);
+  ModelConfig config = small_config("bloom");
+  config.hidden_dropout = config.attention_dropout = 0;
+  EngineOptions options;
+  options.dtype = DType::bf16;
+  const auto run = [&] {
+    Engine engine({*device, *host, *communicator, ranks_per_node()}, config, options);
+    engine.prepare(work_of(kMicroBatches));
+    engine.initialize_parameters(5);
+    std::vector<double> losses;
+    for (int step = 0; step < 4; ++step) {
+      const auto window = window_of(step % 2, world.rank(), world.size(), kMicroBatches);
+      losses.push_back(engine.train_step(window, kLearningRate).loss());
+    }
+    EXPECT_EQ(engine.num_graph_launches() > 0, options.cuda_graphs);
+    return std::pair(losses, all_states(engine, *communicator));
+  };
+  for (const ShardingStrategy strategy : {ShardingStrategy::no_shard, ShardingStrategy::full_shard}) {
+    options.sharding.strategy = strategy;
+    for (const bool checkpoint_blocks : {false, true}) {
+      options.checkpoint_blocks = checkpoint_blocks;
+      options.cuda_graphs = true;
+      const auto with_graphs = run();
+      options.cuda_graphs = false;
+      EXPECT_EQ(with_graphs, run());
+    }
+  }
+}
+
 // sync_module_states: the others ask for nothing and get the same, and the plan knows what passes by.
 TEST(Engine, RankZeroReadsForAll) {
   constexpr Tier D = Tier::device, H = Tier::host, F = Tier::file;

@@ -35,6 +35,22 @@ class CudaEvent final : public Event::State {
   std::shared_ptr<Failure> failure_;
 };
 
+class CudaGraph final : public StreamGraph {
+ public:
+  CudaGraph(cudaGraph_t graph, cudaStream_t stream) : stream_(stream) {
+    check(cudaGraphInstantiate(&executable_, graph, 0), "cudaGraphInstantiate");
+  }
+  ~CudaGraph() override { cudaGraphExecDestroy(executable_); }
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+
+  void launch() override { check(cudaGraphLaunch(executable_, stream_), "cudaGraphLaunch"); }
+
+ private:
+  cudaGraphExec_t executable_ = nullptr;
+  const cudaStream_t stream_;
+};
+
 // Host work on its way through CUDA's queue, which passes one pointer.
 struct HostWork {
   std::function<void()> work;
@@ -86,6 +102,24 @@ void CudaStream::run(std::function<void()> work) {
   auto host = std::make_unique<HostWork>(std::move(work), failure_);
   check(cudaLaunchHostFunc(stream_, run_host_work, host.get()), "cudaLaunchHostFunc");
   host.release();  // run_host_work owns it now
+}
+
+// Other threads go on meanwhile: what they ask of CUDA is not for this stream.
+std::unique_ptr<StreamGraph> CudaStream::capture(const std::function<void()>& work) {
+  check(cudaSetDevice(ordinal_), "cudaSetDevice");
+  check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  std::exception_ptr failure;
+  try {
+    work();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  cudaGraph_t graph = nullptr;
+  const cudaError_t ended = cudaStreamEndCapture(stream_, &graph);
+  const std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, decltype(&cudaGraphDestroy)> owner(graph, cudaGraphDestroy);
+  if (failure) std::rethrow_exception(failure);
+  check(ended, "cudaStreamEndCapture");
+  return std::make_unique<CudaGraph>(graph, stream_);
 }
 
 void CudaStream::copy(View from, View to) {

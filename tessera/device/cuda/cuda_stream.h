@@ -38,6 +38,7 @@ class CudaStream final : public Stream {
   void wait(const Event& event) override;
   void run(std::function<void()> work) override;
   void copy(View from, View to) override;
+  std::unique_ptr<StreamGraph> capture(const std::function<void()>& work) override;
   void* native() const override { return stream_; }
 
  private:

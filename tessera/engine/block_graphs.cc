@@ -1,0 +1,42 @@
+#include "tessera/engine/block_graphs.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace tessera {
+
+// Of a graph for each block and direction, a few dozen sizes of batches. A graph of 25 kernels takes some 50 KB.
+static constexpr size_t kMaxGraphs = 4096;
+
+int64_t padded_tokens(int64_t num_tokens) {
+  const auto below = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(num_tokens)));
+  const int64_t step = std::max<int64_t>(32, below / 8);
+  return (num_tokens + step - 1) / step * step;
+}
+
+BlockGraphs::BlockGraphs(Stream& compute, bool on) : compute_(compute), on_(on) {
+  if (!on_) return;
+  nowhere_ = make_counting_device({.kind = DeviceKind::cuda});
+  no_kernels_ = make_kernels(*nowhere_);
+}
+
+void BlockGraphs::run(const Key& key, Frame& frame, const Work& work) {
+  if (!on_) return work(frame);
+  if (graphs_.size() >= kMaxGraphs && !graphs_.contains(key)) {
+    compute_.synchronize();
+    graphs_.clear();
+  }
+  const auto [entry, is_new] = graphs_.try_emplace(key);
+  if (is_new) return work(frame);  // products are chosen and code is loaded, which a capture could not
+  std::unique_ptr<StreamGraph>& graph = entry->second;
+  if (graph) {
+    Frame elsewhere = frame.with(*no_kernels_);
+    work(elsewhere);
+  } else {
+    graph = compute_.capture([&] { work(frame); });
+  }
+  graph->launch();
+  ++num_launches_;
+}
+
+}  // namespace tessera
