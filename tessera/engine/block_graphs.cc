@@ -10,7 +10,7 @@ static constexpr size_t kMaxGraphs = 4096;
 
 int64_t padded_tokens(int64_t num_tokens) {
   const auto below = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(num_tokens)));
-  const int64_t step = std::max<int64_t>(32, below / 8);
+  const int64_t step = std::max<int64_t>(32, below / 16);
   return (num_tokens + step - 1) / step * step;
 }
 

@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// Tokens of a micro-batch that is trained on a GPU, up to an eighth more than it has: what is added is a sequence of
+// Tokens of a micro-batch that is trained on a GPU, up to a sixteenth more than it has: what is added is a sequence of
 // its own without loss, so that batches of mixed lengths have few sizes, for graphs and for the choice of products.
 int64_t padded_tokens(int64_t num_tokens);
 

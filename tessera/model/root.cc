@@ -57,17 +57,16 @@ void Root::embed_backward(Frame& f, const ParameterViews& p, const ParameterView
   f.ops.embedding_backward(f.batch.ids, d_e, g[embedding_]);
 }
 
-// The gradient of the embedding passes through memory once a chunk: as long as that is of 16 bits, chunks may be half
-// as large for the same traffic, and then they are whole tiles of a product.
+// Chunks of equal numbers of rows, of whole tiles of a product where they are large.
 int64_t Root::chunk_rows(const Frame& f, int64_t num_rows) const {
   constexpr int64_t kTileRows = 128;
-  const bool halves = size_of(f.dtype) == 2;
   const int64_t row_bytes = vocab_size_ * static_cast<int64_t>(size_of(f.dtype));
-  const int64_t share = f.stack.mark() / (halves ? 7 : 4);
-  const int64_t bytes = f.large_head_chunks ? std::max(f.head_chunk_bytes, share) : f.head_chunk_bytes;
-  int64_t rows = std::max<int64_t>(16, bytes / row_bytes);
-  if (f.large_head_chunks && halves && rows > kTileRows) rows -= rows % kTileRows;
-  return std::min(num_rows, rows);
+  const int64_t bytes = f.large_head_chunks ? std::max(f.head_chunk_bytes, f.stack.mark() / 4) : f.head_chunk_bytes;
+  const int64_t most = std::max<int64_t>(16, bytes / row_bytes);
+  if (num_rows <= most) return num_rows;
+  const int64_t tile = f.large_head_chunks && most >= kTileRows ? kTileRows : 1;
+  const int64_t num_chunks = (num_rows + most - 1) / most, rows = (num_rows + num_chunks - 1) / num_chunks;
+  return (rows + tile - 1) / tile * tile;
 }
 
 void Root::head_loss(Frame& f, const ParameterViews& p, View x, View loss) const {

@@ -91,12 +91,8 @@ void linear_backward_input(const Context& context, Products& products, View d_y,
   if (!(epilogue.dropout.rate > 0) && epilogue.activation == Activation::none) {
     product.added = epilogue.residual;
     if (products.can(product)) return products.run(product);
-  } else if (!(epilogue.dropout.rate > 0) && epilogue.activation == Activation::gelu_tanh && !epilogue.residual &&
-             d_y.dtype != DType::f64) {
-    product.fused = Fused::gelu_gradient;
-    product.aux = preactivation;
-    if (products.can(product)) return products.run(product);
   }
+  // cuBLASLt's epilogue for GELU's gradient (DGELU) takes longer than a product and a kernel of its own after it.
   product_then(context, products, {ProductKind::backward_input, d_y, weight, d_x, {}, Fused::nothing, {}, {}},
                epilogue.residual, [&](View raw, int64_t begin, int64_t end) {
                  finish_backward(context, raw, rows_of(epilogue, begin, end), rows_or_empty(preactivation, begin, end),

@@ -35,8 +35,6 @@ cublasLtEpilogue_t epilogue_of(Fused fused) {
       return CUBLASLT_EPILOGUE_GELU_BIAS;
     case Fused::gelu_keep:
       return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
-    case Fused::gelu_gradient:
-      return CUBLASLT_EPILOGUE_DGELU;
   }
   return CUBLASLT_EPILOGUE_DEFAULT;
 }

@@ -17,10 +17,9 @@ inline constexpr int64_t kProductWorkspaceBytes = int64_t{32} << 20;
 // What a product does besides multiplying.
 enum class Fused {
   nothing,
-  bias,           // result = product + bias
-  gelu,           // result = gelu(product + bias)
-  gelu_keep,      // and `aux` gets product + bias
-  gelu_gradient,  // result = product ∘ gelu'(aux)
+  bias,       // result = product + bias
+  gelu,       // result = gelu(product + bias)
+  gelu_keep,  // and `aux` gets product + bias
 };
 
 // result [m, n] (+)= a' · b', row-major: the factors of a linear layer's three products.
