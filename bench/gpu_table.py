@@ -214,7 +214,9 @@ class Bench:
         if row.kind == "eval":
             return {"rate": self.args.prompts / summary["answers_runtime"]}
         gpu = summary.get("gpu", {})
-        run = {"mib": summary["ledger_peak_bytes"]["total"] / 2**20, "loss": summary["train_loss"],
+        peaks = summary["ledger_peak_bytes"]
+        run = {"mib": (peaks["total"] - peaks["context"]) / 2**20,  # as the peers' figures, which are their allocators'
+               "all_mib": peaks["total"] / 2**20, "loss": summary["train_loss"],
                "mhz": gpu.get("sm_clock_mhz", {}).get("mean"), "watt": gpu.get("power_w", {}).get("mean"),
                "busy": gpu.get("utilization_percent", {}).get("mean"),
                "process_mib": gpu.get("process_memory_bytes", {}).get("peak", 0) / 2**20 or None}

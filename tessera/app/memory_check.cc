@@ -60,7 +60,7 @@ void check_memory(const ModelConfig& config, const Settings& settings, const Wor
   const std::optional<int64_t> usable_bytes = usable_memory_bytes();
   if (usable_bytes) (gpu ? limits.host_bytes : limits.device_bytes) = *usable_bytes / local.count;
   if (gpu) {
-    limits.device_bytes = cuda_memory_of(device).free_bytes;
+    limits.device_bytes = cuda_memory_of(device).usable_bytes;
     const int64_t needed = (rank.rank == 0 ? first : other).device.peak_total();
     if (needed > limits.device_bytes) refuse(format_bytes(needed), limits.device_bytes, "the GPU");
   }

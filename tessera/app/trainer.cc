@@ -53,7 +53,7 @@ static bool runs_fused(const Settings& settings, const Worker& worker, const Mod
   if (settings.fuse_micro_batches == Settings::FuseMicroBatches::off || settings.grad_accum == 1) return false;
   if (worker.device().kind() != DeviceKind::cuda) return false;
   const Plan plan = plan_training(config, settings, training_work(settings, train, eval, true), worker.planned_rank());
-  int64_t fits = plan.device.peak_total() <= cuda_memory_of(worker.device()).free_bytes;
+  int64_t fits = plan.device.peak_total() <= cuda_memory_of(worker.device()).usable_bytes;
   return worker.world().sum({static_cast<double>(fits)}, "memory of micro-batches")[0] == worker.num_ranks();
 }
 

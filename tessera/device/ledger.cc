@@ -9,7 +9,7 @@ namespace tessera {
 const char* name_of(Category category) {
   constexpr const char* names[kNumCategories] = {"parameters",    "master",      "gradients", "optimizer",
                                                  "gathered",      "activations", "kv_cache",  "batch",
-                                                 "communication", "staging",     "workspace"};
+                                                 "communication", "staging",     "workspace", "context"};
   return names[static_cast<size_t>(category)];
 }
 

@@ -19,8 +19,9 @@ enum class Category : uint8_t {
   communication,  // scratch of collectives
   staging,        // on the way between tiers
   workspace,      // fixed scratch of the kernels
+  context,        // what a GPU's driver and libraries take for themselves, by a fixed estimate
 };
-inline constexpr int kNumCategories = 11;
+inline constexpr int kNumCategories = 12;
 const char* name_of(Category);
 
 // What a run is doing; peaks are kept for each.

@@ -8,6 +8,10 @@
 
 namespace tessera {
 
+// What NCCL takes on a GPU for its kernels, their stacks and its buffers, booked under Category::context: 878 MiB were
+// seen on two H200s joined by NVLink with NCCL 2.28.
+inline constexpr int64_t kNcclBytes = int64_t{880} << 20;
+
 // A group of GPUs, one a rank: arrays go through NCCL on CUDA streams, host calls through `host`, whose ranks are the
 // group. NCCL sums in an order of its own, the same whenever the same ranks repeat a call. Collective.
 // What NCCL does not end within the time limit, its start and end included, or finds to have failed on any rank, fails

@@ -1,4 +1,4 @@
-#include "tessera/device/device.h"
+#include "tessera/device/cuda/cuda_device.h"
 
 namespace tessera {
 namespace {
@@ -13,7 +13,9 @@ class CountingStream final : public Stream {
 
 class CountingDevice final : public Device {
  public:
-  explicit CountingDevice(CountedDevice counted) : counted_(counted) {}
+  explicit CountingDevice(CountedDevice counted) : counted_(counted) {
+    if (counted.kind == DeviceKind::cuda) ledger().add(Category::context, kCudaContextBytes);
+  }
   DeviceKind kind() const override { return DeviceKind::counting; }
   void copy_to_host(View, void*) override {}
   void copy_from_host(const void*, View) override {}

@@ -22,7 +22,9 @@ using cuda::check;
 
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(int ordinal) : ordinal_(ordinal), context_bytes_(start_context(ordinal)), compute_(ordinal) {}
+  explicit CudaDevice(int ordinal) : ordinal_(ordinal), compute_(ordinal) {
+    ledger().add(Category::context, kCudaContextBytes);
+  }
 
   DeviceKind kind() const override { return DeviceKind::cuda; }
   bool host_visible() const override { return false; }
@@ -36,7 +38,7 @@ class CudaDevice final : public Device {
     check(cudaSetDevice(ordinal_), "cudaSetDevice");
     size_t free = 0, total = 0;
     check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-    return {static_cast<int64_t>(total), static_cast<int64_t>(free), context_bytes_};
+    return {static_cast<int64_t>(total), static_cast<int64_t>(free) + ledger().current_total()};
   }
   std::string pci_address() const {
     char text[32] = {};
@@ -45,15 +47,6 @@ class CudaDevice final : public Device {
   }
 
  private:
-  // What the driver takes for itself, as the memory in use before and after. NVML would see the context alone, but is
-  // not everywhere; a second process that starts at the same moment is counted in.
-  static int64_t start_context(int ordinal) {
-    check(cudaSetDevice(ordinal), "cudaSetDevice");
-    size_t free = 0, total = 0;
-    check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-    return static_cast<int64_t>(total - free);
-  }
-
   void copy_and_wait(const void* from, void* to, int64_t bytes) {
     if (bytes > 0) {
       check(cudaSetDevice(ordinal_), "cudaSetDevice");
@@ -84,7 +77,6 @@ class CudaDevice final : public Device {
   cudaStream_t stream() { return static_cast<cudaStream_t>(compute_.native()); }
 
   const int ordinal_;
-  const int64_t context_bytes_;
   cuda::CudaStream compute_;
 };
 
