@@ -131,9 +131,9 @@ double linear(Bench& bench, const std::string& name, int64_t N, int64_t in, int6
     k.linear_backward_input(y, weight, {before, {}, {}}, in > out ? inner : View{}, d_x);
   });
   sum += bench.line(fmt::format("{} backward weight, {}", name, name_of(gradient)), flops, gradient_bytes,
-                    [&] { k.linear_backward_weight(y, x, d_weight, d_bias); });
+                    [&] { k.linear_backward_weight(y, x, false, d_weight, d_bias); });
   bench.line(fmt::format("{} the same without bias", name), flops, gradient_bytes,
-             [&] { k.linear_backward_weight(y, x, d_weight, {}); });
+             [&] { k.linear_backward_weight(y, x, false, d_weight, {}); });
   std::fflush(stdout);
   bench.clear();
   return sum;

@@ -356,6 +356,8 @@ def print_table(rows, facts):
         floor = floor_s(row, by_key) if row.key in ("zero2", "zero3") else None
         if floor:
             outcome.append("floors: " + ", ".join(f"{what} {1000 * seconds:.0f} ms" for what, seconds in floor.items()))
+        if row.median("process_mib"):
+            outcome.append(f"ledger with context {row.median('all_mib'):.0f} MiB, NVML {row.median('process_mib'):.0f}")
         if row.problem:
             outcome.append(f"not run: {row.problem}" if not row.runs else row.problem)
         cells = [row.job, row.gpus, spread, len(rates), mfu(row), row.peer, number(row.peer_rate), number(row.median("mib"), 5),

@@ -94,7 +94,7 @@ void linear(Bench& bench, int64_t rows, int64_t in, int64_t out) {
   bench.line("linear d_x gelu' " + shape, work, "GFLOP/s",
              [&] { kernels.linear_backward_input(y, weight, gelu, pre_in, d_x); });
   bench.line("linear d_weight " + shape, work, "GFLOP/s",
-             [&] { kernels.linear_backward_weight(y, x, d_weight, bias); });
+             [&] { kernels.linear_backward_weight(y, x, false, d_weight, bias); });
   bench.clear();
 }
 

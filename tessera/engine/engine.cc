@@ -161,9 +161,11 @@ void Engine::rehearse(const WorkBounds& work, int64_t num_micro_batches) {
 Frame Engine::frame(const Batch& batch, bool training) {
   const uint64_t step = static_cast<uint64_t>(num_updates_);
   const auto words = philox(options_.seed, step, 0);
-  return {*ops_,          *stack_,         batch,
-          options_.dtype, training,        uint64_t{words[0]} << 32 | words[1],
-          nullptr,        kHeadChunkBytes, kind_of_work(place_.device) == DeviceKind::cuda};
+  return {*ops_,           *stack_,
+          batch,           options_.dtype,
+          training,        uint64_t{words[0]} << 32 | words[1],
+          false,           nullptr,
+          kHeadChunkBytes, kind_of_work(place_.device) == DeviceKind::cuda};
 }
 
 int64_t Engine::padding(int64_t num_tokens, bool training) const {

@@ -93,18 +93,16 @@ UnitGradients::Slot& UnitGradients::slot_of(int64_t unit) {
 
 // The last step's sums go here, and no earlier. Those beyond the device go in the order of the copy stream, where the
 // update that read them has been.
-ParameterViews UnitGradients::acquire(int64_t unit) {
+UnitGradients::Acquired UnitGradients::acquire(int64_t unit, bool computes) {
   const auto u = static_cast<size_t>(unit);
   if (!begun_[u]) place_.streams.compute->wait(read_until_[u]);
-  if (direct_) {
-    if (!begun_[u]) place_.ops.fill(accumulators_.view(unit), 0);
-    begun_[u] = 1;
-    return whole(unit);
-  }
-  Slot& slot = take_slot(unit);
-  const View view = in_slot(slot, unit);
-  place_.ops.fill(view, 0);
-  return {&place_.model.unit(unit).table(), view};
+  const bool fresh = !direct_ || !begun_[u];
+  if (direct_) begun_[u] = 1;
+  const View view = direct_ ? accumulators_.view(unit) : in_slot(take_slot(unit), unit);
+  const ParameterTable& table = place_.model.unit(unit).table();
+  const int64_t first_zeroed = computes ? table.num_decayed() : 0;
+  if (fresh) place_.ops.fill(view.rows(first_zeroed, view.num_elems()), 0);
+  return {{&table, view}, fresh};
 }
 
 // Within the shard group first, then among the replicas of the shard.

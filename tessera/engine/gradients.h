@@ -22,7 +22,13 @@ class UnitGradients {
   void begin_step() { std::fill(begun_.begin(), begun_.end(), 0); }
   void begin_micro_batch(bool last_of_step) { last_micro_batch_ = last_of_step; }
   // A unit's gradients, whole, for the compute stream to add to, until reduce(). One block at a time, beside the root.
-  ParameterViews acquire(int64_t unit);
+  // Where they are fresh nothing of the step, or of the micro-batch, is in them: weights that decay hold anything then,
+  // or zeros where the rank `computes` nothing, and the rest holds zeros.
+  struct Acquired {
+    ParameterViews views;
+    bool fresh;
+  };
+  Acquired acquire(int64_t unit, bool computes);
   // Backward has added all of this micro-batch to the unit: reduces what is due. Collective.
   void reduce(int64_t unit);
   // The accumulators get what is still on its way.

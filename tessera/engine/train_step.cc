@@ -73,7 +73,7 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   const bool computes = N > 0;  // a rank without samples in this micro-batch still gathers and reduces with the others
 
   // Addresses on the stack follow from the sizes and from its height.
-  enum class BlockWork : int64_t { forward, backward };
+  enum class BlockWork : int64_t { forward, backward, first_backward };
   const auto key = [&](BlockWork work, int64_t unit, const ParameterViews& p, const ParameterViews& g, View from,
                        View to) {
     const auto address = [](const std::byte* data) { return static_cast<int64_t>(reinterpret_cast<intptr_t>(data)); };
@@ -106,21 +106,24 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
 
   // Phase 3: loss and backward, the mirror image.
   View d_y = f.push(N, C), d_x = f.push(N, C);
-  const ParameterViews root_gradients = gradients_->acquire(0);
+  const auto [root_gradients, root_is_fresh] = gradients_->acquire(0, computes);
   const View loss = loss_.view({1}, DType::f64);
+  f.fresh_gradients = root_is_fresh;
   if (computes) model_.root().head_loss_backward(f, root, root_gradients, x.back(), scale, loss, d_y);
   for (int64_t i = L - 1; i >= 0; --i) {
     const auto n = static_cast<size_t>(i);
     const ParameterViews p = parameters_.acquire(1 + i);
     if (sharding.backward_prefetch == BackwardPrefetch::pre && i > 0) parameters_.prefetch(i);
-    const ParameterViews g = gradients_->acquire(1 + i);
+    const auto [g, is_fresh] = gradients_->acquire(1 + i, computes);
+    f.fresh_gradients = is_fresh;
     if (computes) {
-      block_graphs_.run(key(BlockWork::backward, 1 + i, p, g, d_y, d_x), f, [&](Frame& frame) {
-        const StackScope recomputed(*stack_);
-        // Checkpointed: its output has been used, so that it is run for its backward alone.
-        if (options_.checkpoint_blocks) model_.block(i).forward(frame, p, x[n], {}, &saved[n]);
-        model_.block(i).backward(frame, p, g, x[n], saved[n], d_y, d_x);
-      });
+      block_graphs_.run(key(is_fresh ? BlockWork::first_backward : BlockWork::backward, 1 + i, p, g, d_y, d_x), f,
+                        [&](Frame& frame) {
+                          const StackScope recomputed(*stack_);
+                          // Checkpointed: its output has been used, so that it is run for its backward alone.
+                          if (options_.checkpoint_blocks) model_.block(i).forward(frame, p, x[n], {}, &saved[n]);
+                          model_.block(i).backward(frame, p, g, x[n], saved[n], d_y, d_x);
+                        });
     }
     parameters_.release(1 + i);
     if (sharding.backward_prefetch == BackwardPrefetch::post && i > 0) parameters_.prefetch(i);

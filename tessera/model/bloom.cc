@@ -105,9 +105,9 @@ void BloomBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
     const View inner = f.push(N, 4 * C);  // gelu(up), then the gradient of up
     f.ops.layer_norm_forward(mid, p[norm2_weight_], p[norm2_bias_], epsilon_, norm, {});
     f.ops.activation_forward(up, gelu, inner);
-    f.ops.linear_backward_weight(d_branch, inner, g[down_weight_], g[down_bias_]);
+    f.ops.linear_backward_weight(d_branch, inner, f.fresh_gradients, g[down_weight_], g[down_bias_]);
     f.ops.linear_backward_input(d_branch, p[down_weight_], gelu, up, inner);
-    f.ops.linear_backward_weight(inner, norm, g[up_weight_], g[up_bias_]);
+    f.ops.linear_backward_weight(inner, norm, f.fresh_gradients, g[up_weight_], g[up_bias_]);
     f.ops.linear_backward_input(inner, p[up_weight_], {Activation::none, {}, post ? d_y : View{}}, {}, d_norm);
   }
   f.ops.layer_norm_backward(d_norm, mid, p[norm2_weight_], stats2, post ? View{} : d_y, d_mid, g[norm2_weight_],
@@ -118,11 +118,11 @@ void BloomBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
   else
     d_branch = d_mid;
   const View d_o = f.push(N, C), d_qkv = f.push(N, 3 * C);
-  f.ops.linear_backward_weight(d_branch, o, g[dense_weight_], g[dense_bias_]);
+  f.ops.linear_backward_weight(d_branch, o, f.fresh_gradients, g[dense_weight_], g[dense_bias_]);
   f.ops.linear_backward_input(d_branch, p[dense_weight_], {}, {}, d_o);
   f.ops.attention_backward(qkv, o, log_sum_exp, d_o, f.batch.starts, attention_, attention_dropout, d_qkv);
   f.ops.layer_norm_forward(x, p[norm1_weight_], p[norm1_bias_], epsilon_, norm, {});
-  f.ops.linear_backward_weight(d_qkv, norm, g[qkv_weight_], g[qkv_bias_]);
+  f.ops.linear_backward_weight(d_qkv, norm, f.fresh_gradients, g[qkv_weight_], g[qkv_bias_]);
   f.ops.linear_backward_input(d_qkv, p[qkv_weight_], {Activation::none, {}, post ? d_mid : View{}}, {}, d_norm);
   f.ops.layer_norm_backward(d_norm, x, p[norm1_weight_], stats1, post ? View{} : d_mid, d_x, g[norm1_weight_],
                             g[norm1_bias_]);

@@ -86,6 +86,7 @@ void Root::head_loss_backward(Frame& f, const ParameterViews& p, const Parameter
                               View loss, View d_x) const {
   const MeasuredScope whole(f.stack);
   const int64_t M = f.batch.num_targets, rows = chunk_rows(f, M), C = hidden_size_;
+  if (M == 0 && f.fresh_gradients) f.ops.fill(g[embedding_], 0);
   const View d_rows = f.push(M, C);  // gradient of the rows with loss
   for (int64_t begin = 0; begin < M; begin += rows) {
     const int64_t m = std::min(rows, M - begin);
@@ -100,7 +101,8 @@ void Root::head_loss_backward(Frame& f, const ParameterViews& p, const Parameter
     }
     f.ops.linear_forward(z, p[embedding_], head_bias_ ? p[head_bias_handle_] : View{}, {}, {}, logits);
     f.ops.softmax_cross_entropy(logits, f.batch.targets.rows(begin, begin + m), scale, loss);
-    f.ops.linear_backward_weight(logits, z, g[embedding_], head_bias_ ? g[head_bias_handle_] : View{});
+    f.ops.linear_backward_weight(logits, z, f.fresh_gradients && begin == 0, g[embedding_],
+                                 head_bias_ ? g[head_bias_handle_] : View{});
     const View d_z = d_rows.rows(begin, begin + m);
     f.ops.linear_backward_input(logits, p[embedding_], {}, {}, d_z);
     if (final_norm_) {

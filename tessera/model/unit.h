@@ -39,13 +39,15 @@ struct Frame {
   DType dtype;                           // of activations
   bool training = false;                 // dropout on
   uint64_t dropout_seed = 0;             // differs from step to step
+  bool fresh_gradients = false;          // those of weights that decay: a unit's first product writes them
   KvCache* cache = nullptr;              // while generating
   int64_t head_chunk_bytes = 128 << 20;  // of logits that exist at a time, at least
   bool large_head_chunks = false;        // or a share of what is on the stack, where that is more (root.cc)
 
   // The same but for who computes.
   Frame with(Kernels& others) const {
-    return {others, stack, batch, dtype, training, dropout_seed, cache, head_chunk_bytes, large_head_chunks};
+    return {others,           stack, batch, dtype, training, dropout_seed, fresh_gradients, cache, head_chunk_bytes,
+            large_head_chunks};
   }
   View push(int64_t rows, int64_t columns) { return stack.push({rows, columns}, dtype); }
   // Statistics keep the precision that 16-bit activations lack.
@@ -75,7 +77,8 @@ class Block : public Unit {
   // y [N, C] from x [N, C]; y may be empty when only the saved views are wanted. With `saved` the views for backward
   // stay on the stack above y; without, nothing stays.
   virtual void forward(Frame& frame, const ParameterViews& p, View x, View y, SavedViews* saved) const = 0;
-  // d_x [N, C] from d_y [N, C]; adds to the gradients g. `x` is what forward got. Leaves the stack as it was.
+  // d_x [N, C] from d_y [N, C]; adds to the gradients g, which hold zeros but for the weights where they are fresh. `x`
+  // is what forward got. Leaves the stack as it was.
   virtual void backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, View x, const SavedViews& saved,
                         View d_y, View d_x) const = 0;
 };

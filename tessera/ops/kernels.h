@@ -93,8 +93,9 @@ class Kernels {
   // are those of the layer that made x; residual is added last.
   virtual void linear_backward_input(View d_y /*[N, O]*/, View weight /*[O, I]*/, const LinearEpilogue& epilogue,
                                      View preactivation /*[N, I] or empty*/, View d_x /*[N, I]*/) = 0;
-  virtual void linear_backward_weight(View d_y /*[N, O]*/, View x /*[N, I]*/, View d_weight /*[O, I] +=*/,
-                                      View d_bias /*[O] += or empty*/) = 0;
+  // A fresh d_weight has unspecified contents and is written rather than added to; d_bias is added to all the same.
+  virtual void linear_backward_weight(View d_y /*[N, O]*/, View x /*[N, I]*/, bool fresh,
+                                      View d_weight /*[O, I] = or +=*/, View d_bias /*[O] += or empty*/) = 0;
   // y = dropout(activation(pre)): recomputes what linear_forward made of pre.
   virtual void activation_forward(View preactivation /*[N, O]*/, const LinearEpilogue& epilogue, View y /*[N, O]*/) = 0;
   // d_x = d_y ∘ mask: the gradient through a dropout of a linear layer's output.

@@ -91,7 +91,7 @@ TEST_P(LinearTest, BackwardWeight) {
         Tensor d_y = random_tensor(dtype(), {N, O}, 1), x = random_tensor(dtype(), {N, I}, 2),
                d_weight = random_tensor(gradient, {O, I}, 3), d_bias = random_tensor(gradient, {O}, 4);
         on_both({&d_weight, &d_bias}, [&](Kernels& k, const Side& at) {
-          k.linear_backward_weight(at(d_y), at(x), at(d_weight), has_bias ? at(d_bias) : View{});
+          k.linear_backward_weight(at(d_y), at(x), !has_bias, at(d_weight), has_bias ? at(d_bias) : View{});
         });
         const double products = arithmetic_roundoff(dtype()) * static_cast<double>(N + 16) * 2;
         d_weight.expect_close(products + 2 * roundoff(gradient) * std::max(1.0, d_weight.largest()), "d_weight");

@@ -27,7 +27,7 @@ class CountingKernels final : public Kernels {
   void layer_norm_backward(View, View, View, View, View, View, View, View) override {}
   void linear_forward(View x, View weight, View, const LinearEpilogue&, View, View) override { count(x, weight); }
   void linear_backward_input(View d_y, View weight, const LinearEpilogue&, View, View) override { count(d_y, weight); }
-  void linear_backward_weight(View d_y, View, View d_weight, View) override { count(d_y, d_weight); }
+  void linear_backward_weight(View d_y, View, bool, View d_weight, View) override { count(d_y, d_weight); }
   void activation_forward(View, const LinearEpilogue&, View) override {}
   void dropout_backward(View, const Dropout&, View) override {}
   void attention_forward(View, View, const AttentionShape&, const Dropout&, View, View) override {}

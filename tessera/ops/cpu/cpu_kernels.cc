@@ -55,8 +55,8 @@ class CpuKernels final : public Kernels {
     cpu::linear_backward_input(team_, d_y, weight, epilogue, preactivation, d_x);
     count_linear(d_y, weight);
   }
-  void linear_backward_weight(View d_y, View x, View d_weight, View d_bias) override {
-    cpu::linear_backward_weight(team_, d_y, x, d_weight, d_bias);
+  void linear_backward_weight(View d_y, View x, bool fresh, View d_weight, View d_bias) override {
+    cpu::linear_backward_weight(team_, d_y, x, fresh, d_weight, d_bias);
     count_linear(d_y, d_weight);
   }
   void activation_forward(View preactivation, const LinearEpilogue& epilogue, View y) override {

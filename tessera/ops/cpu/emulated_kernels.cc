@@ -85,9 +85,9 @@ class EmulatedKernels final : public Kernels {
     call.round();
     flops_ = wide_->flops();
   }
-  void linear_backward_weight(View d_y, View x, View d_weight, View d_bias) override {
+  void linear_backward_weight(View d_y, View x, bool fresh, View d_weight, View d_bias) override {
     const Widened call(*this, {&d_y, &x}, {}, {&d_weight, &d_bias});
-    wide_->linear_backward_weight(d_y, x, d_weight, d_bias);
+    wide_->linear_backward_weight(d_y, x, fresh, d_weight, d_bias);
     call.round();
     flops_ = wide_->flops();
   }

@@ -128,16 +128,17 @@ void linear_backward_input(Team& team, View d_y, View weight, const LinearEpilog
   });
 }
 
-void linear_backward_weight(Team& team, View d_y, View x, View d_weight, View d_bias) {
+void linear_backward_weight(Team& team, View d_y, View x, bool fresh, View d_weight, View d_bias) {
   const int64_t rows = d_y.shape[0], out = d_y.shape[1], in = x.shape[1];
   TESSERA_ASSERT(x.shape[0] == rows && d_weight.shape == (Shape{out, in}));
   TESSERA_ASSERT(!d_bias || d_bias.num_elems() == out);
+  TESSERA_ASSERT(rows > 0 || !fresh);
   if (rows == 0) return;
   with_float_type(d_y.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Factors<T> factors{Transpose::yes, Transpose::no, out, in, rows, d_y.as<T>(), out, x.as<T>(), in};
     for_tiles(team, factors, [&](const Factors<T>& tile, int64_t row, int64_t column, T* scratch) {
-      multiply(tile, Result::add, d_weight.as<T>() + row * in + column, in, scratch);
+      multiply(tile, fresh ? Result::set : Result::add, d_weight.as<T>() + row * in + column, in, scratch);
     });
     if (!d_bias) return;
     team.for_ranges(out, kColumnUnit, [&](int64_t, int64_t begin, int64_t end) {

@@ -60,8 +60,8 @@ class CudaKernels final : public Kernels {
     cuda::linear_backward_input(context_, products_, d_y, weight, epilogue, preactivation, d_x);
     count_linear(d_y, weight);
   }
-  void linear_backward_weight(View d_y, View x, View d_weight, View d_bias) override {
-    cuda::linear_backward_weight(context_, products_, d_y, x, d_weight, d_bias);
+  void linear_backward_weight(View d_y, View x, bool fresh, View d_weight, View d_bias) override {
+    cuda::linear_backward_weight(context_, products_, d_y, x, fresh, d_weight, d_bias);
     count_linear(d_y, d_weight);
   }
   void activation_forward(View preactivation, const LinearEpilogue& epilogue, View y) override {

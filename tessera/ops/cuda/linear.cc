@@ -100,14 +100,16 @@ void linear_backward_input(const Context& context, Products& products, View d_y,
                });
 }
 
-void linear_backward_weight(const Context& context, Products& products, View d_y, View x, View d_weight, View d_bias) {
+void linear_backward_weight(const Context& context, Products& products, View d_y, View x, bool fresh, View d_weight,
+                            View d_bias) {
   const int64_t num_rows = d_y.shape[0], out = d_y.shape[1];
   TESSERA_ASSERT(x.shape[0] == num_rows && d_weight.shape == (Shape{out, x.shape[1]}));
   TESSERA_ASSERT(!d_bias || d_bias.num_elems() == out);
+  TESSERA_ASSERT(num_rows > 0 || !fresh);
   if (num_rows == 0) return;
   // cuBLASLt could sum the bias's gradient beside the product (BGRADB), but takes longer for both than we for each.
   if (d_bias) add_column_sums(context, d_y, d_bias);
-  products.run({ProductKind::backward_weight, d_y, x, d_weight, d_weight, Fused::nothing, {}, {}});
+  products.run({ProductKind::backward_weight, d_y, x, d_weight, fresh ? View{} : d_weight, Fused::nothing, {}, {}});
 }
 
 }  // namespace tessera::cuda

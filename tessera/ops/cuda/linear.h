@@ -9,7 +9,8 @@ void linear_forward(const Context& context, Products& products, View x, View wei
                     const LinearEpilogue& epilogue, View preactivation, View y);
 void linear_backward_input(const Context& context, Products& products, View d_y, View weight,
                            const LinearEpilogue& epilogue, View preactivation, View d_x);
-void linear_backward_weight(const Context& context, Products& products, View d_y, View x, View d_weight, View d_bias);
+void linear_backward_weight(const Context& context, Products& products, View d_y, View x, bool fresh, View d_weight,
+                            View d_bias);
 
 // What is done to a product [rows, columns] that the product's kernel could not do. `to` may be `from` or the residual.
 //   forward:  to = residual + dropout(activation(from + bias)), bias empty for none

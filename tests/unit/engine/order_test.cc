@@ -224,9 +224,9 @@ TEST_F(OrderTest, GradientsWaitForTheUpdateThatReadsThem) {
     }
     gradients.begin_step();
     EXPECT_EQ(read, "");
-    gradients.acquire(0);
+    gradients.acquire(0, false);
     EXPECT_EQ(read, "0");
-    gradients.acquire(2);
+    gradients.acquire(2, false);
     EXPECT_EQ(read, "012");  // in their stream's order
     place.streams = {};
   }

@@ -122,7 +122,7 @@ TEST_P(Halves, Linear) {
   }
   for (const DType type : gradient_types_) {
     Array d_y = random({N, O}, 5), d_weight = random_of(type, {O, I}, 8), d_bias = random_of(type, {O}, 9);
-    both([&](Side s) { rig_->linear_backward_weight(s(d_y), s(x), s(d_weight), s(d_bias)); });
+    both([&](Side s) { rig_->linear_backward_weight(s(d_y), s(x), false, s(d_weight), s(d_bias)); });
     d_weight.expect_close(N, "d_weight");
     d_bias.expect_close(N, "d_bias");
   }

@@ -168,13 +168,16 @@ TYPED_TEST(LinearTest, BackwardInputEqualsTheDefinition) {
   }
 }
 
-TYPED_TEST(LinearTest, BackwardWeightAddsTheDefinition) {
+TYPED_TEST(LinearTest, BackwardWeightAddsTheDefinitionOrWritesIt) {
   using T = TypeParam;
+  bool fresh = false;
   for (const Case& c : kCases) {
     SCOPED_TRACE(c.out);
+    fresh = !fresh;
     Inputs in(c);
     auto d_weight = converted<T>(in.weight), d_bias = converted<T>(in.bias);
     std::vector<double> expected = in.weight, expected_bias = in.bias;
+    if (fresh) std::fill(expected.begin(), expected.end(), 0);
     for (int64_t n = 0; n < c.rows; ++n) {
       for (int64_t o = 0; o < c.out; ++o) {
         const double d = in.residual[static_cast<size_t>(n * c.out + o)];
@@ -186,8 +189,8 @@ TYPED_TEST(LinearTest, BackwardWeightAddsTheDefinition) {
     }
     Rig rig(c.threads);
     auto x = converted<T>(in.x), d_y = converted<T>(in.residual);
-    rig->linear_backward_weight(view(d_y, {c.rows, c.out}), view(x, {c.rows, c.in}), view(d_weight, {c.out, c.in}),
-                                c.bias ? view(d_bias) : View{});
+    rig->linear_backward_weight(view(d_y, {c.rows, c.out}), view(x, {c.rows, c.in}), fresh,
+                                view(d_weight, {c.out, c.in}), c.bias ? view(d_bias) : View{});
     const double tolerance =
         2 * epsilon<T>() * static_cast<double>(c.rows + 2) * std::sqrt(static_cast<double>(c.rows) + 1);
     expect_close(d_weight, expected, tolerance, "d_weight");
@@ -222,9 +225,9 @@ TEST(Linear, GradientsOfTwoLayersMatchFiniteDifferences) {
     std::vector<double> d_pre(pre.size());
     const View d_y_view = view(d_y, {rows, out}), d_pre_view = view(d_pre, {rows, hidden});
     rig->dropout_backward(d_y_view, second.dropout, d_y_view);
-    rig->linear_backward_weight(d_y_view, view(h, {rows, hidden}), view(d_w2, {out, hidden}), view(d_b2));
+    rig->linear_backward_weight(d_y_view, view(h, {rows, hidden}), false, view(d_w2, {out, hidden}), view(d_b2));
     rig->linear_backward_input(d_y_view, view(w2, {out, hidden}), first, view(pre, {rows, hidden}), d_pre_view);
-    rig->linear_backward_weight(d_pre_view, view(x, {rows, in}), view(d_w1, {hidden, in}), view(d_b1));
+    rig->linear_backward_weight(d_pre_view, view(x, {rows, in}), false, view(d_w1, {hidden, in}), view(d_b1));
     rig->linear_backward_input(d_pre_view, view(w1, {hidden, in}), {}, {}, view(d_x, {rows, in}));
     expect_gradient(x, d_x, value, "x");
     expect_gradient(w1, d_w1, value, "w1");
@@ -248,7 +251,8 @@ TEST(Linear, RepeatsBitForBit) {
     d_b[i].resize(static_cast<size_t>(out));
     rig->linear_forward(view(x, {rows, in}), view(weight, {out, in}), {}, {}, {}, view(y[i], {rows, out}));
     rig->linear_backward_input(view(d_y, {rows, out}), view(weight, {out, in}), {}, {}, view(d_x[i], {rows, in}));
-    rig->linear_backward_weight(view(d_y, {rows, out}), view(x, {rows, in}), view(d_w[i], {out, in}), view(d_b[i]));
+    rig->linear_backward_weight(view(d_y, {rows, out}), view(x, {rows, in}), false, view(d_w[i], {out, in}),
+                                view(d_b[i]));
   }
   EXPECT_EQ(y[0], y[1]);
   EXPECT_EQ(d_x[0], d_x[1]);

@@ -134,7 +134,8 @@ void run_linear(Recorder<T>& run) {
     run->linear_backward_input(view(d_y, {rows, out}), view(weight, {out, in}), epilogue, view(pre_in, {rows, in}),
                                view(d_x, {rows, in}));
     run.keep(named("linear_backward_input", {rows, in, out}), d_x);
-    run->linear_backward_weight(view(d_y, {rows, out}), view(x, {rows, in}), view(weight, {out, in}), view(bias));
+    run->linear_backward_weight(view(d_y, {rows, out}), view(x, {rows, in}), false, view(weight, {out, in}),
+                                view(bias));
     run.keep(named("linear_backward_weight d_weight", {rows, in, out}), weight);
     run.keep(named("linear_backward_weight d_bias", {rows, in, out}), bias);
     run->dropout_backward(view(d_y, {rows, out}), epilogue.dropout, view(y, {rows, out}));
