@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <set>
 
+#include "tessera/comm/time_limit.h"
+
 namespace tessera {
 
 void PendingCollectives::begin(const char* collective, const char* what, Stream& stream) {
@@ -52,6 +54,9 @@ CollectiveWatch::~CollectiveWatch() {
 }
 
 void CollectiveWatch::begin(const char* collective, const char* what, Stream& stream) {
+  last_collective_ = collective;
+  last_what_ = what;
+  ++num_pending_;
   const std::lock_guard lock(mutex_);
   pending_.begin(collective, what, stream);
 }
@@ -69,6 +74,7 @@ std::optional<CommunicationError> CollectiveWatch::look() {
     const std::lock_guard lock(mutex_);
     running = pending_.look(PendingCollectives::Clock::now(), done);
   }
+  num_pending_ -= std::ssize(done);
   if (!running || running->call != waiting_in_) {
     waiting_.reset();
     waiting_in_ = running ? running->call : "";
@@ -80,11 +86,22 @@ std::optional<CommunicationError> CollectiveWatch::look() {
                               "NCCL_DEBUG=INFO tells more");
   }
   if (running && std::chrono::duration<double>(running->time).count() > options_.timeout_s) {
-    return CommunicationError(
-        rank, fmt::format("{}: waited {} s for the other ranks of its group", running->call, options_.timeout_s),
-        "If they are slow and not stuck, give a longer --comm-timeout");
+    return timed_out(running->call);
   }
   return std::nullopt;
+}
+
+void CollectiveWatch::unanswered() {
+  if (num_pending_ == 0) return;
+  const std::string call = fmt::format("{} of {}", last_collective_.load(), last_what_.load());
+  const StatusBoard::Waiting waiting(options_.board, options_.rank, call);
+  options_.fail(timed_out(call));
+}
+
+CommunicationError CollectiveWatch::timed_out(const std::string& call) const {
+  return {fmt::format("rank {}", options_.rank),
+          fmt::format("{}: waited {} s for the other ranks of its group", call, options_.timeout_s),
+          "If they are slow and not stuck, give a longer --comm-timeout"};
 }
 
 void CollectiveWatch::work() {
@@ -93,6 +110,7 @@ void CollectiveWatch::work() {
   while (!end_.wait_for(lock, interval, [this] { return ended_; })) {
     lock.unlock();
     try {
+      const TimeLimit limit(options_.timeout_s, [this] { unanswered(); });
       if (const auto error = look()) {
         options_.fail(*error);
         return;

@@ -2,6 +2,7 @@
 // does not end, or that its library gives up, is told with its name and ends the run.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -72,6 +73,10 @@ class CollectiveWatch {
   void work();
   // Nothing while all is well.
   std::optional<CommunicationError> look();
+  // look() has not come back within the time limit: the computing thread is in a call that waits for the device with
+  // the library's locks held, as allocating memory does, and the device waits for a collective.
+  void unanswered();
+  CommunicationError timed_out(const std::string& call) const;
 
   const WatchOptions options_;
   const std::function<std::string()> library_error_;
@@ -79,6 +84,8 @@ class CollectiveWatch {
   std::condition_variable end_;
   bool ended_ = false;
   PendingCollectives pending_;
+  std::atomic<int64_t> num_pending_ = 0;
+  std::atomic<const char*> last_collective_ = "", last_what_ = "";  // begun
   // Of the watch's thread:
   std::string waiting_in_;
   std::optional<StatusBoard::Waiting> waiting_;
