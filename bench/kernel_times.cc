@@ -1,0 +1,86 @@
+// Loaded into any CUDA program by the driver (CUDA_INJECTION64_PATH): keeps what ran on the GPU and when, through
+// CUPTI, and writes it at the end to the file that KERNEL_TIMES names, with a rank's number behind it. A line each:
+// begin and duration in ns, stream, name. kernel_times.py makes a table of it.
+#include <cupti.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace {
+
+struct Activity {
+  uint64_t begin, end;
+  uint32_t stream;
+  std::string name;
+};
+
+// Never destroyed: CUPTI delivers the last ones while the program ends.
+std::vector<Activity>& activities() {
+  static auto* const all = new std::vector<Activity>;
+  return *all;
+}
+std::mutex& lock() {
+  static auto* const mutex = new std::mutex;
+  return *mutex;
+}
+
+void buffer_requested(uint8_t** buffer, size_t* size, size_t* max_records) {
+  *size = size_t{8} << 20;
+  *buffer = static_cast<uint8_t*>(std::aligned_alloc(8, *size));
+  *max_records = 0;
+}
+
+void buffer_completed(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t used) {
+  const std::lock_guard guard(lock());
+  CUpti_Activity* record = nullptr;
+  while (cuptiActivityGetNextRecord(buffer, used, &record) == CUPTI_SUCCESS) {
+    if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
+      const auto* kernel = reinterpret_cast<CUpti_ActivityKernel10*>(record);
+      activities().push_back({kernel->start, kernel->end, kernel->streamId, kernel->name});
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
+      const auto* copy = reinterpret_cast<CUpti_ActivityMemcpy6*>(record);
+      const char* name = copy->copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_HTOD   ? "copy to the GPU"
+                         : copy->copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_DTOH ? "copy to the host"
+                                                                             : "copy";
+      activities().push_back({copy->start, copy->end, copy->streamId, name});
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
+      const auto* set = reinterpret_cast<CUpti_ActivityMemset4*>(record);
+      activities().push_back({set->start, set->end, set->streamId, "fill"});
+    }
+  }
+  std::free(buffer);
+}
+
+void write() {
+  cuptiActivityFlushAll(1);
+  const char* const path = std::getenv("KERNEL_TIMES");
+  const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  std::FILE* const file = path ? std::fopen((std::string(path) + (rank ? rank : "")).c_str(), "w") : nullptr;
+  if (!file) {
+    std::fputs("kernel_times: KERNEL_TIMES names no file that can be written\n", stderr);
+    return;
+  }
+  const std::lock_guard guard(lock());
+  std::sort(activities().begin(), activities().end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  for (const Activity& a : activities()) {
+    std::fprintf(file, "%llu %llu %u %s\n", static_cast<unsigned long long>(a.begin),
+                 static_cast<unsigned long long>(a.end - a.begin), a.stream, a.name.c_str());
+  }
+  std::fclose(file);
+}
+
+}  // namespace
+
+extern "C" int InitializeInjection() {
+  cuptiActivityRegisterCallbacks(buffer_requested, buffer_completed);
+  for (const auto kind :
+       {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET}) {
+    cuptiActivityEnable(kind);
+  }
+  std::atexit(write);
+  return 1;
+}

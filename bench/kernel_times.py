@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""Where the time of a training step goes on a GPU, kernel by kernel. See README.md.
+
+    bench/kernel_times.py FILE [--steps 20]     FILE: what libkernel_times.so has written
+"""
+import argparse
+import re
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+UPDATE = "adamw_kernel"  # the first one of a step's ends it
+BETWEEN_UPDATES_NS = 1_000_000
+
+
+def steps_of(rows):
+    """Indices of the first kernel of each step's update."""
+    updates = [i for i, (_, _, name) in enumerate(rows) if UPDATE in name]
+    return [i for k, i in enumerate(updates)
+            if k == 0 or rows[i][0] - sum(rows[updates[k - 1]][:2]) > BETWEEN_UPDATES_NS]
+
+
+def short(name):
+    return re.sub(r"\(anonymous namespace\)::|tessera::cuda::|^void |\(.*", "", name)[:90]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--steps", type=int, default=20, help="the last so many, but for the very last")
+    args = parser.parse_args()
+    rows = []
+    for line in args.file.read_text().splitlines():
+        begin, time, _, name = line.split(" ", 3)
+        rows.append((int(begin), int(time), name))
+    steps = steps_of(rows)
+    if len(steps) < 3:
+        parser.exit(1, f"{args.file}: {len(steps)} steps with an update on the GPU are too few\n")
+    num_steps = min(args.steps, len(steps) - 2)
+    first, last = steps[-num_steps - 2], steps[-2]
+    names = sorted({name for _, _, name in rows[first:last]})
+    readable = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True).stdout
+    name_of = dict(zip(names, map(short, readable.splitlines())))
+    times, counts, busy, end = Counter(), Counter(), 0, 0
+    for begin, time, name in rows[first:last]:
+        times[name_of[name]] += time
+        counts[name_of[name]] += 1
+        busy += max(0, begin + time - max(begin, end))
+        end = max(end, begin + time)
+    whole = rows[last][0] - rows[first][0]
+    print(f"{whole / num_steps / 1e6:.2f} ms a step, the GPU busy {busy / whole:.1%} of it, "
+          f"{(last - first) / num_steps:.0f} kernels, {num_steps} steps\n")
+    print("| ms a step | times | µs each | kernel |\n|---|---|---|---|")
+    for name, time in times.most_common():
+        print(f"| {time / num_steps / 1e6:.3f} | {counts[name] / num_steps:.1f} | {time / counts[name] / 1e3:.1f} | {name} |")
+
+
+if __name__ == "__main__":
+    main()
