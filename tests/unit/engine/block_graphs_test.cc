@@ -1,0 +1,94 @@
+#include "tessera/engine/block_graphs.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace tessera {
+namespace {
+
+TEST(PaddedTokens, AreFewSizesAndLittleMore) {
+  EXPECT_EQ(padded_tokens(1), 32);
+  EXPECT_EQ(padded_tokens(32), 32);
+  EXPECT_EQ(padded_tokens(33), 64);
+  EXPECT_EQ(padded_tokens(1025), 1088);
+  EXPECT_EQ(padded_tokens(2047), 2048);
+  EXPECT_EQ(padded_tokens(2048), 2048);
+  for (int64_t n = 512; n < 20000; n += 7) {
+    EXPECT_GE(padded_tokens(n), n);
+    EXPECT_LT(padded_tokens(n) - n, n / 16 + 1);
+    EXPECT_LE(padded_tokens(n - 1), padded_tokens(n));  // memory is planned for the largest
+  }
+}
+
+// Keeps what it is told instead of doing it.
+class RecordingStream final : public Stream {
+ public:
+  Event record() override { return {}; }
+  void wait(const Event&) override {}
+  void run(std::function<void()>) override {}
+  void copy(View, View) override {}
+  std::unique_ptr<StreamGraph> capture(const std::function<void()>& work) override {
+    struct Graph final : StreamGraph {
+      explicit Graph(int& launches) : launches_(launches) {}
+      void launch() override { ++launches_; }
+      int& launches_;
+    };
+    ++num_captures;
+    work();
+    return std::make_unique<Graph>(num_launches);
+  }
+
+  int num_captures = 0, num_launches = 0;
+};
+
+struct BlockGraphsTest : testing::Test {
+  // Work that leaves something on the stack, as a block's forward does.
+  void run(BlockGraphs& graphs, int64_t size) {
+    const StackScope scope(stack);
+    graphs.run({size}, frame, [&](Frame& f) {
+      kernels_of_runs.push_back(&f.ops);
+      f.push(size, 10);
+    });
+    heights.push_back(stack.mark());
+  }
+
+  std::unique_ptr<Device> device = make_counting_device();
+  std::unique_ptr<Kernels> kernels = make_kernels(*device);
+  Stack stack{*device, 1 << 20};
+  Batch batch;
+  Frame frame{*kernels, stack, batch, DType::f32};
+  RecordingStream stream;
+  std::vector<Kernels*> kernels_of_runs;
+  std::vector<int64_t> heights;
+};
+
+TEST_F(BlockGraphsTest, WorkRunsThenIsCapturedThenOnlyKeepsTheStack) {
+  BlockGraphs graphs(stream, true);
+  for (int i = 0; i < 4; ++i) run(graphs, 100);
+  EXPECT_EQ(kernels_of_runs[0], kernels.get());
+  EXPECT_EQ(kernels_of_runs[1], kernels.get());
+  EXPECT_NE(kernels_of_runs[2], kernels.get());
+  EXPECT_NE(kernels_of_runs[3], kernels.get());
+  EXPECT_EQ(heights, std::vector<int64_t>(4, heights[0]));
+  EXPECT_EQ(stream.num_captures, 1);
+  EXPECT_EQ(stream.num_launches, 3);
+  EXPECT_EQ(graphs.num_launches(), 3);
+}
+
+TEST_F(BlockGraphsTest, EachKeyHasItsOwn) {
+  BlockGraphs graphs(stream, true);
+  for (const int64_t size : {100, 200, 100, 300, 200}) run(graphs, size);
+  EXPECT_EQ(stream.num_captures, 2);
+  EXPECT_EQ(stream.num_launches, 2);
+}
+
+TEST_F(BlockGraphsTest, OffRunsAllAtOnce) {
+  BlockGraphs graphs(stream, false);
+  for (int i = 0; i < 3; ++i) run(graphs, 100);
+  EXPECT_EQ(kernels_of_runs, std::vector<Kernels*>(3, kernels.get()));
+  EXPECT_EQ(stream.num_captures, 0);
+}
+
+}  // namespace
+}  // namespace tessera
