@@ -297,22 +297,6 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
   return ids;
 }
 
-std::vector<std::vector<int32_t>> Tokenizer::encode_all(std::span<const std::string_view> texts,
-                                                        ThreadPool& pool) const {
-  constexpr size_t kTextsPerTask = 32;
-  std::vector<std::vector<int32_t>> result(texts.size());
-  const size_t num_tasks = (texts.size() + kTextsPerTask - 1) / kTextsPerTask;
-  pool.run(static_cast<int64_t>(num_tasks), [&](int64_t task) {
-    const size_t begin = static_cast<size_t>(task) * kTextsPerTask;
-    auto scratch = state_->scratches.take();
-    for (size_t i = begin; i < std::min(begin + kTextsPerTask, texts.size()); ++i) {
-      state_->encode(texts[i], *scratch, result[i]);
-    }
-    state_->scratches.give_back(std::move(scratch));
-  });
-  return result;
-}
-
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {
   std::string bytes;
   for (const int32_t id : ids) {

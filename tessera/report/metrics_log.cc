@@ -60,24 +60,4 @@ int64_t MetricsLog::synced_size_bytes() {
   return file_.size_bytes();
 }
 
-std::vector<Record> read_metrics(const std::string& path) {
-  const std::string text = read_text(path);
-  std::vector<Record> records;
-  size_t begin = 0;
-  for (size_t end; (end = text.find('\n', begin)) != text.npos; begin = end + 1) {
-    const std::string where = fmt::format("{}:{}", path, records.size() + 1);
-    Record record = record_from_json(std::string_view(text).substr(begin, end - begin), where);
-    const Value* schema = record.find("schema");
-    const int64_t* version = schema ? schema->get_if<int64_t>() : nullptr;
-    if (!version) throw InputError(where, "no whole number under \"schema\"", "Is it a metrics.jsonl of tessera?");
-    if (*version > MetricsLog::kSchema) {
-      throw InputError(where,
-                       fmt::format("schema {} is newer than {}, the one known here", *version, MetricsLog::kSchema),
-                       "Read it with the tessera that wrote it");
-    }
-    records.push_back(std::move(record));
-  }
-  return records;
-}
-
 }  // namespace tessera
