@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tessera/app/suggest.h"
+#include "tessera/base/read_file.h"
 #include "tessera/report/record.h"
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/file.h"
@@ -171,7 +172,7 @@ ModelWriter::ModelWriter(const Model& model, const fs::path& folder, const Token
   target_.write_text("tokenizer.json", tokenizer.json_text());
   const auto bring = [&](const fs::path& source, const char* name) {
     if (!fs::exists(source / name)) return false;
-    target_.write_text(name, read_text_file(source / name, kMaxCompanionBytes));
+    target_.write_text(name, read_file(source / name, {.longest_bytes = kMaxCompanionBytes}));
     return true;
   };
   bring(folder_of_model(settings), "generation_config.json");

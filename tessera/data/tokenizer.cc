@@ -1,16 +1,13 @@
 #include "tessera/data/tokenizer.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <mutex>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "tessera/base/error.h"
+#include "tessera/base/read_file.h"
 #include "tessera/data/bpe.h"
 #include "tessera/data/tokenizer_json.h"
 
@@ -92,20 +89,6 @@ class ByteSymbols {
   std::array<std::string, 256> symbols_;
   std::vector<int16_t> bytes_;  // by code point; −1 for what is no symbol
 };
-
-std::string read_file(const std::filesystem::path& path) {
-  constexpr const char* kRemedy = "Give the tokenizer.json of a model folder";
-  std::error_code ignored;
-  if (std::filesystem::is_other(path, ignored)) throw InputError(path.string(), "is no ordinary file", kRemedy);
-  errno = std::filesystem::is_directory(path) ? EISDIR : 0;  // which a stream opens and then throws
-  if (errno == 0) {
-    std::ifstream file(path, std::ios::binary);
-    std::string text(std::istreambuf_iterator<char>(file), {});
-    if (file.is_open() && !file.bad()) return text;
-  }
-  throw InputError(path.string(), std::string("cannot read the tokenizer: ") + std::strerror(errno ? errno : EIO),
-                   kRemedy);
-}
 
 }  // namespace
 
@@ -282,7 +265,8 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
 Tokenizer Tokenizer::load(const std::filesystem::path& tokenizer_json) {
-  return from_json_text(read_file(tokenizer_json), tokenizer_json.string());
+  const ReadOptions options{.remedy = "Give the tokenizer.json of a model folder"};
+  return from_json_text(read_file(tokenizer_json, options), tokenizer_json.string());
 }
 
 Tokenizer Tokenizer::from_json_text(std::string_view text, const std::string& where) {

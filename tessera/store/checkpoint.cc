@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "tessera/base/error.h"
+#include "tessera/base/read_file.h"
 #include "tessera/store/all_ranks.h"
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/file.h"
@@ -19,7 +20,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kTrainerState = "trainer_state.json";
-constexpr uint64_t kLongestText = 1'000'000'000;
 constexpr const char* kDamaged = "The checkpoint is damaged or incomplete: use an earlier one";
 
 void check_size(const fs::path& folder, const ManifestFile& file) {
@@ -176,7 +176,7 @@ const ManifestFile& Checkpoint::file(std::string_view name) const {
 }
 
 std::string Checkpoint::text(std::string_view name) const {
-  return read_text_file(folder_ / file(name).name, kLongestText);
+  return read_file(folder_ / file(name).name, {.remedy = kDamaged});
 }
 
 std::vector<int64_t> checkpoint_steps(const fs::path& output_folder) {

@@ -30,14 +30,14 @@ class Datasets(BadInputTest):
         whole = json.dumps(questions(1, 1)[0])
         remedy = 'Give SQuAD JSON ({"data": [{"paragraphs": ...}]}), or rows of {"context", "question", "answers"'
         for content, message in [
-            (None, "data.json: no such file. Check the path of the data set"),
+            (None, "data.json: no such file. Give the path of a JSON or JSONL file"),
             ("", "data.json: the file is empty. " + remedy),
             ("[]", "data.json: the data set is empty"),
             ('{"data": []}', "data.json: the data set is empty"),
-            ("hello", "data.json: not valid JSON: parse error at line 1, column 1: "),
+            ("hello", "data.json:1:1: not valid JSON: "),
             (whole[:40], "The file seems to be cut short: fetch or write it again"),
-            (whole + "\n" + whole[:30], "data.json:2: not valid JSON: "),
-            ("[" * 100000, "data.json: not valid JSON: "),
+            (whole + "\n" + whole[:30], "data.json:2:31: not valid JSON: "),
+            ("[" * 100000, "data.json: is nested deeper than 64 levels"),
             ('{"contxt": "a", "question": "b", "answers": {"text": ["a"]}}', 'key "context" is missing. ' + remedy),
             ('{"context": 3, "question": "b", "answers": {"text": ["a"]}}', '"context" must be a string, found 3'),
             ('{"data": [{"paragraphs": [{"context": "a", "qas": [{"question": "q"}]}]}]}',
@@ -54,7 +54,7 @@ class Datasets(BadInputTest):
                 code = USAGE if content == '{"text": "hello"}' else INPUT
                 self.refuses(code, message, "--dataset", "data.json")
                 self.refuses(code, message, "--eval-dataset", "data.json")
-        self.refuses(INPUT, ".: is a directory. Name the JSON or JSONL file itself", "--dataset", ".")
+        self.refuses(INPUT, ".: is a folder. Give the path of a JSON or JSONL file", "--dataset", ".")
 
     def test_sizes(self):
         self.refuses(USAGE, "--train-size: 100 examples are asked for, but the data set holds 22. Give at most 22",
@@ -123,8 +123,8 @@ class Models(BadInputTest):
                     config = {**self.json_of("bad", "config.json"), **changes}
                     self.write_json("bad/config.json", {key: value for key, value in config.items() if value is not None})
                 self.broken(message, damage)
-        self.broken("bad/config.json: not valid JSON", lambda: self.write("bad/config.json", "{"))
-        self.broken("bad/config.json: cannot be read. A model is a Hugging Face folder with config.json",
+        self.broken("bad/config.json:1:1: not valid JSON", lambda: self.write("bad/config.json", "{"))
+        self.broken("bad/config.json: no such file. A model is a Hugging Face folder with config.json",
                     lambda: os.remove(self.path("bad", "config.json")))
 
     def test_tensors(self):
@@ -237,10 +237,10 @@ class Models(BadInputTest):
             with self.subTest(path=path, value=value):
                 self.broken("bad/tokenizer.json: ", lambda: change(path, value))
                 self.broken(message, lambda: change(path, value))
-        self.broken("bad/tokenizer.json: not a JSON text", lambda: self.write("bad/tokenizer.json", "{"))
+        self.broken("bad/tokenizer.json:1:1: not valid JSON", lambda: self.write("bad/tokenizer.json", "{"))
         self.write_json("small.json", {**BLOOM, "vocab_size": 300})
         self.refuses(INPUT, "beyond the model's vocabulary of 300", "--model", "small.json")
-        self.refuses(INPUT, "nowhere: cannot read the tokenizer: No such file or directory", "--tokenizer", "nowhere")
+        self.refuses(INPUT, "nowhere: no such file. Give the tokenizer.json of a model folder", "--tokenizer", "nowhere")
         shutil.copytree(self.path("good", "model"), self.path("mute"))
         os.remove(self.path("mute", "tokenizer.json"))
         self.fails(INPUT, "mute/tokenizer.json: the model has no tokenizer.json. Give one with --tokenizer", "generate",

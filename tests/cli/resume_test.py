@@ -267,7 +267,7 @@ class Resume(Interrupted):
     def test_metrics_that_are_gone(self):
         self.stopped("out")
         os.remove(self.path("out", "metrics.jsonl"))
-        self.fails_after_note(3, "out/metrics.jsonl: cannot read it")
+        self.fails_after_note(3, "out/metrics.jsonl: no such file. Put back the file")
         self.write("out/metrics.jsonl", b"{}\n")
         self.fails_after_note(3, "out/metrics.jsonl: it has 3 bytes where the checkpoint wrote ")
         self.assertEqual(self.checkpoints("out"), [231, 238])

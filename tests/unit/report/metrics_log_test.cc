@@ -125,7 +125,7 @@ TEST_F(MetricsLogTest, RefusesToResumeAFileThatIsNotTheCheckpoints) {
   const auto resume = [&](int64_t size_bytes) {
     return message_of<InputError>([&] { MetricsLog::resume(path_, size_bytes); });
   };
-  EXPECT_THAT(resume(14), StartsWith(path_ + ": cannot read it: No such file or directory"));
+  EXPECT_THAT(resume(14), StartsWith(path_ + ": no such file. Put back the file"));
   write(path_, "{\"schema\": 1}\n{\"schema\": 1}\n");
   EXPECT_THAT(resume(29), StartsWith(path_ + ": it has 28 bytes where the checkpoint wrote 29. Put back the file"));
   EXPECT_THAT(resume(-1), HasSubstr("it has 28 bytes where the checkpoint wrote -1"));
