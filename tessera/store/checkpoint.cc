@@ -217,6 +217,19 @@ std::optional<Checkpoint> latest_checkpoint(const fs::path& output_folder, Commu
                    "Restore one from a copy, or use --resume none to start anew and remove them");
 }
 
+Checkpoint find_checkpoint(const fs::path& path, Communicator& world,
+                           const std::function<void(const std::string&)>& warn, ThreadPool* pool) {
+  if (auto newest = latest_checkpoint(path, world, warn, pool)) return std::move(*newest);
+  on_all_ranks(world, "the folder to find a checkpoint in", [&]() -> std::string {
+    if (world.rank() == 0 && fs::is_directory(path) && !fs::exists(path / kManifestName)) {
+      throw InputError(path, "is no checkpoint, and has none in it",
+                       "Give a folder checkpoint-STEP, or the output folder of a run that has saved some");
+    }
+    return "";
+  });
+  return Checkpoint::open_verified(path, world, pool);
+}
+
 void rotate_checkpoints(const fs::path& output_folder, Communicator& world, int keep,
                         const std::set<int64_t>& protected_steps) {
   TESSERA_ASSERT(keep >= 1);

@@ -277,6 +277,8 @@ class Models(TinyJobTest):
                 self.assertEqual(sorted(os.listdir(self.path("exported"))), names)
                 for name in names:
                     self.assertEqual(self.read("exported", name), self.read("out", "model", name), name)
+        self.assertIn("the model of step 18", self.succeeds("export", "--model", "out/model", "--checkpoint", "out",
+                                                            "--output-dir", "newest"))
         self.succeeds("export", "--model", "out/model", "--checkpoint", "out/checkpoint-6", "--output-dir", "earlier")
         loss = json.loads(self.succeeds("eval", "--model", "earlier", "--eval-dataset", "eval.jsonl", "--json"))["eval_loss"]
         self.assertEqual(loss, self.metrics("out", "eval")[0]["eval_loss"])
