@@ -18,7 +18,7 @@ int run_export(const Invocation& invocation) {
   const Settings& settings = invocation.settings();
   Console console = Console::of_process();
   Worker worker(settings);
-  const ModelConfig config = model_config_of(settings);
+  ModelConfig config = model_config_of(settings);
   const Tokenizer tokenizer = tokenizer_of(settings, config);
   const auto warn = [&](const std::string& text) { console.note("warning: " + text); };
   const auto alone = make_self_communicator();

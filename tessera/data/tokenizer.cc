@@ -284,9 +284,8 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {
   std::string bytes;
   for (const int32_t id : ids) {
-    if (id < 0 || id >= vocab_size()) continue;
-    const auto i = static_cast<size_t>(id);
-    if (!(skip_special && state_->special[i])) bytes += state_->bytes[i];
+    if (id < 0 || id >= vocab_size() || (skip_special && is_special(id))) continue;
+    bytes += state_->bytes[static_cast<size_t>(id)];
   }
   if (is_utf8(bytes)) return bytes;
   std::string text;
@@ -303,6 +302,10 @@ std::optional<int32_t> Tokenizer::id_of(std::string_view token) const {
     if (const auto found = map->find(std::string(token)); found != map->end()) return found->second;
   }
   return std::nullopt;
+}
+
+bool Tokenizer::is_special(int32_t id) const {
+  return id >= 0 && id < vocab_size() && state_->special[static_cast<size_t>(id)];
 }
 
 const std::string& Tokenizer::json_text() const {

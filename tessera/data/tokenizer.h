@@ -41,6 +41,8 @@ class Tokenizer {
   int32_t vocab_size() const;
   // The id of an added token or of a vocabulary entry in byte symbols ("Ġthe").
   std::optional<int32_t> id_of(std::string_view token) const;
+  // Whether the id is that of a special added token, which decode() can leave out.
+  bool is_special(int32_t id) const;
   // The text that this tokenizer was made of, byte for byte.
   const std::string& json_text() const;
 

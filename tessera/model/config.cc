@@ -28,6 +28,11 @@ class Reader {
  public:
   Reader(const Json& json, const std::string& where) : json_(json), where_(where) {}
 
+  bool has(const char* name) const {
+    const char* key = nullptr;
+    return find({name}, key) != nullptr;
+  }
+
   int64_t integer(std::initializer_list<const char*> keys, int64_t fallback, int64_t low, int64_t high) const {
     const char* key = nullptr;
     const Json* value = find(keys, key);
@@ -107,7 +112,9 @@ ModelConfig parse_model_config(std::string_view text, const std::string& where) 
   const int64_t last_id = config.vocab_size - 1;
   config.unk_token_id = static_cast<int32_t>(read.integer({"unk_token_id"}, std::min<int64_t>(0, last_id), 0, last_id));
   config.bos_token_id = static_cast<int32_t>(read.integer({"bos_token_id"}, std::min<int64_t>(1, last_id), 0, last_id));
-  config.eos_token_id = static_cast<int32_t>(read.integer({"eos_token_id"}, std::min<int64_t>(2, last_id), 0, last_id));
+  if (read.has("eos_token_id")) {
+    config.eos_token_id = static_cast<int32_t>(read.integer({"eos_token_id"}, 0, 0, last_id));
+  }
   config.pad_token_id = static_cast<int32_t>(read.integer({"pad_token_id"}, std::min<int64_t>(3, last_id), 0, last_id));
   check_model_config(config, where);
   return config;
@@ -218,7 +225,7 @@ std::string model_config_json(const ModelConfig& config, DType dtype) {
   }
   set_default("unk_token_id", config.unk_token_id);
   set_default("bos_token_id", config.bos_token_id);
-  set_default("eos_token_id", config.eos_token_id);
+  if (config.eos_token_id >= 0) set_default("eos_token_id", config.eos_token_id);
   set_default("pad_token_id", config.pad_token_id);
   return json.dump(2) + "\n";
 }

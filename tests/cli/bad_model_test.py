@@ -164,6 +164,43 @@ class Models(BadInputTest):
         self.fails(INPUT, "mute/tokenizer.json: the model has no tokenizer.json. Give one with --tokenizer", "generate",
                    "--model", "mute", "--prompt", "a")
 
+    def test_the_token_that_ends_a_text(self):
+        def damage(config, tokenizer_config):
+            self.write_json("bad/config.json", {**self.json_of("bad", "config.json"), **config})
+            if tokenizer_config is None:
+                os.remove(self.path("bad", "tokenizer_config.json"))
+            else:
+                self.write_json("bad/tokenizer_config.json", tokenizer_config)
+
+        specials = "Give the id of the token that ends a text: its special tokens are 0 <unk>, 1 <s>, 2 </s>, 3 <pad>"
+        for config, tokenizer_config, message in [
+            ({"eos_token_id": 400}, None, 'bad/config.json: "eos_token_id" is 400, not a whole number from 0 to 399'),
+            ({"eos_token_id": 450, "vocab_size": 500}, None,
+             'bad/config.json: "eos_token_id" is 450, which is no token of bad/tokenizer.json. ' + specials),
+            ({"eos_token_id": 69}, None, 'bad/config.json: "eos_token_id" is 69, the ordinary token "b" of '
+                                         "bad/tokenizer.json. " + specials),
+            ({"eos_token_id": 1}, {"eos_token": "</s>"},
+             'bad/config.json: "eos_token_id" is 1, and bad/tokenizer_config.json names token 2. Make the two agree'),
+            ({}, {"eos_token": {"content": "<end>"}},
+             'bad/tokenizer_config.json: "eos_token" is "<end>", which the tokenizer does not have'),
+        ]:
+            with self.subTest(message=message):
+                self.broken(message, lambda: damage(config, tokenizer_config))
+
+    def test_a_new_model_ends_texts_as_its_tokenizer_does(self):
+        tokenizer = self.json_of("tok", "tokenizer.json")
+        for token in tokenizer["added_tokens"]:
+            token["special"] = False
+        os.mkdir(self.path("plain"))
+        self.write_json("plain/tokenizer.json", tokenizer)
+        words = [*GPT, "--max-steps", "1", "--tokenizer", "plain"]
+        self.fails(INPUT, "plain/tokenizer.json: does not tell which token ends a text. Name it as \"eos_token\" in "
+                   "plain/tokenizer_config.json; it has no special tokens", "train", *words, "--output-dir", "out")
+        self.write_json("plain/tokenizer_config.json", {"eos_token": "<pad>"})
+        self.train("out", job=words)
+        self.assertEqual(self.json_of("out", "model", "config.json")["eos_token_id"], 3)
+        self.succeeds("generate", "--model", "out/model", "--prompt", "a")
+
     def test_names(self):
         known = "Give a Hugging Face folder, or with --init random one of gpt, bloom-560m, "
         for verb in (["generate", "--prompt", "a"], ["plan"], ["eval", "--eval-dataset", "eval.jsonl"]):
