@@ -3,13 +3,23 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
-cmake -S . -B build-fuzz -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DTESSERA_TESTS=ON -DTESSERA_FUZZ=ON \
-  -DTESSERA_SANITIZE=fuzzer-no-link,address >/dev/null
+cmake -S . -B build-fuzz -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DTESSERA_TESTS=ON -DTESSERA_FUZZ=ON -DTESSERA_CUDA=OFF \
+  -DTESSERA_MPI=OFF -DTESSERA_SANITIZE=fuzzer-no-link,address >/dev/null
 fuzzers=$(ls tests/fuzz/*_fuzz.cc | sed 's|.*/\(.*\)_fuzz.cc|fuzz_\1|')
 ninja -C build-fuzz --quiet $fuzzers
+# Files that are as they should be, to begin with.
+declare -A seeds=(
+  [fuzz_config]=recipes/quickstart/*.toml
+  [fuzz_model_config]=tests/parity/data/*/config.json
+  [fuzz_safetensors]=tests/parity/data/*/model.safetensors
+  [fuzz_squad]=recipes/quickstart/eval.json
+  [fuzz_tokenizer]=tests/unit/data/tokenizer_references/*.tokenizer.json
+)
 for fuzzer in $fuzzers; do
   echo "$fuzzer for $seconds s"
-  mkdir -p "build-fuzz/corpus/$fuzzer"
+  corpus=build-fuzz/corpus/$fuzzer
+  mkdir -p "$corpus"
+  for seed in ${seeds[$fuzzer]:-}; do cp "$seed" "$corpus/$(echo "$seed" | tr / _)"; done
   build-fuzz/tests/"$fuzzer" -max_total_time="$seconds" -timeout=10 -print_final_stats=1 -verbosity=0 \
-    -artifact_prefix=build-fuzz/ "build-fuzz/corpus/$fuzzer"
+    -artifact_prefix=build-fuzz/ "$corpus"
 done

@@ -14,14 +14,11 @@
 #pragma pop_macro("TOML_UNREACHABLE")
 #include <toml++/toml.h>
 
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <optional>
 
 #include "tessera/app/suggest.h"
 #include "tessera/base/error.h"
+#include "tessera/base/read_file.h"
 
 namespace tessera {
 
@@ -35,12 +32,6 @@ constexpr const char* kFsdpTable = "fsdp";
 
 std::string place(const std::string& name, int line) {
   return fmt::format("{}:{}", name, line);
-}
-
-void check_length(std::string_view text, const std::string& name, const std::string& what) {
-  if (text.size() <= kMaxFileBytes) return;
-  throw UsageError(name, fmt::format("is {} bytes long, too long for a {}", text.size(), what),
-                   fmt::format("The limit is {} bytes", kMaxFileBytes));
 }
 
 // An array of texts, joined with commas; nothing for another array.
@@ -77,7 +68,9 @@ FileEntry entry_of(const std::string& table, const toml::key& key, const toml::n
 }  // namespace
 
 std::vector<FileEntry> parse_config(std::string_view text, const std::string& name) {
-  check_length(text, name, "configuration file");
+  if (text.size() > kMaxFileBytes) {
+    throw UsageError(name, fmt::format("is {} bytes long, and {} are the limit", text.size(), kMaxFileBytes));
+  }
   toml::table root;
   try {
     root = toml::parse(text, name);
@@ -107,24 +100,17 @@ std::vector<FileEntry> parse_config(std::string_view text, const std::string& na
   return entries;
 }
 
-std::string read_config_text(const std::string& path, const std::string& what, const std::string& remedy) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) throw UsageError(path, "is a folder, not a " + what);
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw UsageError(path, fmt::format("cannot read the {}: {}", what, std::strerror(errno)), remedy);
-  // One byte more than allowed tells a file that is too long, even where it has no end.
-  std::string text(kMaxFileBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad()) throw UsageError(path, "cannot read the " + what);
-  text.resize(static_cast<size_t>(file.gcount()));
-  check_length(text, path, what);
-  return text;
+std::string read_config_text(const std::string& path, const std::string& remedy) {
+  try {
+    return read_file(path, {.remedy = remedy, .longest_bytes = kMaxFileBytes, .pipes = true});
+  } catch (const InputError& error) {
+    throw UsageError("", error.what());
+  }
 }
 
 std::vector<FileEntry> read_config_file(const std::string& path) {
-  return parse_config(read_config_text(path, "configuration file",
-                                       "The word after the verb is a TOML file; everything else is given by flags"),
-                      path);
+  const char* const remedy = "The word after the verb is a TOML file; everything else is given by flags";
+  return parse_config(read_config_text(path, remedy), path);
 }
 
 }  // namespace tessera

@@ -22,9 +22,9 @@ struct FileEntry {
 // ("mixed_precision_policy.param_dtype"), and arrays of texts, which are joined with commas.
 std::vector<FileEntry> parse_config(std::string_view text, const std::string& name);
 
-// The whole of a small text file, of at most 16 KiB. `what` names its kind in errors ("configuration file"), `remedy`
-// is for one that cannot be opened. Throws UsageError when it cannot be read or is longer.
-std::string read_config_text(const std::string& path, const std::string& what, const std::string& remedy);
+// The whole of a small text file, of at most 16 KiB. Throws UsageError with the remedy when it cannot be read or is
+// longer.
+std::string read_config_text(const std::string& path, const std::string& remedy);
 
 // The entries of a file. Throws UsageError when it cannot be read.
 std::vector<FileEntry> read_config_file(const std::string& path);

@@ -7,7 +7,7 @@
 #include "tessera/app/settings.h"
 #include "tessera/app/suggest.h"
 #include "tessera/base/error.h"
-#include "tessera/store/json.h"
+#include "tessera/base/json.h"
 
 namespace tessera {
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "tessera/app/help.h"
+#include "tessera/device/cuda/cuda_device.h"
 
 namespace tessera {
 
@@ -131,7 +132,8 @@ std::optional<int64_t> control_group_memory_bytes() {
 }  // namespace
 
 Json build_facts() {
-  return {{"version", version_text()}, {"simd", simd_of_build()}, {"back_ends", "cpu"}};
+  return {
+      {"version", version_text()}, {"simd", simd_of_build()}, {"back_ends", cuda_info().built ? "cpu cuda" : "cpu"}};
 }
 
 Json cpu_facts() {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tessera/app/suggest.h"
+#include "tessera/base/read_file.h"
 #include "tessera/report/record.h"
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/file.h"
@@ -47,6 +48,67 @@ ModelConfig gpt_config_of(const Settings& settings) {
 fs::path folder_of_model(const Settings& settings) {
   const fs::path path = settings.model;
   return path.filename() == "config.json" ? path.parent_path() : path;
+}
+
+fs::path config_file_of(const Settings& settings) {
+  const fs::path path = settings.model;
+  return fs::is_directory(path) ? path / "config.json" : path;
+}
+
+// The token that ends a text, as the file beside a tokenizer names it.
+std::optional<int32_t> named_end(const Tokenizer& tokenizer, const fs::path& tokenizer_config) {
+  if (!fs::exists(tokenizer_config)) return std::nullopt;
+  const std::string text = read_file(tokenizer_config, {.longest_bytes = kMaxCompanionBytes});
+  const Record record = record_from_json(text, tokenizer_config.string());
+  const Value* value = record.find("eos_token");
+  if (const Record* token = value ? value->get_if<Record>() : nullptr) value = token->find("content");
+  const std::string* name = value ? value->get_if<std::string>() : nullptr;
+  if (!name) return std::nullopt;
+  const std::optional<int32_t> id = tokenizer.id_of(*name);
+  if (id) return id;
+  throw InputError(tokenizer_config.string(),
+                   fmt::format("\"eos_token\" is \"{}\", which the tokenizer does not have", printable(*name)),
+                   "Take the files of one tokenizer");
+}
+
+std::string special_tokens_of(const Tokenizer& tokenizer) {
+  constexpr size_t kShown = 8;
+  std::vector<std::string> tokens;
+  for (int32_t id = 0; id < tokenizer.vocab_size() && tokens.size() < kShown; ++id) {
+    if (tokenizer.is_special(id)) tokens.push_back(fmt::format("{} {}", id, tokenizer.decode(std::array{id}, false)));
+  }
+  return tokens.empty() ? "it has no special tokens" : "its special tokens are " + joined(tokens, ", ");
+}
+
+// The id that ends a text must be that of the tokenizer: else training teaches to end with a word, or with nothing.
+void settle_end(ModelConfig& config, const Settings& settings, const Tokenizer& tokenizer, const fs::path& path) {
+  constexpr int32_t kUsual = 2;  // in BLOOM's tokenizers and in those that Tessera trains
+  const fs::path tokenizer_config = path.parent_path() / "tokenizer_config.json";
+  const std::optional<int32_t> named = named_end(tokenizer, tokenizer_config);
+  if (config.eos_token_id < 0) {
+    if (!named && !tokenizer.is_special(kUsual)) {
+      throw InputError(
+          path.string(), "does not tell which token ends a text",
+          fmt::format("Name it as \"eos_token\" in {}; {}", tokenizer_config.string(), special_tokens_of(tokenizer)));
+    }
+    config.eos_token_id = named.value_or(kUsual);
+    return;
+  }
+  const int32_t id = config.eos_token_id;
+  const std::string where = config_file_of(settings).string();
+  if (named && *named != id) {
+    throw InputError(
+        where, fmt::format("\"eos_token_id\" is {}, and {} names token {}", id, tokenizer_config.string(), *named),
+        "Make the two agree");
+  }
+  if (named || tokenizer.is_special(id)) return;
+  const std::string token = tokenizer.decode(std::array{id}, false);
+  throw InputError(where,
+                   fmt::format("\"eos_token_id\" is {}, {} {}", id,
+                               token.empty() ? "which is no token of"
+                                             : fmt::format("the ordinary token \"{}\" of", printable(token)),
+                               path.string()),
+                   "Give the id of the token that ends a text: " + special_tokens_of(tokenizer));
 }
 
 // A head of its own would be lost: what a file holds of it must be the embedding.
@@ -98,10 +160,10 @@ ModelConfig model_config_of(const Settings& settings) {
                      fmt::format("{}{}Give a Hugging Face folder, or with --init random one of gpt, {}", meant,
                                  meant.empty() ? "" : " ", joined(names, ", ")));
   }
-  return read_model_config(fs::is_directory(path) ? path / "config.json" : path);
+  return read_model_config(config_file_of(settings));
 }
 
-Tokenizer tokenizer_of(const Settings& settings, const ModelConfig& config) {
+Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config) {
   const fs::path path =
       settings.tokenizer.empty() ? folder_of_model(settings) / "tokenizer.json" : tokenizer_path(settings);
   if (settings.tokenizer.empty() && !fs::exists(path)) {
@@ -114,6 +176,7 @@ Tokenizer tokenizer_of(const Settings& settings, const ModelConfig& config) {
                                  config.vocab_size),
                      "Take the tokenizer that belongs to the model");
   }
+  settle_end(config, settings, tokenizer, path);
   return tokenizer;
 }
 
@@ -152,15 +215,16 @@ void load_or_initialize(Engine& engine, const Settings& settings, ThreadPool& po
 }
 
 std::string default_tokenizer_config(const ModelConfig& config, const Tokenizer& tokenizer) {
-  const auto token = [&](int32_t id) { return tokenizer.decode(std::array{id}, false); };
-  return to_pretty_json({{"tokenizer_class", "PreTrainedTokenizerFast"},
-                         {"unk_token", token(config.unk_token_id)},
-                         {"bos_token", token(config.bos_token_id)},
-                         {"eos_token", token(config.eos_token_id)},
-                         {"pad_token", token(config.pad_token_id)},
-                         {"padding_side", "left"},
-                         {"clean_up_tokenization_spaces", false}}) +
-         "\n";
+  Record record{{"tokenizer_class", "PreTrainedTokenizerFast"}};
+  const std::pair<const char*, int32_t> tokens[] = {{"unk_token", config.unk_token_id},
+                                                    {"bos_token", config.bos_token_id},
+                                                    {"eos_token", config.eos_token_id},
+                                                    {"pad_token", config.pad_token_id}};
+  for (const auto& [key, id] : tokens) {
+    if (tokenizer.is_special(id)) record.set(key, tokenizer.decode(std::array{id}, false));
+  }
+  record.set("padding_side", "left").set("clean_up_tokenization_spaces", false);
+  return to_pretty_json(record) + "\n";
 }
 
 ModelWriter::ModelWriter(const Model& model, const fs::path& folder, const Tokenizer& tokenizer,
@@ -171,7 +235,7 @@ ModelWriter::ModelWriter(const Model& model, const fs::path& folder, const Token
   target_.write_text("tokenizer.json", tokenizer.json_text());
   const auto bring = [&](const fs::path& source, const char* name) {
     if (!fs::exists(source / name)) return false;
-    target_.write_text(name, read_text_file(source / name, kMaxCompanionBytes));
+    target_.write_text(name, read_file(source / name, {.longest_bytes = kMaxCompanionBytes}));
     return true;
   };
   bring(folder_of_model(settings), "generation_config.json");

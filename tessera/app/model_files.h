@@ -20,8 +20,10 @@ void check_model_is_kept(const Settings& settings);
 // ("bloom-560m") or "gpt" with the sizes of the flags. UsageError, InputError.
 ModelConfig model_config_of(const Settings& settings);
 
-// --tokenizer, or else the model folder's. InputError when it has ids that the model's vocabulary has no row for.
-Tokenizer tokenizer_of(const Settings& settings, const ModelConfig& config);
+// --tokenizer, or else the model folder's. Where the configuration does not tell which token ends a text, it is set to
+// the one of the tokenizer. InputError when the tokenizer has ids that the model's vocabulary has no row for, or
+// another token that ends a text than the configuration.
+Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config);
 
 // Reads a Hugging Face folder's tensors into the engine's parameters: of each what this rank keeps, or with
 // sync_module_states all on rank 0, which sends them to the others. InputError names what is missing, extra or

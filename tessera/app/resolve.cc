@@ -192,7 +192,8 @@ ResolvedSettings resolve(const SettingSources& sources, Groups groups, const std
   if (!s.fsdp.empty()) apply_fsdp_option(resolved);
   if (s.deepspeed.empty()) return resolved;
   const std::string name = s.deepspeed;
-  const DeepSpeedLayer layer = read_deepspeed(read_config_text(name, "configuration of DeepSpeed", ""), name, resolved);
+  const DeepSpeedLayer layer =
+      read_deepspeed(read_config_text(name, "--deepspeed takes DeepSpeed's JSON file"), name, resolved);
   resolved = layered(sources, groups, verb, verb_names, &layer);
   resolved.warnings.insert(resolved.warnings.end(), layer.notes.begin(), layer.notes.end());
   settle_batch(layer, resolved);

@@ -21,7 +21,7 @@ int run_eval(const Invocation& invocation) {
   Worker worker(settings, invocation.world);
   Console console = worker.is_first() ? Console::of_process(settings.bars()) : Console::muted();
   ThreadPool& pool = worker.pool();
-  const ModelConfig config = model_config_of(settings);
+  ModelConfig config = model_config_of(settings);
   const Tokenizer tokenizer = tokenizer_of(settings, config);
   const Dataset dataset =
       load_dataset(settings, DatasetUse::evaluation, tokenizer, config.eos_token_id, settings.eval_generation, pool);

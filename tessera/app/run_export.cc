@@ -18,9 +18,11 @@ int run_export(const Invocation& invocation) {
   const Settings& settings = invocation.settings();
   Console console = Console::of_process();
   Worker worker(settings);
-  const ModelConfig config = model_config_of(settings);
+  ModelConfig config = model_config_of(settings);
   const Tokenizer tokenizer = tokenizer_of(settings, config);
-  const Checkpoint checkpoint = Checkpoint::open_verified(settings.checkpoint, &worker.pool());
+  const auto warn = [&](const std::string& text) { console.note("warning: " + text); };
+  const auto alone = make_self_communicator();
+  const Checkpoint checkpoint = find_checkpoint(settings.checkpoint, *alone, warn, &worker.pool());
   // Refuses the configuration of another model, which may have tensors of the same sizes.
   TrainState::from_json(checkpoint.trainer_state(), model_fingerprint(config),
                         (checkpoint.folder() / "trainer_state.json").string());

@@ -24,7 +24,7 @@ int run_generate(const Invocation& invocation) {
   Console console = Console::of_process();
   Worker worker(settings);
   ThreadPool& pool = worker.pool();
-  const ModelConfig config = model_config_of(settings);
+  ModelConfig config = model_config_of(settings);
   const Tokenizer tokenizer = tokenizer_of(settings, config);
   const EncodeFn encode = [&](std::string_view text) { return tokenizer.encode(text); };
 

@@ -38,7 +38,7 @@ WorkBounds largest_work(const Settings& settings) {
 }
 
 // With data, what its samples are; they live as long as the function.
-WorkOf work_of_settings(const Settings& settings, const ModelConfig& config) {
+WorkOf work_of_settings(const Settings& settings, ModelConfig& config) {
   if (settings.dataset.empty()) return largest_work;
   ThreadPool pool(threads_to_use(settings.threads));
   const Tokenizer tokenizer = tokenizer_of(settings, config);
@@ -110,7 +110,7 @@ std::optional<Settings> fused(const Settings& settings, const ModelConfig& confi
 int run_plan(const Invocation& invocation) {
   Settings settings = invocation.settings();
   if (!std::filesystem::exists(settings.model)) settings.init = Settings::Init::random;  // a shape is enough
-  const ModelConfig config = model_config_of(settings);
+  ModelConfig config = model_config_of(settings);
   const WorkOf work_of = work_of_settings(settings, config);
   PlanReport report;
   report.settings = settings;

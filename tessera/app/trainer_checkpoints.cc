@@ -18,7 +18,7 @@ bool Trainer::resume() {
   const auto warn = [&](const std::string& text) { console_.note("warning: " + text); };
   const std::optional<Checkpoint> checkpoint =
       settings_.resume == "auto" ? latest_checkpoint(settings_.output_dir, worker_.world(), warn, &worker_.pool())
-                                 : Checkpoint::open_verified(settings_.resume, worker_.world(), &worker_.pool());
+                                 : find_checkpoint(settings_.resume, worker_.world(), warn, &worker_.pool());
   if (!checkpoint) return false;
   std::error_code ignored;  // what is not there is not the same
   if (!fs::equivalent(checkpoint->folder(), checkpoint_folder(settings_.output_dir, checkpoint->step()), ignored)) {

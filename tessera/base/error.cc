@@ -1,5 +1,6 @@
 #include "tessera/base/error.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -16,13 +17,14 @@ static std::string compose(const std::string& where, const std::string& what, co
 Error::Error(ExitCode code, std::string where, std::string what, std::string remedy)
     : std::runtime_error(compose(where, what, remedy)), code_(code) {}
 
-std::string json_reason(std::string_view message) {
-  constexpr size_t kLongest = 240;
-  if (const size_t code = message.find("] "); code != message.npos) message.remove_prefix(code + 2);
-  if (message.size() <= kLongest) return std::string(message);
-  size_t end = kLongest;
-  while (end > 0 && (static_cast<unsigned char>(message[end]) & 0xC0) == 0x80) --end;  // between characters
-  return std::string(message.substr(0, end)) + "…";
+std::string printable(std::string_view text, size_t longest_bytes) {
+  size_t end = std::min(text.size(), longest_bytes);
+  while (end > 0 && end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  std::string result(text.substr(0, end));
+  for (char& c : result) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return end < text.size() ? result + "…" : result;
 }
 
 void assertion_failed(const char* condition, const char* file, int line) {

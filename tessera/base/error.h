@@ -1,6 +1,7 @@
 // Errors a user can meet, each with the exit code of the process that ends by it.
 #pragma once
 
+#include <cstddef>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -52,9 +53,9 @@ struct CommunicationError : Error {
       : Error(ExitCode::kCommunication, std::move(where), std::move(what), std::move(remedy)) {}
 };
 
-// What a message of the JSON library says, for an Error's `what`: without the library's own code, and no longer than a
-// line or two, however much of the file it quotes.
-std::string json_reason(std::string_view message);
+// Text of a file as it may stand in a message: control characters become '?', and it is cut, between characters, after
+// `longest_bytes`.
+std::string printable(std::string_view text, size_t longest_bytes = 100);
 
 // A programming error: prints the place and the text and aborts. On in every build.
 [[noreturn]] void assertion_failed(const char* condition, const char* file, int line);

@@ -46,7 +46,6 @@ class RandomStream {
     return high << 32 | next_u32();
   }
   double next_uniform() { return static_cast<double>(next_u64() >> 11) * 0x1p-53; }  // [0, 1)
-  double next_normal();                                                              // N(0, 1), Box–Muller
   uint64_t next_below(uint64_t n);  // uniform in [0, n), n > 0, no bias
 
  private:

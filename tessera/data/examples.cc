@@ -3,16 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <span>
-#include <system_error>
 
 #include "tessera/base/error.h"
+#include "tessera/base/json.h"
 #include "tessera/base/random.h"
+#include "tessera/base/read_file.h"
 #include "tessera/data/text.h"
 
 namespace tessera {
@@ -25,16 +22,7 @@ constexpr const char* kStructureRemedy =
     "Give SQuAD JSON ({\"data\": [{\"paragraphs\": ...}]}), or rows of {\"context\", \"question\", \"answers\": "
     "{\"text\": [...]}} or {\"text\"} as a JSON array or one a line";
 
-// The first bytes of a text for an error message, cut between characters.
-std::string excerpt(std::string_view text) {
-  constexpr size_t kLongest = 60;
-  if (text.size() <= kLongest) return std::string(text);
-  size_t end = kLongest;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return std::string(text.substr(0, end)) + "…";
-}
-
-// A value in words. Containers are not written out: they may be large, or nested deeper than a recursion may go.
+// A value in words. Containers are not written out: they may be large.
 std::string in_words(const Json& value) {
   switch (value.type()) {
     case Json::value_t::null:
@@ -44,7 +32,7 @@ std::string in_words(const Json& value) {
     case Json::value_t::array:
       return "an array";
     case Json::value_t::string:
-      return "the string \"" + excerpt(value.get_ref<const std::string&>()) + "\"";
+      return "the string \"" + printable(value.get_ref<const std::string&>()) + "\"";
     default:
       return value.dump();
   }
@@ -168,7 +156,7 @@ class Reader {
     if (!row.contains("text")) {
       std::string keys;
       for (const auto& item : row.items()) {
-        if (keys.size() < 80) keys += (keys.empty() ? "\"" : ", \"") + excerpt(item.key()) + "\"";
+        if (keys.size() < 80) keys += (keys.empty() ? "\"" : ", \"") + printable(item.key()) + "\"";
       }
       throw InputError(where, keys.empty() ? "the row has no key" : "no known key among " + keys, kStructureRemedy);
     }
@@ -230,7 +218,8 @@ class Reader {
     const bool found = offset != std::string::npos;
     if (!found && text != kNoAnswer) {
       throw InputError(
-          where, fmt::format("the answer \"{}\" does not occur in the context \"{}\"", excerpt(text), excerpt(context)),
+          where,
+          fmt::format("the answer \"{}\" does not occur in the context \"{}\"", printable(text), printable(context)),
           "Answers must be copied from the context letter by letter; an empty list of answers marks an "
           "unanswerable question, and rows {\"text\"} take any text");
     }
@@ -277,56 +266,19 @@ void require_utf8(std::string_view text, const std::string& where) {
                    "Save the file as UTF-8");
 }
 
-// Parses `text`, or throws with the reason that the library gives, less its own codes and any long quotation.
-Json parse(std::string_view text, const std::string& where) {
-  try {
-    return Json::parse(text.begin(), text.end());
-  } catch (const Json::exception& error) {
-    const std::string_view reason = error.what();
-    const bool truncated =
-        reason.find("unexpected end of input") != reason.npos || reason.find("missing closing quote") != reason.npos;
-    throw InputError(where, "not valid JSON: " + json_reason(reason),
-                     truncated ? "The file seems to be cut short: fetch or write it again" : kStructureRemedy);
-  }
-}
-
 bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
 
 void read_lines(std::string_view content, const std::string& where, Reader& reader) {
-  for (size_t line = 1; !content.empty(); ++line) {
+  for (int64_t line = 1; !content.empty(); ++line) {
     const size_t end = std::min(content.find('\n'), content.size());
     const std::string_view row = content.substr(0, end);
     content.remove_prefix(std::min(end + 1, content.size()));
     if (is_blank(row)) continue;
     const std::string place = fmt::format("{}:{}", where, line);
-    reader.add_row(parse(row, place), place);
+    reader.add_row(parse_json(row, where, kStructureRemedy, line), place);
   }
-}
-
-std::string read_file(const std::filesystem::path& path) {
-  namespace fs = std::filesystem;
-  const std::string where = path.string();
-  std::error_code status_error;
-  const fs::file_type type = fs::status(path, status_error).type();
-  if (type == fs::file_type::not_found) throw InputError(where, "no such file", "Check the path of the data set");
-  if (type == fs::file_type::directory) {
-    throw InputError(where, "is a directory", "Name the JSON or JSONL file itself");
-  }
-  // A pipe, as of a shell's <(...), may be read; an endless device must not be.
-  if (type != fs::file_type::regular && type != fs::file_type::fifo) {
-    throw InputError(where, status_error ? status_error.message() : "is no ordinary file", "Name a JSON or JSONL file");
-  }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw InputError(where, std::string("cannot be opened: ") + std::strerror(errno), "Check its permissions");
-  std::string content;
-  std::vector<char> chunk(size_t{1} << 20);
-  while (file.read(chunk.data(), static_cast<std::streamsize>(chunk.size())) || file.gcount() > 0) {
-    content.append(chunk.data(), static_cast<size_t>(file.gcount()));
-  }
-  if (file.bad()) throw InputError(where, std::string("cannot be read: ") + std::strerror(errno));
-  return content;
 }
 
 }  // namespace
@@ -339,7 +291,7 @@ std::vector<Example> examples_from_text(std::string_view content, const std::str
 
   Reader reader(where, content.size());
   if (content[begin] == '[') {
-    const Json rows = parse(content, where);
+    const Json rows = parse_json(content, where, kStructureRemedy);
     for (size_t i = 0; i < rows.size(); ++i) reader.add_row(rows[i], fmt::format("{}: [{}]", where, i));
     return reader.take();
   }
@@ -351,7 +303,7 @@ std::vector<Example> examples_from_text(std::string_view content, const std::str
     read_lines(content, where, reader);
     return reader.take();
   }
-  const Json document = parse(content, where);
+  const Json document = parse_json(content, where, kStructureRemedy);
   if (document.is_object() && document.contains("data")) {
     reader.add_squad(document);
   } else {
@@ -361,7 +313,10 @@ std::vector<Example> examples_from_text(std::string_view content, const std::str
 }
 
 std::vector<Example> load_examples(const std::filesystem::path& path) {
-  return examples_from_text(read_file(path), path.string());
+  const ReadOptions options{.remedy = "Give the path of a JSON or JSONL file",
+                            .longest_bytes = std::numeric_limits<uint64_t>::max(),
+                            .pipes = true};
+  return examples_from_text(read_file(path, options), path.string());
 }
 
 std::vector<Example> select_examples(std::vector<Example> examples, int64_t count, uint64_t seed, bool shuffle,

@@ -1,16 +1,13 @@
 #include "tessera/data/tokenizer.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <mutex>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "tessera/base/error.h"
+#include "tessera/base/read_file.h"
 #include "tessera/data/bpe.h"
 #include "tessera/data/tokenizer_json.h"
 
@@ -92,20 +89,6 @@ class ByteSymbols {
   std::array<std::string, 256> symbols_;
   std::vector<int16_t> bytes_;  // by code point; −1 for what is no symbol
 };
-
-std::string read_file(const std::filesystem::path& path) {
-  constexpr const char* kRemedy = "Give the tokenizer.json of a model folder";
-  std::error_code ignored;
-  if (std::filesystem::is_other(path, ignored)) throw InputError(path.string(), "is no ordinary file", kRemedy);
-  errno = std::filesystem::is_directory(path) ? EISDIR : 0;  // which a stream opens and then throws
-  if (errno == 0) {
-    std::ifstream file(path, std::ios::binary);
-    std::string text(std::istreambuf_iterator<char>(file), {});
-    if (file.is_open() && !file.bad()) return text;
-  }
-  throw InputError(path.string(), std::string("cannot read the tokenizer: ") + std::strerror(errno ? errno : EIO),
-                   kRemedy);
-}
 
 }  // namespace
 
@@ -282,7 +265,8 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
 Tokenizer Tokenizer::load(const std::filesystem::path& tokenizer_json) {
-  return from_json_text(read_file(tokenizer_json), tokenizer_json.string());
+  const ReadOptions options{.remedy = "Give the tokenizer.json of a model folder"};
+  return from_json_text(read_file(tokenizer_json, options), tokenizer_json.string());
 }
 
 Tokenizer Tokenizer::from_json_text(std::string_view text, const std::string& where) {
@@ -297,28 +281,11 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
   return ids;
 }
 
-std::vector<std::vector<int32_t>> Tokenizer::encode_all(std::span<const std::string_view> texts,
-                                                        ThreadPool& pool) const {
-  constexpr size_t kTextsPerTask = 32;
-  std::vector<std::vector<int32_t>> result(texts.size());
-  const size_t num_tasks = (texts.size() + kTextsPerTask - 1) / kTextsPerTask;
-  pool.run(static_cast<int64_t>(num_tasks), [&](int64_t task) {
-    const size_t begin = static_cast<size_t>(task) * kTextsPerTask;
-    auto scratch = state_->scratches.take();
-    for (size_t i = begin; i < std::min(begin + kTextsPerTask, texts.size()); ++i) {
-      state_->encode(texts[i], *scratch, result[i]);
-    }
-    state_->scratches.give_back(std::move(scratch));
-  });
-  return result;
-}
-
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {
   std::string bytes;
   for (const int32_t id : ids) {
-    if (id < 0 || id >= vocab_size()) continue;
-    const auto i = static_cast<size_t>(id);
-    if (!(skip_special && state_->special[i])) bytes += state_->bytes[i];
+    if (id < 0 || id >= vocab_size() || (skip_special && is_special(id))) continue;
+    bytes += state_->bytes[static_cast<size_t>(id)];
   }
   if (is_utf8(bytes)) return bytes;
   std::string text;
@@ -335,6 +302,10 @@ std::optional<int32_t> Tokenizer::id_of(std::string_view token) const {
     if (const auto found = map->find(std::string(token)); found != map->end()) return found->second;
   }
   return std::nullopt;
+}
+
+bool Tokenizer::is_special(int32_t id) const {
+  return id >= 0 && id < vocab_size() && state_->special[static_cast<size_t>(id)];
 }
 
 const std::string& Tokenizer::json_text() const {

@@ -10,8 +10,6 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/base/thread_pool.h"
-
 namespace tessera {
 
 // A byte-level BPE tokenizer (BLOOM, GPT-2, Llama 3, Qwen2, ...). Ids and texts equal those of Hugging Face's
@@ -34,8 +32,6 @@ class Tokenizer {
   // The ids of a text. Bytes that are not UTF-8 count as U+FFFD, one for every maximal invalid subpart (what Python
   // gives for errors="replace"). InputError if a split pattern of the file needs too many steps on this text.
   std::vector<int32_t> encode(std::string_view text) const;
-  // The ids of each text, in order, worked out by the pool's threads.
-  std::vector<std::vector<int32_t>> encode_all(std::span<const std::string_view> texts, ThreadPool& pool) const;
 
   // The text of the ids. Bytes that do not add up to UTF-8 become U+FFFD as above; ids without a token give nothing.
   // skip_special leaves out the special added tokens.
@@ -45,6 +41,8 @@ class Tokenizer {
   int32_t vocab_size() const;
   // The id of an added token or of a vocabulary entry in byte symbols ("Ġthe").
   std::optional<int32_t> id_of(std::string_view token) const;
+  // Whether the id is that of a special added token, which decode() can leave out.
+  bool is_special(int32_t id) const;
   // The text that this tokenizer was made of, byte for byte.
   const std::string& json_text() const;
 

@@ -1,9 +1,9 @@
 #include "tessera/data/tokenizer_json.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
+#include "tessera/base/json.h"
 
 namespace tessera {
 
@@ -51,16 +51,13 @@ struct Node {
   std::string type() const { return at("type").text(); }
 };
 
-// Sequences may hold sequences; nobody nests them deep but to exhaust the stack.
-constexpr int kDeepest = 8;
-
-void read_normalizer(const Node& node, int depth, std::vector<NormalForm>& forms) {
+// Sequences may hold sequences, no deeper than parse_json() takes them.
+void read_normalizer(const Node& node, std::vector<NormalForm>& forms) {
   if (node.json.is_null()) return;
-  if (depth > kDeepest) node.fail("normalizers are nested too deep");
   const std::string type = node.type();
   if (type == "Sequence") {
     const Node list = node.at("normalizers");
-    for (size_t i = 0; i < list.array_size(); ++i) read_normalizer(list[i], depth + 1, forms);
+    for (size_t i = 0; i < list.array_size(); ++i) read_normalizer(list[i], forms);
   } else if (type == "NFC") {
     forms.push_back(NormalForm::nfc);
   } else if (type == "NFD") {
@@ -103,13 +100,12 @@ void read_byte_level(const Node& node, std::vector<SplitStep>& steps) {
 }
 
 // byte_level tells whether the last pre-tokenizer so far was ByteLevel.
-void read_pre_tokenizer(const Node& node, int depth, std::vector<SplitStep>& steps, bool& byte_level) {
-  if (depth > kDeepest) node.fail("pre-tokenizers are nested too deep");
+void read_pre_tokenizer(const Node& node, std::vector<SplitStep>& steps, bool& byte_level) {
   if (node.json.is_null()) node.fail("there is no pre_tokenizer", kKinds);
   const std::string type = node.type();
   if (type == "Sequence") {
     const Node list = node.at("pretokenizers");
-    for (size_t i = 0; i < list.array_size(); ++i) read_pre_tokenizer(list[i], depth + 1, steps, byte_level);
+    for (size_t i = 0; i < list.array_size(); ++i) read_pre_tokenizer(list[i], steps, byte_level);
     return;
   }
   if (byte_level) node.fail("a pre-tokenizer of type " + quoted_token(type) + " comes after ByteLevel", kKinds);
@@ -215,14 +211,6 @@ void read_model(const Node& model, TokenizerJson& result) {
   result.ignore_merges = model.flag("ignore_merges", false);
 }
 
-Json parse_json(std::string_view text, const std::string& where) {
-  try {
-    return Json::parse(text);
-  } catch (const Json::exception& error) {
-    throw InputError(where, "not a JSON text: " + json_reason(error.what()), kDamaged);
-  }
-}
-
 }  // namespace
 
 std::string quoted_token(std::string_view token) {
@@ -233,7 +221,7 @@ std::string quoted_token(std::string_view token) {
 }
 
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& where) {
-  const Json json = parse_json(text, where);
+  const Json json = parse_json(text, where, kDamaged);
   const Node root{json, where + ": "};
   const Node version{json, where};
   if (!json.is_object()) version.fail(std::string("expected an object, found ") + json.type_name());
@@ -246,11 +234,11 @@ TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& whe
   TokenizerJson result;
   const Node model = root.at("model");
   refuse_other_models(model);
-  if (root.has("normalizer")) read_normalizer(root.at("normalizer"), 0, result.normal_forms);
+  if (root.has("normalizer")) read_normalizer(root.at("normalizer"), result.normal_forms);
 
   bool byte_level = false;
   if (!root.has("pre_tokenizer")) version.fail("there is no pre_tokenizer, so this is no byte-level BPE", kKinds);
-  read_pre_tokenizer(root.at("pre_tokenizer"), 0, result.steps, byte_level);
+  read_pre_tokenizer(root.at("pre_tokenizer"), result.steps, byte_level);
   if (!byte_level) root.at("pre_tokenizer").fail("there is no ByteLevel, so this is no byte-level BPE", kKinds);
   if (!root.has("decoder") || root.at("decoder").type() != "ByteLevel") {
     throw InputError(root.child("decoder"), "the decoder is not ByteLevel", kKinds);

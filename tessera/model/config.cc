@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-#include <iterator>
-#include <nlohmann/json.hpp>
-
 #include "tessera/base/error.h"
+#include "tessera/base/json.h"
+#include "tessera/base/read_file.h"
 #include "tessera/ops/dropout_mask.h"
 
 namespace tessera {
@@ -16,7 +14,7 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 constexpr int64_t kMaxDimension = int64_t{1} << 24;  // far above any model; keeps products of two inside 64 bits
-constexpr int kDeepest = 64;                         // levels of JSON
+constexpr const char* kOwn = "Take the model's own config.json";
 
 // A value for an error message. Containers are not written out: that recurses, and a file may hold a long one.
 std::string in_words(const Json& value) {
@@ -30,13 +28,17 @@ class Reader {
  public:
   Reader(const Json& json, const std::string& where) : json_(json), where_(where) {}
 
+  bool has(const char* name) const {
+    const char* key = nullptr;
+    return find({name}, key) != nullptr;
+  }
+
   int64_t integer(std::initializer_list<const char*> keys, int64_t fallback, int64_t low, int64_t high) const {
     const char* key = nullptr;
     const Json* value = find(keys, key);
     if (!value) {
       if (fallback >= 0) return fallback;
-      throw InputError(where_, fmt::format("the key \"{}\" is missing", *keys.begin()),
-                       "Take the model's own config.json");
+      throw InputError(where_, fmt::format("the key \"{}\" is missing", *keys.begin()), kOwn);
     }
     if (!value->is_number_integer() || *value < low || *value > high) {
       throw InputError(where_,
@@ -81,19 +83,8 @@ class Reader {
 }  // namespace
 
 ModelConfig parse_model_config(std::string_view text, const std::string& where) {
-  Json json;
-  // Writing it again with the saved model recurses.
-  const auto not_too_deep = [&](int depth, Json::parse_event_t, const Json&) {
-    if (depth > kDeepest) throw InputError(where, fmt::format("is nested deeper than {} levels", kDeepest));
-    return true;
-  };
-  try {
-    json = Json::parse(text, not_too_deep);
-  } catch (const Json::exception& error) {
-    throw InputError(where, fmt::format("not valid JSON ({})", json_reason(error.what())),
-                     "Take the model's own config.json");
-  }
-  if (!json.is_object()) throw InputError(where, "not a JSON object", "Take the model's own config.json");
+  const Json json = parse_json<Json>(text, where, kOwn);
+  if (!json.is_object()) throw InputError(where, "not a JSON object", kOwn);
   const auto type = json.find("model_type");
   const std::string model_type = type != json.end() && type->is_string() ? type->get<std::string>() : "";
   if (model_type != "bloom" && model_type != "gpt") {
@@ -121,22 +112,19 @@ ModelConfig parse_model_config(std::string_view text, const std::string& where) 
   const int64_t last_id = config.vocab_size - 1;
   config.unk_token_id = static_cast<int32_t>(read.integer({"unk_token_id"}, std::min<int64_t>(0, last_id), 0, last_id));
   config.bos_token_id = static_cast<int32_t>(read.integer({"bos_token_id"}, std::min<int64_t>(1, last_id), 0, last_id));
-  config.eos_token_id = static_cast<int32_t>(read.integer({"eos_token_id"}, std::min<int64_t>(2, last_id), 0, last_id));
+  if (read.has("eos_token_id")) {
+    config.eos_token_id = static_cast<int32_t>(read.integer({"eos_token_id"}, 0, 0, last_id));
+  }
   config.pad_token_id = static_cast<int32_t>(read.integer({"pad_token_id"}, std::min<int64_t>(3, last_id), 0, last_id));
   check_model_config(config, where);
   return config;
 }
 
 ModelConfig read_model_config(const std::filesystem::path& path) {
-  std::error_code ignored;
-  std::ifstream file;
-  if (!std::filesystem::is_other(path, ignored)) file.open(path, std::ios::binary);  // devices may be endless
-  if (!file.is_open()) {
-    throw InputError(path.string(), "cannot be read",
-                     "A model is a Hugging Face folder with config.json, model.safetensors and tokenizer.json");
-  }
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  return parse_model_config(text, path.string());
+  const ReadOptions options{
+      .remedy = "A model is a Hugging Face folder with config.json, model.safetensors and tokenizer.json",
+      .longest_bytes = 16 << 20};
+  return parse_model_config(read_file(path, options), path.string());
 }
 
 void check_model_config(const ModelConfig& config, const std::string& where) {
@@ -206,7 +194,7 @@ bool find_known_model(std::string_view name, ModelConfig& config) {
 
 std::string model_config_json(const ModelConfig& config, DType dtype) {
   Json json = Json::object();
-  if (!config.original_json.empty()) json = Json::parse(config.original_json);
+  if (!config.original_json.empty()) json = parse_json<Json>(config.original_json, "the model's config.json");
   const char* dtype_name = dtype == DType::f32 ? "float32" : dtype == DType::bf16 ? "bfloat16" : "float16";
   if (json.contains("dtype"))
     json["dtype"] = dtype_name;
@@ -237,7 +225,7 @@ std::string model_config_json(const ModelConfig& config, DType dtype) {
   }
   set_default("unk_token_id", config.unk_token_id);
   set_default("bos_token_id", config.bos_token_id);
-  set_default("eos_token_id", config.eos_token_id);
+  if (config.eos_token_id >= 0) set_default("eos_token_id", config.eos_token_id);
   set_default("pad_token_id", config.pad_token_id);
   return json.dump(2) + "\n";
 }

@@ -22,7 +22,8 @@ struct ModelConfig {
   double initializer_range = 0.02;  // standard deviation of random BLOOM weights
   bool residual_from_norm = false;  // apply_residual_connection_post_layernorm
   double hidden_dropout = 0, attention_dropout = 0;
-  int32_t unk_token_id = 0, bos_token_id = 1, eos_token_id = 2, pad_token_id = 3;
+  int32_t unk_token_id = 0, bos_token_id = 1, pad_token_id = 3;
+  int32_t eos_token_id = -1;  // ends a text; −1: not told, so that the tokenizer says
   std::string original_json;  // the text this was read from: kept when the model is saved again
 
   int64_t head_dim() const { return hidden_size / num_heads; }

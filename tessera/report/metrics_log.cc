@@ -3,38 +3,17 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
-#include <array>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <memory>
+#include "tessera/base/read_file.h"
 
 namespace tessera {
-namespace {
-
-std::string read_text(const std::string& path) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
-  std::string text;
-  std::array<char, 1 << 16> part;
-  while (file) {
-    const size_t count = std::fread(part.data(), 1, part.size(), file.get());
-    if (count == 0 && std::feof(file.get())) return text;
-    if (count == 0) break;
-    text.append(part.data(), count);
-  }
-  throw InputError(path, fmt::format("cannot read it: {}", std::strerror(errno)));
-}
-
-}  // namespace
-
 MetricsLog MetricsLog::create(const std::string& path) {
   return MetricsLog(OutputFile(path, O_TRUNC));
 }
 
 MetricsLog MetricsLog::resume(const std::string& path, int64_t size_bytes) {
-  const std::string text = read_text(path);
-  const auto kept = static_cast<size_t>(size_bytes);
   const char* const remedy = "Put back the file that belongs to the checkpoint, or start anew in another --output-dir";
+  const std::string text = read_file(path, {.remedy = remedy});
+  const auto kept = static_cast<size_t>(size_bytes);
   if (size_bytes < 0 || kept > text.size()) {
     throw InputError(path, fmt::format("it has {} bytes where the checkpoint wrote {}", text.size(), size_bytes),
                      remedy);
@@ -58,26 +37,6 @@ void MetricsLog::append(std::string_view kind, int64_t step, double epoch, const
 int64_t MetricsLog::synced_size_bytes() {
   file_.sync();
   return file_.size_bytes();
-}
-
-std::vector<Record> read_metrics(const std::string& path) {
-  const std::string text = read_text(path);
-  std::vector<Record> records;
-  size_t begin = 0;
-  for (size_t end; (end = text.find('\n', begin)) != text.npos; begin = end + 1) {
-    const std::string where = fmt::format("{}:{}", path, records.size() + 1);
-    Record record = record_from_json(std::string_view(text).substr(begin, end - begin), where);
-    const Value* schema = record.find("schema");
-    const int64_t* version = schema ? schema->get_if<int64_t>() : nullptr;
-    if (!version) throw InputError(where, "no whole number under \"schema\"", "Is it a metrics.jsonl of tessera?");
-    if (*version > MetricsLog::kSchema) {
-      throw InputError(where,
-                       fmt::format("schema {} is newer than {}, the one known here", *version, MetricsLog::kSchema),
-                       "Read it with the tessera that wrote it");
-    }
-    records.push_back(std::move(record));
-  }
-  return records;
 }
 
 }  // namespace tessera

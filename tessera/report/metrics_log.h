@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "tessera/report/output_file.h"
 #include "tessera/report/record.h"
@@ -42,9 +41,5 @@ class MetricsLog {
 
   OutputFile file_;
 };
-
-// The records of a file, in order. A last line without a newline (a run killed while it wrote) is left out.
-// InputError with file and line: no such file, a line that is no JSON object, or one of a newer schema.
-std::vector<Record> read_metrics(const std::string& path);
 
 }  // namespace tessera

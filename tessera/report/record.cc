@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <nlohmann/json.hpp>
+
+#include "tessera/base/json.h"
 
 namespace tessera {
 namespace {
@@ -16,8 +17,6 @@ struct Overload : Cases... {
 };
 template <typename... Cases>
 Overload(Cases...) -> Overload<Cases...>;  // which clang 14 does not deduce
-
-constexpr int kMaxDepth = 32;  // a record of ours is three deep; a hostile one must not exhaust the stack
 
 // Python's repr() of a str: single quotes unless the text holds those and no double ones.
 std::string python_string(std::string_view text) {
@@ -108,8 +107,9 @@ std::string json_record(const Record& record, Layout layout) {
   return out + layout.separator(true) + "}";
 }
 
-Value value_of(const nlohmann::ordered_json& json, const std::string& where, int depth) {
-  if (depth > kMaxDepth) throw InputError(where, fmt::format("JSON nested more than {} deep", kMaxDepth));
+Record record_of(const nlohmann::ordered_json& object);
+
+Value value_of(const nlohmann::ordered_json& json) {
   if (json.is_null()) return nullptr;
   if (json.is_boolean()) return json.get<bool>();
   if (json.is_number_float() || (json.is_number_unsigned() && json.get<uint64_t>() > INT64_MAX))
@@ -118,11 +118,15 @@ Value value_of(const nlohmann::ordered_json& json, const std::string& where, int
   if (json.is_string()) return json.get<std::string>();
   if (json.is_array()) {
     std::vector<Value> list;
-    for (const auto& item : json) list.push_back(value_of(item, where, depth + 1));
+    for (const auto& item : json) list.push_back(value_of(item));
     return list;
   }
+  return record_of(json);
+}
+
+Record record_of(const nlohmann::ordered_json& object) {
   Record record;
-  for (const auto& [key, item] : json.items()) record.set(key, value_of(item, where, depth + 1));
+  for (const auto& [key, item] : object.items()) record.append(key, value_of(item));
   return record;
 }
 
@@ -199,14 +203,9 @@ std::string to_pretty_json(const Record& record) {
 }
 
 Record record_from_json(std::string_view text, const std::string& where) {
-  nlohmann::ordered_json json;
-  try {
-    json = nlohmann::ordered_json::parse(text);
-  } catch (const nlohmann::json::exception& error) {
-    throw InputError(where, fmt::format("not JSON ({})", json_reason(error.what())));
-  }
+  const auto json = parse_json<nlohmann::ordered_json>(text, where);
   if (!json.is_object()) throw InputError(where, fmt::format("wanted a JSON object, found {}", json.type_name()));
-  return std::get<Record>(value_of(json, where, 0).data());
+  return record_of(json);
 }
 
 }  // namespace tessera

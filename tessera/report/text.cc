@@ -88,14 +88,4 @@ std::string format_clock(double seconds) {
   return fmt::format("{}:{:02}:{:02}", total / 3600, total / 60 % 60, total % 60);
 }
 
-std::string format_duration(double seconds) {
-  if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e9) return "?";
-  if (seconds < 0.9995) return fmt::format("{:.0f} ms", seconds * 1000);
-  if (seconds < 59.95) return fmt::format("{:.1f} s", seconds);
-  const auto total = std::llround(seconds);
-  if (total < 3600) return fmt::format("{} min {:02} s", total / 60, total % 60);
-  const auto minutes = std::llround(seconds / 60);
-  return fmt::format("{} h {:02} min", minutes / 60, minutes % 60);
-}
-
 }  // namespace tessera

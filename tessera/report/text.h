@@ -14,10 +14,9 @@ int display_width(std::string_view text);
 // The longest beginning of the text that fits into `columns`.
 std::string_view cut_to_width(std::string_view text, int columns);
 
-std::string format_bytes(int64_t bytes);      // 512 B, 1.50 KiB, 14.2 GiB
-std::string format_count(int64_t count);      // 559,214,592
-std::string format_rate(double rate);         // three digits or all of the whole part: 0.0123, 7.32, 73.2, 12345
-std::string format_clock(double seconds);     // 0:07, 12:34, 1:02:03; negative or not finite: --:--
-std::string format_duration(double seconds);  // 85 ms, 12.3 s, 2 min 05 s, 1 h 02 min
+std::string format_bytes(int64_t bytes);   // 512 B, 1.50 KiB, 14.2 GiB
+std::string format_count(int64_t count);   // 559,214,592
+std::string format_rate(double rate);      // three digits or all of the whole part: 0.0123, 7.32, 73.2, 12345
+std::string format_clock(double seconds);  // 0:07, 12:34, 1:02:03; negative or not finite: --:--
 
 }  // namespace tessera

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "tessera/base/error.h"
+#include "tessera/base/read_file.h"
 #include "tessera/store/all_ranks.h"
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/file.h"
@@ -19,7 +20,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kTrainerState = "trainer_state.json";
-constexpr uint64_t kLongestText = 1'000'000'000;
 constexpr const char* kDamaged = "The checkpoint is damaged or incomplete: use an earlier one";
 
 void check_size(const fs::path& folder, const ManifestFile& file) {
@@ -176,7 +176,7 @@ const ManifestFile& Checkpoint::file(std::string_view name) const {
 }
 
 std::string Checkpoint::text(std::string_view name) const {
-  return read_text_file(folder_ / file(name).name, kLongestText);
+  return read_file(folder_ / file(name).name, {.remedy = kDamaged});
 }
 
 std::vector<int64_t> checkpoint_steps(const fs::path& output_folder) {
@@ -215,6 +215,19 @@ std::optional<Checkpoint> latest_checkpoint(const fs::path& output_folder, Commu
   }
   throw InputError(output_folder, "has checkpoints, but every one of them is damaged",
                    "Restore one from a copy, or use --resume none to start anew and remove them");
+}
+
+Checkpoint find_checkpoint(const fs::path& path, Communicator& world,
+                           const std::function<void(const std::string&)>& warn, ThreadPool* pool) {
+  if (auto newest = latest_checkpoint(path, world, warn, pool)) return std::move(*newest);
+  on_all_ranks(world, "the folder to find a checkpoint in", [&]() -> std::string {
+    if (world.rank() == 0 && fs::is_directory(path) && !fs::exists(path / kManifestName)) {
+      throw InputError(path, "is no checkpoint, and has none in it",
+                       "Give a folder checkpoint-STEP, or the output folder of a run that has saved some");
+    }
+    return "";
+  });
+  return Checkpoint::open_verified(path, world, pool);
 }
 
 void rotate_checkpoints(const fs::path& output_folder, Communicator& world, int keep,

@@ -61,6 +61,11 @@ std::optional<Checkpoint> latest_checkpoint(const std::filesystem::path& output_
                                             const std::function<void(const std::string&)>& warn,
                                             ThreadPool* pool = nullptr);
 
+// What a user means by a path: the checkpoint there, or the newest whole one of a run's output folder, as above.
+// Collective. InputError: neither.
+Checkpoint find_checkpoint(const std::filesystem::path& path, Communicator& world,
+                           const std::function<void(const std::string&)>& warn, ThreadPool* pool = nullptr);
+
 // Removes all checkpoints but the `keep` (at least 1) newest and those of the steps in `protected_steps`. Only a
 // checkpoint whose manifest is right and whose files have the right sizes counts or is removed, so that a damaged
 // newest one does not cost the last good one; contents are not read again. Collective: rank 0 does it, and its RunError

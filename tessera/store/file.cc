@@ -121,17 +121,6 @@ void File::sync() {
   if (fsync(descriptor_) != 0) throw_write_error(path_, errno, expected_bytes_);
 }
 
-std::string read_text_file(const std::filesystem::path& path, uint64_t limit_bytes) {
-  const File file = File::open_to_read(path);
-  const uint64_t bytes = file.size();
-  if (bytes > limit_bytes) {
-    throw InputError(path, fmt::format("has {} bytes, more than the {} that such a file may have", bytes, limit_bytes));
-  }
-  std::string text(bytes, '\0');
-  file.read_at(text.data(), text.size(), 0);
-  return text;
-}
-
 void write_new_file(const std::filesystem::path& path, std::string_view text) {
   File file = File::create_new(path, text.size());
   try {
@@ -156,15 +145,6 @@ void sync_folder(const std::filesystem::path& folder) {
   close(descriptor);
   // Some network file systems sync folders by themselves and refuse to be asked.
   if (error != 0 && error != EINVAL && error != EOPNOTSUPP) throw_write_error(folder, error, 0);
-}
-
-std::string printable(std::string_view text) {
-  constexpr size_t kLongest = 100;
-  std::string result(text.substr(0, kLongest));
-  for (char& c : result) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  return text.size() > kLongest ? result + "..." : result;
 }
 
 bool is_base_name(std::string_view name) {

@@ -43,8 +43,6 @@ class File {
   uint64_t expected_bytes_ = 0;
 };
 
-// The whole text of a file of at most `limit_bytes`. InputError: missing, unreadable, longer.
-std::string read_text_file(const std::filesystem::path& path, uint64_t limit_bytes);
 // A new file with this text, on the disk when it returns. RunError; nothing half-written stays.
 void write_new_file(const std::filesystem::path& path, std::string_view text);
 // Makes a folder and its parents where they are missing. RunError.
@@ -55,8 +53,6 @@ void sync_folder(const std::filesystem::path& folder);
 // RunError for a failed operation on a file that is being written; `error` is errno's value.
 [[noreturn]] void throw_write_error(const std::filesystem::path& path, int error, uint64_t needed_bytes);
 
-// Text of a file as it may stand in a message: control characters become '?', and it is cut after 100 bytes.
-std::string printable(std::string_view text);
 // Whether `name` names something inside a folder itself: not empty, no separator, neither "." nor "..".
 bool is_base_name(std::string_view name);
 

@@ -8,15 +8,15 @@
 #include <map>
 
 #include "tessera/base/error.h"
+#include "tessera/base/json.h"
+#include "tessera/base/read_file.h"
 #include "tessera/store/file.h"
-#include "tessera/store/json.h"
 
 namespace tessera {
 
 namespace {
 
 constexpr int kSchemaVersion = 2;
-constexpr uint64_t kLongestManifest = 1'000'000'000;
 // The text starts with these bytes and 16 digits: the checksum of the text in which the digits are zeros.
 constexpr std::string_view kChecksumKey = "{\n\"xxh3_64\": \"";
 constexpr std::string_view kNoChecksum = "0000000000000000";
@@ -120,7 +120,7 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
   if (!begins_well || text != sealed) {
     throw InputError(where, "does not have the content that was written", kDamaged);
   }
-  const auto json = parse_json(text, where);
+  const auto json = parse_json(text, where, kDamaged);
   try {
     if (const int version = json.at("schema_version").get<int>(); version != kSchemaVersion) {
       throw InputError(where, fmt::format("has schema_version {}; this Tessera reads {}", version, kSchemaVersion),
@@ -166,7 +166,7 @@ Manifest merge_manifests(std::vector<Manifest> parts) {
 }
 
 Manifest read_manifest(const std::filesystem::path& path) {
-  Manifest manifest = parse_manifest(read_text_file(path, kLongestManifest), path);
+  Manifest manifest = parse_manifest(read_file(path, {.remedy = kDamaged}), path);
   for (const ManifestArray& array : manifest.arrays) {
     if (const std::string fault = fault_of(array, manifest.world_size); !fault.empty()) {
       throw InputError(path, fault, kDamaged);

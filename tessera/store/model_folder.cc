@@ -9,8 +9,9 @@
 #include <system_error>
 
 #include "tessera/base/error.h"
+#include "tessera/base/json.h"
+#include "tessera/base/read_file.h"
 #include "tessera/store/file.h"
-#include "tessera/store/json.h"
 
 namespace tessera {
 
@@ -84,7 +85,8 @@ void TensorSource::add(size_t file, const std::string& name) {
 }
 
 void TensorSource::open_index(const fs::path& index) {
-  const auto json = parse_json(read_text_file(index, kLongestIndex), index);
+  const auto json =
+      parse_json(read_file(index, {.longest_bytes = kLongestIndex}), index, "Copy or write the file again");
   const auto map = json.is_object() ? json.find("weight_map") : json.end();
   if (map == json.end() || !map->is_object()) {
     throw InputError(index, "has no object \"weight_map\"", "It must map each tensor's name to its file");

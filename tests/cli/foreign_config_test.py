@@ -80,12 +80,12 @@ class DeepSpeed(CliTest):
         self.config()
         self.fails(2, "24 is not a multiple of batch_size 5 (flag --batch-size)", "config", "train", "--deepspeed",
                    "ds.json", "--batch-size", "5")
-        self.fails(2, "nowhere.json: cannot read the configuration of DeepSpeed: No such file", "config", "train",
+        self.fails(2, "nowhere.json: no such file. --deepspeed takes", "config", "train",
                    "--deepspeed", "nowhere.json")
-        self.fails(2, "is a folder, not a configuration of DeepSpeed", "config", "train", "--deepspeed", self.folder)
-        self.fails(2, "too long for a configuration of DeepSpeed", "config", "train", "--deepspeed", "/dev/zero")
+        self.fails(2, ": is a folder. --deepspeed takes", "config", "train", "--deepspeed", self.folder)
+        self.fails(2, "/dev/zero: is no ordinary file", "config", "train", "--deepspeed", "/dev/zero")
         self.write("ds.json", "{\n\"a\": }")
-        self.fails(2, "ds.json:2: is not valid JSON", "config", "train", "--deepspeed", "ds.json")
+        self.fails(2, "ds.json:2:6: not valid JSON", "config", "train", "--deepspeed", "ds.json")
 
 
 class Fsdp(CliTest):

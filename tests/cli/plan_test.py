@@ -4,7 +4,7 @@ import os
 import re
 import unittest
 
-from tessera_cli import main
+from tessera_cli import main, unless_sanitized
 from tiny_job import BLOOM, EVALUATED, JOB, TinyJobTest, jsonl, questions
 
 MIB = 2 ** 20
@@ -149,6 +149,7 @@ class Fit(PlanTest):
                    "--strategy", "no_shard", "--offload", "optimizer")
 
 
+@unless_sanitized
 class ResidentMemory(PlanTest):
     """What the kernel counts is what was planned, within 5% and what a process has besides: the program and its
     libraries with MPI's, tokenizer and data, threads' stacks, and allocated pages that a run happens not to touch."""

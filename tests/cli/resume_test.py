@@ -260,14 +260,28 @@ class Resume(Interrupted):
         self.train("out", job=LONG)
         self.assert_same_results("whole", "out")
 
+    def test_path_of_the_run(self):
+        """Its newest whole checkpoint, and never a new start."""
+        self.fails(3, "no such checkpoint", "train", *LONG, "--output-dir", "new", "--resume", "gone")
+        self.fails(3, "new: is no checkpoint, and has none in it. Give a folder checkpoint-STEP, or the output folder of a "
+                   "run", "train", *LONG, "--output-dir", "new", "--resume", "new")
+        newest = self.stopped("out")
+        os.remove(os.path.join(newest, "manifest.json"))
+        code, _, err = self.run_tessera("train", *LONG, "--output-dir", "out", "--resume", self.path("out"))
+        self.assertEqual(code, 0, err)
+        self.assertIn("checkpoint-238/manifest.json: no such file", err)
+        self.assertIn("checkpoint-231 (step 231 of 240)", err)
+        self.assert_same_results("whole", "out")
+
     def test_path_outside(self):
-        self.fails(2, "whole/checkpoint-231 is no checkpoint of the output folder out", "train", *LONG, "--output-dir",
-                   "out", "--resume", "whole/checkpoint-231")
+        for path in ["whole/checkpoint-231", "whole"]:
+            self.fails(2, "is no checkpoint of the output folder out. Give the output folder of the run that made it",
+                       "train", *LONG, "--output-dir", "out", "--resume", path)
 
     def test_metrics_that_are_gone(self):
         self.stopped("out")
         os.remove(self.path("out", "metrics.jsonl"))
-        self.fails_after_note(3, "out/metrics.jsonl: cannot read it")
+        self.fails_after_note(3, "out/metrics.jsonl: no such file. Put back the file")
         self.write("out/metrics.jsonl", b"{}\n")
         self.fails_after_note(3, "out/metrics.jsonl: it has 3 bytes where the checkpoint wrote ")
         self.assertEqual(self.checkpoints("out"), [231, 238])

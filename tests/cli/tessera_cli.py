@@ -6,6 +6,7 @@ import tempfile
 import unittest
 
 RUN_LIMIT_S = float(os.environ.get("TESSERA_TEST_RUN_LIMIT_S", 60))
+unless_sanitized = unittest.skipIf("TESSERA_TEST_SANITIZED" in os.environ, "a sanitizer takes memory of its own")
 PROGRAM = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else "tessera"
 
 

@@ -17,6 +17,7 @@ EVALUATED = JOB + ["--eval-dataset", "eval.jsonl", "--eval-generation", "--max-n
 GPT = ["--model", "gpt", "--init", "random", "--tokenizer", "tok", "--dataset", "train.jsonl", "--threads", "1",
        "--logging-steps", "1", "--lr", "1e-2", "--hidden-size", "16", "--num-layers", "2", "--num-heads", "2",
        "--ff-dim", "32", "--vocab-size", "400"]
+USAGE, INPUT, FAILED, OUT_OF_MEMORY = 2, 3, 1, 4  # exit codes
 
 
 def questions(count, seed):
@@ -132,3 +133,16 @@ class TinyJobTest(CliTest):
             return self.read(output, "metrics.jsonl").count(b"\n")
         except FileNotFoundError:
             return 0
+
+
+class BadInputTest(TinyJobTest):
+    """For input of which a run tells file, key, value and remedy, and leaves nothing half-written."""
+
+    def refuses(self, code, message, *words):
+        """A training run into "out" that ends with `code` and leaves no file."""
+        self.fails(code, message, "train", *JOB, "--output-dir", "out", *words)
+        if os.path.exists(self.path("out")):
+            self.assertEqual(os.listdir(self.path("out")), [])
+
+    def write_json(self, name, value):
+        return self.write(name, json.dumps(value))

@@ -64,7 +64,10 @@ int misbehave(const Invocation& invocation) {
     if (step == 2 && world.rank() == world.size() - 1) {
       if (action == "kill") raise(SIGKILL);
       if (action == "stop") raise(SIGSTOP);
-      if (action == "segv") raise(SIGSEGV);
+      if (action == "segv") {
+        std::signal(SIGSEGV, SIG_DFL);  // where a sanitizer has a story of its own to tell
+        raise(SIGSEGV);
+      }
       if (action == "abort") TESSERA_ASSERT(!"as it was told");
       if (action == "throw") throw RunError("disk", "is full", "Make room");
       if (action == "memory") throw std::bad_alloc();

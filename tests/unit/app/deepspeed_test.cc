@@ -259,13 +259,14 @@ TEST_F(DeepSpeed, unknown_keys) {
   EXPECT_EQ(error(R"({"zero_optimization": {"stge": 1}})"),
             "ds.json: zero_optimization: has the unknown key \"stge\". Did you mean \"stage\"?");
   EXPECT_EQ(error(R"({"optimizer.type": "AdamW"})").substr(0, 45), "ds.json: has the unknown key \"optimizer.type\"");
-  EXPECT_EQ(error(R"({"fp16": {"enabled": true, "enabled": false}})"), "ds.json: has the key \"enabled\" twice");
+  EXPECT_EQ(error(R"({"fp16": {"enabled": true, "enabled": false}})"),
+            "ds.json: has the key \"enabled\" twice in one object");
 }
 
 TEST_F(DeepSpeed, no_json) {
-  EXPECT_NE(error("{\n\"a\": \n").find("ds.json:"), std::string::npos);
+  EXPECT_NE(error("{\n\"a\": \n").find("ds.json:3:1: not valid JSON"), std::string::npos);
   EXPECT_EQ(error("[]"), "ds.json: is not a JSON object, as DeepSpeed's configurations are");
-  EXPECT_NE(error(std::string(20000, ' ')).find("too long for a configuration of DeepSpeed"), std::string::npos);
+  EXPECT_NE(error(std::string(20000, ' ')).find("has more than the 16384 bytes"), std::string::npos);
   std::string deep;
   for (int i = 0; i < 3000; ++i) deep += "{\"a\":";
   EXPECT_NE(error(deep).find("deeper than"), std::string::npos);

@@ -5,14 +5,11 @@
 namespace tessera {
 namespace {
 
-TEST(JsonReason, LeavesOutTheLibrarysCodeAndLongQuotations) {
-  EXPECT_EQ(json_reason("[json.exception.parse_error.101] parse error at line 1: [1] is odd"),
-            "parse error at line 1: [1] is odd");
-  EXPECT_EQ(json_reason("out of memory"), "out of memory");
-  std::string text = "x";
-  for (int i = 0; i < 1000; ++i) text += "é";
-  const std::string cut = json_reason("[json.exception.parse_error.101] " + text);
-  EXPECT_EQ(cut, text.substr(0, 239) + "…");
+TEST(Printable, CutsBetweenCharactersAndShowsNoControls) {
+  EXPECT_EQ(printable("a\tb\x1b[1m\x7fé"), "a?b?[1m?é");
+  EXPECT_EQ(printable(std::string(100, 'x')), std::string(100, 'x'));
+  EXPECT_EQ(printable("xéé", 3), "xé…");
+  EXPECT_EQ(printable("xéé", 4), "xé…");
 }
 
 }  // namespace

@@ -2,20 +2,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <spdlog/spdlog.h>
 
 #include <thread>
 
 #include "screen.h"
-#include "tessera/base/error.h"
-#include "tessera/report/log.h"
 
 namespace tessera {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::MatchesRegex;
 
 TEST(Terminal, IsDescribedByTheEnvironment) {
   const auto flags = [](bool is_tty, std::map<std::string, std::string> variables) {
@@ -97,48 +92,6 @@ TEST(Console, ThreadsNeverMixTheirLines) {
   for (auto& thread : threads) thread.join();
   ASSERT_EQ(screen.lines().size(), 201u);
   for (const std::string& line : screen.lines()) EXPECT_EQ(line, std::string(20, line.at(0)));
-}
-
-TEST(Log, WritesLevelAndTextAboveTheStatusLine) {
-  Screen screen;
-  Console console(screen.stream(kPlainTerminal), screen.stream(kPlainTerminal));
-  const auto logger = make_logger({}, console);
-  console.show_status("bar");
-  logger->debug("not shown");
-  logger->info("read {} examples", 12);
-  logger->warn("careful");
-  logger->error("data.json:3: no answers");
-  EXPECT_THAT(screen.lines(),
-              ElementsAre("info: read 12 examples", "warning: careful", "error: data.json:3: no answers", "bar"));
-  EXPECT_EQ(screen.raw().find("\x1b[1"), std::string::npos);
-}
-
-TEST(Log, ColoursTheLevelAlone) {
-  Screen screen;
-  Console console(screen.stream({}), screen.stream(kFullTerminal));
-  const auto logger = make_logger({.level = "warning"}, console);
-  logger->info("not shown");
-  logger->warn("careful");
-  logger->error("broken");
-  EXPECT_EQ(screen.raw(), "\x1b[1;33mwarning\x1b[0m: careful\n\x1b[1;31merror\x1b[0m: broken\n");
-}
-
-TEST(Log, ShowsTheTimeFromDebugOn) {
-  Screen screen;
-  Console console(screen.stream({}), screen.stream({}));
-  make_logger({.level = "debug"}, console)->debug("detail");
-  EXPECT_THAT(screen.raw(), MatchesRegex("..:..:......  *debug: detail\n"));
-}
-
-TEST(Log, UnknownLevelIsAUsageError) {
-  Console console = Console::muted();
-  try {
-    make_logger({.level = "loud"}, console);
-    FAIL() << "accepted";
-  } catch (const UsageError& error) {
-    EXPECT_STREQ(error.what(),
-                 "log level: unknown level \"loud\". Choose one of trace, debug, info, warning, error, off");
-  }
 }
 
 }  // namespace

@@ -105,8 +105,7 @@ TEST_F(ShardedFolder, WrongIndexesAreErrors) {
   EXPECT_THAT(refusal_of_index(R"({"weight_map": {"a": "three.safetensors"}})"), HasSubstr("No such file"));
   EXPECT_THAT(refusal_of_index(R"({"weight_map": {"c": "one.safetensors"}})"), HasSubstr("no such tensor"));
   EXPECT_THAT(refusal_of_index(R"({"weight_map": {"a": "one.safetensors", "a": "one.safetensors"}})"),
-              HasSubstr("\"a\" twice"));
-  EXPECT_THAT(refusal_of_index(R"({"weight_map": )" + std::string(100'000, '[')), HasSubstr("nested deeper"));
+              HasSubstr("\"a\" twice in one object"));
 }
 
 TEST_F(ShardedFolder, EveryShardIsValidated) {

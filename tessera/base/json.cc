@@ -1,0 +1,135 @@
+#include "tessera/base/json.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <type_traits>
+#include <vector>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+
+namespace {
+
+// Where a text is from, for errors.
+struct Place {
+  std::string_view text;
+  const std::string& where;
+  const std::string& remedy;
+  int64_t first_line;
+
+  // `num_bytes` of the text have been read, the last of which is at fault.
+  [[noreturn]] void fail(size_t num_bytes, std::string_view what) const {
+    const std::string_view before = text.substr(0, std::max<size_t>(1, num_bytes) - 1);
+    const auto line = first_line + std::count(before.begin(), before.end(), '\n');
+    const size_t column = before.size() - (before.rfind('\n') + 1) + 1;  // the first line follows npos + 1 == 0
+    const bool is_cut =
+        what.find("unexpected end of input") != what.npos || what.find("missing closing quote") != what.npos;
+    throw InputError(fmt::format("{}:{}:{}", where, line, column), fmt::format("not valid JSON: {}", what),
+                     is_cut ? "The file seems to be cut short: fetch or write it again" : remedy);
+  }
+};
+
+// What the library says, without its own codes and position, and no longer than a line or two, however much of the file
+// it quotes.
+std::string reason_of(std::string_view message) {
+  if (const size_t code = message.find("] "); code != message.npos) message.remove_prefix(code + 2);
+  if (message.starts_with("parse error at ")) message.remove_prefix(message.find(": ") + 2);
+  return printable(message, 240);
+}
+
+// Makes the values from the library's events: what its own parser does, and refuses deep nesting and keys that come
+// twice, which that does not.
+template <typename Json>
+class Builder {
+ public:
+  explicit Builder(const Place& place) : place_(place) {}
+  Json take() { return std::move(root_); }
+
+  bool null() { return put(nullptr); }
+  bool boolean(bool value) { return put(value); }
+  bool number_integer(int64_t value) { return put(value); }
+  bool number_unsigned(uint64_t value) { return put(value); }
+  bool number_float(double value, const std::string&) { return put(value); }
+  bool string(std::string& value) { return put(std::move(value)); }
+  bool binary(typename Json::binary_t&) { return false; }  // JSON has none
+  bool start_object(size_t) { return open(Json::object()); }
+  bool start_array(size_t) { return open(Json::array()); }
+  bool key(std::string& name) {
+    auto& object = open_.back()->template get_ref<typename Json::object_t&>();
+    if constexpr (kOrdered) {  // its own insertion looks at every key there is; close() looks for two alike
+      at_ = &object.emplace_back(name, nullptr).second;
+    } else {
+      const auto [at, is_new] = object.emplace(name, nullptr);
+      if (!is_new) refuse_key(name);
+      at_ = &at->second;
+    }
+    return true;
+  }
+  bool end_object() {
+    if constexpr (kOrdered) {
+      std::vector<std::string_view> names;
+      for (const auto& [name, value] : open_.back()->template get_ref<typename Json::object_t&>())
+        names.push_back(name);
+      std::sort(names.begin(), names.end());
+      const auto twice = std::adjacent_find(names.begin(), names.end());
+      if (twice != names.end()) refuse_key(*twice);
+    }
+    return end_array();
+  }
+  bool end_array() {
+    open_.pop_back();
+    return true;
+  }
+  bool parse_error(size_t num_bytes, const std::string&, const nlohmann::detail::exception& error) {
+    place_.fail(num_bytes, reason_of(error.what()));
+  }
+
+ private:
+  static constexpr bool kOrdered = std::is_same_v<Json, nlohmann::ordered_json>;
+
+  bool put(Json value) {
+    if (!open_.empty() && open_.back()->is_array()) {
+      open_.back()->push_back(nullptr);
+      at_ = &open_.back()->back();
+    }
+    *at_ = std::move(value);
+    return true;
+  }
+  bool open(Json container) {
+    constexpr size_t kDeepest = 64;
+    if (open_.size() == kDeepest) {
+      throw InputError(place_.where, fmt::format("is nested deeper than {} levels", kDeepest), place_.remedy);
+    }
+    put(std::move(container));
+    open_.push_back(at_);
+    return true;
+  }
+  [[noreturn]] void refuse_key(std::string_view name) const {
+    throw InputError(place_.where, fmt::format("has the key \"{}\" twice in one object", printable(name)),
+                     place_.remedy);
+  }
+
+  const Place& place_;
+  Json root_;
+  Json* at_ = &root_;        // the place of the next value that is in no array
+  std::vector<Json*> open_;  // arrays and objects, each within the one before
+};
+
+}  // namespace
+
+template <typename Json>
+Json parse_json(std::string_view text, const std::string& where, const std::string& remedy, int64_t first_line) {
+  const Place place{text, where, remedy, first_line};
+  // The library takes a zero byte for the end of the text.
+  if (const size_t zero = text.find('\0'); zero != text.npos) place.fail(zero + 1, "a zero byte");
+  Builder<Json> builder(place);
+  Json::sax_parse(text, &builder);
+  return builder.take();
+}
+
+template nlohmann::json parse_json(std::string_view, const std::string&, const std::string&, int64_t);
+template nlohmann::ordered_json parse_json(std::string_view, const std::string&, const std::string&, int64_t);
+
+}  // namespace tessera

@@ -1,0 +1,133 @@
+"""docs/outputs.md names the keys of everything that runs write, and no others."""
+import json
+import os
+import re
+
+from tessera_cli import main
+from tiny_job import EVALUATED, GPT, JOB, TinyJobTest
+
+PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "outputs.md")
+
+
+def documented():
+    """{heading: {key: meaning}}; keys that hold CATEGORY or PHASE stand for all of them."""
+    with open(PAGE, encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    tables, heading = {}, None
+    for line in lines:
+        if line.startswith("#"):
+            heading = line.lstrip("# ")
+        elif line.startswith("| `"):
+            keys, meaning = line.split("|")[1], line.split("|")[-2]
+            for key in re.findall(r"`([^`]*)`", keys):
+                assert key not in tables.setdefault(heading, {}), (heading, key)
+                tables[heading][key] = meaning
+    words = tables.pop("Categories and phases")
+    for heading, keys in tables.items():
+        for word, all_of_it in [("CATEGORY", [w for w in words if w not in PHASES]), ("PHASE", PHASES)]:
+            keys = {key.replace(word, one): meaning for key, meaning in keys.items()
+                    for one in (all_of_it if word in key else [""])}
+        tables[heading] = keys
+    assert set(PHASES) <= set(words)
+    return tables
+
+
+PHASES = ["load", "step", "evaluation", "save", "resume"]
+
+
+def keys_of(value, prefix=""):
+    """The keys of an object, in the page's way."""
+    keys = set()
+    for key, inner in value.items():
+        path = prefix + key
+        objects = [one for one in inner if isinstance(one, dict)] if isinstance(inner, list) else []
+        if isinstance(inner, dict):
+            keys |= keys_of(inner, path + ".")
+        elif objects:
+            keys = keys.union(*(keys_of(one, path + "[].") for one in objects))
+        else:
+            keys.add(path)
+    return keys
+
+
+class Outputs(TinyJobTest):
+    PAGE = documented()
+
+    def assert_documented(self, heading, keys, without=()):
+        """They are those of the page, but for those that it has on a condition, in italics, which is among `without`."""
+        page = self.PAGE[heading]
+        absent = {key for key, meaning in page.items()
+                  if any(one in condition for condition in re.findall(r"\*([^*]+)\*", meaning) for one in without)}
+        self.assertEqual(set(page) - absent - set(keys), set(), f"on the page under {heading}, and not written")
+        self.assertEqual(set(keys) - set(page), set(), f"written, and not on the page under {heading}")
+        self.assertEqual(set(keys) & absent, set(), f"under {heading}, written without {without}")
+
+    def json_output(self, *words, **options):
+        return json.loads(self.succeeds(*words, "--json", **options))
+
+    def check_run(self, kinds, without, *words, job):
+        """What a run writes that has records of these kinds."""
+        if "TEST_DEVICE" in os.environ:
+            self.skipTest("what is known of a GPU differs by the machine")
+        summary = self.json_output("train", *job, "--output-dir", "out", *words)
+        self.assertEqual(summary, self.json_of("out", "summary.json"))
+        self.assert_documented("summary.json", keys_of(summary) - {"epochs"}, without)
+        common = set(self.PAGE["metrics.jsonl"])
+        for kind in ["train", "eval", "skipped", "summary"]:
+            records = self.metrics("out", kind)
+            self.assertEqual(bool(records), kind in kinds, kind)
+            for record in records:
+                self.assertTrue(common <= set(record))
+            if records:
+                keys = set().union(*map(keys_of, records))
+                self.assert_documented(f"kind: {kind}", keys - common, without)
+
+    def test_of_a_run_with_everything(self):
+        self.check_run(["train", "eval", "skipped", "summary"], ["GPU"], "--precision", "fp16", "--initial-scale-power",
+                       "40", "--eval-before", job=EVALUATED)
+
+    def test_of_a_run_that_evaluates_losses(self):
+        without = ["GPU", "fp16", "--eval-before", "--eval-generation"]
+        self.check_run(["train", "eval", "summary"], without, "--eval-dataset", "eval.jsonl", job=JOB)
+
+    def test_of_a_run_with_nothing(self):
+        without = ["GPU", "fp16", "--eval-before", "--eval-generation", "--eval-dataset"]
+        self.check_run(["train", "summary"], without, job=GPT)
+
+    def test_of_evaluation_and_generation(self):
+        self.train("out", "--max-steps", "2", job=JOB)
+        words = ["--model", "out/model", "--eval-dataset", "eval.jsonl"]
+        report = self.json_output("eval", *words, "--eval-generation", "--max-new-tokens", "3", "--output-dir", "measured")
+        self.assertEqual(report, self.json_of("measured", "eval.json"))
+        self.assert_documented("eval.json", report)
+        self.assert_documented("eval.json", self.json_output("eval", *words), ["--eval-generation"])
+        answer = self.json_output("generate", "--model", "out/model", "--prompt", "a")
+        self.assert_documented("generate --json", answer)
+        ids = self.json_output("tokenize", "--tokenizer", "tok", "--prompt", "a")
+        self.assert_documented("tokenize --json", ids)
+
+    def test_of_a_plan(self):
+        alone = self.json_output("plan", *JOB)
+        self.assertIsNone(alone["other_ranks"])
+        self.assert_documented("plan --json", keys_of(alone), ["--fit"])
+        found = self.json_output("plan", "--model", "bloom-560m", "--nproc", "2", "--fit", "3GiB")
+        fit = found["fit"]
+        self.assertTrue(fit["faster"])
+        self.assertEqual(keys_of(found.pop("other_ranks")), keys_of(found["first_rank"]))
+        found["fit"] = {key: None for key in fit}
+        self.assert_documented("plan --json", keys_of(found) | {"other_ranks"})
+        for configuration in [fit["best"], *fit["faster"]]:
+            self.assert_documented("fit.best and fit.faster[]", keys_of(configuration))
+
+    def test_of_settings_and_machine(self):
+        settings = self.json_output("config", "train", *JOB)
+        self.assert_documented("config --json", {f"SETTING.{key}" for value in settings.values() for key in value})
+        facts = self.json_output("doctor", env={"OMP_NUM_THREADS": "1"})
+        facts["environment"] = {"VARIABLE": facts["environment"]["OMP_NUM_THREADS"]}
+        gpus = facts["cuda"].pop("gpus")
+        keys = keys_of(facts) | {f"cuda.gpus[].{key}" for gpu in gpus for key in gpu}
+        self.assertEqual(keys - set(self.PAGE["doctor --json"]), set())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+// Computing with 16 bits.
+#include <cmath>
+
+#include "engine_fixture.h"
+
+namespace tessera {
+namespace {
+
+class HalvesTest : public EngineTest {};
+
+// Rounding of 16-bit parameters and of what each layer leaves moves an activation by u = 2^-8 (bf16) or 2^-11 (f16) of
+// its size, some 16 times in two blocks and the head and as often back: 4u with random signs. Losses and norms, which
+// average over many, stay within that.
+TEST_F(HalvesTest, HalvesStayNearSinglePrecision) {
+  for (const char* architecture : {"bloom", "gpt"}) {
+    for (const auto& [dtype, u] : {std::pair{DType::bf16, 0x1p-8}, std::pair{DType::f16, 0x1p-11}}) {
+      EngineOptions options;
+      options.max_grad_norm = 1;
+      const auto single = make(small_config(architecture, 0.1), options);
+      options.dtype = dtype;
+      const auto half = make(small_config(architecture, 0.1), options);
+      const double loss_scale = dtype == DType::f16 ? 1024 : 1;
+      double first = 0, last = 0;
+      for (int step = 0; step < 40; ++step) {
+        const auto batch = make_batch(2, {9, 9});
+        const StepResult expected = single->train_step({&batch, 1}, 1e-2);
+        const StepResult result = half->train_step({&batch, 1}, 1e-2, loss_scale);
+        if (step == 0) {
+          first = result.loss();
+          EXPECT_NEAR(result.loss(), expected.loss(), 4 * u * expected.loss()) << architecture << name_of(dtype);
+          EXPECT_NEAR(result.gradient_norm, expected.gradient_norm, 4 * u * expected.gradient_norm);
+        }
+        last = result.loss();
+      }
+      EXPECT_LT(last, 0.3 * first) << architecture << name_of(dtype);
+    }
+  }
+}
+
+// Of 16 bits where a step is one micro-batch and nobody asks for others: every gradient of a block is that of f32,
+// rounded once. The embedding's has a part from the head and one from the first layer, which are rounded one by one.
+TEST_F(HalvesTest, GradientsOfOneMicroBatchHaveTheTypeOfTheComputation) {
+  for (const auto& [dtype, u] : {std::pair{DType::bf16, 0x1p-8}, std::pair{DType::f16, 0x1p-11}}) {
+    EngineOptions options;
+    options.dtype = dtype;
+    const auto half = make(small_config("bloom", 0.1), options), several = make(small_config("bloom", 0.1), options, 2);
+    options.sharding.reduce_dtype = DType::f32;
+    const auto single = make(small_config("bloom", 0.1), options);
+    const PackedBatch batch = make_batch(2, {9, 9});
+    for (Engine* engine : {half.get(), several.get(), single.get()}) engine->accumulate_gradients({&batch, 1}, 1024);
+    for (int64_t unit = 0; unit < half->model().num_units(); ++unit) {
+      const View exact = single->gradients(unit).flat, narrow = half->gradients(unit).flat;
+      ASSERT_EQ(exact.dtype, DType::f32);
+      ASSERT_EQ(narrow.dtype, dtype);
+      EXPECT_EQ(bytes_of(several->gradients(unit).flat), bytes_of(exact));
+      const auto count = static_cast<size_t>(exact.num_elems());
+      std::vector<std::byte> rounded(2 * count);
+      convert(exact.data, DType::f32, rounded.data(), dtype, count);
+      if (unit > 0) {
+        EXPECT_EQ(bytes_of(narrow), rounded) << unit;
+        continue;
+      }
+      std::vector<float> widened(count);
+      convert(narrow.data, dtype, widened.data(), DType::f32, count);
+      const float* expected = exact.as<float>();
+      float largest = 0;
+      for (size_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(expected[i]));
+      for (size_t i = 0; i < count; ++i) EXPECT_NEAR(widened[i], expected[i], 2 * u * largest) << i;
+    }
+  }
+}
+
+// Masters are f32 and take part in training beyond the precision of what is computed with; the kept parameters are
+// their rounded copies, after drawing, steps and loading.
+TEST_F(HalvesTest, KeptHalvesAreTheRoundedMasters) {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    EngineOptions options;
+    const auto single = make(small_config("bloom"), options);
+    options.dtype = dtype;
+    const auto engine = make(small_config("bloom"), options), other = make(small_config("bloom"), options);
+    const auto masters_of = [](Engine& of) {
+      std::vector<std::vector<float>> masters;
+      of.save_states([&](StateKind kind, int64_t, ElemRange, View from) {
+        EXPECT_EQ(from.dtype, DType::f32);
+        if (kind == StateKind::parameters) masters.emplace_back(from.as<float>(), from.as<float>() + from.num_elems());
+      });
+      return masters;
+    };
+    const auto expect_rounded = [&](Engine& of) {
+      const auto masters = masters_of(of);
+      for (int64_t u = 0; u < of.model().num_units(); ++u) {
+        const auto& master = masters[static_cast<size_t>(u)];
+        const View kept = of.parameters(u).flat;
+        ASSERT_EQ(kept.dtype, dtype);
+        std::vector<std::byte> rounded(2 * master.size());
+        convert(master.data(), DType::f32, rounded.data(), dtype, master.size());
+        EXPECT_EQ(bytes_of(kept.rows(0, std::ssize(master))), rounded);
+      }
+    };
+    EXPECT_EQ(masters_of(*engine), masters_of(*single));
+    expect_rounded(*engine);
+    const auto before = masters_of(*engine);
+    // A rate whose steps are far below what a 16-bit number near 1 can take.
+    const PackedBatch batch = make_batch(2, {9, 9});
+    for (int step = 0; step < 3; ++step) engine->train_step({&batch, 1}, 1e-5);
+    expect_rounded(*engine);
+    const auto after = masters_of(*engine);
+    EXPECT_NE(after, before);
+
+    other->load_states([&](StateKind kind, int64_t unit, ElemRange range, View to) {
+      engine->save_states([&](StateKind saved_kind, int64_t saved_unit, ElemRange saved, View from) {
+        if (saved_kind != kind || saved_unit != unit) return;
+        convert(from.rows(range.begin - saved.begin, range.end - saved.begin).data, DType::f32, to.data, to.dtype,
+                static_cast<size_t>(range.size()));
+      });
+    });
+    other->set_num_updates(engine->num_updates());
+    EXPECT_EQ(masters_of(*other), after);
+    EXPECT_TRUE(same_parameters(*engine, *other));
+    // And both go on alike.
+    EXPECT_EQ(engine->train_step({&batch, 1}, 1e-2).loss_sum, other->train_step({&batch, 1}, 1e-2).loss_sum);
+    EXPECT_EQ(engine->train_step({&batch, 1}, 1e-2).loss_sum, other->train_step({&batch, 1}, 1e-2).loss_sum);
+  }
+}
+
+// A step whose gradients overflow changes nothing, and the next is as if it had not been.
+TEST_F(HalvesTest, OverflowInHalvesIsSkipped) {
+  EngineOptions options;
+  options.dtype = DType::f16;
+  const auto engine = make(small_config("gpt"), options), other = make(small_config("gpt"), options);
+  const PackedBatch batch = make_batch(2, {9, 9});
+  const StepResult skipped = engine->train_step({&batch, 1}, 1e-2, 0x1p40);
+  EXPECT_TRUE(skipped.skipped);
+  EXPECT_TRUE(std::isfinite(skipped.loss()));
+  EXPECT_EQ(engine->num_updates(), 0);
+  EXPECT_TRUE(same_parameters(*engine, *other));
+  for (int step = 0; step < 2; ++step) {
+    const StepResult a = engine->train_step({&batch, 1}, 1e-2, 512), b = other->train_step({&batch, 1}, 1e-2, 512);
+    EXPECT_FALSE(a.skipped);
+    EXPECT_EQ(a.loss_sum, b.loss_sum);
+    EXPECT_EQ(a.gradient_norm, b.gradient_norm);
+  }
+  EXPECT_TRUE(same_parameters(*engine, *other));
+}
+
+}  // namespace
+}  // namespace tessera

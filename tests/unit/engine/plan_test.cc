@@ -1,0 +1,136 @@
+#include "tessera/engine/plan.h"
+
+#include <gtest/gtest.h>
+
+#include "small_model.h"
+
+namespace tessera {
+namespace {
+
+// What is planned is what is held, to the byte, in every category and phase.
+TEST(Plan, IsTheLedger) {
+  for (const auto& [architecture, dtype, checkpoint_blocks] :
+       {std::tuple{"bloom", DType::f32, false}, std::tuple{"bloom", DType::f32, true},
+        std::tuple{"gpt", DType::f32, false}, std::tuple{"gpt", DType::f32, true},
+        std::tuple{"bloom", DType::bf16, false}, std::tuple{"gpt", DType::f16, true}}) {
+    const ModelConfig config = small_config(architecture, 0.1);
+    EngineOptions options;
+    options.dtype = dtype;
+    options.checkpoint_blocks = checkpoint_blocks;
+    const auto batch = make_batch(4, {9, 5, 7});
+    const BatchBounds bounds{21, 3, batch.num_targets};
+    const WorkBounds work{bounds, bounds, {21, 3, 0}, 4};
+    const Plan plan = plan_run(config, options, work, {});
+
+    ThreadPool pool(1);
+    const auto device = make_cpu_device(pool), host = make_cpu_device(pool);
+    const auto alone = make_self_communicator();
+    Engine engine({*device, *host, *alone}, config, options);
+    const auto enter = [&](Phase phase) {
+      device->ledger().enter(phase);
+      host->ledger().enter(phase);
+    };
+    engine.prepare(work);
+    engine.initialize_parameters(1);
+    enter(Phase::resume);
+    enter(Phase::step);
+    engine.train_step({&batch, 1}, 1e-3);
+    enter(Phase::evaluation);
+    engine.evaluate(batch);
+    engine.generate(std::vector<std::vector<int32_t>>{{1, 2, 3}, {4}}, 4, 2);
+    enter(Phase::save);
+    for (int p = 0; p < kNumPhases; ++p) {
+      for (int c = 0; c < kNumCategories; ++c) {
+        const auto phase = static_cast<Phase>(p);
+        const auto category = static_cast<Category>(c);
+        EXPECT_EQ(plan.device.peak(phase, category), device->ledger().peak(phase, category))
+            << architecture << " " << name_of(dtype) << " " << name_of(phase) << " " << name_of(category);
+        EXPECT_EQ(plan.host.peak(phase, category), host->ledger().peak(phase, category))
+            << architecture << " " << name_of(dtype) << " " << name_of(phase) << " " << name_of(category);
+      }
+    }
+  }
+}
+
+TEST(Plan, CountsTheOperationsOfADenseStep) {
+  ModelConfig config;
+  ASSERT_TRUE(find_known_model("bloom-560m", config));
+  const int64_t T = 512, C = 1024, L = 24, V = 250880;
+  const Plan plan = plan_run(config, {}, {{T, 1, T}, {}, {}, 0}, {});
+  EXPECT_EQ(plan.num_parameters, 559214592);
+  // 6 FLOPs a weight and token; attention 3.5 times its forward pass of 2·C·T(T+1).
+  EXPECT_EQ(plan.micro_batch_flops, 6 * T * (12 * L * C * C + V * C) + 7 * L * C * T * (T + 1));
+}
+
+// Each strategy's own formula. P elements of all units, padded for R ranks; a step is every step but a run's first.
+constexpr int R = 4;
+
+TEST(Plan, CountsTheBytesOfAStep) {
+  using enum ShardingStrategy;
+  const ModelConfig config = small_config("bloom", 0);
+  const auto sent = [&](ShardingStrategy strategy, int64_t micro_batches, int ranks_per_node = R,
+                        DType dtype = DType::f32) {
+    EngineOptions options;
+    options.dtype = dtype;
+    options.sharding.strategy = strategy;
+    const PlannedRank rank{.world_size = R, .rank = 1, .ranks_per_node = ranks_per_node};
+    return plan_run(config, options, {{16, 2, 16}, {}, {}, 0, micro_batches}, rank);
+  };
+  const auto device = make_counting_device();
+  const Model model(config, *device);
+  int64_t P = 0;
+  for (int64_t u = 0; u < model.num_units(); ++u) {
+    P += ShardPlan({}, R, 0, R).cut(model.unit(u).table().num_elems()).padded_elems;
+  }
+  const int64_t all = 4 * P * (R - 1) / R;  // bytes of a gather or a reduction of all units
+  for (const int64_t accum : {1, 3}) {
+    EXPECT_EQ(sent(no_shard, accum).step_bytes_sent, 2 * all);
+    EXPECT_EQ(sent(zero1, accum).step_bytes_sent, 2 * all);
+    EXPECT_EQ(sent(zero2, accum).step_bytes_sent, (accum + 1) * all);
+    EXPECT_EQ(sent(shard_grad_op, accum).step_bytes_sent, (accum + 1) * all);
+    EXPECT_EQ(sent(full_shard, accum).step_bytes_sent_within_nodes, sent(full_shard, accum).step_bytes_sent);
+    EXPECT_EQ(sent(full_shard, accum, 2).step_bytes_sent_within_nodes, 0);
+    const Plan hybrid = sent(hybrid_shard, accum, 2);
+    EXPECT_LT(hybrid.step_bytes_sent_within_nodes, hybrid.step_bytes_sent);
+    EXPECT_GT(hybrid.step_bytes_sent_within_nodes, hybrid.step_bytes_sent / 2);
+    // Half of it in 16 bits, but for gradients that are added up before they are sent.
+    EXPECT_EQ(sent(zero2, accum, R, DType::bf16).step_bytes_sent, (accum + 1) * all / 2);
+    EXPECT_EQ(sent(no_shard, accum, R, DType::f16).step_bytes_sent, accum == 1 ? all : 2 * all);
+  }
+}
+
+// A slot for the root and one for each block in flight, of parameters and of gradients.
+TEST(Plan, HoldsNoMoreUnitsThanMayBeInFlight) {
+  ModelConfig config = small_config("bloom", 0);
+  config.num_layers = 5;
+  const auto device = make_counting_device();
+  const Model model(config, *device);
+  const auto padded = [&](int64_t unit) {
+    return 4 * ShardPlan({}, R, 0, R).cut(model.unit(unit).table().num_elems()).padded_elems;
+  };
+  for (const int limit : {1, 2, 4, 5, 9}) {
+    EngineOptions options;
+    options.sharding.strategy = ShardingStrategy::full_shard;
+    options.sharding.max_units_in_flight = limit;
+    const PlannedRank rank{.world_size = R, .rank = 1, .ranks_per_node = R};
+    const Plan plan = plan_run(config, options, {{16, 2, 16}, {}, {}, 0}, rank);
+    EXPECT_EQ(plan.device.peak(Phase::step, Category::gathered), 2 * (padded(0) + std::min(limit, 5) * padded(1)));
+  }
+}
+
+// The head on the stack: d_rows, and for its one chunk rows, logits, normalised rows and their statistics.
+TEST(Plan, TellsTheHeadsShare) {
+  const ModelConfig config = small_config("bloom", 0);
+  const int64_t M = 10, C = config.hidden_size, V = config.vocab_size;
+  const Plan plan = plan_run(config, {}, {{16, 2, M}, {16, 2, M}, {}, 0}, {});
+  const auto rounded = [](int64_t elems) {
+    return (4 * elems + Device::kAlignment - 1) / Device::kAlignment * Device::kAlignment;
+  };
+  const auto head = [&](Phase phase) { return plan.head_bytes[static_cast<size_t>(phase)]; };
+  EXPECT_EQ(head(Phase::step), 3 * rounded(M * C) + rounded(M * V) + rounded(M * 2));
+  EXPECT_EQ(head(Phase::evaluation), 2 * rounded(M * C) + rounded(M * V));
+  EXPECT_EQ(head(Phase::save), 0);
+}
+
+}  // namespace
+}  // namespace tessera
