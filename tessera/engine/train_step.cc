@@ -118,7 +118,7 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
     f.fresh_gradients = is_fresh;
     if (computes) {
       block_graphs_.run(key(is_fresh ? BlockWork::first_backward : BlockWork::backward, 1 + i, p, g, d_y, d_x), f,
-                        [&](Frame& frame) {
+                        [&, g = g](Frame& frame) {  // clang 14 captures no binding
                           const StackScope recomputed(*stack_);
                           // Checkpointed: its output has been used, so that it is run for its backward alone.
                           if (options_.checkpoint_blocks) model_.block(i).forward(frame, p, x[n], {}, &saved[n]);

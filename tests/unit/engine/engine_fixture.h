@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "small_model.h"
 
 namespace tessera {
@@ -22,7 +24,8 @@ class EngineTest : public testing::Test {
   static std::vector<std::byte> bytes_of(const View& view) { return {view.data, view.data + view.bytes()}; }
   static bool same_parameters(const Engine& a, const Engine& b) {
     for (int64_t u = 0; u < a.model().num_units(); ++u) {
-      if (bytes_of(a.parameters(u).flat) != bytes_of(b.parameters(u).flat)) return false;
+      const View x = a.parameters(u).flat, y = b.parameters(u).flat;
+      if (!std::equal(x.data, x.data + x.bytes(), y.data, y.data + y.bytes())) return false;
     }
     return true;
   }
