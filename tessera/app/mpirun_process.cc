@@ -89,15 +89,14 @@ bool drain(int descriptor, std::string& text) {
 void forward(int signal, const StatusBoard& board, pid_t mpirun, size_t num_forwarded) {
   bool reached = false;
   for (int rank = 0; rank < board.size(); ++rank) {
-    const int pid = board.pid_of(rank);
-    if (pid > 0 && !board.has_ended(rank)) reached |= kill(pid, signal) == 0;
+    if (!board.has_ended(rank) && board.is_there(rank)) reached |= kill(board.pid_of(rank), signal) == 0;
   }
   if (!reached || num_forwarded > 2) kill(mpirun, SIGTERM);
 }
 
 void kill_ranks(const StatusBoard& board) {
   for (int rank = 0; rank < board.size(); ++rank) {
-    if (const int pid = board.pid_of(rank); pid > 0) kill(pid, SIGKILL);
+    if (board.is_there(rank)) kill(board.pid_of(rank), SIGKILL);
   }
 }
 

@@ -48,6 +48,10 @@ class StatusBoard {
 
   // ---- by whoever tells the user
   int pid_of(int rank) const;  // 0: it has not joined
+  // Whether the process that joined as this rank lives: not another one that has got its number since.
+  bool is_there(int rank) const;
+  // Whether it joined and its process has ended, neither in order nor with a failure.
+  bool is_lost(int rank) const;
   bool has_ended(int rank) const;
   bool is_waiting(int rank) const;
   std::vector<int> absent() const;  // ranks that have not joined
