@@ -6,7 +6,7 @@ import shutil
 import signal
 import time
 
-from ranks_job import COMMUNICATION_FAILED, LONG, PHASES, SAVED_AFTER_SIGNAL, RanksTest
+from ranks_job import COMMUNICATION_FAILED, LONG, MPIRUN, PHASES, SAVED_AFTER_SIGNAL, RanksTest, Run
 from tessera_cli import PROGRAM, main
 from tiny_job import EVALUATED
 
@@ -59,6 +59,21 @@ class Killed(RanksTest):
     def test_best_model(self):
         self.check(4, "--strategy", "hybrid_shard", "--shard-group-size", "2", "--save-steps", "25",
                    "--save-total-limit", "1", "--load-best-model-at-end", ranks=4)
+
+    def test_under_plain_mpirun(self):
+        """Which adds words of its own, and makes its own exit code of it."""
+        words = ["train", *LONG, "--output-dir", "out", "--batch-size", "6", "--strategy", "full_shard"]
+        for rank, lines in (0, 15), (1, 40):
+            run = Run([*MPIRUN, "-n", "2", PROGRAM, *words], self.folder)
+            self.addCleanup(run.destroy)
+            self.assertTrue(self.wait_until(run, lambda: self.num_lines("out") >= lines), run.text())
+            self.assertTrue(run.signal(rank, signal.SIGKILL))
+            code, err = run.end()
+            self.assertNotEqual(code, 0, err)
+            errors = re.findall("^error: .*", err, re.MULTILINE)
+            self.assertEqual(len(errors), 1, err)
+            self.assertRegex(errors[0], rf"^error: rank {rank} \(process \d+\) was killed, or has ended without a word\. "
+                             rf"Rank {rank} was in phase ({PHASES})\. ")
 
     def test_restarts(self):
         """The launcher goes on by itself."""

@@ -60,7 +60,15 @@ int misbehave(const Invocation& invocation) {
   const auto stream = device->make_stream();
   std::vector<float> x(1000);
   world.enter_phase("step");
+  if (action == "sleep") {
+    if (world.rank() == 0) Console::of_process().print("asleep");
+    for (;;) sleep_ms(20);
+  }
   for (int step = 0; step < 10; ++step) {
+    if (step == 2 && action == "kill-alone") {  // while the others compute
+      if (world.rank() == world.size() - 1) raise(SIGKILL);
+      for (;;) sleep_ms(20);
+    }
     if (step == 2 && world.rank() == world.size() - 1) {
       if (action == "kill") raise(SIGKILL);
       if (action == "stop") raise(SIGSTOP);

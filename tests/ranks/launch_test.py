@@ -149,6 +149,32 @@ class Launch(unittest.TestCase):
             self.assertRegex(err, pattern)
             self.assertEqual(err.count("error: "), 1, err)
 
+    def test_a_rank_that_is_killed_under_plain_mpirun(self):
+        for action in "kill", "segv":
+            code, _, err = self.run_program("misbehave", "--prompt", action, before=MPIRUN)
+            self.assertNotEqual(code, 0, err)
+            self.assertRegex(err, r"error: rank 2 \(process \d+\) was killed, or has ended without a word\. Rank 2 was in "
+                             r"phase step\. Ranks? [01](, 1)? waited in all_reduce of gradients of h\.3\.\n")
+            self.assertEqual(err.count("error: "), 1, err)
+        code, _, err = self.run_program("misbehave", "--prompt", "kill-alone", before=MPIRUN)
+        self.assertNotEqual(code, 0, err)
+        self.assertRegex(err, r"error: rank 2 .* was killed, or .*\. Rank 2 was in phase step\.\n")
+        self.assertEqual(err.count("error: "), 1, err)
+
+    def test_a_termination_under_plain_mpirun_is_no_accident(self):
+        process = self.start("work", before=MPIRUN)
+        self.assertEqual(process.stdout.readline(), b"at work\n")
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=RUN_LIMIT_S)
+        self.assertNotEqual(process.returncode, 0)
+        self.assertNotIn(b"error: ", err)
+        process = self.start("misbehave", "--prompt", "sleep", before=MPIRUN)
+        self.assertEqual(process.stdout.readline(), b"asleep\n")
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=RUN_LIMIT_S)
+        self.assertNotEqual(process.returncode, 0)
+        self.assertNotIn(b"error: ", err)
+
     def at_work(self, *words):
         process = self.start("work", "--nproc", "2", *words)
         self.assertEqual(process.stdout.readline(), b"at work\n")
