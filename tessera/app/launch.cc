@@ -122,10 +122,8 @@ int launch(const Invocation& invocation, const std::vector<std::string>& argumen
   Console console = Console::of_process();
   std::vector<std::string> words = arguments;
   for (int64_t restart = 1;; ++restart) {
-    const std::string name = SharedPages::unique_name();
-    const auto board = StatusBoard::create(name, num_ranks);
-    const MpirunEnd end = run_mpirun(mpirun, num_ranks, words, invocation.environment, name, *board, streams, signals);
-    SharedPages::remove(name);  // where no rank has come so far as to do so
+    const auto board = StatusBoard::create(num_ranks);
+    const MpirunEnd end = run_mpirun(mpirun, num_ranks, words, invocation.environment, *board, streams, signals);
     const Outcome outcome = outcome_of(end, *board);
     if (!outcome.may_restart || restart > settings.max_restarts) {
       if (outcome.account.empty()) return outcome.code;

@@ -121,8 +121,8 @@ int ForwardedSignals::next() {
 }
 
 MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector<std::string>& arguments,
-                     const Environment& environment, const std::string& board_name, const StatusBoard& board,
-                     StreamSocket& streams, ForwardedSignals& signals) {
+                     const Environment& environment, const StatusBoard& board, StreamSocket& streams,
+                     ForwardedSignals& signals) {
   int output[2];
   if (pipe2(output, O_CLOEXEC | O_NONBLOCK) != 0) throw RunError("launcher", "cannot make a pipe");
   fcntl(output[1], F_SETFL, 0);  // mpirun may wait
@@ -131,7 +131,7 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
   program.resize(static_cast<size_t>(std::max<ssize_t>(0, readlink("/proc/self/exe", program.data(), program.size()))));
   words.push_back(program);
   words.insert(words.end(), arguments.begin(), arguments.end());
-  const pid_t child = start(std::move(words), rank_environment(environment, board_name + ":" + streams.name()),
+  const pid_t child = start(std::move(words), rank_environment(environment, board.name() + ":" + streams.name()),
                             output[1], signals.usual());
   close(output[1]);
 

@@ -82,9 +82,9 @@ StatusBoard::StatusBoard(SharedPages pages, int size) : pages_(std::move(pages))
 
 StatusBoard::~StatusBoard() = default;
 
-std::unique_ptr<StatusBoard> StatusBoard::create(const std::string& name, int size) {
+std::unique_ptr<StatusBoard> StatusBoard::create(int size) {
   const int64_t bytes = static_cast<int64_t>(sizeof(Slot)) * (size + 1);
-  return std::unique_ptr<StatusBoard>(new StatusBoard(SharedPages::create(name, bytes), size));
+  return std::unique_ptr<StatusBoard>(new StatusBoard(SharedPages::create(bytes), size));
 }
 
 std::unique_ptr<StatusBoard> StatusBoard::open(const std::string& name, int size) {

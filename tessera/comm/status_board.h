@@ -17,13 +17,14 @@ namespace tessera {
 
 class StatusBoard {
  public:
-  // New under a name for its ranks to open, or that of somebody who made it. Empty pages give a board of nothing: what
-  // is written is lost.
-  static std::unique_ptr<StatusBoard> create(const std::string& name, int size);
+  // New, with a name for its ranks to open, or that of somebody who made it and has it still. Empty pages give a board
+  // of nothing: what is written is lost.
+  static std::unique_ptr<StatusBoard> create(int size);
   static std::unique_ptr<StatusBoard> open(const std::string& name, int size);
   ~StatusBoard();
 
   int size() const { return size_; }
+  const std::string& name() const { return pages_.name(); }
 
   // ---- by a rank about itself
   void join(int rank);

@@ -229,6 +229,14 @@ class Launch(unittest.TestCase):
         after = {name for name in os.listdir("/dev/shm") if name.startswith("tessera-")}
         self.assertEqual(after - before, set())
 
+    def test_nothing_is_left_of_a_launcher_that_is_killed(self):
+        for delay in 0.01, 0.03, 0.1:
+            process = self.start("work", "--nproc", "2", stdout=subprocess.DEVNULL)
+            time.sleep(delay)
+            process.kill()
+            process.communicate(timeout=RUN_LIMIT_S)
+            self.assertEqual([name for name in os.listdir("/dev/shm") if f"tessera-{process.pid}-" in name], [])
+
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -67,21 +66,20 @@ std::vector<int> find_nodes() {
 }
 
 // For the ranks of this node: the launcher's, which this rank has joined already, or one of their own.
-std::shared_ptr<StatusBoard> make_board(int rank, int size, std::shared_ptr<StatusBoard> launchers,
-                                        const std::string& launchers_name) {
+std::shared_ptr<StatusBoard> make_board(int rank, int size, std::shared_ptr<StatusBoard> launchers) {
   MPI_Comm node = MPI_COMM_NULL;
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
   const bool leads = rank_of(node) == 0;
   char name[64] = {};
-  const std::string unique = launchers ? launchers_name : SharedPages::unique_name();
-  std::memcpy(name, unique.c_str(), std::min(unique.size(), sizeof name - 1));
   std::shared_ptr<StatusBoard> board = std::move(launchers);
-  if (leads && !board) board = StatusBoard::create(name, size);
+  if (leads && !board) {
+    board = StatusBoard::create(size);
+    board->name().copy(name, sizeof name - 1);
+  }
   MPI_Bcast(name, sizeof name, MPI_CHAR, 0, node);
   if (!board) board = StatusBoard::open(name, size);
   board->join(rank);
   MPI_Barrier(node);
-  if (leads) SharedPages::remove(name);
   MPI_Comm_free(&node);
   return board;
 }
@@ -105,7 +103,7 @@ class MpiWorld final : private MpiLibrary, public World {
  public:
   MpiWorld(const WorldOptions& options, std::shared_ptr<StatusBoard> launchers_board)
       : MpiLibrary(options), World(rank_of(MPI_COMM_WORLD), find_nodes()) {
-    board_ = make_board(rank(), size(), std::move(launchers_board), options.board);
+    board_ = make_board(rank(), size(), std::move(launchers_board));
     if (options_.board.empty() && size() > 1) {
       const auto lost = [this](int peer) {
         fail_after(peer, ExitCode::kCommunication, fmt::format("rank {} is gone", peer), options_.tell);

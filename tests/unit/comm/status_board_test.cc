@@ -8,10 +8,8 @@ namespace tessera {
 namespace {
 
 struct Board : testing::Test {
-  std::string name = SharedPages::unique_name();
-  std::unique_ptr<StatusBoard> launcher = StatusBoard::create(name, 3);
-  std::unique_ptr<StatusBoard> rank = StatusBoard::open(name, 3);
-  ~Board() override { SharedPages::remove(name); }
+  std::unique_ptr<StatusBoard> launcher = StatusBoard::create(3);
+  std::unique_ptr<StatusBoard> rank = StatusBoard::open(launcher->name(), 3);
 };
 
 TEST_F(Board, TellsWhatOthersWrite) {
@@ -93,7 +91,7 @@ TEST_F(Board, ACommunicationFailureIsAConsequence) {
 }
 
 TEST(StatusBoard, WithoutSharedMemoryIsLost) {
-  const auto board = StatusBoard::open("/tessera-that-nobody-has-made", 2);
+  const auto board = StatusBoard::open("tessera-1-0-0123456789abcdef", 2);
   board->join(1);
   board->fail(1, ExitCode::kRunFailed, std::string(10'000, 'x'));
   EXPECT_EQ(board->first_failure()->rank, 1);
