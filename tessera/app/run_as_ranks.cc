@@ -44,6 +44,17 @@ void check_settings_agree(const Invocation& invocation, World& world) {
   check_agreement(world.communicator(), facts);
 }
 
+// What is asked of the launcher where this process cannot be, or has not got one.
+void check_restarts(const Invocation& invocation, const std::optional<RankEnvironment>& ranks) {
+  const Settings& settings = invocation.settings();
+  const bool is_launcher = settings.nproc > 1 && (!ranks || !ranks->has_mpi);
+  if (settings.max_restarts == 0 || is_launcher || find_launcher(invocation.environment)) return;
+  throw UsageError(invocation.resolved.where("max_restarts"),
+                   ranks ? fmt::format("{} has started the ranks, which only --nproc N starts again", ranks->source)
+                         : std::string("only ranks that --nproc N has started, two or more, are started again"),
+                   "Leave it out: the same command goes on from the last checkpoint");
+}
+
 }  // namespace
 
 void tell_failure(const Environment& environment, ExitCode code, const char* what) {
@@ -80,6 +91,7 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
                  const std::vector<std::string>& arguments) {
   const Settings& settings = invocation.settings();
   const bool is_alone = !ranks || (ranks->size == 1 && !ranks->has_mpi);
+  check_restarts(invocation, ranks);
   if (is_alone && settings.nproc > 1) return launch(invocation, arguments);
   WorldOptions options{.timeout_s = settings.comm_timeout, .tell = print_error};
   if (const auto launcher = find_launcher(invocation.environment)) options.board = launcher->board;

@@ -86,12 +86,21 @@ class Launch(unittest.TestCase):
         self.assertIn("--nproc: 2 contradicts the 1 rank that mpirun has started. Leave it out", err)
 
     def test_torchrun_and_srun_without_mpi_get_the_remedy(self):
-        for env in {"RANK": "0", "WORLD_SIZE": "2"}, {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}:
-            self.fails(2, ".*without MPI.*--nproc N.*srun --mpi=pmix", "say", env=env)
+        for env, remedy in [({"RANK": "0", "WORLD_SIZE": "2"}, "; unset RANK and WORLD_SIZE"),
+                            ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, "$")]:
+            self.fails(2, ".*without MPI.*--nproc N.*srun --mpi=pmix`" + remedy, "say", env=env)
         code, out, err = self.run_program("say", "--nproc", "2", env={"RANK": "0", "WORLD_SIZE": "1"},
                                           stdin=subprocess.DEVNULL)
         self.assertEqual(code, 0, err)
         self.assertIn("ranks 0 1 of 2", out)
+
+    def test_restarts_need_the_launcher(self):
+        for words in ([], ["--nproc", "1"]):
+            self.fails(2, "--max-restarts: only ranks that --nproc N has started, two or more", "say",
+                       "--max-restarts", "1", *words)
+        code, _, err = self.run_program("say", "--max-restarts", "1", before=MPIRUN)
+        self.assertEqual(code, 2, err)
+        self.assertIn("error: rank 0: --max-restarts: mpirun has started the ranks, which only --nproc N starts", err)
 
     def test_errors_of_usage_come_before_the_start(self):
         self.fails(2, "--nproc:", "say", "--nproc", "-1")
