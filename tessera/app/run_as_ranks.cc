@@ -93,6 +93,8 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
   const bool is_alone = !ranks || (ranks->size == 1 && !ranks->has_mpi);
   check_restarts(invocation, ranks);
   if (is_alone && settings.nproc > 1) return launch(invocation, arguments);
+  std::optional<StopSignals> signals;  // from before the launcher knows of this rank, and may send one
+  if (invocation.verb->stops_on_signals) invocation.signals = &signals.emplace();
   WorldOptions options{.timeout_s = settings.comm_timeout, .tell = print_error};
   if (const auto launcher = find_launcher(invocation.environment)) options.board = launcher->board;
   const auto world = make_world(ranks, options);

@@ -196,6 +196,16 @@ class Launch(unittest.TestCase):
             _, err = process.communicate(timeout=RUN_LIMIT_S)
             self.assertEqual((process.returncode, err), (75, b""))
 
+    def test_a_signal_before_there_are_ranks_reaches_them(self):
+        process = self.start("work", "--nproc", "2", "--max-restarts", "3")
+        blocked = 0
+        while not blocked & 1 << signal.SIGUSR1 - 1:  # the launcher takes them from then on
+            with open(f"/proc/{process.pid}/status", encoding="utf-8") as status:
+                blocked = int(re.search("SigBlk:\t(.*)", status.read()).group(1), 16)
+        process.send_signal(signal.SIGUSR1)
+        _, err = process.communicate(timeout=RUN_LIMIT_S)
+        self.assertEqual((process.returncode, err), (75, b""))
+
     def test_a_second_signal_ends_at_once(self):
         process = self.at_work("--prompt", "forever", "--max-restarts", "3")
         process.send_signal(signal.SIGTERM)
@@ -248,4 +258,4 @@ class Launch(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=sys.argv[:1] + sys.argv[2:])  # which choose tests
