@@ -9,7 +9,9 @@
 #include "tessera/app/launch.h"
 #include "tessera/app/worker.h"
 #include "tessera/base/error.h"
+#include "tessera/base/read_file.h"
 #include "tessera/comm/status_board.h"
+#include "tessera/store/checksum.h"
 
 namespace tessera {
 namespace {
@@ -35,7 +37,11 @@ void print_error(const std::string& text) {
 
 // Before anything is done that depends on a setting: ranks with different ones would wait for each other in vain.
 void check_settings_agree(const Invocation& invocation, World& world) {
-  std::vector<std::pair<std::string, std::string>> facts{{"version", TESSERA_VERSION}, {"verb", invocation.verb->name}};
+  const std::string program = read_file("/proc/self/exe", {});
+  std::vector<std::pair<std::string, std::string>> facts{
+      {"version", TESSERA_VERSION},
+      {"program_checksum", checksum_text(checksum_of(program.data(), program.size()))},
+      {"verb", invocation.verb->name}};
   for (const Setting* setting : settings_of(kAllGroups)) {
     if (setting->name != "threads") {
       facts.emplace_back(setting->name, toml_text(setting->get(invocation.settings())));
