@@ -64,19 +64,19 @@ Outcome outcome_of(const MpirunEnd& end, const StatusBoard& board) {
     return told(static_cast<int>(ExitCode::kCommunication),
                 fmt::format("mpirun was killed by signal {} ({})", end.code - 128, name));
   }
-  // Of a rank that is killed at its very start mpirun may tell the exit code alone.
-  const std::vector<int> absent = board.absent();
+  bool all_ended = true;
+  for (int rank = 0; rank < board.size(); ++rank) all_ended = all_ended && board.has_ended(rank);
+  if (all_ended) return told(end.code, "");
   const int signal = end.code - 128;
-  if (signal > 0 && signal <= SIGRTMAX && !absent.empty()) {  // mpirun has codes of its own beyond
+  if (signal > 0 && signal <= SIGRTMAX) {  // mpirun has codes of its own beyond, and may tell the code alone
+    const std::vector<int> absent = board.absent();
     if (absent.size() == 1) {
       return told(static_cast<int>(ExitCode::kCommunication), account_of_kill(board, {absent[0], signal}));
     }
     return told(static_cast<int>(ExitCode::kCommunication),
-                fmt::format("a rank was killed by signal {} ({}), in phase start", signal, strsignal(signal)));
+                fmt::format("a rank was killed by signal {} ({}){}", signal, strsignal(signal),
+                            absent.empty() ? ". " + board.not_waiting() : ", in phase start"));
   }
-  bool all_ended = true;
-  for (int rank = 0; rank < board.size(); ++rank) all_ended = all_ended && board.has_ended(rank);
-  if (all_ended) return told(end.code, "");
   return told(static_cast<int>(ExitCode::kRunFailed),
               fmt::format("mpirun ended with exit code {}:\n{}", end.code, end.noise));
 }
@@ -122,10 +122,8 @@ int launch(const Invocation& invocation, const std::vector<std::string>& argumen
   Console console = Console::of_process();
   std::vector<std::string> words = arguments;
   for (int64_t restart = 1;; ++restart) {
-    const std::string name = SharedPages::unique_name();
-    const auto board = StatusBoard::create(name, num_ranks);
-    const MpirunEnd end = run_mpirun(mpirun, num_ranks, words, invocation.environment, name, *board, streams, signals);
-    SharedPages::remove(name);  // where no rank has come so far as to do so
+    const auto board = StatusBoard::create(num_ranks);
+    const MpirunEnd end = run_mpirun(mpirun, num_ranks, words, invocation.environment, *board, streams, signals);
     const Outcome outcome = outcome_of(end, *board);
     if (!outcome.may_restart || restart > settings.max_restarts) {
       if (outcome.account.empty()) return outcome.code;

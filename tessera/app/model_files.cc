@@ -6,8 +6,10 @@
 
 #include "tessera/app/suggest.h"
 #include "tessera/base/read_file.h"
+#include "tessera/comm/world.h"
 #include "tessera/report/record.h"
 #include "tessera/store/atomic_folder.h"
+#include "tessera/store/checksum.h"
 #include "tessera/store/file.h"
 #include "tessera/store/model_folder.h"
 
@@ -111,10 +113,10 @@ void settle_end(ModelConfig& config, const Settings& settings, const Tokenizer& 
                    "Give the id of the token that ends a text: " + special_tokens_of(tokenizer));
 }
 
-// A head of its own would be lost: what a file holds of it must be the embedding.
-void check_tied(const TensorSource& source, const Model& model, ThreadPool& pool) {
+// A head of its own would be lost: what a file holds of it must be the embedding. Each of the ranks compares a part.
+void check_tied(const TensorSource& source, const Model& model, int rank, int num_ranks, ThreadPool& pool) {
   for (const std::string& name : model.tolerated_names()) {
-    if (!source.contains(name) || source.are_equal(name, model.embedding_name(), pool)) continue;
+    if (!source.contains(name) || source.are_equal(name, model.embedding_name(), rank, num_ranks, pool)) continue;
     throw InputError(
         source.file_of(name).string(),
         fmt::format("tensor \"{}\" is not equal to \"{}\"", name, model.embedding_name()),
@@ -180,9 +182,9 @@ Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config) {
   return tokenizer;
 }
 
-void load_parameters(Engine& engine, const fs::path& folder, ThreadPool& pool) {
+void load_parameters(Engine& engine, const fs::path& folder, Communicator& world, ThreadPool& pool) {
   const bool from_rank_0 = engine.options().sharding.sync_module_states;
-  if (from_rank_0 && engine.shard_plan().world_rank() > 0) {  // the folder need not be there
+  if (from_rank_0 && world.rank() > 0) {  // the folder need not be there
     engine.load_parameters({}, from_rank_0);
     return;
   }
@@ -193,7 +195,9 @@ void load_parameters(Engine& engine, const fs::path& folder, ThreadPool& pool) {
     for (const ParameterSpec& spec : model.unit(u).table().specs()) expected.emplace_back(spec.name, spec.shape);
   }
   source.check_tensors(expected, model.tolerated_names());
-  check_tied(source, model, pool);
+  const bool all_read = !from_rank_0 && world.size() > 1;
+  if (all_read) check_agreement(world, {{"weights_checksum", checksum_text(source.sampled_checksum())}});
+  check_tied(source, model, all_read ? world.rank() : 0, all_read ? world.size() : 1, pool);
   engine.load_parameters(
       [&](int64_t unit, ElemRange range, View to) {
         for (const ParameterSpec& spec : model.unit(unit).table().specs()) {
@@ -207,11 +211,11 @@ void load_parameters(Engine& engine, const fs::path& folder, ThreadPool& pool) {
       from_rank_0);
 }
 
-void load_or_initialize(Engine& engine, const Settings& settings, ThreadPool& pool) {
+void load_or_initialize(Engine& engine, const Settings& settings, Communicator& world, ThreadPool& pool) {
   if (settings.init == Settings::Init::random)
     engine.initialize_parameters(static_cast<uint64_t>(settings.seed));
   else
-    load_parameters(engine, folder_of_model(settings), pool);
+    load_parameters(engine, folder_of_model(settings), world, pool);
 }
 
 std::string default_tokenizer_config(const ModelConfig& config, const Tokenizer& tokenizer) {

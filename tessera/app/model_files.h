@@ -27,11 +27,11 @@ Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config);
 
 // Reads a Hugging Face folder's tensors into the engine's parameters: of each what this rank keeps, or with
 // sync_module_states all on rank 0, which sends them to the others. InputError names what is missing, extra or
-// misshapen, or a head that is not the embedding.
-void load_parameters(Engine& engine, const std::filesystem::path& folder, ThreadPool& pool);
+// misshapen, or a head that is not the embedding; UsageError, weights that are not those of rank 0. Collective.
+void load_parameters(Engine& engine, const std::filesystem::path& folder, Communicator& world, ThreadPool& pool);
 
-// --init: reads the folder of --model, or draws from --seed.
-void load_or_initialize(Engine& engine, const Settings& settings, ThreadPool& pool);
+// --init: reads the folder of --model, or draws from --seed. Collective.
+void load_or_initialize(Engine& engine, const Settings& settings, Communicator& world, ThreadPool& pool);
 
 // Writes a model in --save-dtype as a Hugging Face folder that transformers loads; it appears whole or not at all. What
 // stands beside --model's weights and beside the tokenizer (generation_config.json, tokenizer_config.json) comes along.

@@ -85,19 +85,18 @@ bool drain(int descriptor, std::string& text) {
   }
 }
 
-// To every rank that is there; a signal that comes before any is goes to mpirun.
-void forward(int signal, const StatusBoard& board, pid_t mpirun, size_t num_forwarded) {
+// To every rank that is there; whether one was. One that knows of a signal tells the others.
+bool forward(int signal, const StatusBoard& board) {
   bool reached = false;
   for (int rank = 0; rank < board.size(); ++rank) {
-    const int pid = board.pid_of(rank);
-    if (pid > 0 && !board.has_ended(rank)) reached |= kill(pid, signal) == 0;
+    if (!board.has_ended(rank) && board.is_there(rank)) reached |= kill(board.pid_of(rank), signal) == 0;
   }
-  if (!reached || num_forwarded > 2) kill(mpirun, SIGTERM);
+  return reached;
 }
 
 void kill_ranks(const StatusBoard& board) {
   for (int rank = 0; rank < board.size(); ++rank) {
-    if (const int pid = board.pid_of(rank); pid > 0) kill(pid, SIGKILL);
+    if (board.is_there(rank)) kill(board.pid_of(rank), SIGKILL);
   }
 }
 
@@ -122,8 +121,8 @@ int ForwardedSignals::next() {
 }
 
 MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector<std::string>& arguments,
-                     const Environment& environment, const std::string& board_name, const StatusBoard& board,
-                     StreamSocket& streams, ForwardedSignals& signals) {
+                     const Environment& environment, const StatusBoard& board, StreamSocket& streams,
+                     ForwardedSignals& signals) {
   int output[2];
   if (pipe2(output, O_CLOEXEC | O_NONBLOCK) != 0) throw RunError("launcher", "cannot make a pipe");
   fcntl(output[1], F_SETFL, 0);  // mpirun may wait
@@ -132,17 +131,17 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
   program.resize(static_cast<size_t>(std::max<ssize_t>(0, readlink("/proc/self/exe", program.data(), program.size()))));
   words.push_back(program);
   words.insert(words.end(), arguments.begin(), arguments.end());
-  const pid_t child = start(std::move(words), rank_environment(environment, board_name + ":" + streams.name()),
+  const pid_t child = start(std::move(words), rank_environment(environment, board.name() + ":" + streams.name()),
                             output[1], signals.usual());
   close(output[1]);
 
   MpirunEnd end;
-  int status = 0;
+  int status = 0, unheard = 0;  // a signal that came before there was a rank to hear it
   bool running = true;
   std::optional<Clock::time_point> failed_at;
   while (running) {
     pollfd events[] = {{signals.descriptor(), POLLIN, 0}, {streams.descriptor(), POLLIN, 0}, {output[0], POLLIN, 0}};
-    poll(events, 3, 1000);
+    poll(events, 3, unheard ? 20 : 1000);
     streams.serve();
     if (!drain(output[0], end.noise)) {
       close(output[0]);
@@ -151,8 +150,10 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
     while (const int signal = signals.next()) {
       if (signal == SIGCHLD) continue;
       end.forwarded.push_back(signal);
-      forward(signal, board, child, end.forwarded.size());
+      if (unheard || end.forwarded.size() > 2) kill(child, SIGTERM);
+      unheard = signal;
     }
+    if (unheard && forward(unheard, board)) unheard = 0;
     running = waitpid(child, &status, WNOHANG) == 0;
     // mpirun ends the others of a rank that has failed. One that is stopped or deaf is not waited for.
     if (running && !failed_at && board.first_failure()) failed_at = Clock::now();

@@ -39,8 +39,8 @@ struct MpirunEnd {
 // Runs this program with `arguments` as `num_ranks` ranks on this machine and waits for their end. They find the board
 // and the socket by kLauncherVariable.
 MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector<std::string>& arguments,
-                     const Environment& environment, const std::string& board_name, const StatusBoard& board,
-                     StreamSocket& streams, ForwardedSignals& signals);
+                     const Environment& environment, const StatusBoard& board, StreamSocket& streams,
+                     ForwardedSignals& signals);
 
 // Tells a rank what its launcher has for it: "<name of the board>:<name of the socket>".
 inline constexpr const char* kLauncherVariable = "LAUNCHED_BY_TESSERA";

@@ -9,7 +9,9 @@
 #include "tessera/app/launch.h"
 #include "tessera/app/worker.h"
 #include "tessera/base/error.h"
+#include "tessera/base/read_file.h"
 #include "tessera/comm/status_board.h"
+#include "tessera/store/checksum.h"
 
 namespace tessera {
 namespace {
@@ -35,13 +37,28 @@ void print_error(const std::string& text) {
 
 // Before anything is done that depends on a setting: ranks with different ones would wait for each other in vain.
 void check_settings_agree(const Invocation& invocation, World& world) {
-  std::vector<std::pair<std::string, std::string>> facts{{"version", TESSERA_VERSION}, {"verb", invocation.verb->name}};
+  const std::string program = read_file("/proc/self/exe", {});
+  std::vector<std::pair<std::string, std::string>> facts{
+      {"version", TESSERA_VERSION},
+      {"program_checksum", checksum_text(checksum_of(program.data(), program.size()))},
+      {"verb", invocation.verb->name}};
   for (const Setting* setting : settings_of(kAllGroups)) {
     if (setting->name != "threads") {
       facts.emplace_back(setting->name, toml_text(setting->get(invocation.settings())));
     }
   }
   check_agreement(world.communicator(), facts);
+}
+
+// What is asked of the launcher where this process cannot be, or has not got one.
+void check_restarts(const Invocation& invocation, const std::optional<RankEnvironment>& ranks) {
+  const Settings& settings = invocation.settings();
+  const bool is_launcher = settings.nproc > 1 && (!ranks || !ranks->has_mpi);
+  if (settings.max_restarts == 0 || is_launcher || find_launcher(invocation.environment)) return;
+  throw UsageError(invocation.resolved.where("max_restarts"),
+                   ranks ? fmt::format("{} has started the ranks, which only --nproc N starts again", ranks->source)
+                         : std::string("only ranks that --nproc N has started, two or more, are started again"),
+                   "Leave it out: the same command goes on from the last checkpoint");
 }
 
 }  // namespace
@@ -80,7 +97,10 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
                  const std::vector<std::string>& arguments) {
   const Settings& settings = invocation.settings();
   const bool is_alone = !ranks || (ranks->size == 1 && !ranks->has_mpi);
+  check_restarts(invocation, ranks);
   if (is_alone && settings.nproc > 1) return launch(invocation, arguments);
+  std::optional<StopSignals> signals;  // from before the launcher knows of this rank, and may send one
+  if (invocation.verb->stops_on_signals) invocation.signals = &signals.emplace();
   WorldOptions options{.timeout_s = settings.comm_timeout, .tell = print_error};
   if (const auto launcher = find_launcher(invocation.environment)) options.board = launcher->board;
   const auto world = make_world(ranks, options);

@@ -40,7 +40,7 @@ int run_eval(const Invocation& invocation) {
   Engine engine(worker.place(), config, engine_options(settings));
   return run_among_ranks(invocation, [&] {
     engine.prepare(work);
-    load_or_initialize(engine, settings, pool);
+    load_or_initialize(engine, settings, worker.world(), pool);
 
     const LossEvaluation loss =
         *evaluate_loss(engine, worker.world(), dataset.samples, settings.eval_batch_size, console);

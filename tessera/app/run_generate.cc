@@ -45,7 +45,7 @@ int run_generate(const Invocation& invocation) {
   worker.note_emulation(settings, console);
   Engine engine(worker.place(), config, engine_options(settings));
   engine.prepare(work);
-  load_or_initialize(engine, settings, pool);
+  load_or_initialize(engine, settings, worker.world(), pool);
   const double begin_s = steady_seconds();
   const std::vector<int32_t> ids = engine.generate({&prompt, 1}, settings.max_new_tokens, config.eos_token_id)[0];
   const double seconds = steady_seconds() - begin_s;

@@ -64,10 +64,12 @@ static WorkBounds work_within_memory(const Settings& settings, const Worker& wor
   return work_of(settings);
 }
 
-Trainer::Trainer(const Settings& settings, std::string resolved_config, Console& console, World* world)
+Trainer::Trainer(const Settings& settings, std::string resolved_config, Console& console, World* world,
+                 const StopSignals& signals)
     : settings_(settings),
       resolved_config_(std::move(resolved_config)),
       console_(console),
+      signals_(signals),
       worker_(settings, world),
       config_(model_config_of(settings)),
       tokenizer_(tokenizer_of(settings, config_)),
@@ -117,6 +119,7 @@ Trainer::Interval Trainer::interval(Settings::Interval kind, int64_t steps) cons
 }
 
 int Trainer::run() {
+  if (stop_asked()) return stop();  // before the model is loaded, which may take long
   resume_or_start();
   if (worker_.is_first()) {
     write_file_atomically(fs::path(settings_.output_dir) / "resolved-config.toml", resolved_config_);
@@ -133,7 +136,6 @@ void Trainer::say(const std::string& line) {
 }
 
 int Trainer::train() {
-  signals_.emplace();
   begin_s_ = steady_seconds();
   gpu_sampler_ = make_gpu_sampler(worker_.device());
   worker_.note_emulation(settings_, console_);
@@ -178,9 +180,9 @@ int Trainer::train() {
 // Whether any rank has got a signal to stop. Collective.
 bool Trainer::stop_asked() {
   if (worker_.num_ranks() == 1) {
-    stop_signal_ = signals_->received();
+    stop_signal_ = signals_.received();
   } else {
-    for (const std::string& text : worker_.world().all_gather_text(std::to_string(signals_->received()), "signals")) {
+    for (const std::string& text : worker_.world().all_gather_text(std::to_string(signals_.received()), "signals")) {
       stop_signal_ = std::max(stop_signal_, std::stoi(text));
     }
   }
@@ -188,11 +190,14 @@ bool Trainer::stop_asked() {
 }
 
 int Trainer::stop() {
-  checkpoint();
-  finish_checkpoints();
+  if (state_.step > 0) {
+    checkpoint();
+    finish_checkpoints();
+  }
   progress_.reset();
-  console_.note(fmt::format("Stopped by signal {} after step {}; saved. Start the same command again to go on.",
-                            stop_signal_, state_.step));
+  const std::string when =
+      state_.step > 0 ? fmt::format("after step {}; saved", state_.step) : "before it had anything to save";
+  console_.note(fmt::format("Stopped by signal {} {}. Start the same command again to go on.", stop_signal_, when));
   return static_cast<int>(ExitCode::kSavedAfterSignal);
 }
 

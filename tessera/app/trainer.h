@@ -29,9 +29,11 @@ class Trainer {
   // Reads data and model and allocates all memory; nothing is written but the output folder and its lock.
   // `resolved_config` is kept as resolved-config.toml. Of several ranks the first alone prints and writes, but for
   // checkpoints. UsageError, InputError, OutOfMemoryError, RunError, CommunicationError. Collective.
-  Trainer(const Settings& settings, std::string resolved_config, Console& console, World* world);
+  Trainer(const Settings& settings, std::string resolved_config, Console& console, World* world,
+          const StopSignals& signals);
 
-  // Trains, or goes on from a checkpoint. Returns the process's exit code.
+  // Trains, or goes on from a checkpoint, until the end or until a signal has come to one of the ranks. Returns the
+  // process's exit code.
   int run();
 
  private:
@@ -68,6 +70,7 @@ class Trainer {
   const Settings settings_;
   const std::string resolved_config_;
   Console& console_;
+  const StopSignals& signals_;
   Worker worker_;
   std::optional<OutputLock> lock_;  // of the first rank
   ModelConfig config_;
@@ -91,7 +94,6 @@ class Trainer {
   std::optional<MetricsLog> metrics_;      // of the first rank
   std::optional<LossScaler> loss_scaler_;  // of fp16
   std::unique_ptr<BackgroundCheckpoint> background_;
-  std::optional<StopSignals> signals_;
   int stop_signal_ = 0;  // that the ranks have agreed to stop by
   std::optional<Progress> progress_;
   std::unique_ptr<GpuSampler> gpu_sampler_;  // while training on a GPU

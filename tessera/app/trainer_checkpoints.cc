@@ -64,7 +64,7 @@ void Trainer::forget_steps_after(int64_t last) {
 
 void Trainer::start_anew() {
   worker_.enter(Phase::load);
-  load_or_initialize(engine_, settings_, worker_.pool());
+  load_or_initialize(engine_, settings_, worker_.world(), worker_.pool());
   if (settings_.resume == "none") forget_steps_after(-1);
   if (worker_.is_first()) {
     metrics_.emplace(MetricsLog::create((fs::path(settings_.output_dir) / "metrics.jsonl").string()));

@@ -15,7 +15,8 @@ const std::vector<Verb>& all_verbs() {
        .groups = kTraining | kRanks | kCheckpoints | kSavedModel | kOutputDir | kPresentation,
        .required = {"model", "dataset", "output_dir"},
        .run = run_train,
-       .runs_as_ranks = true},
+       .runs_as_ranks = true,
+       .stops_on_signals = true},
       {.name = "eval",
        .help = "Measure a model on a data set: loss, exact match, F1",
        .groups =

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tessera/app/resolve.h"
+#include "tessera/app/signals.h"
 #include "tessera/comm/world.h"
 
 namespace tessera {
@@ -20,16 +21,18 @@ struct Verb {
   // `config` is about another verb: its first word may be the name of one, whose groups then take the place of its own,
   // and nothing is required.
   bool about_verb = false;
-  bool runs_as_ranks = false;  // works together with the other ranks, if there are any
+  bool runs_as_ranks = false;     // works together with the other ranks, if there are any
+  bool stops_on_signals = false;  // such a verb may ask for signals that have come, rather than be ended by them
 };
 
 // What a verb's function gets.
 struct Invocation {
-  const Verb* verb;           // the one that runs
-  const Verb* subject;        // the one that it is about; `verb` itself unless about_verb
-  ResolvedSettings resolved;  // checked
-  Environment environment;    // of the process
-  World* world = nullptr;     // the ranks, for a verb that runs as ranks
+  const Verb* verb;                      // the one that runs
+  const Verb* subject;                   // the one that it is about; `verb` itself unless about_verb
+  ResolvedSettings resolved;             // checked
+  Environment environment;               // of the process
+  World* world = nullptr;                // the ranks, for a verb that runs as ranks
+  const StopSignals* signals = nullptr;  // for a verb that stops on them
 
   const Settings& settings() const { return resolved.settings; }
 };

@@ -1,17 +1,16 @@
 #include "tessera/comm/status_board.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <exception>
-#include <fstream>
 #include <map>
 #include <new>
+
+#include "tessera/base/process.h"
 
 namespace tessera {
 namespace {
@@ -54,15 +53,9 @@ std::string joined_ranks(const std::vector<int>& ranks) {
 constexpr const char* kAtWork = "is at work";
 
 // That, "is stopped" or "has ended".
-const char* state_of_process(int pid) {
-  if (kill(pid, 0) != 0 && errno == ESRCH) return "has ended";
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string text;
-  std::getline(file, text);
-  const size_t name_end = text.rfind(") ");  // the name before it may hold anything
-  const char state = name_end == std::string::npos ? '?' : text[name_end + 2];
-  if (state == 'T' || state == 't') return "is stopped";
-  return state == 'Z' || state == 'X' ? "has ended" : kAtWork;
+const char* text_of(const std::optional<ProcessState>& process) {
+  if (!process) return "has ended";
+  return process->letter == 'T' || process->letter == 't' ? "is stopped" : kAtWork;
 }
 
 }  // namespace
@@ -77,6 +70,7 @@ struct alignas(64) StatusBoard::Slot {
   std::atomic<State> state;
   std::atomic<uint32_t> order;  // of its failure among all
   std::atomic<int32_t> code;
+  std::atomic<uint64_t> start_time;  // of the process
   SharedText<4> phase;
   std::array<Wait, 4> waits;  // of its threads
   SharedText<128> error;
@@ -88,9 +82,9 @@ StatusBoard::StatusBoard(SharedPages pages, int size) : pages_(std::move(pages))
 
 StatusBoard::~StatusBoard() = default;
 
-std::unique_ptr<StatusBoard> StatusBoard::create(const std::string& name, int size) {
+std::unique_ptr<StatusBoard> StatusBoard::create(int size) {
   const int64_t bytes = static_cast<int64_t>(sizeof(Slot)) * (size + 1);
-  return std::unique_ptr<StatusBoard>(new StatusBoard(SharedPages::create(name, bytes), size));
+  return std::unique_ptr<StatusBoard>(new StatusBoard(SharedPages::create(bytes), size));
 }
 
 std::unique_ptr<StatusBoard> StatusBoard::open(const std::string& name, int size) {
@@ -114,6 +108,7 @@ StatusBoard::Slot& StatusBoard::slot(int rank) const {
 }
 
 void StatusBoard::join(int rank) {
+  slot(rank).start_time = state_of_process(getpid())->start_time;
   slot(rank).pid = getpid();
   slot(rank).state = State::running;
 }
@@ -155,6 +150,17 @@ StatusBoard::Waiting::~Waiting() {
 
 int StatusBoard::pid_of(int rank) const {
   return slot(rank).pid;
+}
+
+bool StatusBoard::is_there(int rank) const {
+  const Slot& s = slot(rank);
+  if (s.pid == 0) return false;
+  const auto found = state_of_process(s.pid);
+  return found && found->start_time == s.start_time;
+}
+
+bool StatusBoard::is_lost(int rank) const {
+  return !is_there(rank) && slot(rank).state == State::running;  // in this order: what it wrote last counts
 }
 
 bool StatusBoard::has_ended(int rank) const {
@@ -226,7 +232,7 @@ std::string StatusBoard::not_waiting() const {
   for (int rank = 0; rank < size_; ++rank) {
     const Slot& s = slot(rank);
     if (s.state != State::running) continue;
-    const std::string_view state = state_of_process(s.pid);
+    const std::string_view state = text_of(state_of_process(s.pid));
     if (is_waiting(rank) && state == kAtWork) continue;
     text += fmt::format("{}Rank {} (process {}) {}, in phase {}.", text.empty() ? "" : " ", rank, s.pid.load(), state,
                         phase_of(rank));

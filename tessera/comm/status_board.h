@@ -17,13 +17,14 @@ namespace tessera {
 
 class StatusBoard {
  public:
-  // New under a name for its ranks to open, or that of somebody who made it. Empty pages give a board of nothing: what
-  // is written is lost.
-  static std::unique_ptr<StatusBoard> create(const std::string& name, int size);
+  // New, with a name for its ranks to open, or that of somebody who made it and has it still. Empty pages give a board
+  // of nothing: what is written is lost.
+  static std::unique_ptr<StatusBoard> create(int size);
   static std::unique_ptr<StatusBoard> open(const std::string& name, int size);
   ~StatusBoard();
 
   int size() const { return size_; }
+  const std::string& name() const { return pages_.name(); }
 
   // ---- by a rank about itself
   void join(int rank);
@@ -48,6 +49,10 @@ class StatusBoard {
 
   // ---- by whoever tells the user
   int pid_of(int rank) const;  // 0: it has not joined
+  // Whether the process that joined as this rank lives: not another one that has got its number since.
+  bool is_there(int rank) const;
+  // Whether it joined and its process has ended, neither in order nor with a failure.
+  bool is_lost(int rank) const;
   bool has_ended(int rank) const;
   bool is_waiting(int rank) const;
   std::vector<int> absent() const;  // ranks that have not joined

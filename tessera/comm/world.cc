@@ -116,9 +116,10 @@ std::unique_ptr<World> make_world(const std::optional<RankEnvironment>& ranks,
                                   [[maybe_unused]] const WorldOptions& options) {
   if (!ranks || (ranks->size == 1 && !ranks->has_mpi)) return std::make_unique<SelfWorld>();
   if (!ranks->has_mpi) {
-    throw UsageError(ranks->source,
-                     fmt::format("started this process as rank {} of {}, but without MPI", ranks->rank, ranks->size),
-                     "Start the ranks with `--nproc N`, `mpirun -n N tessera …`, or `srun --mpi=pmix`");
+    throw UsageError(
+        ranks->source, fmt::format("started this process as rank {} of {}, but without MPI", ranks->rank, ranks->size),
+        fmt::format("Start the ranks with `--nproc N`, `mpirun -n N tessera …`, or `srun --mpi=pmix`{}",
+                    ranks->source == "torchrun" ? "; unset RANK and WORLD_SIZE if they were left over" : ""));
   }
 #ifdef TESSERA_HAVE_MPI
   return make_mpi_world(*ranks, options);

@@ -143,20 +143,37 @@ const fs::path& TensorSource::file_of(std::string_view name) const {
   return files_[place(name).file].path();
 }
 
-bool TensorSource::are_equal(std::string_view a, std::string_view b, ThreadPool& pool) const {
+bool TensorSource::are_equal(std::string_view a, std::string_view b, int part, int num_parts, ThreadPool& pool) const {
   constexpr int64_t kChunkElems = 64 << 10;
   if (get(a).dims != get(b).dims) return false;
   const int64_t num_elems = get(a).num_elems();
+  const int64_t num_chunks = (num_elems + kChunkElems - 1) / kChunkElems;
+  const int64_t first = num_chunks * part / num_parts, last = num_chunks * (part + 1) / num_parts;
   std::atomic<bool> equal{true};
-  pool.run((num_elems + kChunkElems - 1) / kChunkElems, [&](int64_t chunk) {
+  pool.run(last - first, [&](int64_t i) {
     if (!equal) return;
-    const int64_t begin = chunk * kChunkElems, end = std::min(num_elems, begin + kChunkElems);
+    const int64_t begin = (first + i) * kChunkElems, end = std::min(num_elems, begin + kChunkElems);
     std::vector<float> values_a(static_cast<size_t>(end - begin)), values_b(values_a.size());
     read_range_into(a, begin, end, view_of(values_a.data(), {end - begin}));
     read_range_into(b, begin, end, view_of(values_b.data(), {end - begin}));
     if (std::memcmp(values_a.data(), values_b.data(), values_a.size() * sizeof(float)) != 0) equal = false;
   });
   return equal;
+}
+
+uint64_t TensorSource::sampled_checksum() const {
+  Checksum checksum;
+  std::vector<std::byte> values;
+  for (const auto& [name, place] : places_) {
+    const TensorInfo& info = files_[place.file].get(place.name);
+    const std::string text = fmt::format("{} {} {}\n", name, info.dtype_word, dims_text(info));
+    checksum.update(text.data(), text.size());
+    const int64_t count = std::min(kSampledElems, info.num_elems()), begin = (info.num_elems() - count) / 2;
+    values.resize(static_cast<size_t>(count) * size_of(*info.dtype));
+    files_[place.file].read_range_into(info, begin, begin + count, {values.data(), *info.dtype, {count}});
+    checksum.update(values.data(), values.size());
+  }
+  return checksum.value();
 }
 
 void TensorSource::check_tensors(const std::vector<std::pair<std::string, Shape>>& expected,

@@ -34,8 +34,14 @@ class TensorSource {
   void read_range_into(std::string_view name, int64_t elem_begin, int64_t elem_end, const View& target,
                        ThreadPool* pool = nullptr) const;
 
-  // Whether two floating-point tensors have the same shape and the same values, as f32. InputError.
-  bool are_equal(std::string_view a, std::string_view b, ThreadPool& pool) const;
+  // Whether two floating-point tensors have the same shape and, of all their elements cut into so many parts, the same
+  // values in this one, as f32. InputError.
+  bool are_equal(std::string_view a, std::string_view b, int part, int num_parts, ThreadPool& pool) const;
+
+  // A checksum of every tensor's name, type and shape, and of a few of its values: so many elements in its middle.
+  // InputError: a type that Tessera does not read.
+  static constexpr int64_t kSampledElems = 1024;
+  uint64_t sampled_checksum() const;
 
   // Checks that the folder has exactly these tensors, with these shapes and of types that Tessera reads, apart from
   // those of the names in `tolerated`, which may be there or not. One InputError tells all that is wrong.

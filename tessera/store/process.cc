@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include <charconv>
-#include <fstream>
-#include <sstream>
+
+#include "tessera/base/process.h"
 
 namespace tessera {
 
@@ -15,24 +15,6 @@ std::string this_host() {
   char name[256] = {};
   if (gethostname(name, sizeof name - 1) != 0 || name[0] == '\0') return "localhost";
   return name;
-}
-
-// Field 22 of /proc/<pid>/stat (proc(5)); nullopt: no such process.
-std::optional<unsigned long long> start_time_of(long pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string line;
-  if (!std::getline(file, line)) return std::nullopt;
-  const size_t name_end = line.rfind(')');  // the second field may itself contain blanks and parentheses
-  if (name_end == line.npos) return std::nullopt;
-  std::istringstream fields(line.substr(name_end + 1));
-  std::string field;
-  for (int i = 3; i <= 22 && fields >> field; ++i) {
-    if (i == 3 && (field == "Z" || field == "X")) return std::nullopt;  // dead, not yet waited for
-  }
-  unsigned long long ticks = 0;
-  const auto end = field.data() + field.size();
-  if (std::from_chars(field.data(), end, ticks).ptr != end) return std::nullopt;
-  return ticks;
 }
 
 template <typename Number>
@@ -45,8 +27,7 @@ bool parse_number(std::string_view text, Number& value) {
 }  // namespace
 
 ProcessIdentity ProcessIdentity::self() {
-  const long pid = getpid();
-  return {this_host(), pid, start_time_of(pid).value_or(0)};
+  return {this_host(), getpid(), state_of_process(getpid())->start_time};
 }
 
 std::string ProcessIdentity::to_string() const {
@@ -68,7 +49,9 @@ bool ProcessIdentity::is_on_this_host() const {
   return host == this_host();
 }
 bool ProcessIdentity::is_alive_here() const {
-  return is_on_this_host() && start_time_of(pid) == start_time;
+  if (!is_on_this_host()) return false;
+  const auto process = state_of_process(pid);
+  return process && process->start_time == start_time;
 }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 // Who wrote a lock or a temporary file, and whether that process still lives.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,8 +11,8 @@ namespace tessera {
 // A process, told apart from a later one that got the same number by its start time.
 struct ProcessIdentity {
   std::string host;
-  long pid = 0;
-  unsigned long long start_time = 0;  // clock ticks since the machine started
+  int pid = 0;
+  uint64_t start_time = 0;  // clock ticks since the machine started
 
   static ProcessIdentity self();
   // "<host>-<pid>-<start time>", and back; nullopt for any other text.

@@ -6,7 +6,7 @@ import shutil
 import signal
 import time
 
-from ranks_job import COMMUNICATION_FAILED, LONG, PHASES, SAVED_AFTER_SIGNAL, RanksTest
+from ranks_job import COMMUNICATION_FAILED, LONG, MPIRUN, PHASES, SAVED_AFTER_SIGNAL, RanksTest, Run
 from tessera_cli import PROGRAM, main
 from tiny_job import EVALUATED
 
@@ -60,6 +60,21 @@ class Killed(RanksTest):
         self.check(4, "--strategy", "hybrid_shard", "--shard-group-size", "2", "--save-steps", "25",
                    "--save-total-limit", "1", "--load-best-model-at-end", ranks=4)
 
+    def test_under_plain_mpirun(self):
+        """Which adds words of its own, and makes its own exit code of it."""
+        words = ["train", *LONG, "--output-dir", "out", "--batch-size", "6", "--strategy", "full_shard"]
+        for rank, lines in (0, 15), (1, 40):
+            run = Run([*MPIRUN, "-n", "2", PROGRAM, *words], self.folder)
+            self.addCleanup(run.destroy)
+            self.assertTrue(self.wait_until(run, lambda: self.num_lines("out") >= lines), run.text())
+            self.assertTrue(run.signal(rank, signal.SIGKILL))
+            code, err = run.end()
+            self.assertNotEqual(code, 0, err)
+            errors = re.findall("^error: .*", err, re.MULTILINE)
+            self.assertEqual(len(errors), 1, err)
+            self.assertRegex(errors[0], rf"^error: rank {rank} \(process \d+\) was killed, or has ended without a word\. "
+                             rf"Rank {rank} was in phase ({PHASES})\. ")
+
     def test_restarts(self):
         """The launcher goes on by itself."""
         self.train_ranks("whole", ranks=2)
@@ -85,13 +100,13 @@ class Killed(RanksTest):
         self.assert_one_error(err, r"mpirun was killed by signal 9 \(Killed\)")
 
 
-class KilledAtCalls(RanksTest):
-    """Killed by count, not by the clock: at the calls by which a rank reads another's memory or changes a file."""
+class AtCalls(RanksTest):
+    """By count, not by the clock: at the calls by which a rank reads another's memory or changes a file."""
     JOB = EVALUATED + ["--strategy", "full_shard", "--epochs", "2", "--save-strategy", "steps", "--save-steps", "2",
                        "--save-total-limit", "1", "--eval-strategy", "steps", "--eval-steps", "2",
                        "--eval-before", "--forward-prefetch"]
     LIBRARY = os.path.join(os.path.dirname(PROGRAM), "tests", "libdie_at_call.so")
-    NUM_KILLS = 6  # of each rank
+    NUM_CALLS = 6  # of each rank
 
     def start_counted(self, output, rank, **variables):
         env = {"LD_PRELOAD": self.LIBRARY, "DIE_RANK": str(rank), "DIE_COUNT": self.path("count"), **variables}
@@ -99,28 +114,48 @@ class KilledAtCalls(RanksTest):
         env["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
         return self.start(output, job=self.JOB, env=env)
 
-    def test_everywhere(self):
+    def check_everywhere(self, number, check):
+        """Runs that get the signal, each at another call, and whose end is checked. The same command goes on."""
         self.train_ranks("whole", job=self.JOB)
-        phases = set()
         for rank in 0, 1:
             code, err = self.start_counted("counted", rank).end()
             self.assertEqual(code, 0, err)
             num_calls = int(self.read("count"))
-            self.assertGreater(num_calls, 10 * self.NUM_KILLS)
+            self.assertGreater(num_calls, 10 * self.NUM_CALLS)
             shutil.rmtree(self.path("counted"))
-            for i in range(self.NUM_KILLS):
-                call = 1 + (2 * i + 1) * num_calls // (2 * self.NUM_KILLS)
+            for call in [1, *(1 + (2 * i + 1) * num_calls // (2 * self.NUM_CALLS) for i in range(self.NUM_CALLS))]:
                 with self.subTest(rank=rank, call=call, of=num_calls):
-                    code, err = self.start_counted("out", rank, DIE_CALL=str(call)).end()
-                    self.assertEqual(code, COMMUNICATION_FAILED, err)
-                    self.assert_one_error(err, f"{KILLED}|{AT_START}")
-                    phases.update(re.findall(r"in phase (\w+)", err))
+                    check(*self.start_counted("out", rank, DIE_CALL=str(call), DIE_SIGNAL=str(int(number))).end())
                     self.train_ranks("out", job=self.JOB)
                     self.assert_same_results("whole", "out")
                     self.assertEqual(self.checkpoints("out"), self.checkpoints("whole"))
                     self.assert_tidy("out")
                     shutil.rmtree(self.path("out"))
+
+    def test_killed(self):
+        phases = set()
+
+        def check(code, err):
+            self.assertEqual(code, COMMUNICATION_FAILED, err)
+            self.assert_one_error(err, f"{KILLED}|{AT_START}")
+            phases.update(re.findall(r"in phase (\w+)", err))
+
+        self.check_everywhere(signal.SIGKILL, check)
         self.assertGreater(len(phases), 1)
+
+    def test_signalled(self):
+        """From the first call, long before there is a model, to the last, where it is being written."""
+        said = set()
+
+        def check(code, err):
+            said.update(re.findall(r"Stopped by signal 15 (after step|before it had anything to save)", err))
+            is_done = os.path.exists(self.path("out", "model"))
+            self.assertEqual(code, 0 if is_done else SAVED_AFTER_SIGNAL, err)
+            self.assertNotIn("error", err)
+            self.assert_tidy("out")
+
+        self.check_everywhere(signal.SIGTERM, check)
+        self.assertEqual(len(said), 2)
 
 
 class Stopped(RanksTest):

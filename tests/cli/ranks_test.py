@@ -6,7 +6,7 @@ import shutil
 
 from ranks_job import MPIRUN, TOLERANCE, RanksTest, Run
 from tessera_cli import PROGRAM, main
-from tiny_job import EVALUATED
+from tiny_job import EVALUATED, read_tensors, safetensors
 
 STRATEGIES = ["no_shard", "zero1", "zero2", "shard_grad_op", "full_shard", "hybrid_shard", "hybrid_shard_zero2"]
 # 22 samples in steps of 12, and 7 questions in batches of 2: neither divides among ranks. Some answers are right.
@@ -217,15 +217,48 @@ class Start(RanksTest):
                     self.assert_one_error(self.differing("cd elsewhere", EVAL), message)
                 self.write(f"elsewhere/{name}", text)
 
-    def test_only_the_first_rank_has_the_weights(self):
+    def elsewhere(self):
+        """In elsewhere/, another node's copy of first/model, which has been trained, and of the data."""
         self.train("first", "--max-steps", "1", job=JOB)
-        shutil.copytree(self.path("first", "model"), self.path("elsewhere", "first", "model"))
-        os.remove(self.path("elsewhere", "first", "model", "model.safetensors"))
+        for folder in [["first", "model"], ["tok"]]:
+            shutil.copytree(self.path(*folder), self.path("elsewhere", *folder))
         for name in ["train.jsonl", "eval.jsonl"]:
             shutil.copy(self.path(name), self.path("elsewhere"))
-        shutil.copytree(self.path("tok"), self.path("elsewhere", "tok"))
-        words = ["train", "--model", "first/model", *JOB[4:], "--strategy", "full_shard", "--sync-module-states",
-                 "--batch-size", "4", "--output-dir"]
+        return ["train", "--model", "first/model", *JOB[4:], "--batch-size", "4", "--output-dir"]
+
+    def test_another_program(self):
+        self.write("another", self.read(PROGRAM) + b"\0")
+        os.chmod(self.path("another"), 0o755)
+        self.assert_one_error(self.differing('shift; exec ./another "$@"'),
+                              "program_checksum: is .* on rank 0, but .* on rank 2")
+
+    def test_other_weights(self):
+        train = self.elsewhere()
+        self.train("second", "--max-steps", "2", job=JOB)
+        shutil.copy(self.path("second", "model", "model.safetensors"), self.path("elsewhere", "first", "model"))
+        for words in [*train, "out"], ["eval", "--model", "first/model", *EVAL[EVAL.index("--eval-dataset"):]]:
+            self.assert_one_error(self.differing("cd elsewhere", words),
+                                  "weights_checksum: is .* on rank 0, but .* on rank 2")
+
+    def test_a_head_of_its_own(self):
+        """Whichever rank finds it."""
+        words = self.elsewhere()
+        path = self.path("first", "model", "model.safetensors")
+        tensors = read_tensors(path)
+        dtype, shape, data = tensors["transformer.word_embeddings.weight"]
+        for place in 0, len(data) - 1:
+            head = bytes(byte ^ (i == place) for i, byte in enumerate(data))
+            self.write(path, safetensors({**tensors, "lm_head.weight": (dtype, shape, head)}))
+            code, err = self.run_mpirun(*words, "out")
+            self.assertEqual(code, 3, err)
+            self.assert_one_error(err, r'rank \d: first/model/model.safetensors: tensor "lm_head.weight" is not equal')
+        self.write(path, safetensors({**tensors, "lm_head.weight": (dtype, shape, data)}))
+        self.assertEqual(self.run_mpirun(*words, "out")[0], 0)
+
+    def test_only_the_first_rank_has_the_weights(self):
+        words = self.elsewhere()
+        os.remove(self.path("elsewhere", "first", "model", "model.safetensors"))
+        words[-1:] = ["--strategy", "full_shard", "--sync-module-states", "--output-dir"]
         code, err = self.run_mpirun(*words, "whole")
         self.assertEqual(code, 0, err)
         code, err = self.run_differing("cd elsewhere", *words, "out")

@@ -111,6 +111,20 @@ class Stopped(Interrupted):
         _, _, err = self.run_tessera("train", *LONG, "--output-dir", "out")
         self.assertIn(f"Resuming from out/checkpoint-{step} (step {step} of 240)", err)
 
+    def test_a_signal_while_data_load(self):
+        """They come through a pipe, at whose other end the run waits for them."""
+        job = [word.replace("train.jsonl", "pipe.jsonl") for word in LONG]
+        os.mkfifo(self.path("pipe.jsonl"))
+        process = self.start("out", job=job)
+        with open(self.path("pipe.jsonl"), "wb") as pipe:
+            process.send_signal(signal.SIGTERM)
+            pipe.write(self.read("train.jsonl"))
+        _, err = process.communicate(timeout=RUN_LIMIT_S)
+        self.assertEqual(process.returncode, SAVED_AFTER_SIGNAL, err)
+        self.assertEqual(err, b"Stopped by signal 15 before it had anything to save. Start the same command again to go "
+                         b"on.\n")
+        self.assertEqual(os.listdir(self.path("out")), [])
+
     def test_a_second_signal_ends_at_once(self):
         # One step of so much work that both signals fall into it.
         process = self.start("out", "--batch-size", "100000", "--grad-accum", "1", job=self.slow_job())

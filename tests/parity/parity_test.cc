@@ -64,7 +64,7 @@ class Parity : public testing::TestWithParam<const char*> {
   std::unique_ptr<Engine> make_engine(EngineOptions options = {}, int64_t micro_batches = 1) {
     auto engine = std::make_unique<Engine>(EnginePlace{*device_, *host_, *alone_},
                                            read_model_config(data_folder() / GetParam() / "config.json"), options);
-    load_parameters(*engine, data_folder() / GetParam(), pool_);
+    load_parameters(*engine, data_folder() / GetParam(), *alone_, pool_);
     const BatchBounds bounds{128, 16, 128};
     engine->prepare({bounds, bounds, bounds, 12, micro_batches});
     return engine;

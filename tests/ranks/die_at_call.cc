@@ -1,5 +1,6 @@
 // Preloaded into a run (LD_PRELOAD), kills the rank DIE_RANK as it enters its DIE_CALL-th call that reads another
 // rank's memory or changes a file: every place of a step and of a save where ranks depend on each other or on the disk.
+// It is killed, or gets the signal DIE_SIGNAL.
 // Calls count from 1; how many there were is written to the file DIE_COUNT at the end.
 #include <dlfcn.h>
 #include <sys/stat.h>
@@ -28,7 +29,8 @@ std::atomic<long> num_calls{0};
 
 void count_call() {
   static const long last = std::atol(variable("DIE_CALL"));
-  if (is_the_rank() && ++num_calls == last) std::raise(SIGKILL);
+  if (!is_the_rank() || ++num_calls != last) return;
+  std::raise(*variable("DIE_SIGNAL") ? std::atoi(variable("DIE_SIGNAL")) : SIGKILL);
 }
 
 // The function of this name that would have been called.

@@ -12,7 +12,6 @@
 
 #include "tessera/app/command_line.h"
 #include "tessera/app/machine.h"
-#include "tessera/app/signals.h"
 #include "tessera/base/error.h"
 #include "tessera/report/console.h"
 
@@ -60,7 +59,15 @@ int misbehave(const Invocation& invocation) {
   const auto stream = device->make_stream();
   std::vector<float> x(1000);
   world.enter_phase("step");
+  if (action == "sleep") {
+    if (world.rank() == 0) Console::of_process().print("asleep");
+    for (;;) sleep_ms(20);
+  }
   for (int step = 0; step < 10; ++step) {
+    if (step == 2 && action == "kill-alone") {  // while the others compute
+      if (world.rank() == world.size() - 1) raise(SIGKILL);
+      for (;;) sleep_ms(20);
+    }
     if (step == 2 && world.rank() == world.size() - 1) {
       if (action == "kill") raise(SIGKILL);
       if (action == "stop") raise(SIGSTOP);
@@ -89,9 +96,9 @@ int misbehave(const Invocation& invocation) {
 // Until a signal comes to all ranks: 75.
 int work(const Invocation& invocation) {
   World& world = *invocation.world;
-  const StopSignals signals;
   if (world.rank() == 0) Console::of_process().print("at work");
-  while (world.communicator().sum({static_cast<double>(signals.received() != 0)}, "signals")[0] == 0) sleep_ms(20);
+  while (world.communicator().sum({static_cast<double>(invocation.signals->received() != 0)}, "signals")[0] == 0)
+    sleep_ms(20);
   if (invocation.settings().prompt == "forever") {
     for (;;) sleep_ms(20);
   }
@@ -123,7 +130,13 @@ const std::vector<Verb>& verbs() {
   static const std::vector<Verb> all = {
       {.name = "say", .help = "", .groups = groups, .required = {}, .run = say, .runs_as_ranks = true},
       {.name = "misbehave", .help = "", .groups = groups, .required = {}, .run = misbehave, .runs_as_ranks = true},
-      {.name = "work", .help = "", .groups = groups, .required = {}, .run = work, .runs_as_ranks = true},
+      {.name = "work",
+       .help = "",
+       .groups = groups,
+       .required = {},
+       .run = work,
+       .runs_as_ranks = true,
+       .stops_on_signals = true},
       {.name = "recover", .help = "", .groups = groups, .required = {}, .run = recover, .runs_as_ranks = true},
   };
   return all;

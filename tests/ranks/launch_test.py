@@ -86,12 +86,21 @@ class Launch(unittest.TestCase):
         self.assertIn("--nproc: 2 contradicts the 1 rank that mpirun has started. Leave it out", err)
 
     def test_torchrun_and_srun_without_mpi_get_the_remedy(self):
-        for env in {"RANK": "0", "WORLD_SIZE": "2"}, {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}:
-            self.fails(2, ".*without MPI.*--nproc N.*srun --mpi=pmix", "say", env=env)
+        for env, remedy in [({"RANK": "0", "WORLD_SIZE": "2"}, "; unset RANK and WORLD_SIZE"),
+                            ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, "$")]:
+            self.fails(2, ".*without MPI.*--nproc N.*srun --mpi=pmix`" + remedy, "say", env=env)
         code, out, err = self.run_program("say", "--nproc", "2", env={"RANK": "0", "WORLD_SIZE": "1"},
                                           stdin=subprocess.DEVNULL)
         self.assertEqual(code, 0, err)
         self.assertIn("ranks 0 1 of 2", out)
+
+    def test_restarts_need_the_launcher(self):
+        for words in ([], ["--nproc", "1"]):
+            self.fails(2, "--max-restarts: only ranks that --nproc N has started, two or more", "say",
+                       "--max-restarts", "1", *words)
+        code, _, err = self.run_program("say", "--max-restarts", "1", before=MPIRUN)
+        self.assertEqual(code, 2, err)
+        self.assertIn("error: rank 0: --max-restarts: mpirun has started the ranks, which only --nproc N starts", err)
 
     def test_errors_of_usage_come_before_the_start(self):
         self.fails(2, "--nproc:", "say", "--nproc", "-1")
@@ -149,6 +158,32 @@ class Launch(unittest.TestCase):
             self.assertRegex(err, pattern)
             self.assertEqual(err.count("error: "), 1, err)
 
+    def test_a_rank_that_is_killed_under_plain_mpirun(self):
+        for action in "kill", "segv":
+            code, _, err = self.run_program("misbehave", "--prompt", action, before=MPIRUN)
+            self.assertNotEqual(code, 0, err)
+            self.assertRegex(err, r"error: rank 2 \(process \d+\) was killed, or has ended without a word\. Rank 2 was in "
+                             r"phase step\. Ranks? [01](, 1)? waited in all_reduce of gradients of h\.3\.\n")
+            self.assertEqual(err.count("error: "), 1, err)
+        code, _, err = self.run_program("misbehave", "--prompt", "kill-alone", before=MPIRUN)
+        self.assertNotEqual(code, 0, err)
+        self.assertRegex(err, r"error: rank 2 .* was killed, or .*\. Rank 2 was in phase step\.\n")
+        self.assertEqual(err.count("error: "), 1, err)
+
+    def test_a_termination_under_plain_mpirun_is_no_accident(self):
+        process = self.start("work", before=MPIRUN)
+        self.assertEqual(process.stdout.readline(), b"at work\n")
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=RUN_LIMIT_S)
+        self.assertNotEqual(process.returncode, 0)
+        self.assertNotIn(b"error: ", err)
+        process = self.start("misbehave", "--prompt", "sleep", before=MPIRUN)
+        self.assertEqual(process.stdout.readline(), b"asleep\n")
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=RUN_LIMIT_S)
+        self.assertNotEqual(process.returncode, 0)
+        self.assertNotIn(b"error: ", err)
+
     def at_work(self, *words):
         process = self.start("work", "--nproc", "2", *words)
         self.assertEqual(process.stdout.readline(), b"at work\n")
@@ -160,6 +195,16 @@ class Launch(unittest.TestCase):
             process.send_signal(number)
             _, err = process.communicate(timeout=RUN_LIMIT_S)
             self.assertEqual((process.returncode, err), (75, b""))
+
+    def test_a_signal_before_there_are_ranks_reaches_them(self):
+        process = self.start("work", "--nproc", "2", "--max-restarts", "3")
+        blocked = 0
+        while not blocked & 1 << signal.SIGUSR1 - 1:  # the launcher takes them from then on
+            with open(f"/proc/{process.pid}/status", encoding="utf-8") as status:
+                blocked = int(re.search("SigBlk:\t(.*)", status.read()).group(1), 16)
+        process.send_signal(signal.SIGUSR1)
+        _, err = process.communicate(timeout=RUN_LIMIT_S)
+        self.assertEqual((process.returncode, err), (75, b""))
 
     def test_a_second_signal_ends_at_once(self):
         process = self.at_work("--prompt", "forever", "--max-restarts", "3")
@@ -203,6 +248,14 @@ class Launch(unittest.TestCase):
         after = {name for name in os.listdir("/dev/shm") if name.startswith("tessera-")}
         self.assertEqual(after - before, set())
 
+    def test_nothing_is_left_of_a_launcher_that_is_killed(self):
+        for delay in 0.01, 0.03, 0.1:
+            process = self.start("work", "--nproc", "2", stdout=subprocess.DEVNULL)
+            time.sleep(delay)
+            process.kill()
+            process.communicate(timeout=RUN_LIMIT_S)
+            self.assertEqual([name for name in os.listdir("/dev/shm") if f"tessera-{process.pid}-" in name], [])
+
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=sys.argv[:1] + sys.argv[2:])  # which choose tests

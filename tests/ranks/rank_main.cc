@@ -25,8 +25,8 @@ std::map<std::string, std::string> environment_of_process() {
   return environment;
 }
 
-int run(int size, double timeout_s) {
-  world = make_world(detect_ranks(environment_of_process()), {.timeout_s = timeout_s, .transport = transport});
+int run(int size) {
+  world = make_world(detect_ranks(environment_of_process()), {.timeout_s = 60, .transport = transport});
   if (world->size() != size) {
     std::fprintf(stderr, "the world has %d ranks, not %d\n", world->size(), size);
     world->abort(ExitCode::kRunFailed);
@@ -74,14 +74,12 @@ bool test_uses_cuda() {
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   int size = 0;
-  double timeout_s = 60;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (word.starts_with("--world=")) size = std::atoi(word.c_str() + 8);
-    if (word.starts_with("--timeout=")) timeout_s = std::atof(word.c_str() + 10);
     if (word == "--device=cuda") tessera::uses_cuda = true;
     if (word == "--transport=messages") tessera::transport = tessera::Transport::messages;
     if (word == "--transport=direct") tessera::transport = tessera::Transport::direct;
   }
-  return tessera::run(size, timeout_s);
+  return tessera::run(size);
 }

@@ -1,5 +1,5 @@
-// Tests that run as ranks: `mpirun -n N program --world=N [--transport=messages] [--timeout=S] [--device=cuda]`. A
-// program fails when its world is not of the size it was told, when a test is skipped, and when it has none.
+// Tests that run as ranks: `mpirun -n N program --world=N [--transport=messages] [--device=cuda]`. A program fails when
+// its world is not of the size it was told, when a test is skipped, and when it has none.
 #pragma once
 
 #include <gtest/gtest.h>

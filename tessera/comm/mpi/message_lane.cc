@@ -44,6 +44,20 @@ MessageLane::~MessageLane() {
   MPI_Comm_free(&comm_);
 }
 
+MPI_Request* MessageLane::Pending::add(int peer) {
+  peers.push_back(peer);
+  return &requests.emplace_back(MPI_REQUEST_NULL);
+}
+
+MessageLane::Pending::~Pending() {
+  for (MPI_Request& request : requests) {
+    if (request == MPI_REQUEST_NULL) continue;
+    // Open MPI cancels no sends: a peer that still takes one gets what the memory then holds, and fails too.
+    MPI_Cancel(&request);
+    MPI_Request_free(&request);
+  }
+}
+
 void MessageLane::check(int mpi_result, int peer) {
   if (mpi_result == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING];
@@ -55,18 +69,14 @@ void MessageLane::check(int mpi_result, int peer) {
 void MessageLane::send(Pending& pending, int peer, const std::byte* data, int64_t bytes) {
   for (int64_t begin = 0; begin < bytes; begin += kMaxMessageBytes) {
     const int count = static_cast<int>(std::min(kMaxMessageBytes, bytes - begin));
-    pending.requests.push_back(MPI_REQUEST_NULL);
-    pending.peers.push_back(peer);
-    check(MPI_Isend(data + begin, count, MPI_BYTE, peer, kTag, comm_, &pending.requests.back()), peer);
+    check(MPI_Isend(data + begin, count, MPI_BYTE, peer, kTag, comm_, pending.add(peer)), peer);
   }
 }
 
 void MessageLane::receive(Pending& pending, int peer, std::byte* data, int64_t bytes) {
   for (int64_t begin = 0; begin < bytes; begin += kMaxMessageBytes) {
     const int count = static_cast<int>(std::min(kMaxMessageBytes, bytes - begin));
-    pending.requests.push_back(MPI_REQUEST_NULL);
-    pending.peers.push_back(peer);
-    check(MPI_Irecv(data + begin, count, MPI_BYTE, peer, kTag, comm_, &pending.requests.back()), peer);
+    check(MPI_Irecv(data + begin, count, MPI_BYTE, peer, kTag, comm_, pending.add(peer)), peer);
   }
 }
 
@@ -103,7 +113,8 @@ void MessageLane::wait(Pending& pending) {
       status.emplace(group().board, group().world_ranks[static_cast<size_t>(group().rank)], call_.to_string());
     }
   }
-  pending = {};
+  pending.requests.clear();
+  pending.peers.clear();
 }
 
 void MessageLane::begin(const Call& call) {

@@ -20,11 +20,17 @@ class MessageLane final : public Lane {
   std::vector<std::string> exchange(std::string_view text, const char* what) override;
 
  private:
-  // Messages on their way, and the peer of each. They must reach their end before the memory goes; when one does not,
-  // the lane has failed and the process is to end.
+  // Messages on their way, and the peer of each. Where the lane fails before they reach their end, none may come into
+  // memory that goes with the exception: what has not begun to come is cancelled.
   struct Pending {
     std::vector<MPI_Request> requests;
     std::vector<int> peers;
+
+    Pending() = default;
+    ~Pending();
+    Pending(const Pending&) = delete;
+    Pending& operator=(const Pending&) = delete;
+    MPI_Request* add(int peer);
   };
   void send(Pending& pending, int peer, const std::byte* data, int64_t bytes);
   void receive(Pending& pending, int peer, std::byte* data, int64_t bytes);

@@ -24,14 +24,12 @@ std::vector<std::unique_ptr<Lane>> make_direct_lanes(MPI_Comm comm, const GroupI
   const int64_t lane_bytes = DirectLane::shared_bytes(group.size());
   std::optional<SharedPages> pages;
   if (group.rank == 0) {
-    const std::string unique = SharedPages::unique_name();
-    std::memcpy(name, unique.c_str(), unique.size());
-    pages.emplace(SharedPages::create(unique, 2 * lane_bytes));
+    pages.emplace(SharedPages::create(2 * lane_bytes));
+    pages->name().copy(name, sizeof name - 1);
   }
   MPI_Bcast(name, sizeof name, MPI_CHAR, 0, comm);
   if (group.rank > 0) pages.emplace(SharedPages::open(name, 2 * lane_bytes));
   const bool all_have_pages = all_agree(comm, static_cast<bool>(*pages));
-  if (group.rank == 0) SharedPages::remove(name);
   if (!all_have_pages) return {};
 
   const auto shared = std::make_shared<SharedPages>(std::move(*pages));

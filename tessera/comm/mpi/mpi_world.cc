@@ -6,13 +6,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "tessera/comm/mpi/meeting.h"
 #include "tessera/comm/mpi/mpi_communicator.h"
+#include "tessera/comm/mpi/peer_watch.h"
 #include "tessera/comm/nccl/nccl_communicator.h"
 #include "tessera/comm/status_board.h"
 #include "tessera/comm/time_limit.h"
@@ -64,21 +66,20 @@ std::vector<int> find_nodes() {
 }
 
 // For the ranks of this node: the launcher's, which this rank has joined already, or one of their own.
-std::shared_ptr<StatusBoard> make_board(int rank, int size, std::shared_ptr<StatusBoard> launchers,
-                                        const std::string& launchers_name) {
+std::shared_ptr<StatusBoard> make_board(int rank, int size, std::shared_ptr<StatusBoard> launchers) {
   MPI_Comm node = MPI_COMM_NULL;
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
   const bool leads = rank_of(node) == 0;
   char name[64] = {};
-  const std::string unique = launchers ? launchers_name : SharedPages::unique_name();
-  std::memcpy(name, unique.c_str(), std::min(unique.size(), sizeof name - 1));
   std::shared_ptr<StatusBoard> board = std::move(launchers);
-  if (leads && !board) board = StatusBoard::create(name, size);
+  if (leads && !board) {
+    board = StatusBoard::create(size);
+    board->name().copy(name, sizeof name - 1);
+  }
   MPI_Bcast(name, sizeof name, MPI_CHAR, 0, node);
   if (!board) board = StatusBoard::open(name, size);
   board->join(rank);
   MPI_Barrier(node);
-  if (leads) SharedPages::remove(name);
   MPI_Comm_free(&node);
   return board;
 }
@@ -102,7 +103,13 @@ class MpiWorld final : private MpiLibrary, public World {
  public:
   MpiWorld(const WorldOptions& options, std::shared_ptr<StatusBoard> launchers_board)
       : MpiLibrary(options), World(rank_of(MPI_COMM_WORLD), find_nodes()) {
-    board_ = make_board(rank(), size(), std::move(launchers_board), options.board);
+    board_ = make_board(rank(), size(), std::move(launchers_board));
+    if (options_.board.empty() && size() > 1) {
+      const auto lost = [this](int peer) {
+        fail_after(peer, ExitCode::kCommunication, fmt::format("rank {} is gone", peer), options_.tell);
+      };
+      watch_ = std::make_unique<PeerWatch>(*board_, rank(), lost, [this] { terminate(); });
+    }
     communicator_ = make_mpi_communicator(MPI_COMM_WORLD, nullptr, options_, board_.get());
     const std::string mine = allowed_cores();
     const auto cores = communicator_->all_gather_text(mine, "cores");
@@ -134,6 +141,17 @@ class MpiWorld final : private MpiLibrary, public World {
   void enter_phase(const char* phase) override { board_->enter_phase(rank(), phase); }
 
   void fail(ExitCode code, const std::string& error, const std::function<void(const std::string&)>& tell) override {
+    fail_after(std::nullopt, code, error, tell);
+  }
+  void abort(ExitCode code) override {
+    board_->end(rank());  // nobody need look for what became of it
+    end_all(code);
+  }
+
+ private:
+  // Ends all ranks because this one has failed; if known, because of `lost`, whose process is gone.
+  [[noreturn]] void fail_after(std::optional<int> lost, ExitCode code, const std::string& error,
+                               const std::function<void(const std::string&)>& tell) {
     failing_.lock();  // for ever: a thread that watches and the one that computes may fail at the same moment
     const std::string name = fmt::format("rank {}: ", rank());
     std::string text = error.starts_with(name) ? error : name + error;
@@ -144,23 +162,40 @@ class MpiWorld final : private MpiLibrary, public World {
       }
     }
     board_->fail(rank(), code, text);
-    // A rank that has failed for a reason of its own may be about to say so.
-    for (int i = 0; is_consequence && i < 20 && board_->first_failure()->code == code; ++i) sleep_ms(50);
+    // A rank that has failed for a reason of its own may be about to say so; of one that is gone nobody else will.
+    for (int i = 0; is_consequence && !lost && i < 20 && board_->first_failure()->code == code; ++i) {
+      if (watch_) lost = watch_->lost();
+      if (!lost) sleep_ms(50);
+    }
     const bool tells = options_.board.empty() && board_->claim_report();
-    if (tells && tell) tell(board_->account(*board_->first_failure()));
+    if (tells && tell) tell(account(lost));
     if (!tells && options_.board.empty()) sleep_ms(1000);  // before another one has told, it must not be killed
-    abort(code);
+    end_all(code);
   }
-  void abort(ExitCode code) override {
+  std::string account(std::optional<int> lost) const {
+    const StatusBoard::Failure failure = *board_->first_failure();
+    if (!lost || failure.code != ExitCode::kCommunication) return board_->account(failure);
+    for (int i = 0; i < 6 && board_->waiting().empty(); ++i) sleep_ms(50);  // others come to where they need it
+    return board_->account(
+        {*lost, ExitCode::kRunFailed,
+         fmt::format("rank {} (process {}) was killed, or has ended without a word", *lost, board_->pid_of(*lost))});
+  }
+  // As SIGTERM does where nobody handles it, and so that the others do not take it for an accident.
+  void terminate() {
+    if (!failing_.try_lock()) return;  // it is about to tell, and ends then
+    board_->end(rank());
+    std::signal(SIGTERM, SIG_DFL);
+    std::raise(SIGTERM);
+  }
+  [[noreturn]] static void end_all(ExitCode code) {
     MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
     std::_Exit(static_cast<int>(code));
   }
-
- private:
   static void sleep_ms(int time) { std::this_thread::sleep_for(std::chrono::milliseconds(time)); }
 
   std::mutex failing_;
   std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<PeerWatch> watch_;  // where there is no launcher
 };
 
 }  // namespace

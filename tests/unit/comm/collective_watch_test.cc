@@ -79,11 +79,9 @@ struct Watch : testing::Test {
 
   std::atomic<bool> told = false;
   std::promise<std::string> failure;
-  std::string name = SharedPages::unique_name();
-  std::unique_ptr<StatusBoard> board = StatusBoard::create(name, 2);
+  std::unique_ptr<StatusBoard> board = StatusBoard::create(2);
   std::string library_error;
   ManualStream stream;
-  ~Watch() override { SharedPages::remove(name); }
 };
 
 TEST_F(Watch, ACollectiveThatDoesNotEndIsTold) {

@@ -1,16 +1,15 @@
 #include "tessera/comm/status_board.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace tessera {
 namespace {
 
 struct Board : testing::Test {
-  std::string name = SharedPages::unique_name();
-  std::unique_ptr<StatusBoard> launcher = StatusBoard::create(name, 3);
-  std::unique_ptr<StatusBoard> rank = StatusBoard::open(name, 3);
-  ~Board() override { SharedPages::remove(name); }
+  std::unique_ptr<StatusBoard> launcher = StatusBoard::create(3);
+  std::unique_ptr<StatusBoard> rank = StatusBoard::open(launcher->name(), 3);
 };
 
 TEST_F(Board, TellsWhatOthersWrite) {
@@ -25,6 +24,35 @@ TEST_F(Board, TellsWhatOthersWrite) {
   EXPECT_FALSE(launcher->has_ended(1));
   rank->end(1);
   EXPECT_TRUE(launcher->has_ended(1));
+}
+
+TEST_F(Board, ARankIsThereWhileItsProcessLives) {
+  EXPECT_FALSE(launcher->is_there(1));
+  int go[2];
+  ASSERT_EQ(pipe(go), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    rank->join(1);
+    char byte = 0;
+    close(go[1]);
+    static_cast<void>(!read(go[0], &byte, 1));
+    _exit(0);
+  }
+  while (launcher->pid_of(1) == 0) usleep(1000);
+  EXPECT_EQ(launcher->pid_of(1), child);
+  EXPECT_TRUE(launcher->is_there(1));
+  close(go[1]);
+  siginfo_t info;
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+  EXPECT_TRUE(launcher->is_lost(1));
+  EXPECT_FALSE(launcher->is_there(1)) << "it has ended, and its parent has not yet heard so";
+  waitpid(child, nullptr, 0);
+  EXPECT_TRUE(launcher->is_lost(1));
+  rank->end(1);
+  EXPECT_FALSE(launcher->is_lost(1));
+  EXPECT_FALSE(launcher->is_lost(2)) << "it has not joined";
+  EXPECT_FALSE(launcher->is_there(1));
+  close(go[0]);
 }
 
 TEST_F(Board, WaitsAreToldWhileTheyLastAndWhenTheyFail) {
@@ -63,7 +91,7 @@ TEST_F(Board, ACommunicationFailureIsAConsequence) {
 }
 
 TEST(StatusBoard, WithoutSharedMemoryIsLost) {
-  const auto board = StatusBoard::open("/tessera-that-nobody-has-made", 2);
+  const auto board = StatusBoard::open("tessera-1-0-0123456789abcdef", 2);
   board->join(1);
   board->fail(1, ExitCode::kRunFailed, std::string(10'000, 'x'));
   EXPECT_EQ(board->first_failure()->rank, 1);

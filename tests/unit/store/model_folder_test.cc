@@ -66,9 +66,34 @@ TEST(TensorSource, ComparesTensors) {
   const TensorSource source(folder.path());
   EXPECT_EQ(source.file_of("a"), folder / "model.safetensors");
   ThreadPool pool(2);
-  EXPECT_TRUE(source.are_equal("a", "same", pool));
-  EXPECT_FALSE(source.are_equal("a", "other", pool));
-  EXPECT_FALSE(source.are_equal("a", "turned", pool));
+  EXPECT_TRUE(source.are_equal("a", "same", 0, 1, pool));
+  EXPECT_FALSE(source.are_equal("a", "other", 0, 1, pool));
+  EXPECT_FALSE(source.are_equal("a", "turned", 0, 1, pool));
+  for (int part = 0; part < 9; ++part) {  // of which some have nothing to compare
+    EXPECT_TRUE(source.are_equal("a", "same", part, 9, pool));
+    EXPECT_EQ(source.are_equal("a", "other", part, 9, pool), part < 8) << part;
+  }
+}
+
+TEST(TensorSource, ChecksumTellsWeightsApart) {
+  TemporaryFolder folder;
+  int count = 0;
+  const auto checksum = [&](const std::string& name, DType dtype, const Shape& shape, int64_t changed = -1) {
+    std::filesystem::create_directory(folder / std::to_string(++count));
+    std::vector<float> values(static_cast<size_t>(shape.num_elems()), 0.5f);
+    if (changed >= 0) values[static_cast<size_t>(changed)] = 0.25f;
+    SafetensorsWriter writer(folder / std::to_string(count) / "model.safetensors", {{name, dtype, shape}});
+    writer.write(name, view_of(values.data(), shape));
+    writer.finish();
+    return TensorSource(folder / std::to_string(count)).sampled_checksum();
+  };
+  const uint64_t first = checksum("a", DType::f32, {4, 1000});
+  EXPECT_EQ(checksum("transformer.a", DType::f32, {4, 1000}), first);
+  EXPECT_NE(checksum("b", DType::f32, {4, 1000}), first);
+  EXPECT_NE(checksum("a", DType::bf16, {4, 1000}), first);
+  EXPECT_NE(checksum("a", DType::f32, {1000, 4}), first);
+  EXPECT_NE(checksum("a", DType::f32, {4, 1000}, 2000), first);
+  EXPECT_EQ(checksum("a", DType::f32, {4, 1000}, 100), first) << "all is read";
 }
 
 class ShardedFolder : public testing::Test {

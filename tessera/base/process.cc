@@ -1,0 +1,30 @@
+#include "tessera/base/process.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <cerrno>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+namespace tessera {
+
+std::optional<ProcessState> state_of_process(int pid) {
+  if (kill(pid, 0) != 0 && errno == ESRCH) return std::nullopt;
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string line;
+  std::getline(file, line);
+  ProcessState state;
+  const size_t name_end = line.rfind(')');  // the name, field 2, may itself contain blanks and parentheses
+  if (name_end == line.npos) return state;
+  std::istringstream fields(line.substr(name_end + 1));
+  fields >> state.letter;
+  if (state.letter == 'Z' || state.letter == 'X') return std::nullopt;
+  std::string skipped;
+  for (int field = 4; field < 22; ++field) fields >> skipped;
+  fields >> state.start_time;
+  return state;
+}
+
+}  // namespace tessera

@@ -1,0 +1,17 @@
+// What the system tells of a process of this machine.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace tessera {
+
+struct ProcessState {
+  char letter = '?';        // of proc(5): 'T' and 't' are stopped; '?' where the system does not tell
+  uint64_t start_time = 0;  // in clock ticks since the machine started, which tells it from a later one of its number
+};
+
+// Nothing where there is none, or none but a dead one that has not been waited for.
+std::optional<ProcessState> state_of_process(int pid);
+
+}  // namespace tessera
