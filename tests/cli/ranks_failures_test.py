@@ -10,8 +10,9 @@ from ranks_job import COMMUNICATION_FAILED, LONG, MPIRUN, PHASES, SAVED_AFTER_SI
 from tessera_cli import PROGRAM, main
 from tiny_job import EVALUATED
 
-KILLED = rf"rank \d was killed by signal 9 \(Killed\).*\bin phase ({PHASES})\b"
-AT_START = rf"(rank \d|a rank) was killed by signal 9 \(Killed\).*\bin phase start\b"
+# mpirun, which tells the launcher which rank it was, may not come to do so on a busy machine: then another rank does.
+KILLED = (rf"(?:(rank \d|a rank) was killed by signal 9 \(Killed\)|rank \d: .*\brank \d has ended or failed\b).*"
+          rf"\bin phase ({PHASES})\b")
 COMM_TIMEOUT_S = 3  # longer than the pauses of a busy machine
 STOPPED = (rf"rank 0: (\w+ of .*: waited {COMM_TIMEOUT_S} s for (rank 1|the other ranks of its group)\.|"
            rf"the ranks have not met within {COMM_TIMEOUT_S + 5} s\.) .*"
@@ -34,7 +35,7 @@ class Killed(RanksTest):
                 self.assertEqual(code, -signal.SIGKILL, err)
             else:
                 self.assertEqual(code, COMMUNICATION_FAILED, err)
-                self.assert_one_error(err, f"{KILLED}|{AT_START}")
+                self.assert_one_error(err, KILLED)
         self.fail("killed runs do not get anywhere")
 
     def check(self, seed, *words, ranks):
@@ -86,7 +87,7 @@ class Killed(RanksTest):
             self.wait_until(run, lambda: run.text().count("warning: ") == lines // 60)
         code, err = run.end()
         self.assertEqual((code, err.count("error: ")), (0, 0), err)
-        self.assertEqual(err.count("warning: rank 1 was killed by signal 9"), 2, err)
+        self.assertEqual(len(re.findall(f"warning: {KILLED}", err)), 2, err)
         self.assert_same_results("whole", "out")
 
     def test_mpirun_is_killed(self):
@@ -137,7 +138,7 @@ class AtCalls(RanksTest):
 
         def check(code, err):
             self.assertEqual(code, COMMUNICATION_FAILED, err)
-            self.assert_one_error(err, f"{KILLED}|{AT_START}")
+            self.assert_one_error(err, KILLED)
             phases.update(re.findall(r"in phase (\w+)", err))
 
         self.check_everywhere(signal.SIGKILL, check)
