@@ -12,7 +12,7 @@ declare -A seeds=(
   [fuzz_config]=recipes/quickstart/*.toml
   [fuzz_model_config]=tests/parity/data/*/config.json
   [fuzz_safetensors]=tests/parity/data/*/model.safetensors
-  [fuzz_squad]=recipes/quickstart/eval.json
+  [fuzz_squad]=tests/fuzz/seeds/*
   [fuzz_tokenizer]=tests/unit/data/tokenizer_references/*.tokenizer.json
 )
 for fuzzer in $fuzzers; do
