@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the tests that need GPUs from a build that is there, and builds nothing: kernels, parity with transformers, the
-# engine on 1, 2 and 4 GPUs as there are, failing ranks, and the sanitizer on the small models.
+# engine on 1, 2 and 4 GPUs as there are, resuming, failing ranks, and the sanitizer on the small models.
 #   tools/gpu_tests.sh [--build FOLDER] [--no-sanitizer] [--only WORD]      WORD: a part of the names that it prints
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -49,8 +49,9 @@ for ranks in 1 2 4; do
   fi
   check "engine on $ranks GPUs" 600 $mpirun -n "$ranks" "$tests/ranks_engine" --world="$ranks" --device=cuda
 done
+check resume 600 env TEST_DEVICE=cuda python3 tests/cli/resume_test.py "$build/tessera"
 if [ "$gpus" -ge 2 ]; then
-  for test in Stopped Killed.test_full_shard; do
+  for test in Stopped Killed.test_full_shard Killed.test_offload_to_files; do
     check "failing ranks: $test" 600 env TEST_DEVICE=cuda python3 tests/cli/ranks_failures_test.py "$build/tessera" "$test"
   done
 else

@@ -26,7 +26,7 @@ struct EngineOptions {
   AdamWOptions adamw;
   double max_grad_norm = 0;  // 0: no clipping
   uint64_t seed = 0;         // of dropout
-  bool cuda_graphs = true;   // on a GPU, without dropout: blocks are launched as graphs, which changes no bit
+  bool cuda_graphs = true;   // on a GPU blocks are launched as graphs, which changes no bit
   ShardOptions sharding;
 };
 
@@ -171,6 +171,7 @@ class Engine {
   View run_blocks(Frame& frame, int64_t num_tokens);
   double read_f64(View scalar);
   bool counting() const { return place_.device.kind() == DeviceKind::counting; }
+  void finish_update();
   void load_from_rank_0(const ReadParameters& read);
   void parameters_changed();
   bool visible(const Shelf& shelf) const;

@@ -67,8 +67,14 @@ void Engine::save_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64
   if (!counting()) write(range, view);
 }
 
-void Engine::load_parameters(const ReadParameters& read, bool from_rank_0) {
+// Arrays are read and written by the host and on the copy stream, updates run there and on the compute stream.
+void Engine::finish_update() {
+  place_.streams.compute->synchronize();
   place_.streams.copy->synchronize();
+}
+
+void Engine::load_parameters(const ReadParameters& read, bool from_rank_0) {
+  finish_update();
   if (from_rank_0 && !place_.plan.alone()) {
     load_from_rank_0(read);
     return;
@@ -113,7 +119,7 @@ void Engine::load_from_rank_0(const ReadParameters& read) {
 }
 
 void Engine::initialize_parameters(uint64_t seed) {
-  place_.streams.copy->synchronize();
+  finish_update();
   const auto draw = [&](Kernels& ops, const ParameterSpec& spec, ElemRange range, View to) {
     // Elements of this tensor that lie in the range: view `to` is of the range.
     const ElemRange tensor{spec.offset, spec.offset + spec.shape.num_elems()};
@@ -172,7 +178,7 @@ void Engine::load_states(const ReadState& read) {
 }
 
 void Engine::save_states(const WriteState& write) {
-  place_.streams.copy->synchronize();
+  finish_update();
   for (int64_t u = 0; u < place_.num_units(); ++u) {
     const ElemRange saved = saved_range(u);
     const auto save = [&](StateKind kind, const Shelf& shelf, int64_t held_from, int64_t held_first) {
@@ -191,7 +197,7 @@ void Engine::save_states(const WriteState& write) {
 }
 
 void Engine::collect_parameters(const std::function<void(int64_t unit, View whole)>& visit) {
-  place_.streams.copy->synchronize();
+  finish_update();
   const bool first = place_.ranks.world->rank() == 0, sharded = place_.plan.shard_optimizer();
   const int64_t S = sharded ? place_.plan.shard_group_size() : 1;
   const Shelf& master = optimizer_ ? optimizer_->master() : parameters_.kept();

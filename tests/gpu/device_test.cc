@@ -1,4 +1,5 @@
 #include <atomic>
+#include <thread>
 
 #include "gpu_testing.h"
 #include "tessera/ops/cuda/cuda_kernels.h"
@@ -73,6 +74,27 @@ TEST(CudaStream, OrdersCopiesHostWorkAndOtherStreams) {
   files->synchronize();
   EXPECT_EQ(stage, 3);
   for (int64_t i = 0; i < kCount; ++i) ASSERT_EQ(to.as<float>()[i], static_cast<float>(2 * i));
+}
+
+// CUDA reads small arrays that are not pinned as soon as it is asked to copy them.
+TEST(CudaStream, CopiesWhatHostWorkAheadOfThemWrites) {
+  Device& gpu = *rig().gpu;
+  const auto files = gpu.make_stream(), copies = gpu.make_stream();
+  constexpr int64_t kCount = 100;
+  std::vector<float> host(kCount);
+  const View from{reinterpret_cast<std::byte*>(host.data()), DType::f32, {kCount}};
+  Tensor there(DType::f32, {kCount});
+  for (Stream* stream : {files.get(), copies.get()}) {  // the host work's own, and one that waits for it
+    const float value = host[0] + 1;
+    files->run([&, value] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      std::fill(host.begin(), host.end(), value);
+    });
+    copies->wait(files->record());
+    stream->copy(from, there.gpu());
+    stream->synchronize();
+    EXPECT_EQ(there.values(), std::vector<double>(kCount, value));
+  }
 }
 
 TEST(CudaStream, AFailureReachesWhoWaitsAndSkipsWhatFollows) {

@@ -216,7 +216,8 @@ class Rig {
   Outcome sharded(const ModelConfig& config, const EngineOptions& options, int num_micro_batches, int ranks_per_node) {
     World& world = test_world();
     const auto device = test_uses_cuda() ? make_cuda_device(world.local_rank()) : make_cpu_device(pool_);
-    const auto host = test_uses_cuda() ? make_pinned_host_device(pool_) : make_cpu_device(pool_);
+    pinned_ = !pinned_;
+    const auto host = test_uses_cuda() && pinned_ ? make_pinned_host_device(pool_) : make_cpu_device(pool_);
     const auto communicator = world.make_communicator(*device);
     const Outcome outcome = run(*communicator, *device, *host, config, options, num_micro_batches, ranks_per_node);
     const Plan plan = plan_run(config, options, work_of(num_micro_batches),
@@ -245,6 +246,7 @@ class Rig {
 
  private:
   ThreadPool pool_;
+  bool pinned_ = false;  // of the run before: both kinds of memory get their turn
 };
 
 // How far a run may be from the plain one of the same precision.
@@ -260,8 +262,8 @@ constexpr Tolerance kSinglePrecision{1e-4, 1e-3, 1e-2};
 
 // In 16 bits a difference of that kind may tip an element of an activation to the next number, u = 2^-8 (bf16) or 2^-11
 // of it away, and gradients that are reduced in 16 bits differ by as much; the loss and the norm average over such
-// elements. More of AdamW's small gradients change their sign. A GPU's attention rounds what the CPU's keeps in 32 bits,
-// and after an update the loss feels both the forward's and the gradients' rounding: 1.4 u was seen in f16.
+// elements. More of AdamW's small gradients change their sign. A GPU's attention rounds what the CPU's keeps in 32
+// bits, and after an update the loss feels both the forward's and the gradients' rounding: 1.4 u was seen in f16.
 inline Tolerance tolerance_of(const EngineOptions& options) {
   const DType reduced = options.sharding.reduce_dtype.value_or(options.dtype);
   if (options.dtype == DType::f32 && reduced == DType::f32) return kSinglePrecision;

@@ -7,7 +7,8 @@ namespace {
 
 class CudaEvent final : public Event::State {
  public:
-  CudaEvent(cudaStream_t stream, std::shared_ptr<Failure> failure) : failure_(std::move(failure)) {
+  CudaEvent(cudaStream_t stream, bool after_host_work, std::shared_ptr<Failure> failure)
+      : after_host_work_(after_host_work), failure_(std::move(failure)) {
     check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     const cudaError_t error = cudaEventRecord(event_, stream);
     if (error == cudaSuccess) return;
@@ -29,9 +30,11 @@ class CudaEvent final : public Event::State {
     if (const auto failure = failure_->get()) std::rethrow_exception(failure);
   }
   cudaEvent_t native() const { return event_; }
+  bool after_host_work() const { return after_host_work_; }
 
  private:
   cudaEvent_t event_ = nullptr;
+  const bool after_host_work_;
   std::shared_ptr<Failure> failure_;
 };
 
@@ -67,6 +70,12 @@ void CUDART_CB run_host_work(void* data) {
   }
 }
 
+bool is_pageable(const void* data) {
+  cudaPointerAttributes attributes;
+  check(cudaPointerGetAttributes(&attributes, data), "cudaPointerGetAttributes");
+  return attributes.type == cudaMemoryTypeUnregistered;
+}
+
 }  // namespace
 
 CudaStream::CudaStream(int ordinal) : ordinal_(ordinal) {
@@ -82,7 +91,7 @@ CudaStream::~CudaStream() {
 
 Event CudaStream::record() {
   check(cudaSetDevice(ordinal_), "cudaSetDevice");
-  return Event(std::make_shared<CudaEvent>(stream_, failure_));
+  return Event(std::make_shared<CudaEvent>(stream_, host_work_ahead_, failure_));
 }
 
 void CudaStream::wait(const Event& event) {
@@ -90,6 +99,7 @@ void CudaStream::wait(const Event& event) {
   check(cudaSetDevice(ordinal_), "cudaSetDevice");
   if (const auto* of_cuda = dynamic_cast<CudaEvent*>(event.state())) {
     check(cudaStreamWaitEvent(stream_, of_cuda->native(), 0), "cudaStreamWaitEvent");
+    host_work_ahead_ = host_work_ahead_ || of_cuda->after_host_work();
   } else {
     // The event of a host's thread. A host function that waited for it would hold up CUDA's callbacks, and with them
     // what the event may be waiting for itself.
@@ -102,6 +112,7 @@ void CudaStream::run(std::function<void()> work) {
   auto host = std::make_unique<HostWork>(std::move(work), failure_);
   check(cudaLaunchHostFunc(stream_, run_host_work, host.get()), "cudaLaunchHostFunc");
   host.release();  // run_host_work owns it now
+  host_work_ahead_ = true;
 }
 
 // Other threads go on meanwhile: what they ask of CUDA is not for this stream.
@@ -126,6 +137,11 @@ void CudaStream::copy(View from, View to) {
   TESSERA_ASSERT(from.bytes() == to.bytes());
   if (from.bytes() == 0) return;
   check(cudaSetDevice(ordinal_), "cudaSetDevice");
+  // From memory that is not pinned CUDA may read within the call, before host work ahead of it has written there.
+  if (host_work_ahead_ && is_pageable(from.data)) {
+    synchronize();
+    host_work_ahead_ = false;
+  }
   check(cudaMemcpyAsync(to.data, from.data, static_cast<size_t>(from.bytes()), cudaMemcpyDefault, stream_),
         "cudaMemcpyAsync");
 }

@@ -44,6 +44,7 @@ class CudaStream final : public Stream {
  private:
   int ordinal_;
   cudaStream_t stream_ = nullptr;
+  bool host_work_ahead_ = false;  // perhaps, of this stream or one that it waits for
   std::shared_ptr<Failure> failure_ = std::make_shared<Failure>();
 };
 

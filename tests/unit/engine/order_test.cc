@@ -18,6 +18,7 @@ struct Journal {
   std::string put;               // a letter for each piece of work that a stream was given
   std::map<char, int> num_done;  // pieces of work done, by letter
   std::vector<int> at_compute;   // updates and the like that the host had done by when the compute stream went on
+  int num_compute_waits = 0;     // of anybody for work on the compute stream
 };
 
 class LateStream final : public Stream {
@@ -78,7 +79,7 @@ class LateStream final : public Stream {
 class ComputeStream final : public Stream {
  public:
   explicit ComputeStream(Journal& journal) : journal_(journal) {}
-  Event record() override { return {}; }
+  Event record() override { return Event(std::make_shared<Waited>(journal_)); }
   void wait(const Event& event) override {
     event.synchronize();
     journal_.at_compute.push_back(journal_.num_done['h']);
@@ -87,6 +88,13 @@ class ComputeStream final : public Stream {
   void copy(View from, View to) override { std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes())); }
 
  private:
+  struct Waited final : Event::State {
+    explicit Waited(Journal& its_journal) : journal(its_journal) {}
+    bool reached() override { return false; }
+    void synchronize() override { ++journal.num_compute_waits; }
+    Journal& journal;
+  };
+
   Journal& journal_;
 };
 
@@ -230,6 +238,25 @@ TEST_F(OrderTest, GradientsWaitForTheUpdateThatReadsThem) {
     EXPECT_EQ(read, "012");  // in their stream's order
     place.streams = {};
   }
+}
+
+// The host reads and writes parameters and states once a device has done the update it was given.
+TEST_F(OrderTest, StatesWaitForTheUpdate) {
+  const auto engine = make_late({});
+  const PackedBatch batch = make_batch(2, {9, 9});
+  int before = 0;
+  const auto check = [&] { EXPECT_GT(journal_.num_compute_waits, before); };
+  const auto after_update = [&](const char* what, const std::function<void()>& work) {
+    SCOPED_TRACE(what);
+    engine->train_step({&batch, 1}, kRate);
+    before = journal_.num_compute_waits;
+    work();
+    check();
+  };
+  after_update("save", [&] { engine->save_states([&](StateKind, int64_t, ElemRange, View) { check(); }); });
+  after_update("load", [&] { engine->load_states([&](StateKind, int64_t, ElemRange, View) { check(); }); });
+  after_update("collect", [&] { engine->collect_parameters([&](int64_t, View) { check(); }); });
+  after_update("initialize", [&] { engine->initialize_parameters(1); });
 }
 
 // Of three units, each a piece of four arrays: parameters, gradients and two moments.
