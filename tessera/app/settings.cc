@@ -87,7 +87,7 @@ std::vector<Setting> optimization_settings() {
              {{"auto", S::FuseMicroBatches::automatic}, {"off", S::FuseMicroBatches::off}},
              "run the micro-batches of a step as one on a GPU that has the memory: the same loss, faster"),
       boolean("cuda_graphs", &S::cuda_graphs, kOptimization,
-              "launch blocks as CUDA graphs on a GPU, unless there is dropout: the same bits, faster"),
+              "launch blocks as CUDA graphs on a GPU: the same bits, faster"),
       integer("logging_steps", &S::logging_steps, kOptimization, "STEPS", kCount,
               "steps between two lines of the log; 0: none"),
   };

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tessera/base/random.h"
-
 namespace tessera {
 
-// A token's row id is its sequence's number in the step times this, plus its position.
-static constexpr int64_t kRowIdsPerSequence = int64_t{1} << 24;
+// What a token's dropout depends on: the update, its sequence's number in it, and its position there.
+static int64_t row_id(int64_t update, int64_t sequence, int64_t position) {
+  return update << 40 | sequence << 20 | position;
+}
 
 // One chunk of logits: large enough that a product over the vocabulary is near the machine's speed, small beside a
 // model. The gradient of the embedding is read and written whole for each, which a GPU's faster products feel sooner:
@@ -19,12 +19,6 @@ static std::vector<UnitShards> cut_units(const Model& model, const ShardPlan& pl
   std::vector<UnitShards> units;
   for (int64_t u = 0; u < model.num_units(); ++u) units.push_back(plan.cut(model.unit(u).table().num_elems()));
   return units;
-}
-
-// A graph holds the numbers of its kernels fast, and dropout has new ones every step.
-static bool uses_graphs(const Device& device, const EngineOptions& options, const ModelConfig& config) {
-  return options.cuda_graphs && device.kind() == DeviceKind::cuda && config.hidden_dropout == 0 &&
-         config.attention_dropout == 0;
 }
 
 Workplace Engine::make_workplace(const EnginePlace& place, const Model& model, const EngineOptions& options,
@@ -56,7 +50,7 @@ Engine::Engine(EnginePlace place, ModelConfig config, EngineOptions options)
       model_(std::move(config), place.device),
       place_(make_workplace(place, model_, options_, *ops_, own_host_ops_)),
       parameters_(place_),
-      block_graphs_(place.device.compute_stream(), uses_graphs(place.device, options_, model_.config())),
+      block_graphs_(place.device.compute_stream(), options_.cuda_graphs && place.device.kind() == DeviceKind::cuda),
       loss_(place.device.allocate(sizeof(double), Category::workspace)) {}
 
 // Streams end with their work, before the memory goes that it is done on.
@@ -97,7 +91,7 @@ void Engine::prepare_with_stack(const WorkBounds& work, int64_t stack_bytes) {
     optimizer_ = std::make_unique<UnitOptimizer>(place_, parameters_, *gradients_);
   }
   stack_ = std::make_unique<Stack>(place_.device, stack_bytes);
-  int64_t batch_bytes = 0;  // ids, row ids, starts, target rows and targets, each at its own alignment
+  int64_t batch_bytes = 0;  // ids, starts, row ids, target rows and targets, each at its own alignment
   BatchBounds training = work.training;
   training.num_tokens += padding(training.num_tokens, true);
   for (const BatchBounds& b : {training, work.evaluation, work.generation}) {
@@ -159,13 +153,8 @@ void Engine::rehearse(const WorkBounds& work, int64_t num_micro_batches) {
 }
 
 Frame Engine::frame(const Batch& batch, bool training) {
-  const uint64_t step = static_cast<uint64_t>(num_updates_);
-  const auto words = philox(options_.seed, step, 0);
-  return {*ops_,           *stack_,
-          batch,           options_.dtype,
-          training,        uint64_t{words[0]} << 32 | words[1],
-          false,           nullptr,
-          kHeadChunkBytes, kind_of_work(place_.device) == DeviceKind::cuda};
+  return {*ops_,         *stack_, batch,   options_.dtype,  training,
+          options_.seed, false,   nullptr, kHeadChunkBytes, kind_of_work(place_.device) == DeviceKind::cuda};
 }
 
 int64_t Engine::padding(int64_t num_tokens, bool training) const {
@@ -196,7 +185,7 @@ Batch Engine::upload(const PackedBatch& packed, bool training) {
   for (size_t b = 0; !counts && b + 1 < packed.starts.size(); ++b) {
     for (int32_t i = packed.starts[b]; i < packed.starts[b + 1]; ++i) {
       const int64_t sequence = packed.sequence_numbers.empty() ? static_cast<int64_t>(b) : packed.sequence_numbers[b];
-      row_ids[static_cast<size_t>(i)] = sequence * kRowIdsPerSequence + (i - packed.starts[b]);
+      row_ids[static_cast<size_t>(i)] = row_id(num_updates_, sequence, i - packed.starts[b]);
     }
   }
   UploadBuffer& buffer = uploads_[next_upload_];
@@ -215,9 +204,9 @@ Batch Engine::upload(const PackedBatch& packed, bool training) {
   };
   batch.ids = place(packed.ids, batch.num_tokens);
   batch.starts = place(starts, batch.num_sequences + 1);
+  batch.row_ids = place(row_ids, batch.num_tokens);
   batch.target_rows = place(target_rows, batch.num_targets);
   batch.targets = place(targets, batch.num_targets);
-  batch.row_ids = place(row_ids, batch.num_tokens);
   Stream& upload = *place_.streams.upload;
   upload.wait(place_.streams.compute->record());
   upload.copy(buffer.host.view({used}, DType::u8), batch_.view({used}, DType::u8));

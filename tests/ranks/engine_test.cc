@@ -173,11 +173,9 @@ TEST(Engine, GraphsChangeNoBit) {
   const auto device = test_uses_cuda() ? make_cuda_device(world.local_rank()) : make_cpu_device(pool);
   const auto host = test_uses_cuda() ? make_pinned_host_device(pool) : make_cpu_device(pool);
   const auto communicator = world.make_communicator(*device);
-  ModelConfig config = small_config("bloom");
-  config.hidden_dropout = config.attention_dropout = 0;
   EngineOptions options;
   options.dtype = DType::bf16;
-  const auto run = [&] {
+  const auto run = [&](const ModelConfig& config) {
     Engine engine({*device, *host, *communicator, ranks_per_node()}, config, options);
     engine.prepare(work_of(kMicroBatches));
     engine.initialize_parameters(5);
@@ -193,10 +191,14 @@ TEST(Engine, GraphsChangeNoBit) {
     options.sharding.strategy = strategy;
     for (const bool checkpoint_blocks : {false, true}) {
       options.checkpoint_blocks = checkpoint_blocks;
-      options.cuda_graphs = true;
-      const auto with_graphs = run();
-      options.cuda_graphs = false;
-      EXPECT_EQ(with_graphs, run());
+      for (const double dropout : {0.0, 0.1}) {
+        ModelConfig config = small_config("bloom");
+        config.hidden_dropout = config.attention_dropout = dropout;
+        options.cuda_graphs = true;
+        const auto with_graphs = run(config);
+        options.cuda_graphs = false;
+        EXPECT_EQ(with_graphs, run(config));
+      }
     }
   }
 }
