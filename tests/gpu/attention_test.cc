@@ -45,6 +45,10 @@ const Case kCases[] = {
     {{200, 65}, 2, 96},
     {{257, 20}, 2, 112},
     {{257, 64}, 2, 128, QkvLayout::blocked, false},
+    {{300, 70}, 2, 64, QkvLayout::interleaved, true, 0.3f},
+    {{200, 65}, 2, 80, QkvLayout::blocked, false, 0.2f},
+    {{140}, 1, 128, QkvLayout::interleaved, true, 0.1f},
+    {{60}, 1, 320, QkvLayout::blocked, true, 0.2f},
     {{50}, 1, 320, QkvLayout::blocked},  // wider than tensor cores' kernels
     {{70, 2}, 2, 20},                    // not whole vectors
     {{33}, 3, 5},

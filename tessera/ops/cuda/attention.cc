@@ -2,7 +2,7 @@
 
 #include "tessera/ops/cuda/attention_mma.h"
 #include "tessera/ops/cuda/attention_plain.h"
-#include "tessera/ops/dropout_mask.h"
+#include "tessera/ops/cuda/attention_tiled.h"
 
 namespace tessera::cuda {
 namespace {
@@ -10,8 +10,7 @@ namespace {
 void check_shapes(View qkv, const AttentionShape& shape, const Dropout& dropout) {
   TESSERA_ASSERT(qkv.shape[1] == 3 * shape.num_heads * shape.head_dim && shape.head_dim <= kMaxHeadDim);
   TESSERA_ASSERT(!shape.alibi_slopes || shape.alibi_slopes.num_elems() == shape.num_heads);
-  TESSERA_ASSERT(!(dropout.rate > 0) ||
-                 (dropout.row_ids.num_elems() == qkv.shape[0] && qkv.shape[0] <= kMaxDropoutKeys));
+  TESSERA_ASSERT(!(dropout.rate > 0) || dropout.row_ids.num_elems() == qkv.shape[0]);
 }
 
 }  // namespace
@@ -23,6 +22,9 @@ void attention_forward(const Context& context, View qkv, View starts, const Atte
   TESSERA_ASSERT(!log_sum_exp || log_sum_exp.shape == (Shape{qkv.shape[0], shape.num_heads}));
   if (qkv.shape[0] == 0) return;
   if (mma_attention_can(qkv, shape, dropout)) return mma_attention_forward(context, qkv, starts, shape, o, log_sum_exp);
+  if (tiled_attention_can(qkv, shape)) {
+    return tiled_attention_forward(context, qkv, starts, shape, dropout, o, log_sum_exp);
+  }
   plain_attention_forward(context, qkv, starts, shape, dropout, o, log_sum_exp);
 }
 
@@ -34,6 +36,9 @@ void attention_backward(const Context& context, View qkv, View o, View log_sum_e
   if (qkv.shape[0] == 0) return;
   if (mma_attention_can(qkv, shape, dropout)) {
     return mma_attention_backward(context, qkv, o, log_sum_exp, d_o, starts, shape, d_qkv);
+  }
+  if (tiled_attention_can(qkv, shape)) {
+    return tiled_attention_backward(context, qkv, o, log_sum_exp, d_o, starts, shape, dropout, d_qkv);
   }
   plain_attention_backward(context, qkv, o, log_sum_exp, d_o, starts, shape, dropout, d_qkv);
 }

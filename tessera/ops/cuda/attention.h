@@ -1,5 +1,5 @@
-// Attention (ops/kernels.h says what each does). Tensor cores where the types and the head allow (attention_mma.h),
-// plain kernels elsewhere.
+// Attention (ops/kernels.h says what each does). Tensor cores where the types and the head allow (attention_mma.h), tiles
+// of f32 where the head does (attention_tiled.h), plain kernels elsewhere.
 #pragma once
 
 #include "tessera/ops/cuda/context.h"

@@ -39,11 +39,4 @@ void with_mma_kernel(DType dtype, int64_t head_dim, Body&& body) {
   with_head(Bf16{});
 }
 
-// More than 48 KiB of shared memory must be asked for, once a kernel and device; it costs little to ask again.
-template <typename Kernel>
-void allow_shared(Kernel* kernel, size_t bytes) {
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-        "cudaFuncSetAttribute");
-}
-
 }  // namespace tessera::cuda

@@ -228,6 +228,17 @@ int heads_at_once(int64_t num_rows, int64_t num_heads, int64_t element_bytes) {
   return static_cast<int>(heads);
 }
 
+void attention_deltas(const Context& context, View o, View d_o, const AttentionShape& shape, int first, int end) {
+  with_float_type(o.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const int64_t count = o.shape[0] * (end - first);
+    delta_kernel<T><<<blocks_for(count, kWarps), kWarps * kWarp, 0, context.stream>>>(
+        data_of<T>(o), data_of<T>(d_o), o.shape[1], static_cast<int>(shape.head_dim), first, end - first, count,
+        context.scratch_of<Acc<T>>());
+  });
+  check_launch("delta_kernel");
+}
+
 void plain_attention_forward(const Context& context, View qkv, View starts, const AttentionShape& shape,
                              const Dropout& dropout, View o, View log_sum_exp) {
   const Heads heads = Heads::of(shape, starts);
@@ -252,11 +263,7 @@ void plain_attention_backward(const Context& context, View qkv, View o, View log
     const int together = heads_at_once(qkv.shape[0], heads.num_heads, sizeof(Acc<T>));
     for (int first = 0; first < heads.num_heads; first += together) {
       const int end = std::min(heads.num_heads, first + together);
-      const int64_t count = qkv.shape[0] * (end - first);
-      delta_kernel<T><<<blocks_for(count, kWarps), kWarps * kWarp, 0, context.stream>>>(
-          data_of<T>(o), data_of<T>(d_o), heads.channels, heads.head_dim, first, end - first, count,
-          context.scratch_of<Acc<T>>());
-      check_launch("delta_kernel");
+      attention_deltas(context, o, d_o, shape, first, end);
       const Backward<T> at{data_of<T>(qkv),
                            data_of<T>(d_o),
                            data_of<Acc<T>>(log_sum_exp),

@@ -1,0 +1,455 @@
+#include "tessera/ops/cuda/attention_tiled.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "tessera/ops/cuda/attention_plain.h"
+#include "tessera/ops/cuda/attention_shapes.cuh"
+
+namespace tessera::cuda {
+namespace {
+
+// A block owns 64 queries, or 64 keys, and the other side passes by. Its threads stand in 8 groups of 16: a group has
+// every eighth row, a thread of it every sixteenth column of the scores. A warp is two groups, so that rows of
+// probabilities are its own and need no barrier of the block.
+constexpr int kColumns = 16, kGroups = 8, kThreads = kGroups * kColumns;
+constexpr int kRows = 64, kOwn = kRows / kGroups;  // of a block, of a thread
+
+// Queries or keys that pass by at once, and the columns that a thread has of them.
+template <int D>
+inline constexpr int kPassing = D <= 64 ? 64 : 32;
+template <int D>
+inline constexpr int kScores = kPassing<D> / kColumns;
+// Elements between rows of tiles: four more than there are, so that neighbouring rows lie in different banks.
+template <int D>
+inline constexpr int kStride = D + 4;
+template <int D>
+inline constexpr int kScoreStride = kPassing<D> + 4;
+// Elements of a head that a thread sums up: fours of neighbours.
+template <int D>
+inline constexpr int kElems = D / kColumns;
+
+__device__ inline int column() {
+  return static_cast<int>(threadIdx.x) % kColumns;
+}
+__device__ inline int group() {
+  return static_cast<int>(threadIdx.x) / kColumns;
+}
+__device__ inline int first_elem(int part) {
+  return (part * kColumns + column()) * 4;
+}
+
+// Rows from `first` of a sequence on, as f32; zeros past its end and past the head's.
+template <int D, int kCount, typename T>
+__device__ inline void load_rows(const T* from, int64_t stride, int first, int length, int head_dim, float* tile) {
+  if (head_dim % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < kCount * D / 4 / kThreads; ++i) {
+      const int at = i * kThreads + static_cast<int>(threadIdx.x), row = at / (D / 4), d = at % (D / 4) * 4;
+      float values[4] = {};
+      if (first + row < length && d < head_dim) {
+        const auto pack = load_pack<T, 4>(from + (first + row) * stride + d);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) values[e] = pack[e];
+      }
+      store_pack(tile + row * kStride<D> + d, Pack<float, 4>::of(values));
+    }
+  } else {
+    for (int at = static_cast<int>(threadIdx.x); at < kCount * D; at += kThreads) {
+      const int row = at / D, d = at % D;
+      const bool real = first + row < length && d < head_dim;
+      tile[row * kStride<D> + d] = real ? to_acc(from[(first + row) * stride + d]) : 0.0f;
+    }
+  }
+}
+
+// products[i][j] = a[row i of this thread]·b[column j of this thread], over whole heads.
+template <int D, int J>
+__device__ inline void multiply_transposed(const float* a, const float* b, float (&products)[kOwn][J]) {
+  const float *const rows = a + group() * kStride<D>, *const columns = b + column() * kStride<D>;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+#pragma unroll
+    for (int j = 0; j < J; ++j) products[i][j] = 0;
+  }
+#pragma unroll 2
+  for (int d = 0; d < D; d += 4) {
+    Pack<float, 4> right[J];
+#pragma unroll
+    for (int j = 0; j < J; ++j) right[j] = load_pack<float, 4>(columns + j * kColumns * kStride<D> + d);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const auto left = load_pack<float, 4>(rows + i * kGroups * kStride<D> + d);
+#pragma unroll
+      for (int j = 0; j < J; ++j) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) products[i][j] = fmaf(left.at[e], right[j].at[e], products[i][j]);
+      }
+    }
+  }
+}
+
+// The group's rows of probabilities or the like, for all of its threads.
+template <int D>
+__device__ inline void share_scores(const float (&scores)[kOwn][kScores<D>], float* tile) {
+  __syncwarp();  // everybody is done with those before
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+#pragma unroll
+    for (int j = 0; j < kScores<D>; ++j) {
+      tile[(group() + i * kGroups) * kScoreStride<D> + column() + j * kColumns] = scores[i][j];
+    }
+  }
+  __syncwarp();
+}
+
+// sums[i] += Σ_k scores[row i of this thread][k] · b[k], the thread's elements of a head.
+template <int D>
+__device__ inline void add_products(const float* scores, const float* b, float (&sums)[kOwn][kElems<D>]) {
+  const float* const rows = scores + group() * kScoreStride<D>;
+#pragma unroll 1
+  for (int k = 0; k < kPassing<D>; k += 4) {
+    float right[4][kElems<D>];
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+#pragma unroll
+      for (int part = 0; part < kElems<D> / 4; ++part) {
+        const auto pack = load_pack<float, 4>(b + (k + r) * kStride<D> + first_elem(part));
+#pragma unroll
+        for (int e = 0; e < 4; ++e) right[r][part * 4 + e] = pack.at[e];
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const auto left = load_pack<float, 4>(rows + i * kGroups * kScoreStride<D> + k);
+#pragma unroll
+      for (int e = 0; e < kElems<D>; ++e) {
+#pragma unroll
+        for (int r = 0; r < 4; ++r) sums[i][e] = fmaf(left.at[r], right[r][e], sums[i][e]);
+      }
+    }
+  }
+}
+
+template <int D, typename T>
+__device__ inline void store_row(const float (&values)[kElems<D>], float factor, int head_dim, T* to) {
+#pragma unroll
+  for (int part = 0; part < kElems<D> / 4; ++part) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int d = first_elem(part) + e;
+      if (d < head_dim) to[d] = from_acc<T>(values[part * 4 + e] * factor);
+    }
+  }
+}
+
+// Word i of four, without an index into registers.
+__device__ inline uint32_t word_of(const Words& words, int i) {
+  return i == 0 ? words.at[0] : i == 1 ? words.at[1] : i == 2 ? words.at[2] : words.at[3];
+}
+
+// What dropout makes of the probabilities of a row: neighbours of 16 keys are words of one counter.
+template <int J>
+__device__ inline void drop_row(const Mask& mask, int64_t row, int head, int k0, float (&factors)[J]) {
+  const Words words = mask.words(row, attention_dropout_column(head, k0 / 64 * 64 + column()));
+#pragma unroll
+  for (int j = 0; j < J; ++j) {
+    factors[j] = word_of(words, k0 % 64 / kColumns + j) >= mask.threshold ? mask.scale<float>() : 0.0f;
+  }
+}
+
+// o = dropout(softmax(q·kᵀ/√D + slope·k))·v of a block of queries, with a running maximum.
+template <typename T, int D>
+__global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
+    forward_kernel(const T* __restrict__ qkv, Heads heads, Mask mask, float scale, T* __restrict__ o,
+                   float* __restrict__ log_sum_exp) {
+  constexpr int J = kScores<D>;
+  extern __shared__ __align__(16) unsigned char shared[];
+  float *const q = reinterpret_cast<float*>(shared), *const k = q + kRows * kStride<D>,
+               *const v = k + kPassing<D> * kStride<D>, *const p = v + kPassing<D> * kStride<D>;
+  const int head = static_cast<int>(blockIdx.y), head_dim = heads.head_dim;
+  const Block block = find_block(heads.starts, heads.num_sequences, kRows, static_cast<int>(blockIdx.x));
+  if (!block.found) return;
+  // The last block of a sequence sees most keys and starts first.
+  const int q0 = ((block.length - 1) / kRows - block.index) * kRows, end = min(block.length, q0 + kRows);
+  const int64_t stride = 3 * heads.channels;
+  const T* const queries = heads.query(qkv, block.begin, head);
+  load_rows<D, kRows>(queries, stride, q0, block.length, head_dim, q);
+  const float slope = heads.slope(head);
+  float maximum[kOwn], sum[kOwn], result[kOwn][kElems<D>] = {};
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    maximum[i] = -std::numeric_limits<float>::infinity();
+    sum[i] = 0;
+  }
+  for (int k0 = 0; k0 < end; k0 += kPassing<D>) {
+    __syncthreads();
+    load_rows<D, kPassing<D>>(queries + heads.key_offset, stride, k0, block.length, head_dim, k);
+    load_rows<D, kPassing<D>>(queries + heads.value_offset, stride, k0, block.length, head_dim, v);
+    __syncthreads();
+    float s[kOwn][J];
+    multiply_transposed<D>(q, k, s);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const int query = q0 + group() + i * kGroups;
+      float most = maximum[i];
+#pragma unroll
+      for (int j = 0; j < J; ++j) {
+        const int key = k0 + column() + j * kColumns;
+        s[i][j] =
+            key <= query ? s[i][j] * scale + slope * static_cast<float>(key) : -std::numeric_limits<float>::infinity();
+        most = fmaxf(most, s[i][j]);
+      }
+#pragma unroll
+      for (int offset = kColumns / 2; offset > 0; offset /= 2) {
+        most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, offset));  // finite: key 0 is seen by all
+      }
+      const float correction = expf(maximum[i] - most);
+      maximum[i] = most;
+      sum[i] *= correction;
+#pragma unroll
+      for (int j = 0; j < J; ++j) {
+        s[i][j] = expf(s[i][j] - most);
+        sum[i] += s[i][j];
+      }
+#pragma unroll
+      for (int e = 0; e < kElems<D>; ++e) result[i][e] *= correction;
+      if (mask.row_ids && query < block.length) {
+        float factors[J];
+        drop_row(mask, block.begin + query, head, k0, factors);
+#pragma unroll
+        for (int j = 0; j < J; ++j) s[i][j] *= factors[j];
+      }
+    }
+    share_scores<D>(s, p);
+    add_products<D>(p, v, result);
+  }
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    const int query = q0 + group() + i * kGroups;
+#pragma unroll
+    for (int offset = kColumns / 2; offset > 0; offset /= 2) {
+      sum[i] += __shfl_xor_sync(kAllLanes, sum[i], offset);
+    }
+    if (query >= block.length) continue;
+    const int64_t row = block.begin + query;
+    store_row<D>(result[i], 1.0f / sum[i], head_dim, o + row * heads.channels + head * head_dim);
+    if (log_sum_exp && column() == 0) log_sum_exp[row * heads.num_heads + head] = maximum[i] + logf(sum[i]);
+  }
+}
+
+// What the two backward kernels read. Heads from first_head on have deltas [N, num_heads].
+template <typename T>
+struct Backward {
+  const T *qkv, *d_o;
+  const float *log_sum_exp, *deltas;
+  T* d_qkv;
+  int first_head, num_heads;
+  float scale;
+};
+
+// dS = P∘(dropout(dP) − delta)/√D with P = exp(S − log_sum_exp), dP = d_o·vᵀ;  d_q = dS·k.
+template <typename T, int D>
+__global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
+    query_gradient_kernel(Backward<T> at, Heads heads, Mask mask) {
+  constexpr int J = kScores<D>;
+  extern __shared__ __align__(16) unsigned char shared[];
+  float *const q = reinterpret_cast<float*>(shared), *const d_o = q + kRows * kStride<D>,
+               *const k = d_o + kRows * kStride<D>, *const v = k + kPassing<D> * kStride<D>,
+               *const tile = v + kPassing<D> * kStride<D>;
+  const int head = at.first_head + static_cast<int>(blockIdx.y), head_dim = heads.head_dim;
+  const Block block = find_block(heads.starts, heads.num_sequences, kRows, static_cast<int>(blockIdx.x));
+  if (!block.found) return;
+  const int q0 = ((block.length - 1) / kRows - block.index) * kRows, end = min(block.length, q0 + kRows);
+  const int64_t stride = 3 * heads.channels;
+  const T* const queries = heads.query(at.qkv, block.begin, head);
+  load_rows<D, kRows>(queries, stride, q0, block.length, head_dim, q);
+  load_rows<D, kRows>(at.d_o + static_cast<int64_t>(block.begin) * heads.channels + head * head_dim, heads.channels, q0,
+                      block.length, head_dim, d_o);
+  const float slope = heads.slope(head);
+  float log_sum_exp[kOwn], delta[kOwn], result[kOwn][kElems<D>] = {};  // rows past the end get probabilities of 0
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    const int query = q0 + group() + i * kGroups;
+    const int64_t row = block.begin + query;
+    const bool real = query < block.length;
+    log_sum_exp[i] = real ? at.log_sum_exp[row * heads.num_heads + head] : std::numeric_limits<float>::infinity();
+    delta[i] = real ? at.deltas[row * at.num_heads + static_cast<int>(blockIdx.y)] : 0;
+  }
+  for (int k0 = 0; k0 < end; k0 += kPassing<D>) {
+    __syncthreads();
+    load_rows<D, kPassing<D>>(queries + heads.key_offset, stride, k0, block.length, head_dim, k);
+    load_rows<D, kPassing<D>>(queries + heads.value_offset, stride, k0, block.length, head_dim, v);
+    __syncthreads();
+    float s[kOwn][J], d_p[kOwn][J];
+    multiply_transposed<D>(q, k, s);
+    multiply_transposed<D>(d_o, v, d_p);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const int query = q0 + group() + i * kGroups;
+      if (mask.row_ids && query < block.length) {
+        float factors[J];
+        drop_row(mask, block.begin + query, head, k0, factors);
+#pragma unroll
+        for (int j = 0; j < J; ++j) d_p[i][j] *= factors[j];
+      }
+#pragma unroll
+      for (int j = 0; j < J; ++j) {
+        const int key = k0 + column() + j * kColumns;
+        const float p =
+            key <= query ? expf(s[i][j] * at.scale + slope * static_cast<float>(key) - log_sum_exp[i]) : 0.0f;
+        s[i][j] = p * (d_p[i][j] - delta[i]) * at.scale;
+      }
+    }
+    share_scores<D>(s, tile);
+    add_products<D>(tile, k, result);
+  }
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    const int query = q0 + group() + i * kGroups;
+    if (query < block.length) store_row<D>(result[i], 1.0f, head_dim, heads.query(at.d_qkv, block.begin + query, head));
+  }
+}
+
+// d_k = dSᵀ·q;  d_v = dropout(P)ᵀ·d_o. Works on Sᵀ and dPᵀ: rows are keys, columns queries.
+template <typename T, int D>
+__global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
+    key_gradient_kernel(Backward<T> at, Heads heads, Mask mask) {
+  constexpr int J = kScores<D>;
+  extern __shared__ __align__(16) unsigned char shared[];
+  float *const k = reinterpret_cast<float*>(shared), *const v = k + kRows * kStride<D>,
+               *const q = v + kRows * kStride<D>, *const d_o = q + kPassing<D> * kStride<D>,
+               *const tile = d_o + kPassing<D> * kStride<D>;
+  const int head = at.first_head + static_cast<int>(blockIdx.y), head_dim = heads.head_dim;
+  const Block block = find_block(heads.starts, heads.num_sequences, kRows, static_cast<int>(blockIdx.x));
+  if (!block.found) return;
+  const int k0 = block.index * kRows;  // the first block of a sequence is seen by most queries
+  const int64_t stride = 3 * heads.channels;
+  const T *const queries = heads.query(at.qkv, block.begin, head), *const d_os = at.d_o +
+                                                                                 static_cast<int64_t>(block.begin) *
+                                                                                     heads.channels +
+                                                                                 head * head_dim;
+  load_rows<D, kRows>(queries + heads.key_offset, stride, k0, block.length, head_dim, k);
+  load_rows<D, kRows>(queries + heads.value_offset, stride, k0, block.length, head_dim, v);
+  const float slope = heads.slope(head);
+  float d_k[kOwn][kElems<D>] = {}, d_v[kOwn][kElems<D>] = {};
+  for (int q0 = k0; q0 < block.length; q0 += kPassing<D>) {
+    __syncthreads();
+    load_rows<D, kPassing<D>>(queries, stride, q0, block.length, head_dim, q);
+    load_rows<D, kPassing<D>>(d_os, heads.channels, q0, block.length, head_dim, d_o);
+    __syncthreads();
+    float s[kOwn][J], d_p[kOwn][J];
+    multiply_transposed<D>(k, q, s);
+    multiply_transposed<D>(v, d_o, d_p);
+#pragma unroll
+    for (int j = 0; j < J; ++j) {
+      const int query = q0 + column() + j * kColumns;
+      const int64_t row = block.begin + query;
+      const bool real = query < block.length;
+      const float log_sum_exp =
+                      real ? at.log_sum_exp[row * heads.num_heads + head] : std::numeric_limits<float>::infinity(),
+                  delta = real ? at.deltas[row * at.num_heads + static_cast<int>(blockIdx.y)] : 0;
+      // The thread's keys are words of two counters: those of its group's number and of eight more.
+      Words words[2] = {};
+      if (mask.row_ids && real) {
+        words[0] = mask.words(row, attention_dropout_column(head, k0 + group()));
+        words[1] = mask.words(row, attention_dropout_column(head, k0 + group() + kGroups));
+      }
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i) {
+        const int key = k0 + group() + i * kGroups;
+        const float factor = !mask.row_ids                                    ? 1.0f
+                             : word_of(words[i % 2], i / 2) >= mask.threshold ? mask.scale<float>()
+                                                                              : 0.0f;
+        const float p = key <= query ? expf(s[i][j] * at.scale + slope * static_cast<float>(key) - log_sum_exp) : 0.0f;
+        d_p[i][j] = p * (factor * d_p[i][j] - delta) * at.scale;
+        s[i][j] = p * factor;
+      }
+    }
+    share_scores<D>(s, tile);
+    add_products<D>(tile, d_o, d_v);
+    share_scores<D>(d_p, tile);
+    add_products<D>(tile, q, d_k);
+  }
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    const int key = k0 + group() + i * kGroups;
+    if (key >= block.length) continue;
+    T* const to = heads.query(at.d_qkv, block.begin + key, head);
+    store_row<D>(d_k[i], 1.0f, head_dim, to + heads.key_offset);
+    store_row<D>(d_v[i], 1.0f, head_dim, to + heads.value_offset);
+  }
+}
+
+// A kernel with so many tiles of the block's own rows, two of passing ones, and one of scores.
+template <int D>
+constexpr size_t shared_bytes(int own_tiles) {
+  const int own = own_tiles * kRows * kStride<D>, passing = 2 * kPassing<D> * kStride<D>;
+  return sizeof(float) * static_cast<size_t>(own + passing + kRows * kScoreStride<D>);
+}
+
+// Calls body(T{}, D) for the types that have f32 arithmetic and the smallest tile that holds a head.
+template <typename Body>
+void with_tiled_kernel(DType dtype, int64_t head_dim, Body&& body) {
+  with_float_type(dtype, [&](auto zero) {
+    if constexpr (!std::is_same_v<decltype(zero), double>) {
+      if (head_dim <= 64) {
+        body(zero, std::integral_constant<int, 64>());
+      } else {
+        body(zero, std::integral_constant<int, 128>());
+      }
+    }
+  });
+}
+
+}  // namespace
+
+bool tiled_attention_can(View qkv, const AttentionShape& shape) {
+  return qkv.dtype != DType::f64 && shape.head_dim <= 128;
+}
+
+void tiled_attention_forward(const Context& context, View qkv, View starts, const AttentionShape& shape,
+                             const Dropout& dropout, View o, View log_sum_exp) {
+  const Heads heads = Heads::of(shape, starts);
+  const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
+  const dim3 grid(num_blocks(qkv.shape[0], kRows, heads.num_sequences), static_cast<unsigned>(heads.num_heads));
+  with_tiled_kernel(qkv.dtype, shape.head_dim, [&](auto zero, auto d) {
+    using T = decltype(zero);
+    allow_shared(forward_kernel<T, d>, shared_bytes<d>(1));
+    forward_kernel<T, d><<<grid, kThreads, shared_bytes<d>(1), context.stream>>>(
+        data_of<T>(qkv), heads, Mask::of(dropout), scale, data_of<T>(o), data_of<float>(log_sum_exp));
+  });
+  check_launch("attention forward_kernel");
+}
+
+void tiled_attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,
+                              const AttentionShape& shape, const Dropout& dropout, View d_qkv) {
+  const Heads heads = Heads::of(shape, starts);
+  const Mask mask = Mask::of(dropout);
+  const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
+  const int together = heads_at_once(qkv.shape[0], heads.num_heads, sizeof(float));
+  for (int first = 0; first < heads.num_heads; first += together) {
+    const int end = std::min(heads.num_heads, first + together);
+    attention_deltas(context, o, d_o, shape, first, end);
+    const dim3 grid(num_blocks(qkv.shape[0], kRows, heads.num_sequences), static_cast<unsigned>(end - first));
+    with_tiled_kernel(qkv.dtype, shape.head_dim, [&](auto zero, auto d) {
+      using T = decltype(zero);
+      const Backward<T> at{data_of<T>(qkv),
+                           data_of<T>(d_o),
+                           data_of<float>(log_sum_exp),
+                           context.scratch_of<float>(),
+                           data_of<T>(d_qkv),
+                           first,
+                           end - first,
+                           scale};
+      allow_shared(query_gradient_kernel<T, d>, shared_bytes<d>(2));
+      query_gradient_kernel<T, d><<<grid, kThreads, shared_bytes<d>(2), context.stream>>>(at, heads, mask);
+      check_launch("query_gradient_kernel");
+      allow_shared(key_gradient_kernel<T, d>, shared_bytes<d>(2));
+      key_gradient_kernel<T, d><<<grid, kThreads, shared_bytes<d>(2), context.stream>>>(at, heads, mask);
+      check_launch("key_gradient_kernel");
+    });
+  }
+}
+
+}  // namespace tessera::cuda

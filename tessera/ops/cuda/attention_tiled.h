@@ -1,0 +1,15 @@
+// Attention in f32 arithmetic on tiles in shared memory: f32, and what tensor cores' kernels do not take of 16-bit
+// types (dropout, odd heads). Heads up to 128 elements.
+#pragma once
+
+#include "tessera/ops/cuda/attention.h"
+
+namespace tessera::cuda {
+
+bool tiled_attention_can(View qkv, const AttentionShape& shape);
+void tiled_attention_forward(const Context& context, View qkv, View starts, const AttentionShape& shape,
+                             const Dropout& dropout, View o, View log_sum_exp);
+void tiled_attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,
+                              const AttentionShape& shape, const Dropout& dropout, View d_qkv);
+
+}  // namespace tessera::cuda
