@@ -21,7 +21,9 @@ void attention_forward(const Context& context, View qkv, View starts, const Atte
   TESSERA_ASSERT(o.shape == (Shape{qkv.shape[0], shape.num_heads * shape.head_dim}));
   TESSERA_ASSERT(!log_sum_exp || log_sum_exp.shape == (Shape{qkv.shape[0], shape.num_heads}));
   if (qkv.shape[0] == 0) return;
-  if (mma_attention_can(qkv, shape, dropout)) return mma_attention_forward(context, qkv, starts, shape, o, log_sum_exp);
+  if (mma_attention_can(qkv, shape)) {
+    return mma_attention_forward(context, qkv, starts, shape, dropout, o, log_sum_exp);
+  }
   if (tiled_attention_can(qkv, shape)) {
     return tiled_attention_forward(context, qkv, starts, shape, dropout, o, log_sum_exp);
   }
@@ -34,8 +36,8 @@ void attention_backward(const Context& context, View qkv, View o, View log_sum_e
   TESSERA_ASSERT(o.shape == (Shape{qkv.shape[0], shape.num_heads * shape.head_dim}) && d_o.shape == o.shape);
   TESSERA_ASSERT(d_qkv.shape == qkv.shape && log_sum_exp.shape == (Shape{qkv.shape[0], shape.num_heads}));
   if (qkv.shape[0] == 0) return;
-  if (mma_attention_can(qkv, shape, dropout)) {
-    return mma_attention_backward(context, qkv, o, log_sum_exp, d_o, starts, shape, d_qkv);
+  if (mma_attention_can(qkv, shape)) {
+    return mma_attention_backward(context, qkv, o, log_sum_exp, d_o, starts, shape, dropout, d_qkv);
   }
   if (tiled_attention_can(qkv, shape)) {
     return tiled_attention_backward(context, qkv, o, log_sum_exp, d_o, starts, shape, dropout, d_qkv);

@@ -1,5 +1,5 @@
-// Attention (ops/kernels.h says what each does). Tensor cores where the types and the head allow (attention_mma.h), tiles
-// of f32 where the head does (attention_tiled.h), plain kernels elsewhere.
+// Attention (ops/kernels.h says what each does). Tensor cores for 16-bit types (attention_mma.h) and tiles for f32
+// (attention_tiled.h) where the head allows, plain kernels elsewhere.
 #pragma once
 
 #include "tessera/ops/cuda/context.h"

@@ -15,8 +15,8 @@ constexpr int kRows = kMmaWarps * 16 * kM;  // queries or keys that a block owns
 template <int D>
 inline constexpr int kPassing = D <= 64 ? 64 : 32;
 template <int D>
-inline constexpr size_t kSharedBytes =
-    sizeof(uint16_t) * kTileStride<D>*(3 * kRows + 4 * kPassing<D>) + sizeof(float) * 4 * kPassing<D>;
+inline constexpr size_t kSharedBytes = sizeof(uint16_t) * kTileStride<D>*(3 * kRows + 4 * kPassing<D>)+sizeof(float) *
+                                       (4 + 4) * kPassing<D>;
 
 template <typename T>
 struct Arrays {
@@ -34,6 +34,7 @@ struct Tiles {
   static constexpr int kOwn = kRows * kTileStride<D>, kPass = kPassing<D> * kTileStride<D>;
   T *own[3], *passing[2];
   float* numbers;  // [2 slots][2][kPassing]
+  uint32_t* kept;  // [2 slots][kPassing/2][4]: of two queries the keys [16w, 16w + 16) that dropout keeps
   __device__ explicit Tiles(unsigned char* shared) {
     T* const base = reinterpret_cast<T*>(shared);
     own[0] = base;
@@ -42,6 +43,7 @@ struct Tiles {
     passing[0] = base + 3 * kOwn;
     passing[1] = passing[0] + 2 * kPass;
     numbers = reinterpret_cast<float*>(passing[1] + 2 * kPass);
+    kept = reinterpret_cast<uint32_t*>(numbers + 4 * kPassing<D>);
   }
 };
 
@@ -66,8 +68,8 @@ __device__ inline void sum_products(const T* d_o, const T* o, float (&sums)[kM][
   }
 }
 
-template <typename T, int D>
-__global__ void __launch_bounds__(kMmaThreads, 2) query_gradient_kernel(Arrays<T> at, Heads heads) {
+template <typename T, int D, bool kDrops>
+__global__ void __launch_bounds__(kMmaThreads, 2) query_gradient_kernel(Arrays<T> at, Heads heads, Mask mask) {
   constexpr int kKeys = kPassing<D>;
   extern __shared__ __align__(16) unsigned char shared[];
   const Tiles<T, D> tiles(shared);
@@ -136,6 +138,11 @@ __global__ void __launch_bounds__(kMmaThreads, 2) query_gradient_kernel(Arrays<T
     const float first_bias = scores.bias(k0 + lane % 4 * 2);
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
+      uint32_t kept[2] = {};
+      for (int half = 0; kDrops && half < 2; ++half) {
+        const int row = min(first_row + m * 16 + half * 8 + lane / 4, block.length - 1);
+        kept[half] = kept_keys<kKeys>(mask, block.begin + row, head, k0);
+      }
 #pragma unroll
       for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
@@ -144,6 +151,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2) query_gradient_kernel(Arrays<T
           const float bias = fmaf(scores.slope, static_cast<float>(n * 8 + e % 2), first_bias);
           const float power = fmaf(s.at[m][n][e], scores.scale, bias) - log_sum_exp[m][e / 2];
           const float p = masks && key > row ? 0.0f : fast_exp2(power);
+          if constexpr (kDrops) d_p.at[m][n][e] *= keeps(kept[e / 2], n, e % 2) ? mask.scale<float>() : 0.0f;
           s.at[m][n][e] = p * (d_p.at[m][n][e] - delta[m][e / 2]);
         }
       }
@@ -158,8 +166,8 @@ __global__ void __launch_bounds__(kMmaThreads, 2) query_gradient_kernel(Arrays<T
 }
 
 // Works on Sᵀ and dPᵀ: rows are keys, columns queries, so that Pᵀ and dSᵀ are left factors as they are computed.
-template <typename T, int D>
-__global__ void __launch_bounds__(kMmaThreads, 2) key_gradient_kernel(Arrays<T> at, Heads heads) {
+template <typename T, int D, bool kDrops>
+__global__ void __launch_bounds__(kMmaThreads, 2) key_gradient_kernel(Arrays<T> at, Heads heads, Mask mask) {
   constexpr int kQueries = kPassing<D>;
   extern __shared__ __align__(16) unsigned char shared[];
   const Tiles<T, D> tiles(shared);
@@ -187,6 +195,16 @@ __global__ void __launch_bounds__(kMmaThreads, 2) key_gradient_kernel(Arrays<T> 
       numbers[threadIdx.x] =
           real ? at.log_sum_exp[row * heads.num_heads + head] * kLog2E : std::numeric_limits<float>::infinity();
       numbers[kQueries + threadIdx.x] = real ? at.deltas[row * at.num_heads + static_cast<int>(blockIdx.y)] : 0;
+    }
+    // Four warps need a word each of the same counters: each computes a quarter for all of them.
+    for (int pair = warp; kDrops && pair < kQueries / 2; pair += kMmaWarps) {
+      const int query = min(q0 + 2 * pair + lane / 16, block.length - 1);
+      const Words words = mask.words(block.begin + query, attention_dropout_column(head, k0 + lane % 16));
+#pragma unroll
+      for (uint32_t w = 0; w < 4; ++w) {
+        const uint32_t kept = __ballot_sync(kAllLanes, words[w] >= mask.threshold);
+        if (lane == 0) tiles.kept[(slot * kQueries / 2 + pair) * 4 + static_cast<int>(w)] = kept;
+      }
     }
   };
   load_tile<kRows, D, kMmaThreads>(tiles.own[0], queries + heads.key_offset, stride, k0, block.length, heads.head_dim);
@@ -226,8 +244,15 @@ __global__ void __launch_bounds__(kMmaThreads, 2) key_gradient_kernel(Arrays<T> 
           const int key = first_row + m * 16 + e / 2 * 8 + lane / 4;
           const float power = fmaf(s.at[m][n][e], scores.scale, scores.bias(key)) - log_sum_exps.at[e % 2];
           const float p = masks && key > q0 + column + e % 2 ? 0.0f : fast_exp2(power);
-          s.at[m][n][e] = p;
-          d_p.at[m][n][e] = p * (d_p.at[m][n][e] - deltas.at[e % 2]);
+          bool kept = true;
+          if constexpr (kDrops) {
+            const int own_key = m * 16 + e / 2 * 8 + lane / 4;  // of the warp's
+            const uint32_t of_pair = tiles.kept[(slot * kQueries + column) / 2 * 4 + warp * kM + own_key / 16];
+            kept = of_pair >> (e % 2 * 16 + own_key % 16) & 1;
+            d_p.at[m][n][e] *= mask.scale<float>();
+          }
+          s.at[m][n][e] = kept ? p : 0;  // dropout's factor follows at the end
+          d_p.at[m][n][e] = p * ((kept ? d_p.at[m][n][e] : 0) - deltas.at[e % 2]);
         }
       }
     }
@@ -237,7 +262,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2) key_gradient_kernel(Arrays<T> 
   if (first_row >= block.length) return;
   __syncwarp();
   round_into_tile(d_k, k, [&](int, int) { return at.scale; });
-  round_into_tile(d_v, v, [](int, int) { return 1.0f; });
+  round_into_tile(d_v, v, [&](int, int) { return kDrops ? mask.scale<float>() : 1.0f; });
   __syncwarp();
   T* const to = heads.query(at.d_qkv, block.begin + first_row, head);
   store_tile<16 * kM, D>(k, to + heads.key_offset, stride, block.length - first_row, heads.head_dim);
@@ -247,13 +272,14 @@ __global__ void __launch_bounds__(kMmaThreads, 2) key_gradient_kernel(Arrays<T> 
 }  // namespace
 
 void mma_attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,
-                            const AttentionShape& shape, View d_qkv) {
+                            const AttentionShape& shape, const Dropout& dropout, View d_qkv) {
   const Heads heads = Heads::of(shape, starts);
+  const Mask mask = Mask::of(dropout);
   const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
   const int together = heads_at_once(qkv.shape[0], heads.num_heads, sizeof(float));
   for (int first = 0; first < heads.num_heads; first += together) {
     const int end = std::min(heads.num_heads, first + together);
-    with_mma_kernel(qkv.dtype, shape.head_dim, [&](auto zero, auto d) {
+    with_mma_kernel(qkv.dtype, shape.head_dim, dropout, [&](auto zero, auto d, auto drops) {
       using T = decltype(zero);
       const dim3 grid(num_blocks(qkv.shape[0], kRows, heads.num_sequences), static_cast<unsigned>(end - first));
       const Arrays<T> at{data_of<T>(qkv),
@@ -265,11 +291,11 @@ void mma_attention_backward(const Context& context, View qkv, View o, View log_s
                          first,
                          end - first,
                          scale};
-      allow_shared(query_gradient_kernel<T, d>, kSharedBytes<d>);
-      query_gradient_kernel<T, d><<<grid, kMmaThreads, kSharedBytes<d>, context.stream>>>(at, heads);
+      allow_shared(query_gradient_kernel<T, d, drops>, kSharedBytes<d>);
+      query_gradient_kernel<T, d, drops><<<grid, kMmaThreads, kSharedBytes<d>, context.stream>>>(at, heads, mask);
       check_launch("query_gradient_kernel");
-      allow_shared(key_gradient_kernel<T, d>, kSharedBytes<d>);
-      key_gradient_kernel<T, d><<<grid, kMmaThreads, kSharedBytes<d>, context.stream>>>(at, heads);
+      allow_shared(key_gradient_kernel<T, d, drops>, kSharedBytes<d>);
+      key_gradient_kernel<T, d, drops><<<grid, kMmaThreads, kSharedBytes<d>, context.stream>>>(at, heads, mask);
       check_launch("key_gradient_kernel");
     });
   }

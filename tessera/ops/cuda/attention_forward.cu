@@ -68,9 +68,30 @@ __device__ inline void softmax_block(Accumulator<kM, kKeys>& s, const Scores& sc
   }
 }
 
-template <typename T, int D>
+// Dropout's factor of what is kept is left to the end.
+__device__ inline void drop(Accumulator<kM, kKeys>& p, const Mask& mask, const Block& block, int head, int first_row,
+                            int k0) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = min(first_row + m * 16 + half * 8 + lane / 4, block.length - 1);
+      const uint32_t kept = kept_keys<kKeys>(mask, block.begin + row, head, k0);
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          if (!keeps(kept, n, e)) p.at[m][n][2 * half + e] = 0;
+        }
+      }
+    }
+  }
+}
+
+template <typename T, int D, bool kDrops>
 __global__ void __launch_bounds__(kMmaThreads, kBlocks<D>)
-    forward_kernel(const T* __restrict__ qkv, Heads heads, float scale, T* __restrict__ o,
+    forward_kernel(const T* __restrict__ qkv, Heads heads, Mask mask, float scale, T* __restrict__ o,
                    float* __restrict__ log_sum_exp) {
   constexpr int kTile = kKeys * kTileStride<D>;
   extern __shared__ __align__(16) unsigned char shared[];
@@ -118,6 +139,7 @@ __global__ void __launch_bounds__(kMmaThreads, kBlocks<D>)
     s.clear();
     multiply_transposed<kM, kKeys, D>(s, own, k_tiles + slot * kTile);
     softmax_block(s, scores, first_row, k0, softmax, result);
+    if constexpr (kDrops) drop(s, mask, block, head, first_row, k0);
     multiply_registers<T>(result, s, v_tiles + slot * kTile);
   }
   if (first_row >= block.length) return;
@@ -138,7 +160,8 @@ __global__ void __launch_bounds__(kMmaThreads, kBlocks<D>)
     }
   }
   __syncwarp();  // a warp reads and writes its own queries' rows alone
-  round_into_tile(result, own, [&](int m, int half) { return 1.0f / softmax.sum[m][half]; });
+  round_into_tile(result, own,
+                  [&](int m, int half) { return (kDrops ? mask.scale<float>() : 1.0f) / softmax.sum[m][half]; });
   __syncwarp();
   store_tile<16 * kM, D>(own,
                          o + static_cast<int64_t>(block.begin + first_row) * heads.channels + head * heads.head_dim,
@@ -147,20 +170,20 @@ __global__ void __launch_bounds__(kMmaThreads, kBlocks<D>)
 
 }  // namespace
 
-bool mma_attention_can(View qkv, const AttentionShape& shape, const Dropout& dropout) {
-  return size_of(qkv.dtype) == 2 && !(dropout.rate > 0) && shape.head_dim % 8 == 0 && shape.head_dim <= 128;
+bool mma_attention_can(View qkv, const AttentionShape& shape) {
+  return size_of(qkv.dtype) == 2 && shape.head_dim % 8 == 0 && shape.head_dim <= 128;
 }
 
-void mma_attention_forward(const Context& context, View qkv, View starts, const AttentionShape& shape, View o,
-                           View log_sum_exp) {
+void mma_attention_forward(const Context& context, View qkv, View starts, const AttentionShape& shape,
+                           const Dropout& dropout, View o, View log_sum_exp) {
   const Heads heads = Heads::of(shape, starts);
   const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
-  with_mma_kernel(qkv.dtype, shape.head_dim, [&](auto zero, auto d) {
+  with_mma_kernel(qkv.dtype, shape.head_dim, dropout, [&](auto zero, auto d, auto drops) {
     using T = decltype(zero);
     const dim3 grid(num_blocks(qkv.shape[0], kQueries, heads.num_sequences), static_cast<unsigned>(heads.num_heads));
-    allow_shared(forward_kernel<T, d>, kSharedBytes<d>);
-    forward_kernel<T, d><<<grid, kMmaThreads, kSharedBytes<d>, context.stream>>>(
-        data_of<T>(qkv), heads, scale, data_of<T>(o), data_of<float>(log_sum_exp));
+    allow_shared(forward_kernel<T, d, drops>, kSharedBytes<d>);
+    forward_kernel<T, d, drops><<<grid, kMmaThreads, kSharedBytes<d>, context.stream>>>(
+        data_of<T>(qkv), heads, Mask::of(dropout), scale, data_of<T>(o), data_of<float>(log_sum_exp));
   });
   check_launch("attention forward_kernel");
 }

@@ -26,14 +26,38 @@ __device__ inline float fast_exp2(float x) {
   return y;
 }
 
-// Calls body(T{}, D) with the type and the narrowest head that a kernel is made for.
+// The keys that dropout keeps of a row of an accumulator: bit 2n + e is of the thread's element e of columns [8n, 8n +
+// 8), which begin with key k0. Keys 16 apart are words of one counter.
+template <int kKeys>
+__device__ inline uint32_t kept_keys(const Mask& mask, int64_t row, int head, int k0) {
+  uint32_t kept = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int column = i / 2 * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i % 2;
+    const Words words = mask.words(row, attention_dropout_column(head, k0 / 64 * 64 + column));
+#pragma unroll
+    for (int w = 0; w < kKeys / 16; ++w) {
+      if (words[static_cast<uint32_t>(k0 % 64 / 16 + w)] >= mask.threshold) kept |= 1u << (4 * w + i);
+    }
+  }
+  return kept;
+}
+__device__ inline bool keeps(uint32_t kept, int n, int e) {
+  return kept >> (2 * n + e) & 1;
+}
+
+// Calls body(T{}, D, drops) with the type, the narrowest head that a kernel is made for, and whether there is dropout.
 template <typename Body>
-void with_mma_kernel(DType dtype, int64_t head_dim, Body&& body) {
+void with_mma_kernel(DType dtype, int64_t head_dim, const Dropout& dropout, Body&& body) {
   using std::integral_constant;
+  const auto with_dropout = [&](auto zero, auto d) {
+    if (dropout.rate > 0) return body(zero, d, std::true_type());
+    body(zero, d, std::false_type());
+  };
   const auto with_head = [&](auto zero) {
-    if (head_dim <= 64) return body(zero, integral_constant<int, 64>());
-    if (head_dim <= 96) return body(zero, integral_constant<int, 96>());
-    body(zero, integral_constant<int, 128>());
+    if (head_dim <= 64) return with_dropout(zero, integral_constant<int, 64>());
+    if (head_dim <= 96) return with_dropout(zero, integral_constant<int, 96>());
+    with_dropout(zero, integral_constant<int, 128>());
   };
   if (dtype == DType::f16) return with_head(Half{});
   with_head(Bf16{});

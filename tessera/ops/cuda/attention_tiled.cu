@@ -39,26 +39,22 @@ __device__ inline int first_elem(int part) {
   return (part * kColumns + column()) * 4;
 }
 
-// Rows from `first` of a sequence on, as f32; zeros past its end and past the head's.
-template <int D, int kCount, typename T>
-__device__ inline void load_rows(const T* from, int64_t stride, int first, int length, int head_dim, float* tile) {
+// Rows from `first` of a sequence on; zeros past its end and past the head's.
+template <int D, int kCount>
+__device__ inline void load_rows(const float* from, int64_t stride, int first, int length, int head_dim, float* tile) {
   if (head_dim % 4 == 0) {
 #pragma unroll
     for (int i = 0; i < kCount * D / 4 / kThreads; ++i) {
       const int at = i * kThreads + static_cast<int>(threadIdx.x), row = at / (D / 4), d = at % (D / 4) * 4;
-      float values[4] = {};
-      if (first + row < length && d < head_dim) {
-        const auto pack = load_pack<T, 4>(from + (first + row) * stride + d);
-#pragma unroll
-        for (int e = 0; e < 4; ++e) values[e] = pack[e];
-      }
-      store_pack(tile + row * kStride<D> + d, Pack<float, 4>::of(values));
+      Pack<float, 4> values{};
+      if (first + row < length && d < head_dim) values = load_pack<float, 4>(from + (first + row) * stride + d);
+      store_pack(tile + row * kStride<D> + d, values);
     }
   } else {
     for (int at = static_cast<int>(threadIdx.x); at < kCount * D; at += kThreads) {
       const int row = at / D, d = at % D;
       const bool real = first + row < length && d < head_dim;
-      tile[row * kStride<D> + d] = real ? to_acc(from[(first + row) * stride + d]) : 0.0f;
+      tile[row * kStride<D> + d] = real ? from[(first + row) * stride + d] : 0.0f;
     }
   }
 }
@@ -131,21 +127,16 @@ __device__ inline void add_products(const float* scores, const float* b, float (
   }
 }
 
-template <int D, typename T>
-__device__ inline void store_row(const float (&values)[kElems<D>], float factor, int head_dim, T* to) {
+template <int D>
+__device__ inline void store_row(const float (&values)[kElems<D>], float factor, int head_dim, float* to) {
 #pragma unroll
   for (int part = 0; part < kElems<D> / 4; ++part) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int d = first_elem(part) + e;
-      if (d < head_dim) to[d] = from_acc<T>(values[part * 4 + e] * factor);
+      if (d < head_dim) to[d] = values[part * 4 + e] * factor;
     }
   }
-}
-
-// Word i of four, without an index into registers.
-__device__ inline uint32_t word_of(const Words& words, int i) {
-  return i == 0 ? words.at[0] : i == 1 ? words.at[1] : i == 2 ? words.at[2] : words.at[3];
 }
 
 // What dropout makes of the probabilities of a row: neighbours of 16 keys are words of one counter.
@@ -154,14 +145,14 @@ __device__ inline void drop_row(const Mask& mask, int64_t row, int head, int k0,
   const Words words = mask.words(row, attention_dropout_column(head, k0 / 64 * 64 + column()));
 #pragma unroll
   for (int j = 0; j < J; ++j) {
-    factors[j] = word_of(words, k0 % 64 / kColumns + j) >= mask.threshold ? mask.scale<float>() : 0.0f;
+    factors[j] = words[static_cast<uint32_t>(k0 % 64 / kColumns + j)] >= mask.threshold ? mask.scale<float>() : 0.0f;
   }
 }
 
 // o = dropout(softmax(q·kᵀ/√D + slope·k))·v of a block of queries, with a running maximum.
-template <typename T, int D>
+template <int D>
 __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
-    forward_kernel(const T* __restrict__ qkv, Heads heads, Mask mask, float scale, T* __restrict__ o,
+    forward_kernel(const float* __restrict__ qkv, Heads heads, Mask mask, float scale, float* __restrict__ o,
                    float* __restrict__ log_sum_exp) {
   constexpr int J = kScores<D>;
   extern __shared__ __align__(16) unsigned char shared[];
@@ -173,7 +164,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
   // The last block of a sequence sees most keys and starts first.
   const int q0 = ((block.length - 1) / kRows - block.index) * kRows, end = min(block.length, q0 + kRows);
   const int64_t stride = 3 * heads.channels;
-  const T* const queries = heads.query(qkv, block.begin, head);
+  const float* const queries = heads.query(qkv, block.begin, head);
   load_rows<D, kRows>(queries, stride, q0, block.length, head_dim, q);
   const float slope = heads.slope(head);
   float maximum[kOwn], sum[kOwn], result[kOwn][kElems<D>] = {};
@@ -239,19 +230,17 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
 }
 
 // What the two backward kernels read. Heads from first_head on have deltas [N, num_heads].
-template <typename T>
 struct Backward {
-  const T *qkv, *d_o;
-  const float *log_sum_exp, *deltas;
-  T* d_qkv;
+  const float *qkv, *d_o, *log_sum_exp, *deltas;
+  float* d_qkv;
   int first_head, num_heads;
   float scale;
 };
 
 // dS = P∘(dropout(dP) − delta)/√D with P = exp(S − log_sum_exp), dP = d_o·vᵀ;  d_q = dS·k.
-template <typename T, int D>
+template <int D>
 __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
-    query_gradient_kernel(Backward<T> at, Heads heads, Mask mask) {
+    query_gradient_kernel(Backward at, Heads heads, Mask mask) {
   constexpr int J = kScores<D>;
   extern __shared__ __align__(16) unsigned char shared[];
   float *const q = reinterpret_cast<float*>(shared), *const d_o = q + kRows * kStride<D>,
@@ -262,7 +251,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
   if (!block.found) return;
   const int q0 = ((block.length - 1) / kRows - block.index) * kRows, end = min(block.length, q0 + kRows);
   const int64_t stride = 3 * heads.channels;
-  const T* const queries = heads.query(at.qkv, block.begin, head);
+  const float* const queries = heads.query(at.qkv, block.begin, head);
   load_rows<D, kRows>(queries, stride, q0, block.length, head_dim, q);
   load_rows<D, kRows>(at.d_o + static_cast<int64_t>(block.begin) * heads.channels + head * head_dim, heads.channels, q0,
                       block.length, head_dim, d_o);
@@ -312,9 +301,8 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
 }
 
 // d_k = dSᵀ·q;  d_v = dropout(P)ᵀ·d_o. Works on Sᵀ and dPᵀ: rows are keys, columns queries.
-template <typename T, int D>
-__global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
-    key_gradient_kernel(Backward<T> at, Heads heads, Mask mask) {
+template <int D>
+__global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) key_gradient_kernel(Backward at, Heads heads, Mask mask) {
   constexpr int J = kScores<D>;
   extern __shared__ __align__(16) unsigned char shared[];
   float *const k = reinterpret_cast<float*>(shared), *const v = k + kRows * kStride<D>,
@@ -325,10 +313,10 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
   if (!block.found) return;
   const int k0 = block.index * kRows;  // the first block of a sequence is seen by most queries
   const int64_t stride = 3 * heads.channels;
-  const T *const queries = heads.query(at.qkv, block.begin, head), *const d_os = at.d_o +
-                                                                                 static_cast<int64_t>(block.begin) *
-                                                                                     heads.channels +
-                                                                                 head * head_dim;
+  const float *const queries = heads.query(at.qkv, block.begin, head), *const d_os = at.d_o +
+                                                                                     static_cast<int64_t>(block.begin) *
+                                                                                         heads.channels +
+                                                                                     head * head_dim;
   load_rows<D, kRows>(queries + heads.key_offset, stride, k0, block.length, head_dim, k);
   load_rows<D, kRows>(queries + heads.value_offset, stride, k0, block.length, head_dim, v);
   const float slope = heads.slope(head);
@@ -358,9 +346,9 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
 #pragma unroll
       for (int i = 0; i < kOwn; ++i) {
         const int key = k0 + group() + i * kGroups;
-        const float factor = !mask.row_ids                                    ? 1.0f
-                             : word_of(words[i % 2], i / 2) >= mask.threshold ? mask.scale<float>()
-                                                                              : 0.0f;
+        const float factor = !mask.row_ids                                                  ? 1.0f
+                             : words[i % 2][static_cast<uint32_t>(i / 2)] >= mask.threshold ? mask.scale<float>()
+                                                                                            : 0.0f;
         const float p = key <= query ? expf(s[i][j] * at.scale + slope * static_cast<float>(key) - log_sum_exp) : 0.0f;
         d_p[i][j] = p * (factor * d_p[i][j] - delta) * at.scale;
         s[i][j] = p * factor;
@@ -375,7 +363,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
   for (int i = 0; i < kOwn; ++i) {
     const int key = k0 + group() + i * kGroups;
     if (key >= block.length) continue;
-    T* const to = heads.query(at.d_qkv, block.begin + key, head);
+    float* const to = heads.query(at.d_qkv, block.begin + key, head);
     store_row<D>(d_k[i], 1.0f, head_dim, to + heads.key_offset);
     store_row<D>(d_v[i], 1.0f, head_dim, to + heads.value_offset);
   }
@@ -388,24 +376,17 @@ constexpr size_t shared_bytes(int own_tiles) {
   return sizeof(float) * static_cast<size_t>(own + passing + kRows * kScoreStride<D>);
 }
 
-// Calls body(T{}, D) for the types that have f32 arithmetic and the smallest tile that holds a head.
+// Calls body(D) with the smallest tile that holds a head.
 template <typename Body>
-void with_tiled_kernel(DType dtype, int64_t head_dim, Body&& body) {
-  with_float_type(dtype, [&](auto zero) {
-    if constexpr (!std::is_same_v<decltype(zero), double>) {
-      if (head_dim <= 64) {
-        body(zero, std::integral_constant<int, 64>());
-      } else {
-        body(zero, std::integral_constant<int, 128>());
-      }
-    }
-  });
+void with_tiled_kernel(int64_t head_dim, Body&& body) {
+  if (head_dim <= 64) return body(std::integral_constant<int, 64>());
+  body(std::integral_constant<int, 128>());
 }
 
 }  // namespace
 
 bool tiled_attention_can(View qkv, const AttentionShape& shape) {
-  return qkv.dtype != DType::f64 && shape.head_dim <= 128;
+  return qkv.dtype == DType::f32 && shape.head_dim <= 128;
 }
 
 void tiled_attention_forward(const Context& context, View qkv, View starts, const AttentionShape& shape,
@@ -413,11 +394,10 @@ void tiled_attention_forward(const Context& context, View qkv, View starts, cons
   const Heads heads = Heads::of(shape, starts);
   const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
   const dim3 grid(num_blocks(qkv.shape[0], kRows, heads.num_sequences), static_cast<unsigned>(heads.num_heads));
-  with_tiled_kernel(qkv.dtype, shape.head_dim, [&](auto zero, auto d) {
-    using T = decltype(zero);
-    allow_shared(forward_kernel<T, d>, shared_bytes<d>(1));
-    forward_kernel<T, d><<<grid, kThreads, shared_bytes<d>(1), context.stream>>>(
-        data_of<T>(qkv), heads, Mask::of(dropout), scale, data_of<T>(o), data_of<float>(log_sum_exp));
+  with_tiled_kernel(shape.head_dim, [&](auto d) {
+    allow_shared(forward_kernel<d>, shared_bytes<d>(1));
+    forward_kernel<d><<<grid, kThreads, shared_bytes<d>(1), context.stream>>>(
+        data_of<float>(qkv), heads, Mask::of(dropout), scale, data_of<float>(o), data_of<float>(log_sum_exp));
   });
   check_launch("attention forward_kernel");
 }
@@ -432,21 +412,20 @@ void tiled_attention_backward(const Context& context, View qkv, View o, View log
     const int end = std::min(heads.num_heads, first + together);
     attention_deltas(context, o, d_o, shape, first, end);
     const dim3 grid(num_blocks(qkv.shape[0], kRows, heads.num_sequences), static_cast<unsigned>(end - first));
-    with_tiled_kernel(qkv.dtype, shape.head_dim, [&](auto zero, auto d) {
-      using T = decltype(zero);
-      const Backward<T> at{data_of<T>(qkv),
-                           data_of<T>(d_o),
-                           data_of<float>(log_sum_exp),
-                           context.scratch_of<float>(),
-                           data_of<T>(d_qkv),
-                           first,
-                           end - first,
-                           scale};
-      allow_shared(query_gradient_kernel<T, d>, shared_bytes<d>(2));
-      query_gradient_kernel<T, d><<<grid, kThreads, shared_bytes<d>(2), context.stream>>>(at, heads, mask);
+    with_tiled_kernel(shape.head_dim, [&](auto d) {
+      const Backward at{data_of<float>(qkv),
+                        data_of<float>(d_o),
+                        data_of<float>(log_sum_exp),
+                        context.scratch_of<float>(),
+                        data_of<float>(d_qkv),
+                        first,
+                        end - first,
+                        scale};
+      allow_shared(query_gradient_kernel<d>, shared_bytes<d>(2));
+      query_gradient_kernel<d><<<grid, kThreads, shared_bytes<d>(2), context.stream>>>(at, heads, mask);
       check_launch("query_gradient_kernel");
-      allow_shared(key_gradient_kernel<T, d>, shared_bytes<d>(2));
-      key_gradient_kernel<T, d><<<grid, kThreads, shared_bytes<d>(2), context.stream>>>(at, heads, mask);
+      allow_shared(key_gradient_kernel<d>, shared_bytes<d>(2));
+      key_gradient_kernel<d><<<grid, kThreads, shared_bytes<d>(2), context.stream>>>(at, heads, mask);
       check_launch("key_gradient_kernel");
     });
   }

@@ -1,5 +1,5 @@
-// Attention in f32 arithmetic on tiles in shared memory: f32, and what tensor cores' kernels do not take of 16-bit
-// types (dropout, odd heads). Heads up to 128 elements.
+// Attention of f32 on tiles in shared memory, without tensor cores, whose tf32 would round factors to 11 bits: heads up to
+// 128 elements.
 #pragma once
 
 #include "tessera/ops/cuda/attention.h"

@@ -10,6 +10,8 @@ namespace tessera::cuda {
 
 struct Words {
   uint32_t at[4];
+  // Selected without an index into registers.
+  __device__ uint32_t operator[](uint32_t i) const { return i == 0 ? at[0] : i == 1 ? at[1] : i == 2 ? at[2] : at[3]; }
 };
 
 // base/random.h's philox().
@@ -48,10 +50,7 @@ struct Mask {
   // 0 or 1 / (1 − rate).
   template <typename A>
   __device__ A factor(int64_t row, uint32_t column) const {
-    const Words four = words(row, column);
-    const uint32_t which = dropout_word_index(column);  // selected without an index into registers
-    const uint32_t word = which == 0 ? four.at[0] : which == 1 ? four.at[1] : which == 2 ? four.at[2] : four.at[3];
-    return word >= threshold ? scale<A>() : A(0);
+    return words(row, column)[dropout_word_index(column)] >= threshold ? scale<A>() : A(0);
   }
   template <typename A>
   __device__ A scale() const {
