@@ -1,8 +1,10 @@
 // Speed of the CPU's kernels at the shapes of small and middle BLOOMs: best and median of many calls, as GFLOP/s or
-// GB/s of the arrays that must be read and written.
+// GB/s of the arrays that must be read and written. Products stand beside OpenBLAS's on as many threads.
 //   ops_bench [filter] [seconds per line]
 // Shapes: N tokens, C channels; 800 × 1024 is four SQuAD prompts in bloom-560m, 2048 × 512 four full rows of a small
 // model.
+#include <cblas.h>
+#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -64,6 +66,7 @@ class Bench {
     return view;
   }
   void clear() { buffers_.clear(); }
+  int num_threads() const { return pool_.num_threads(); }
   Kernels& kernels() { return *kernels_; }
 
  private:
@@ -74,6 +77,13 @@ class Bench {
   std::unique_ptr<Kernels> kernels_ = make_kernels(*device_);
   std::vector<Buffer> buffers_;
 };
+
+// The kernels leave the library one thread. Others than OpenBLAS stay with it.
+void set_blas_threads(int count) {
+  if (void* function = dlsym(RTLD_DEFAULT, "openblas_set_num_threads")) {
+    reinterpret_cast<void (*)(int)>(function)(count);
+  }
+}
 
 void linear(Bench& bench, int64_t rows, int64_t in, int64_t out) {
   Kernels& kernels = bench.kernels();
@@ -86,6 +96,13 @@ void linear(Bench& bench, int64_t rows, int64_t in, int64_t out) {
   gelu.activation = Activation::gelu_tanh;
   add.residual = residual;
   bench.line("linear " + shape, work, "GFLOP/s", [&] { kernels.linear_forward(x, weight, {}, {}, {}, y); });
+  set_blas_threads(bench.num_threads());
+  bench.line("BLAS " + shape, work, "GFLOP/s", [&] {
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<int>(rows), static_cast<int>(out),
+                static_cast<int>(in), 1, x.as<float>(), static_cast<int>(in), weight.as<float>(), static_cast<int>(in),
+                0, y.as<float>(), static_cast<int>(out));
+  });
+  set_blas_threads(1);
   bench.line("linear bias residual " + shape, work, "GFLOP/s",
              [&] { kernels.linear_forward(x, weight, bias, add, {}, y); });
   bench.line("linear bias gelu " + shape, work, "GFLOP/s",
