@@ -5,9 +5,10 @@
 
 namespace tessera {
 
-// What a token's dropout depends on: the update, its sequence's number in it, and its position there.
-static int64_t row_id(int64_t update, int64_t sequence, int64_t position) {
-  return update << 40 | sequence << 20 | position;
+// What a token's dropout depends on: the update, its sequence's number in it, and its position there. Numbers below
+// 2^40 are left to initial parameters, which are drawn under the same seed.
+static int64_t row_id(int64_t num_updates, int64_t sequence, int64_t position) {
+  return (num_updates + 1) << 40 | sequence << 20 | position;
 }
 
 // One chunk of logits: large enough that a product over the vocabulary is near the machine's speed, small beside a

@@ -67,10 +67,12 @@ void Engine::save_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64
   if (!counting()) write(range, view);
 }
 
-// Arrays are read and written by the host and on the copy stream, updates run there and on the compute stream.
+// Arrays are read and written by the host, while updates run on the compute and on the copy stream. A failure on any
+// stream shows here, before its results are saved.
 void Engine::finish_update() {
   place_.streams.compute->synchronize();
-  place_.streams.copy->synchronize();
+  for (const auto& stream : {&place_.streams.comm, &place_.streams.upload, &place_.streams.copy})
+    (*stream)->synchronize();
 }
 
 void Engine::load_parameters(const ReadParameters& read, bool from_rank_0) {
@@ -157,6 +159,7 @@ void Engine::initialize_parameters(uint64_t seed) {
                                           [&](ElemRange piece, View to) { draw_all(place_.host_ops, piece, to); });
                              }
                            });
+  finish_update();  // other streams take them without asking
   parameters_changed();
 }
 

@@ -38,7 +38,7 @@ struct Frame {
   const Batch& batch;
   DType dtype;                           // of activations
   bool training = false;                 // dropout on
-  uint64_t dropout_seed = 0;             // of a run; the batch's row ids differ from step to step
+  uint64_t dropout_seed = 0;             // of the run; the row ids differ from update to update
   bool fresh_gradients = false;          // those of weights that decay: a unit's first product writes them
   KvCache* cache = nullptr;              // while generating
   int64_t head_chunk_bytes = 128 << 20;  // of logits that exist at a time, at least

@@ -23,7 +23,7 @@ enum class Activation { none, gelu_tanh, relu };
 // row_ids[row], column) alone, never on where the row stands in a batch, so that recomputing or re-sharding repeats it.
 struct Dropout {
   float rate = 0;     // 0: no dropout; the rest is then ignored
-  uint64_t seed = 0;  // differs from step to step
+  uint64_t seed = 0;  // of the run; row ids differ from update to update
   uint32_t site = 0;  // differs among the places of the model
   View row_ids;       // [N] i64
 };

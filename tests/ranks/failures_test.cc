@@ -102,8 +102,8 @@ TEST_F(Failures, ARankThatDoesNotComeIsNamed) {
     others_have_failed();
   }
   // Messages may still be on their way to a group whose collective has failed: it is never used again, nor taken apart.
-  static_cast<void>(group.release());
-  static_cast<void>(device_.release());
+  static std::vector<std::pair<Communicator*, Device*>> kept;
+  kept.emplace_back(group.release(), device_.release());
 }
 
 }  // namespace
