@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import time
+import unittest
 
 from ranks_job import COMMUNICATION_FAILED, LONG, MPIRUN, PHASES, SAVED_AFTER_SIGNAL, RanksTest, Run
 from tessera_cli import PROGRAM, main
@@ -101,6 +102,8 @@ class Killed(RanksTest):
         self.assert_one_error(err, r"mpirun was killed by signal 9 \(Killed\)")
 
 
+@unittest.skipIf(os.environ.get("TESSERA_TEST_SANITIZED") == "thread",
+                 "the thread sanitizer does not go with a library before its own")
 class AtCalls(RanksTest):
     """By count, not by the clock: at the calls by which a rank reads another's memory or changes a file."""
     JOB = EVALUATED + ["--strategy", "full_shard", "--epochs", "2", "--save-strategy", "steps", "--save-steps", "2",
