@@ -1,5 +1,9 @@
 #include "tessera/app/worker.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "tessera/app/machine.h"
 #include "tessera/device/cuda/cuda_device.h"
 
@@ -17,10 +21,35 @@ bool uses_cuda(const Settings& settings) {
   return false;
 }
 
+void check_gpus(const std::vector<std::string>& gpus) {
+  for (size_t rank = 0; rank < gpus.size(); ++rank) {
+    if (gpus[rank].empty() != gpus[0].empty()) {
+      throw UsageError("--device auto",
+                       fmt::format("finds {} on rank 0, and {} on rank {}", gpus[0].empty() ? "no GPU" : "a GPU",
+                                   gpus[rank].empty() ? "none" : "one", rank),
+                       "Start the ranks where all have one, or use --device cpu");
+    }
+    if (gpus[rank].empty()) continue;
+    const auto first = static_cast<size_t>(std::find(gpus.begin(), gpus.end(), gpus[rank]) - gpus.begin());
+    if (first == rank) continue;
+    throw UsageError("--device cuda", fmt::format("ranks {} and {} have the same GPU", first, rank),
+                     "Start at most one rank a GPU of each machine, and let CUDA_VISIBLE_DEVICES show each rank all of "
+                     "its machine's GPUs or one of its own");
+  }
+}
+
+static std::unique_ptr<Device> make_device(const Settings& settings, World* world, ThreadPool& pool) {
+  const bool cuda = uses_cuda(settings);
+  const int local_rank = world ? world->local_rank() : 0;
+  auto device = cuda ? make_cuda_device(cuda_ordinal_of_rank(local_rank)) : make_cpu_device(pool);
+  if (world) check_gpus(world->communicator().all_gather_text(cuda ? cuda_uuid_of(*device) : "", "each rank's GPU"));
+  return device;
+}
+
 Worker::Worker(const Settings& settings, World* world)
     : world_(world),
       pool_(threads_to_use(settings.threads, world ? world->ranks_on_these_cores() : 1)),
-      device_(uses_cuda(settings) ? make_cuda_device(world ? world->local_rank() : 0) : make_cpu_device(pool_)),
+      device_(make_device(settings, world, pool_)),
       host_(uses_cuda(settings) && settings.pin_memory ? make_pinned_host_device(pool_) : make_cpu_device(pool_)),
       group_(world ? world->make_communicator(*device_) : make_self_communicator()) {
   const int found = world ? world->ranks_per_node() : 1;

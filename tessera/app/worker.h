@@ -14,6 +14,10 @@ namespace tessera {
 // Whether --device, or what the machine has, makes a run one on GPUs.
 bool uses_cuda(const Settings& settings);
 
+// `gpus` tells each rank's GPU, by an empty text that it has none: UsageError where two ranks have the same, or some
+// have one and others not.
+void check_gpus(const std::vector<std::string>& gpus);
+
 class Worker {
  public:
   // As one of the ranks of a world, or alone without one. Collective.

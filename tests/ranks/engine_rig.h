@@ -215,7 +215,8 @@ class Rig {
   // As this rank of the test's world. The ledgers must be those of the plan.
   Outcome sharded(const ModelConfig& config, const EngineOptions& options, int num_micro_batches, int ranks_per_node) {
     World& world = test_world();
-    const auto device = test_uses_cuda() ? make_cuda_device(world.local_rank()) : make_cpu_device(pool_);
+    const auto device =
+        test_uses_cuda() ? make_cuda_device(cuda_ordinal_of_rank(world.local_rank())) : make_cpu_device(pool_);
     pinned_ = !pinned_;
     const auto host = test_uses_cuda() && pinned_ ? make_pinned_host_device(pool_) : make_cpu_device(pool_);
     const auto communicator = world.make_communicator(*device);

@@ -170,7 +170,8 @@ TEST(Engine, ARunRepeatsBitForBit) {
 TEST(Engine, GraphsChangeNoBit) {
   ThreadPool pool(1);
   World& world = test_world();
-  const auto device = test_uses_cuda() ? make_cuda_device(world.local_rank()) : make_cpu_device(pool);
+  const auto device =
+      test_uses_cuda() ? make_cuda_device(cuda_ordinal_of_rank(world.local_rank())) : make_cpu_device(pool);
   const auto host = test_uses_cuda() ? make_pinned_host_device(pool) : make_cpu_device(pool);
   const auto communicator = world.make_communicator(*device);
   EngineOptions options;
@@ -215,7 +216,8 @@ TEST(Engine, RankZeroReadsForAll) {
         std::tuple{ShardingStrategy::full_shard, H, H, DType::f32},
         std::tuple{ShardingStrategy::hybrid_shard, F, F, DType::bf16}}) {
     SCOPED_TRACE(row_of(strategy).name);
-    const auto device = test_uses_cuda() ? make_cuda_device(world.local_rank()) : make_cpu_device(pool);
+    const auto device =
+        test_uses_cuda() ? make_cuda_device(cuda_ordinal_of_rank(world.local_rank())) : make_cpu_device(pool);
     const auto host = test_uses_cuda() ? make_pinned_host_device(pool) : make_cpu_device(pool);
     const auto communicator = world.make_communicator(*device);
     EngineOptions options;

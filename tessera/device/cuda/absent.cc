@@ -21,11 +21,19 @@ std::unique_ptr<Device> make_cuda_device(int) {
   absent("--device cuda");
 }
 
+int cuda_ordinal_of_rank(int local_rank) {
+  return local_rank;
+}
+
 CudaMemory cuda_memory_of(Device&) {
   absent("--device cuda");
 }
 
 std::string cuda_pci_address_of(Device&) {
+  absent("--device cuda");
+}
+
+std::string cuda_uuid_of(Device&) {
   absent("--device cuda");
 }
 

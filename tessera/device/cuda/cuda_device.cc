@@ -45,6 +45,13 @@ class CudaDevice final : public Device {
     if (cudaDeviceGetPCIBusId(text, sizeof text, ordinal_) != cudaSuccess) cudaGetLastError();
     return text;
   }
+  std::string uuid() const {
+    cudaDeviceProp properties;
+    check(cudaGetDeviceProperties(&properties, ordinal_), "cudaGetDeviceProperties");
+    std::string text;
+    for (const char byte : properties.uuid.bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+    return text;
+  }
 
  private:
   void copy_and_wait(const void* from, void* to, int64_t bytes) {
@@ -141,6 +148,12 @@ std::unique_ptr<Device> make_cuda_device(int ordinal) {
   return std::make_unique<CudaDevice>(ordinal);
 }
 
+int cuda_ordinal_of_rank(int local_rank) {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) cudaGetLastError();  // make_cuda_device will tell
+  return count == 1 ? 0 : local_rank;
+}
+
 CudaMemory cuda_memory_of(Device& device) {
   TESSERA_ASSERT(device.kind() == DeviceKind::cuda);
   return static_cast<CudaDevice&>(device).memory();
@@ -149,6 +162,11 @@ CudaMemory cuda_memory_of(Device& device) {
 std::string cuda_pci_address_of(Device& device) {
   TESSERA_ASSERT(device.kind() == DeviceKind::cuda);
   return static_cast<CudaDevice&>(device).pci_address();
+}
+
+std::string cuda_uuid_of(Device& device) {
+  TESSERA_ASSERT(device.kind() == DeviceKind::cuda);
+  return static_cast<CudaDevice&>(device).uuid();
 }
 
 std::unique_ptr<Device> make_pinned_host_device(ThreadPool& pool) {
