@@ -153,7 +153,10 @@ void Engine::rehearse(const WorkBounds& work, int64_t num_micro_batches) {
   }
 }
 
+// Products are measured for the largest batches of training alone, which come again.
 Frame Engine::frame(const Batch& batch, bool training) {
+  const int64_t most = work_.training.num_tokens + padding(work_.training.num_tokens, true);
+  ops_->measure_products(training && batch.num_tokens == most);
   return {*ops_,         *stack_, batch,   options_.dtype,  training,
           options_.seed, false,   nullptr, kHeadChunkBytes, kind_of_work(place_.device) == DeviceKind::cuda};
 }

@@ -133,6 +133,10 @@ class Kernels {
   virtual void adamw(View parameters /*[P]*/, View gradients /*[P]*/, View m /*[P]*/, View v /*[P]*/,
                      const AdamWStep& step, View rounded /*[P] or empty*/) = 0;
 
+  // While on, a GPU's products measure which of their library's algorithms is fastest for their shape, the first time
+  // that they meet it: that call takes longer, and no bit of any result depends on what it finds.
+  virtual void measure_products(bool) {}
+
   // Floating-point operations of the linear layers since construction (ops/flops.h). Attention is not in it: its count
   // depends on the lengths of the sequences, which the caller knows.
   int64_t flops() const { return flops_; }

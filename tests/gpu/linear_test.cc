@@ -101,6 +101,32 @@ TEST_P(LinearTest, BackwardWeight) {
   }
 }
 
+TEST_P(LinearTest, MeasuringChangesNoBit) {
+  const auto measuring = make_kernels(*rig().gpu);
+  for (const auto [N, I, O] : {Size{130, 48, 120}, Size{2048, 1024, 512}}) {
+    SCOPED_TRACE(::testing::Message() << N << "x" << I << "x" << O);
+    Tensor x = random_tensor(dtype(), {N, I}, 1), weight = random_tensor(dtype(), {O, I}, 2),
+           bias = random_tensor(dtype(), {O}, 3), d_y = random_tensor(dtype(), {N, O}, 4), y(dtype(), {N, O}),
+           pre(dtype(), {N, O}), d_x(dtype(), {N, I}), d_weight(dtype(), {O, I}), zeros(dtype(), {N, O});
+    rig().gpu_kernels->fill(zeros.gpu(), 0);
+    std::vector<std::vector<std::byte>> wanted;
+    for (int turn = 0; turn < 3; ++turn) {  // without, the first time that measures, one after it
+      Kernels& k = turn == 0 ? *rig().gpu_kernels : *measuring;
+      k.measure_products(turn > 0);
+      // Zeros are the same in any order of adding: they must not decide.
+      if (turn == 1) k.linear_backward_weight(zeros.gpu(), x.gpu(), true, d_weight.gpu(), {});
+      k.linear_forward(x.gpu(), weight.gpu(), bias.gpu(), {Activation::gelu_tanh, {}, {}}, pre.gpu(), y.gpu());
+      k.linear_backward_input(d_y.gpu(), weight.gpu(), {}, {}, d_x.gpu());
+      // The second adds to what the first has written, and so must not write there while it measures.
+      k.linear_backward_weight(d_y.gpu(), x.gpu(), true, d_weight.gpu(), {});
+      k.linear_backward_weight(d_y.gpu(), x.gpu(), false, d_weight.gpu(), {});
+      const std::vector<std::vector<std::byte>> bits = {y.bits(), pre.bits(), d_x.bits(), d_weight.bits()};
+      if (turn == 0) wanted = bits;
+      EXPECT_TRUE(bits == wanted) << "turn " << turn;
+    }
+  }
+}
+
 TEST_P(LinearTest, ActivationAndDropout) {
   for (const auto [N, I, O] : kSizes) {
     for (const float rate : {0.0f, 0.25f}) {

@@ -245,8 +245,7 @@ void add(const Context& context, View x, View sum) {
   check_launch("add_kernel");
 }
 
-uint64_t hash_of(const Context& context, View x) {
-  auto* const sum = context.scratch_of<unsigned long long>();
+uint64_t hash_of(const Context& context, View x, unsigned long long* sum) {
   check(cudaMemsetAsync(sum, 0, sizeof(*sum), context.stream), "cudaMemsetAsync");
   hash_kernel<<<kSumBlocks, kThreads, 0, context.stream>>>(reinterpret_cast<const uint16_t*>(x.data), x.bytes() / 2,
                                                            sum);

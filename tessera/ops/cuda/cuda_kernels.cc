@@ -21,8 +21,6 @@ class CudaKernels final : public Kernels {
     cuda::require_code_for_this_gpu();
   }
 
-  void set_tuning(bool on) { products_.set_tuning(on); }
-
   void fill(View x, double value) override { cuda::fill(context_, x, value); }
   void copy(View from, View to) override { cuda::copy(context_, from, to); }
   void convert(View from, View to) override { cuda::convert(context_, from, to); }
@@ -99,6 +97,7 @@ class CudaKernels final : public Kernels {
   void adamw(View parameters, View gradients, View m, View v, const AdamWStep& step, View rounded) override {
     cuda::adamw(context_, parameters, gradients, m, v, step, rounded);
   }
+  void measure_products(bool on) override { products_.set_tuning(on); }
 
  private:
   static int attribute(cudaDeviceAttr which) {
@@ -116,12 +115,6 @@ class CudaKernels final : public Kernels {
 };
 
 }  // namespace
-
-void tune_products(Kernels& cuda_kernels, bool on) {
-  auto* const kernels = dynamic_cast<CudaKernels*>(&cuda_kernels);
-  TESSERA_ASSERT(kernels);
-  kernels->set_tuning(on);
-}
 
 std::unique_ptr<Kernels> make_cuda_kernels(Device& device, bool allow_tf32) {
   TESSERA_ASSERT(device.kind() == DeviceKind::cuda);

@@ -14,9 +14,4 @@ inline constexpr int64_t kCudaWorkspaceBytes = int64_t{64} << 20;
 // Throws RunError where cuBLASLt is missing or the program holds no code for this GPU.
 std::unique_ptr<Kernels> make_cuda_kernels(Device& device, bool allow_tf32 = false);
 
-// While on, the first call with a new shape of a product measures the algorithms that cuBLASLt offers for it and keeps
-// the fastest of those that compute the same bits as its first choice: only speed depends on what is measured. Such a
-// call waits for the GPU and ruins gradients that it should have added to, so this is for a rehearsal of a step.
-void tune_products(Kernels& cuda_kernels, bool on);
-
 }  // namespace tessera

@@ -51,19 +51,21 @@ class Products {
 
   // While on, the first run of a product measures cuBLASLt's candidates on the views it is given and keeps the fastest
   // of those whose result has the same bits as the one it would have chosen unasked, so that what is computed does not
-  // depend on what was measured. Such a run waits for the GPU, and leaves a result that it should have added to
-  // overwritten.
+  // depend on what was measured. Such a run waits for the GPU. One that adds to its own result does not measure: it
+  // takes what one that writes there has found.
   void set_tuning(bool on) { tuning_ = on; }
 
  private:
   struct Plan;
-  using Key = std::tuple<int, int, DType, DType, DType, int64_t, int64_t, int64_t, bool, int>;
+  using Key = std::tuple<int, int, DType, DType, DType, int64_t, int64_t, int64_t, int>;
 
   Plan* plan_of(const Product& product);
   std::unique_ptr<Plan> make_plan(const Product& product) const;
   std::vector<cublasLtMatmulHeuristicResult_t> candidates(const Product& product, const Plan& plan, int count) const;
+  bool can_tune(const Product& product, const Plan& plan) const;
   void tune(const Product& product, Plan& plan);
-  float time_ms(const Product& product, Plan& plan);
+  // Of one run, `calls` of them in a row.
+  float time_ms(const Product& product, Plan& plan, int calls);
   void launch(const Product& product, Plan& plan);
 
   const Context& context_;
