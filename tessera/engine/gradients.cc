@@ -157,23 +157,24 @@ void UnitGradients::reduce_bucket(int64_t unit) {
 void UnitGradients::settle(Slot& slot) {
   TESSERA_ASSERT(slot.reduced);
   Stream& compute = *place_.streams.compute;
-  compute.wait(slot.ready);
   const auto u = static_cast<size_t>(slot.unit);
   const UnitShards& cut = place_.cut(slot.unit);
   const ElemRange range = place_.plan.updated(cut);
   const View part = part_of(direct_ ? accumulators_.view(slot.unit) : in_slot(slot, slot.unit), range);
   const View reduced = wire_dtype_ ? part_of(slot.wire.view({cut.padded_elems}, *wire_dtype_), range) : part;
-  if (!direct_ && tier() == Tier::device) {
-    const View sums = accumulators_.view(slot.unit);
-    if (begun_[u])
-      place_.ops.add(reduced, sums);
-    else if (reduced.data != sums.data)
-      place_.ops.convert(reduced, sums);
+  const View sums = !direct_ && tier() == Tier::device ? accumulators_.view(slot.unit) : View{};
+  if (sums && !begun_[u] && reduced.data == sums.data) {  // it is where it belongs
+    slot.free = complete_[u] = slot.ready;
   } else {
-    if (wire_dtype_) place_.ops.convert(reduced, part);
-    if (!direct_) accumulate_beyond_device(slot.unit, part, slot);
+    compute.wait(slot.ready);
+    if (sums) {
+      begun_[u] ? place_.ops.add(reduced, sums) : place_.ops.convert(reduced, sums);
+    } else {
+      if (wire_dtype_) place_.ops.convert(reduced, part);
+      if (!direct_) accumulate_beyond_device(slot.unit, part, slot);
+    }
+    if (direct_ || sums) slot.free = complete_[u] = compute.record();
   }
-  if (direct_ || tier() == Tier::device) slot.free = complete_[u] = compute.record();
   begun_[u] = 1;
   slot.unit = -1;
 }
@@ -215,7 +216,8 @@ void UnitGradients::accumulate_beyond_device(int64_t unit, View part, Slot& slot
 }
 
 void UnitGradients::end_micro_batch() {
-  for (Slot& slot : slots_) {
+  for (size_t i = 1; i <= slots_.size(); ++i) {  // the root's, which is reduced last, comes last
+    Slot& slot = slots_[i % slots_.size()];
     if (slot.unit >= 0) settle(slot);
   }
 }

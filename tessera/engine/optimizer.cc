@@ -1,5 +1,7 @@
 #include "tessera/engine/optimizer.h"
 
+#include <algorithm>
+
 namespace tessera {
 
 static std::vector<int64_t> updated_elems(const Workplace& place) {
@@ -45,6 +47,7 @@ std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces(PartOf&& part_of) const 
   return all;
 }
 
+// The root's come last: its reduction ends after backward, while those of the blocks are added up.
 double UnitOptimizer::sum_of_squares() {
   // Of replicated gradients every rank takes a part, the same as if they were sharded: the same bits.
   const auto counted = [&](int64_t unit) {
@@ -55,14 +58,18 @@ double UnitOptimizer::sum_of_squares() {
   if (gradients_.tier() == Tier::device) {
     const View sum = sum_.view({1}, DType::f64);
     place_.ops.fill(sum, 0);
-    for (int64_t u = 0; u < place_.num_units(); ++u) {
+    for (int64_t i = 1; i <= place_.num_units(); ++i) {
+      const int64_t u = i % place_.num_units();
       place_.streams.compute->wait(gradients_.complete(u));
       const ElemRange part = counted(u);
       place_.ops.add_sum_of_squares(gradients_.sum(u, part.begin, part.end), sum);
     }
     place_.device.copy_to_host(sum, &result);
   } else {
-    result = sum_of_squares_on_host(pieces(counted));
+    std::vector<Piece> all = pieces(counted);
+    std::rotate(all.begin(), std::find_if(all.begin(), all.end(), [](const Piece& p) { return p.unit > 0; }),
+                all.end());
+    result = sum_of_squares_on_host(all);
   }
   return place_.ranks.shard->sum({result}, "the gradient's norm")[0];
 }
