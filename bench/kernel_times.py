@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 UPDATE = "adamw_kernel"  # the first one of a step's ends it
+COLLECTIVE = "nccl"
 BETWEEN_UPDATES_NS = 1_000_000
 
 
@@ -18,6 +19,15 @@ def steps_of(rows):
     updates = [i for i, (_, _, name) in enumerate(rows) if UPDATE in name]
     return [i for k, i in enumerate(updates)
             if k == 0 or rows[i][0] - sum(rows[updates[k - 1]][:2]) > BETWEEN_UPDATES_NS]
+
+
+def covered(rows):
+    """ns in which at least one of the rows, sorted by their begin, runs."""
+    covered, end = 0, 0
+    for begin, time, _ in rows:
+        covered += max(0, begin + time - max(begin, end))
+        end = max(end, begin + time)
+    return covered
 
 
 def short(name):
@@ -41,15 +51,14 @@ def main():
     names = sorted({name for _, _, name in rows[first:last]})
     readable = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True).stdout
     name_of = dict(zip(names, map(short, readable.splitlines())))
-    times, counts, busy, end = Counter(), Counter(), 0, 0
-    for begin, time, name in rows[first:last]:
+    times, counts = Counter(), Counter()
+    for _, time, name in rows[first:last]:
         times[name_of[name]] += time
         counts[name_of[name]] += 1
-        busy += max(0, begin + time - max(begin, end))
-        end = max(end, begin + time)
     whole = rows[last][0] - rows[first][0]
-    print(f"{whole / num_steps / 1e6:.2f} ms a step, the GPU busy {busy / whole:.1%} of it, "
-          f"{(last - first) / num_steps:.0f} kernels, {num_steps} steps\n")
+    busy, computing = covered(rows[first:last]), covered(row for row in rows[first:last] if COLLECTIVE not in row[2])
+    print(f"{whole / num_steps / 1e6:.2f} ms a step, {(last - first) / num_steps:.0f} kernels, {num_steps} steps; the GPU "
+          f"busy {busy / whole:.1%} of it, {(busy - computing) / num_steps / 1e6:.2f} ms of that with collectives alone\n")
     print("| ms a step | times | µs each | kernel |\n|---|---|---|---|")
     for name, time in times.most_common():
         print(f"| {time / num_steps / 1e6:.3f} | {counts[name] / num_steps:.1f} | {time / counts[name] / 1e3:.1f} | {name} |")

@@ -29,6 +29,7 @@ QUICKSTART = ROOT / "recipes/quickstart"
 MODEL = QUICKSTART / "model"
 BATCH_SIZE, ACCUMULATION, MAX_LENGTH = 4, 2, 256
 LEARNING_RATE, WARMUP_STEPS, WEIGHT_DECAY, MAX_NORM = 3e-4, 10, 0.01, 1.0
+INITIAL_SCALE_POWER = 12  # of fp16's loss scale: small enough that neither side skips an update
 PER_STEP = ("loss", "grad_norm", "num_targets", "num_tokens")
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -44,7 +45,8 @@ def run_tessera(program, device, precision, steps, rows, folder):
     command = [program, "train", "--model", MODEL, "--dataset", rows, "--no-shuffle", "--max-length", MAX_LENGTH,
                "--batch-size", BATCH_SIZE, "--grad-accum", ACCUMULATION, "--max-steps", steps, "--lr", LEARNING_RATE,
                "--warmup-steps", WARMUP_STEPS, "--weight-decay", WEIGHT_DECAY, "--max-grad-norm", MAX_NORM,
-               "--device", device, "--precision", precision, "--logging-steps", 1, "--eval-strategy", "no",
+               "--device", device, "--precision", precision, "--initial-scale-power", INITIAL_SCALE_POWER,
+               "--logging-steps", 1, "--eval-strategy", "no",
                "--save-strategy", "no", "--output-dir", output, "--json"]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     if done.returncode:
@@ -74,7 +76,7 @@ def run_transformers(device, precision, steps):
     optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": WEIGHT_DECAY},
                                    {"params": others, "weight_decay": 0.0}], lr=LEARNING_RATE)
     schedule = get_linear_schedule_with_warmup(optimizer, WARMUP_STEPS, len(steps))
-    scaler = torch.amp.GradScaler(device, enabled=precision == "fp16")
+    scaler = torch.amp.GradScaler(device, init_scale=2.0 ** INITIAL_SCALE_POWER, enabled=precision == "fp16")
     out = {key: [] for key in (*PER_STEP, "skipped_steps")}
     for number, micro_batches in enumerate(steps, 1):
         num_targets = sum((batch["labels"] != IGNORED).sum() for batch in micro_batches)

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""AdamW on the CPU, which updates what is offloaded: Tessera's beside torch's and DeepSpeed's. See README.md.
+
+    bench/cpu_adamw.py [--ops-bench build/ops_bench] [--repeat 3]
+
+Needs torch in this Python; DeepSpeed is measured if it is there (it compiles its operator the first time).
+"""
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+ELEMS = 1 << 25  # as ops_bench has: four f32 arrays of 128 MiB, more than caches hold
+BYTES = 28  # a parameter: itself and both moments read and written, the gradient read
+SECONDS = 1.0
+
+
+def ours(program):
+    done = subprocess.run([program, "adamw", str(SECONDS)], capture_output=True, text=True, check=True)
+    threads = int(re.search(r"^(\d+) threads", done.stdout, re.M)[1])
+    return threads, float(re.search(r"^adamw\b.*?([\d.]+) GB/s", done.stdout, re.M)[1])
+
+
+def theirs(optimizer):
+    """GB/s of the median step."""
+    optimizer.step()
+    times, end = [], time.perf_counter() + SECONDS
+    while time.perf_counter() < end or len(times) < 5:
+        begin = time.perf_counter()
+        optimizer.step()
+        times.append(time.perf_counter() - begin)
+    return BYTES * ELEMS / statistics.median(times) / 1e9
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ops-bench", default=ROOT / "build/ops_bench", type=Path)
+    parser.add_argument("--repeat", type=int, default=3, help="turns; the medians count")
+    args = parser.parse_args()
+    if not args.ops_bench.exists():
+        sys.exit(f"error: no {args.ops_bench}: build it with -DTESSERA_BENCH=ON, ninja ops_bench")
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    parameter = torch.nn.Parameter(torch.randn(ELEMS) * 0.02)
+    parameter.grad = torch.randn(ELEMS) * 1e-3
+    options = {"lr": 1e-5, "weight_decay": 0.01}
+    peers = {"torch.optim.AdamW(fused=True)": torch.optim.AdamW([parameter], fused=True, **options),
+             "torch.optim.AdamW(foreach=True)": torch.optim.AdamW([parameter], foreach=True, **options)}
+    try:
+        import deepspeed
+        from deepspeed.ops.adam import DeepSpeedCPUAdam
+        peers[f"DeepSpeedCPUAdam {deepspeed.__version__}"] = DeepSpeedCPUAdam([parameter], adamw_mode=True, **options)
+    except ImportError as error:
+        print(f"no DeepSpeed: {error}", file=sys.stderr)
+    rates = {"Tessera": []} | {name: [] for name in peers}
+    for _ in range(args.repeat):
+        threads, rate = ours(args.ops_bench)
+        rates["Tessera"].append(rate)
+        for name, optimizer in peers.items():
+            rates[name].append(theirs(optimizer))
+    print(f"{threads} threads, torch {torch.__version__}, {ELEMS:,} parameters in f32, {BYTES} bytes each\n")
+    print("| | GB/s | Tessera is |\n|---|---|---|")
+    mine = statistics.median(rates["Tessera"])
+    for name, values in rates.items():
+        rate = statistics.median(values)
+        print(f"| {name} | {rate:.1f} ({min(values):.1f} … {max(values):.1f}) | {mine / rate:.2f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Attention on a GPU: Tessera's kernels beside cuDNN's and FlashAttention-2's, as torch has them. See README.md.
+
+    bench/cuda_attention.py [--ops-bench build/cuda_ops_bench]
+
+bf16, causal, 16 heads of 64, sequences of 512, as bloom-560m has. µs of the kernels alone, as CUPTI sees them.
+"""
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.profiler import ProfilerActivity, profile
+
+ROOT = Path(__file__).resolve().parents[1]
+HEADS, HEAD_DIM, LENGTH, STEPS = 16, 64, 512, 20
+# What torch does besides attention's own kernels: copies of gradients, zeros.
+OTHERS = re.compile(r"at::native|Memset|Memcpy")
+
+
+def alibi_mask(batch):
+    """The slope times the key's place, and the causal mask: what a kernel without ALiBi of its own is given."""
+    place = torch.arange(LENGTH, device="cuda")
+    slopes = torch.tensor([2 ** (-8 * (h + 1) / HEADS) for h in range(HEADS)], device="cuda")
+    mask = (slopes[:, None, None] * place).expand(HEADS, LENGTH, LENGTH)
+    return mask.masked_fill(place[None, :] > place[:, None], float("-inf")).to(torch.bfloat16).expand(batch, -1, -1, -1)
+
+
+def theirs(batch, backend, alibi):
+    """µs of the forward and of the backward pass."""
+    q, k, v = (torch.randn(batch, HEADS, LENGTH, HEAD_DIM, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+               for _ in range(3))
+    d_o, mask = torch.randn_like(q), alibi_mask(batch) if alibi else None
+
+    def step():
+        with sdpa_kernel(backend):
+            o = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
+        torch.autograd.grad(o, (q, k, v), d_o)
+
+    for _ in range(5):
+        step()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+        for _ in range(STEPS):
+            step()
+        torch.cuda.synchronize()
+    times = {event.key: event.self_device_time_total / STEPS for event in profiled.key_averages()
+             if event.self_device_time_total and not OTHERS.search(event.key)}
+    forward = sum(time for name, time in times.items() if re.search(r"fprop|fwd", name))
+    return forward, sum(times.values()) - forward
+
+
+def ours(program):
+    """{tokens: [forward, backward]}"""
+    done = subprocess.run([program, "attention", "bf16"], capture_output=True, text=True, check=True)
+    times = {}
+    for tokens, us in re.findall(r"^attention (?:forward|backward) (\d+)\s+([\d.]+)", done.stdout, re.M):
+        times.setdefault(int(tokens), []).append(float(us))
+    return times
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ops-bench", default=ROOT / "build/cuda_ops_bench", type=Path)
+    args = parser.parse_args()
+    if not args.ops_bench.exists():
+        sys.exit(f"error: no {args.ops_bench}: build it with -DTESSERA_BENCH=ON, ninja cuda_ops_bench")
+    mine = ours(args.ops_bench)
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}\n")
+    print("| tokens | | forward µs | backward µs |\n|---|---|---|---|")
+    for tokens in (2048, 8192):
+        rows = [("Tessera, ALiBi", *mine[tokens])]
+        for name, backend, alibi in (("cuDNN, ALiBi as a mask", SDPBackend.CUDNN_ATTENTION, True),
+                                     ("cuDNN, no ALiBi", SDPBackend.CUDNN_ATTENTION, False),
+                                     ("FlashAttention-2, no ALiBi", SDPBackend.FLASH_ATTENTION, False)):
+            rows.append((name, *theirs(tokens // LENGTH, backend, alibi)))
+        for name, forward, backward in rows:
+            print(f"| {tokens} | {name} | {forward:.1f} | {backward:.1f} |")
+
+
+if __name__ == "__main__":
+    main()
