@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "ops_testing.h"
 #include "tessera/ops/dropout_mask.h"
 
