@@ -142,6 +142,14 @@ void check_model_config(const ModelConfig& config, const std::string& where) {
     refuse(fmt::format("hidden_size {} over {} heads makes heads of {} channels, and attention takes at most {}",
                        config.hidden_size, config.num_heads, config.head_dim(), kMaxHeadDim));
   }
+  constexpr int64_t kMaxHiddenSize = 16384, kMaxRaggedHiddenSize = 4096;  // what a GPU's norms have registers for
+  if (config.hidden_size > kMaxHiddenSize) {
+    refuse(fmt::format("hidden_size is {}, and norms take at most {} channels", config.hidden_size, kMaxHiddenSize));
+  }
+  if (config.hidden_size > kMaxRaggedHiddenSize && config.hidden_size % 8 != 0) {
+    refuse(fmt::format("hidden_size is {}, and beyond {} it must be a multiple of 8", config.hidden_size,
+                       kMaxRaggedHiddenSize));
+  }
   if (config.attention_dropout > 0 && config.num_heads > kMaxDropoutHeads) {
     refuse(fmt::format("attention_dropout is {} over {} heads, and dropout tells at most {} heads apart",
                        config.attention_dropout, config.num_heads, kMaxDropoutHeads));

@@ -51,9 +51,9 @@ TEST(CudaStream, OrdersCopiesHostWorkAndOtherStreams) {
   constexpr int64_t kCount = 1 << 20;
   const Buffer host = pinned->allocate(kCount * 4, Category::staging),
                back = pinned->allocate(kCount * 4, Category::staging),
-               device = gpu.allocate(kCount * 4, Category::staging);
+               device = gpu.allocate(kCount * 4, Category::staging), sums = gpu.allocate(kCount * 4, Category::staging);
   const View from = host.view({kCount}, DType::f32), there = device.view({kCount}, DType::f32),
-             to = back.view({kCount}, DType::f32);
+             twice = sums.view({kCount}, DType::f32), to = back.view({kCount}, DType::f32);
   const auto copies = gpu.make_stream();
   const auto files = make_host_stream();
   std::atomic<int> stage = 0;
@@ -66,9 +66,10 @@ TEST(CudaStream, OrdersCopiesHostWorkAndOtherStreams) {
   copies->run([&] { EXPECT_EQ(stage.exchange(2), 1); });
   copies->copy(from, there);
   gpu.compute_stream().wait(copies->record());
-  rig().gpu_kernels->add(there, there);
+  rig().gpu_kernels->copy(there, twice);
+  rig().gpu_kernels->add(there, twice);
   copies->wait(gpu.compute_stream().record());
-  copies->copy(there, to);
+  copies->copy(twice, to);
   files->wait(copies->record());  // a thread waits for a GPU
   files->run([&] { EXPECT_EQ(stage.exchange(3), 2); });
   files->synchronize();

@@ -26,7 +26,10 @@ struct LogSumExp {
   double max = -std::numeric_limits<double>::infinity(), sum = 0;  // of exp(x − max)
   void add(const LogSumExp& other) {
     const double most = std::max(max, other.max);
-    if (most == -std::numeric_limits<double>::infinity()) return;
+    if (most == -std::numeric_limits<double>::infinity()) {
+      sum += other.sum;  // NaN or nothing
+      return;
+    }
     sum = sum * std::exp(max - most) + other.sum * std::exp(other.max - most);
     max = most;
   }
@@ -36,9 +39,10 @@ struct LogSumExp {
 template <typename T>
 LogSumExp log_sum_exp_of(const T* x, int64_t count) {
   const T most = max_of(x, count);
+  const T shift = most == -std::numeric_limits<T>::infinity() ? T(0) : most;  // −∞ − −∞ would be none
   double sum = 0;
 #pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < count; ++i) sum += static_cast<double>(exp(x[i] - most));
+  for (int64_t i = 0; i < count; ++i) sum += static_cast<double>(exp(x[i] - shift));
   return {static_cast<double>(most), sum};
 }
 

@@ -106,6 +106,17 @@ __global__ void hash_kernel(const uint16_t* __restrict__ x, int64_t count, unsig
   atomicAdd(sum, mine);
 }
 
+template <typename T>
+__global__ void count_finite_nonzero_kernel(const T* __restrict__ x, int64_t count, unsigned long long* sum) {
+  unsigned long long mine = 0;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += stride) {
+    const Acc<T> value = to_acc(x[i]);
+    mine += value != 0 && isfinite(value);
+  }
+  atomicAdd(sum, mine);
+}
+
 // ---- random numbers: the draws of ops/cpu/random_fill.cc, from the same words
 
 struct Uniform {
@@ -158,10 +169,10 @@ void fill_random(const Context& context, View x, double offset, double scale, ui
 
 }  // namespace
 
-void require_code_for_this_gpu() {
+int code_major_for_this_gpu() {
   cudaFuncAttributes attributes;
   const cudaError_t error = cudaFuncGetAttributes(&attributes, add_partials_kernel);
-  if (error == cudaSuccess) return;
+  if (error == cudaSuccess) return attributes.ptxVersion / 10;
   cudaGetLastError();
   throw RunError("CUDA", std::string("this program cannot run on this GPU: ") + cudaGetErrorString(error),
                  "Build it with the GPU's compute capability in TESSERA_CUDA_ARCHITECTURES");
@@ -245,15 +256,32 @@ void add(const Context& context, View x, View sum) {
   check_launch("add_kernel");
 }
 
-uint64_t hash_of(const Context& context, View x, unsigned long long* sum) {
+// What a kernel adds to a sum that begins at zero.
+template <typename Launch>
+static unsigned long long sum_of(const Context& context, unsigned long long* sum, const Launch& launch) {
   check(cudaMemsetAsync(sum, 0, sizeof(*sum), context.stream), "cudaMemsetAsync");
-  hash_kernel<<<kSumBlocks, kThreads, 0, context.stream>>>(reinterpret_cast<const uint16_t*>(x.data), x.bytes() / 2,
-                                                           sum);
-  check_launch("hash_kernel");
-  unsigned long long hash = 0;
-  check(cudaMemcpyAsync(&hash, sum, sizeof(hash), cudaMemcpyDeviceToHost, context.stream), "cudaMemcpyAsync");
+  launch();
+  check_launch("a sum over an array");
+  unsigned long long result = 0;
+  check(cudaMemcpyAsync(&result, sum, sizeof(result), cudaMemcpyDeviceToHost, context.stream), "cudaMemcpyAsync");
   check(cudaStreamSynchronize(context.stream), "cudaStreamSynchronize");
-  return hash;
+  return result;
+}
+
+uint64_t hash_of(const Context& context, View x, unsigned long long* sum) {
+  return sum_of(context, sum, [&] {
+    hash_kernel<<<kSumBlocks, kThreads, 0, context.stream>>>(reinterpret_cast<const uint16_t*>(x.data), x.bytes() / 2,
+                                                             sum);
+  });
+}
+
+int64_t count_finite_nonzero(const Context& context, View x, unsigned long long* sum) {
+  return static_cast<int64_t>(sum_of(context, sum, [&] {
+    with_float_type(x.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      count_finite_nonzero_kernel<T><<<kSumBlocks, kThreads, 0, context.stream>>>(data_of<T>(x), x.num_elems(), sum);
+    });
+  }));
 }
 
 void add_sum_of_squares(const Context& context, View x, View sum) {

@@ -16,8 +16,11 @@ void fill_uniform(const Context& context, View x, double low, double high, uint6
 void add(const Context& context, View x, View sum);
 void add_sum_of_squares(const Context& context, View x, View sum);
 
-// A number that differs, as good as surely, for arrays of different bits. Waits for the GPU; `sum` is the device's.
+// Both wait for the GPU and need 8 bytes of its memory.
+// A number that differs, as good as surely, for arrays of different bits.
 uint64_t hash_of(const Context& context, View x, unsigned long long* sum);
+// How many elements are neither zero nor infinite nor NaN.
+int64_t count_finite_nonzero(const Context& context, View x, unsigned long long* sum);
 
 void gather_rows(const Context& context, View x, View rows, View y);
 void scatter_rows(const Context& context, View x, View rows, View y);

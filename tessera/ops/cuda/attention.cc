@@ -21,10 +21,10 @@ void attention_forward(const Context& context, View qkv, View starts, const Atte
   TESSERA_ASSERT(o.shape == (Shape{qkv.shape[0], shape.num_heads * shape.head_dim}));
   TESSERA_ASSERT(!log_sum_exp || log_sum_exp.shape == (Shape{qkv.shape[0], shape.num_heads}));
   if (qkv.shape[0] == 0) return;
-  if (mma_attention_can(qkv, shape)) {
+  if (mma_attention_can(context, qkv, shape)) {
     return mma_attention_forward(context, qkv, starts, shape, dropout, o, log_sum_exp);
   }
-  if (tiled_attention_can(qkv, shape)) {
+  if (tiled_attention_can(context, qkv, shape)) {
     return tiled_attention_forward(context, qkv, starts, shape, dropout, o, log_sum_exp);
   }
   plain_attention_forward(context, qkv, starts, shape, dropout, o, log_sum_exp);
@@ -36,10 +36,10 @@ void attention_backward(const Context& context, View qkv, View o, View log_sum_e
   TESSERA_ASSERT(o.shape == (Shape{qkv.shape[0], shape.num_heads * shape.head_dim}) && d_o.shape == o.shape);
   TESSERA_ASSERT(d_qkv.shape == qkv.shape && log_sum_exp.shape == (Shape{qkv.shape[0], shape.num_heads}));
   if (qkv.shape[0] == 0) return;
-  if (mma_attention_can(qkv, shape)) {
+  if (mma_attention_can(context, qkv, shape)) {
     return mma_attention_backward(context, qkv, o, log_sum_exp, d_o, starts, shape, dropout, d_qkv);
   }
-  if (tiled_attention_can(qkv, shape)) {
+  if (tiled_attention_can(context, qkv, shape)) {
     return tiled_attention_backward(context, qkv, o, log_sum_exp, d_o, starts, shape, dropout, d_qkv);
   }
   plain_attention_backward(context, qkv, o, log_sum_exp, d_o, starts, shape, dropout, d_qkv);

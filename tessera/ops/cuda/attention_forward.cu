@@ -170,8 +170,8 @@ __global__ void __launch_bounds__(kMmaThreads, kBlocks<D>)
 
 }  // namespace
 
-bool mma_attention_can(View qkv, const AttentionShape& shape) {
-  return size_of(qkv.dtype) == 2 && shape.head_dim % 8 == 0 && shape.head_dim <= 128;
+bool mma_attention_can(const Context& context, View qkv, const AttentionShape& shape) {
+  return context.code_major >= 8 && size_of(qkv.dtype) == 2 && shape.head_dim % 8 == 0 && shape.head_dim <= 128;
 }
 
 void mma_attention_forward(const Context& context, View qkv, View starts, const AttentionShape& shape,

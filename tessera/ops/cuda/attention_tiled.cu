@@ -386,12 +386,10 @@ void with_tiled_kernel(int64_t head_dim, Body&& body) {
 }  // namespace
 
 // Backward of wide heads takes 108 KiB, which an sm_80 or sm_90 gives a block and an sm_86 or sm_89 does not.
-bool tiled_attention_can(View qkv, const AttentionShape& shape) {
+bool tiled_attention_can(const Context& context, View qkv, const AttentionShape& shape) {
   if (qkv.dtype != DType::f32 || shape.head_dim > 128) return false;
-  int device = 0, most = 0;
-  check(cudaGetDevice(&device), "cudaGetDevice");
-  check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "cudaDeviceGetAttribute");
-  return (shape.head_dim <= 64 ? shared_bytes<64>(2) : shared_bytes<128>(2)) <= static_cast<size_t>(most);
+  const size_t bytes = shape.head_dim <= 64 ? shared_bytes<64>(2) : shared_bytes<128>(2);
+  return bytes <= static_cast<size_t>(context.max_shared_bytes);
 }
 
 void tiled_attention_forward(const Context& context, View qkv, View starts, const AttentionShape& shape,

@@ -1,12 +1,12 @@
-// Attention of f32 on tiles in shared memory, without tensor cores, whose tf32 would round factors to 11 bits: heads up to
-// 128 elements.
+// Attention of f32 on tiles in shared memory, without tensor cores, whose tf32 would round factors to 11 bits: heads up
+// to 128 elements.
 #pragma once
 
 #include "tessera/ops/cuda/attention.h"
 
 namespace tessera::cuda {
 
-bool tiled_attention_can(View qkv, const AttentionShape& shape);
+bool tiled_attention_can(const Context& context, View qkv, const AttentionShape& shape);
 void tiled_attention_forward(const Context& context, View qkv, View starts, const AttentionShape& shape,
                              const Dropout& dropout, View o, View log_sum_exp);
 void tiled_attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,

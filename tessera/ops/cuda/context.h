@@ -16,7 +16,8 @@ struct Context {
   cudaStream_t stream = nullptr;
   std::byte* scratch = nullptr;  // kScratchBytes, reused by every call
   int num_multiprocessors = 0;
-  int compute_major = 0;  // the first number of the compute capability
+  int code_major = 0;        // of the compute capability that the kernels in use were compiled for: the GPU's or below
+  int max_shared_bytes = 0;  // that a block may ask for
 
   template <typename T>
   T* scratch_of() const {
@@ -28,8 +29,9 @@ struct Context {
   }
 };
 
-// Throws RunError where the program was compiled for other GPUs than the current one.
-void require_code_for_this_gpu();
+// The first number of the compute capability that the code for the current GPU was compiled for: a GPU also runs code
+// for older ones, in which what they cannot do is left out. Throws RunError where the program has none for it.
+int code_major_for_this_gpu();
 
 // After a kernel's launch: a bad configuration throws here, naming the kernel.
 inline void check_launch(const char* kernel) {

@@ -16,10 +16,9 @@ class CudaKernels final : public Kernels {
   CudaKernels(Device& device, bool allow_tf32)
       : workspace_(device.allocate(kCudaWorkspaceBytes, Category::workspace)),
         context_{static_cast<cudaStream_t>(device.compute_stream().native()), workspace_.data(),
-                 attribute(cudaDevAttrMultiProcessorCount), attribute(cudaDevAttrComputeCapabilityMajor)},
-        products_(context_, workspace_.data() + cuda::kScratchBytes, allow_tf32) {
-    cuda::require_code_for_this_gpu();
-  }
+                 attribute(cudaDevAttrMultiProcessorCount), cuda::code_major_for_this_gpu(),
+                 attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)},
+        products_(context_, workspace_.data() + cuda::kScratchBytes, allow_tf32) {}
 
   void fill(View x, double value) override { cuda::fill(context_, x, value); }
   void copy(View from, View to) override { cuda::copy(context_, from, to); }

@@ -65,7 +65,8 @@ __device__ inline void add_pack(const Pack<T, N>& pack, LogSum<Acc<T>>& mine) {
     mine.sum *= power<T>((mine.maximum - most) * kBase<T>);
     mine.maximum = most;
   }
-  const Acc<T> shift = -mine.maximum * kBase<T>;
+  // While all were −∞ there is nothing to subtract, and only a NaN adds anything.
+  const Acc<T> shift = mine.maximum == lowest<Acc<T>>() ? Acc<T>(0) : -mine.maximum * kBase<T>;
 #pragma unroll
   for (int j = 0; j < N; ++j) mine.sum += power<T>(fma(x[j], kBase<T>, shift));
 }
@@ -141,7 +142,7 @@ __global__ void __launch_bounds__(kThreads)
 // A cluster of blocks a row (sm_90 and later): each keeps its slice in shared memory, so that a row longer than a
 // block's shared memory is read once and written once.
 constexpr int kCluster = 8, kSliceThreads = 512, kSliceWarps = kSliceThreads / kWarp;
-constexpr int64_t kMinSlicedVocabulary = 32768, kMaxSliceBytes = 128 << 10;
+constexpr int64_t kMinSlicedVocabulary = 32768, kMaxSliceBytes = 128 << 10, kOtherSharedBytes = 1 << 10;
 
 template <typename T>
 int64_t slice_elems(int64_t vocabulary) {
@@ -199,14 +200,17 @@ __global__ void __launch_bounds__(kSliceThreads)
     }
   }
   cluster.sync();  // shared memory lives until all have read it
+#else
+  __trap();  // can_slice knows better
 #endif
 }
 
 template <typename T>
 bool can_slice(const Context& context, View logits) {
-  return context.compute_major >= 9 && logits.shape[1] % kPackOf<T> == 0 && aligned_for<T>(logits.data, kPackOf<T>) &&
+  const int64_t most = std::min(kMaxSliceBytes, context.max_shared_bytes - kOtherSharedBytes);
+  return context.code_major >= 9 && logits.shape[1] % kPackOf<T> == 0 && aligned_for<T>(logits.data, kPackOf<T>) &&
          logits.shape[1] >= kMinSlicedVocabulary &&
-         slice_elems<T>(logits.shape[1]) * static_cast<int64_t>(sizeof(T)) <= kMaxSliceBytes;
+         slice_elems<T>(logits.shape[1]) * static_cast<int64_t>(sizeof(T)) <= most;
 }
 
 template <typename T>

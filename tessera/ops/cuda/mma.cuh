@@ -9,6 +9,13 @@
 
 namespace tessera::cuda {
 
+// Code for older GPUs has nothing of this, and nobody calls it there (Context::code_major).
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+inline constexpr bool kHasMma = false;
+#else
+inline constexpr bool kHasMma = true;
+#endif
+
 // A tile's rows are this much longer than its columns, so that the eight rows of an ldmatrix fall into different banks.
 inline constexpr int kTilePad = 8;
 template <int kColumns>
@@ -20,16 +27,17 @@ __device__ inline uint32_t shared_address(const void* shared) {
 
 // 16 bytes from global to shared memory, asynchronously; zeros where not `real`.
 __device__ inline void copy_async(void* to, const void* from, bool real) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-               "r"(real ? 16 : 0));
+  if constexpr (kHasMma)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+                 "r"(real ? 16 : 0));
 }
 __device__ inline void commit_copies() {
-  asm volatile("cp.async.commit_group;");
+  if constexpr (kHasMma) asm volatile("cp.async.commit_group;");
 }
 // Returns when all but the `kPending` latest groups of this thread have arrived.
 template <int kPending>
 __device__ inline void wait_for_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending));
+  if constexpr (kHasMma) asm volatile("cp.async.wait_group %0;" ::"n"(kPending));
 }
 
 // Starts the copy of rows [first, first + kRows) of an array into a tile [kRows, kColumns]: zeros past `num_rows` rows
@@ -72,9 +80,10 @@ __device__ inline FragmentA load_left(const T* tile) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const uint32_t address = shared_address(tile + lane % 16 * kTileStride<kColumns> + lane / 16 * 8);
   FragmentA a;
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(a.at[0]), "=r"(a.at[1]), "=r"(a.at[2]), "=r"(a.at[3])
-               : "r"(address));
+  if constexpr (kHasMma)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a.at[0]), "=r"(a.at[1]), "=r"(a.at[2]), "=r"(a.at[3])
+                 : "r"(address));
   return a;
 }
 
@@ -84,9 +93,10 @@ template <int kColumns, typename T>
 __device__ inline void load_right_transposed(const T* tile, FragmentB (&b)[2]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const uint32_t address = shared_address(tile + (lane / 16 * 8 + lane % 8) * kTileStride<kColumns> + lane / 8 % 2 * 8);
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(b[0].at[0]), "=r"(b[0].at[1]), "=r"(b[1].at[0]), "=r"(b[1].at[1])
-               : "r"(address));
+  if constexpr (kHasMma)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(b[0].at[0]), "=r"(b[0].at[1]), "=r"(b[1].at[0]), "=r"(b[1].at[1])
+                 : "r"(address));
 }
 
 // Right factors for 16 columns of the product from the tile as it is: b = tile. `tile` is to the first of 16 inner rows
@@ -95,15 +105,18 @@ template <int kColumns, typename T>
 __device__ inline void load_right(const T* tile, FragmentB (&b)[2]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const uint32_t address = shared_address(tile + lane % 16 * kTileStride<kColumns> + lane / 16 * 8);
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(b[0].at[0]), "=r"(b[0].at[1]), "=r"(b[1].at[0]), "=r"(b[1].at[1])
-               : "r"(address));
+  if constexpr (kHasMma)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(b[0].at[0]), "=r"(b[0].at[1]), "=r"(b[1].at[0]), "=r"(b[1].at[1])
+                 : "r"(address));
 }
 
 // c += a·b
 template <typename T>
 __device__ inline void multiply_add(float (&c)[4], const FragmentA& a, const FragmentB& b) {
-  if constexpr (std::is_same_v<T, Bf16>) {
+  if constexpr (!kHasMma) {
+    __trap();
+  } else if constexpr (std::is_same_v<T, Bf16>) {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"

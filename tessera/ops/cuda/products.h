@@ -51,8 +51,10 @@ class Products {
 
   // While on, the first run of a product measures cuBLASLt's candidates on the views it is given and keeps the fastest
   // of those whose result has the same bits as the one it would have chosen unasked, so that what is computed does not
-  // depend on what was measured. Such a run waits for the GPU. One that adds to its own result does not measure: it
-  // takes what one that writes there has found.
+  // depend on what was measured. Bits tell how an algorithm adds where factors are dense and results many: others are
+  // not measured, nor is a product that adds to its own result, which takes what one that writes there has found. A run
+  // that measures waits for the GPU; after kMaxMeasured of them no other does.
+  static constexpr int kMaxMeasured = 32;
   void set_tuning(bool on) { tuning_ = on; }
 
  private:
@@ -62,16 +64,18 @@ class Products {
   Plan* plan_of(const Product& product);
   std::unique_ptr<Plan> make_plan(const Product& product) const;
   std::vector<cublasLtMatmulHeuristicResult_t> candidates(const Product& product, const Plan& plan, int count) const;
-  bool can_tune(const Product& product, const Plan& plan) const;
+  bool is_to_be_tuned(const Product& product, const Plan& plan) const;
   void tune(const Product& product, Plan& plan);
-  // Of one run, `calls` of them in a row.
-  float time_ms(const Product& product, Plan& plan, int calls);
+  bool bits_tell(const Product& product) const;
+  float time_ms(const Product& product, Plan& plan);
+  unsigned long long* device_sum() const { return reinterpret_cast<unsigned long long*>(workspace_); }
   void launch(const Product& product, Plan& plan);
 
   const Context& context_;
   std::byte* workspace_;
   const bool allow_tf32_;
   bool tuning_ = false;
+  int num_measured_ = 0;
   cublasLtHandle_t handle_ = nullptr;
   std::map<Key, std::unique_ptr<Plan>> plans_;  // null: cuBLASLt has no algorithm for it
 };

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 
 #include "ops_testing.h"
@@ -90,6 +91,29 @@ TEST(Loss, LargeLogitsDoNotOverflow) {
   EXPECT_FLOAT_EQ(static_cast<float>(loss[0]), 1e30f * 0 + 0);
   EXPECT_EQ(logits[0], 0);
   EXPECT_EQ(logits[1], 0);
+}
+
+// As a mask makes them: a few, a whole chunk of a row and more, all but the target.
+TEST(Loss, LogitsOfMinusInfinityCountForNothing) {
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  const int64_t vocabulary = 30000;
+  for (const int64_t masked : {1, 9000, 20000, 29999}) {
+    Rig rig;
+    auto logits = random_values<float>(vocabulary, 1);
+    const std::vector<float> kept(logits.begin() + masked, logits.end());
+    std::fill_n(logits.begin(), masked, kNone);
+    std::vector<float> few = kept;
+    std::vector<int32_t> target{static_cast<int32_t>(vocabulary - 1)},
+        target_of_few{static_cast<int32_t>(kept.size() - 1)};
+    std::vector<double> loss{0}, loss_of_few{0};
+    rig->softmax_cross_entropy(view(logits, {1, vocabulary}), view(target), 1, view(loss));
+    rig->softmax_cross_entropy(view(few, {1, std::ssize(few)}), view(target_of_few), 1, view(loss_of_few));
+    EXPECT_NEAR(loss[0], loss_of_few[0], 1e-6 * std::abs(loss_of_few[0]) + 1e-12);
+    for (int64_t i = 0; i < masked; ++i) ASSERT_EQ(logits[static_cast<size_t>(i)], 0);
+    logits[3] = std::numeric_limits<float>::quiet_NaN();  // is not to be hidden
+    rig->softmax_cross_entropy(view(logits, {1, vocabulary}), view(target), 1, view(loss));
+    EXPECT_TRUE(std::isnan(loss[0]));
+  }
 }
 
 TYPED_TEST(LossTest, ArgmaxFindsTheFirstMaximum) {
