@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "tessera/app/machine.h"
-#include "tessera/device/cuda/cuda_device.h"
 
 namespace tessera {
 
@@ -38,10 +37,25 @@ void check_gpus(const std::vector<std::string>& gpus) {
   }
 }
 
+void check_precision(Settings::Precision precision, const CudaDeviceInfo& gpu) {
+  using P = Settings::Precision;
+  if (gpu.major >= 8 || (precision != P::bf16 && precision != P::tf32)) return;
+  throw UsageError("--precision",
+                   fmt::format("{} takes a GPU of compute capability 8.0 or later, and {} has {}.{}",
+                               precision == P::bf16 ? "bf16" : "tf32", gpu.name, gpu.major, gpu.minor),
+                   "Use fp16 or fp32");
+}
+
+static std::unique_ptr<Device> make_gpu(const Settings& settings, int local_rank) {
+  const int ordinal = cuda_ordinal_of_rank(local_rank);
+  auto device = make_cuda_device(ordinal);
+  check_precision(settings.precision, cuda_info().devices[static_cast<size_t>(ordinal)]);
+  return device;
+}
+
 static std::unique_ptr<Device> make_device(const Settings& settings, World* world, ThreadPool& pool) {
   const bool cuda = uses_cuda(settings);
-  const int local_rank = world ? world->local_rank() : 0;
-  auto device = cuda ? make_cuda_device(cuda_ordinal_of_rank(local_rank)) : make_cpu_device(pool);
+  auto device = cuda ? make_gpu(settings, world ? world->local_rank() : 0) : make_cpu_device(pool);
   if (world) check_gpus(world->communicator().all_gather_text(cuda ? cuda_uuid_of(*device) : "", "each rank's GPU"));
   return device;
 }

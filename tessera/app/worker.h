@@ -6,6 +6,7 @@
 #include "tessera/app/memory_check.h"
 #include "tessera/app/settings.h"
 #include "tessera/comm/world.h"
+#include "tessera/device/cuda/cuda_device.h"
 #include "tessera/engine/plan.h"
 #include "tessera/report/console.h"
 
@@ -17,6 +18,9 @@ bool uses_cuda(const Settings& settings);
 // `gpus` tells each rank's GPU, by an empty text that it has none: UsageError where two ranks have the same, or some
 // have one and others not.
 void check_gpus(const std::vector<std::string>& gpus);
+
+// UsageError where the GPU's tensor cores do not know the type of --precision.
+void check_precision(Settings::Precision precision, const CudaDeviceInfo& gpu);
 
 class Worker {
  public:

@@ -12,6 +12,10 @@ namespace tessera {
 
 void cuda::fail(const char* call, cudaError_t error) {
   cudaGetLastError();  // an error that CUDA does not consider lasting is not to be seen twice
+  if (error == cudaErrorMemoryAllocation) {
+    throw OutOfMemoryError("GPU memory", fmt::format("{} found none left", call),
+                           "`nvidia-smi` shows who holds it, and `tessera plan` what this run takes");
+  }
   throw RunError("CUDA", fmt::format("{} failed: {} ({})", call, cudaGetErrorString(error), cudaGetErrorName(error)),
                  "If this repeats, run under compute-sanitizer and report what it prints");
 }
@@ -151,7 +155,7 @@ std::unique_ptr<Device> make_cuda_device(int ordinal) {
 int cuda_ordinal_of_rank(int local_rank) {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess) cudaGetLastError();  // make_cuda_device will tell
-  return count == 1 ? 0 : local_rank;
+  return count > 0 ? local_rank % count : local_rank;
 }
 
 CudaMemory cuda_memory_of(Device& device) {

@@ -32,13 +32,13 @@ CudaInfo cuda_info();
 // computes on it. Throws UsageError where there is no such GPU, RunError where CUDA fails.
 std::unique_ptr<Device> make_cuda_device(int ordinal);
 
-// The GPU of a rank of this machine: that of its number, or the only visible one, as `srun --gpus-per-task` shows each
-// rank its own alone.
+// The GPU of a rank of this machine: that of its number, counted round where fewer are visible, as `srun
+// --gpus-per-task` shows each rank its own alone.
 int cuda_ordinal_of_rank(int local_rank);
 
 // What the driver's context, the code of our kernels and cuBLASLt's, and the blocks' graphs take on a GPU, booked under
-// Category::context before it is taken: 532 to 540 MiB were seen on H200s with driver 580 for models of 0.5 to 7 billion
-// parameters, and 2 to 115 MiB of graphs, by the number of sizes of batches.
+// Category::context before it is taken: 532 to 540 MiB were seen on H200s with driver 580 for models of 0.5 to 7
+// billion parameters, and 2 to 115 MiB of graphs, by the number of sizes of batches.
 inline constexpr int64_t kCudaContextBytes = int64_t{576} << 20;
 
 struct CudaMemory {
@@ -49,7 +49,8 @@ struct CudaMemory {
 CudaMemory cuda_memory_of(Device& device);
 // Where a CUDA device is in its machine, "0000:1B:00.0", whatever CUDA_VISIBLE_DEVICES says; empty where CUDA fails.
 std::string cuda_pci_address_of(Device& device);
-// What tells a GPU, or a part that it was partitioned into (MIG), from all others of all machines: 32 hexadecimal digits.
+// What tells a GPU, or a part that it was partitioned into (MIG), from all others of all machines: 32 hexadecimal
+// digits.
 std::string cuda_uuid_of(Device& device);
 
 // Host memory that GPUs copy from and to at full speed and without waiting: page-locked, each block of exactly its size

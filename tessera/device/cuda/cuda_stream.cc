@@ -5,27 +5,33 @@
 namespace tessera::cuda {
 namespace {
 
+// Asked, waited for and forgotten by any thread, of which CUDA would take the first GPU to be the current one.
 class CudaEvent final : public Event::State {
  public:
-  CudaEvent(cudaStream_t stream, bool after_host_work, std::shared_ptr<Failure> failure)
-      : after_host_work_(after_host_work), failure_(std::move(failure)) {
+  CudaEvent(int ordinal, cudaStream_t stream, bool after_host_work, std::shared_ptr<Failure> failure)
+      : ordinal_(ordinal), after_host_work_(after_host_work), failure_(std::move(failure)) {
     check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     const cudaError_t error = cudaEventRecord(event_, stream);
     if (error == cudaSuccess) return;
     cudaEventDestroy(event_);
     fail("cudaEventRecord", error);
   }
-  ~CudaEvent() override { cudaEventDestroy(event_); }
+  ~CudaEvent() override {
+    cudaSetDevice(ordinal_);
+    cudaEventDestroy(event_);
+  }
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
 
   bool reached() override {
+    check(cudaSetDevice(ordinal_), "cudaSetDevice");
     const cudaError_t error = cudaEventQuery(event_);
     if (error == cudaErrorNotReady) return false;
     check(error, "cudaEventQuery");
     return !failure_->get();
   }
   void synchronize() override {
+    check(cudaSetDevice(ordinal_), "cudaSetDevice");
     check(cudaEventSynchronize(event_), "cudaEventSynchronize");
     if (const auto failure = failure_->get()) std::rethrow_exception(failure);
   }
@@ -34,6 +40,7 @@ class CudaEvent final : public Event::State {
 
  private:
   cudaEvent_t event_ = nullptr;
+  const int ordinal_;
   const bool after_host_work_;
   std::shared_ptr<Failure> failure_;
 };
@@ -91,7 +98,7 @@ CudaStream::~CudaStream() {
 
 Event CudaStream::record() {
   check(cudaSetDevice(ordinal_), "cudaSetDevice");
-  return Event(std::make_shared<CudaEvent>(stream_, host_work_ahead_, failure_));
+  return Event(std::make_shared<CudaEvent>(ordinal_, stream_, host_work_ahead_, failure_));
 }
 
 void CudaStream::wait(const Event& event) {

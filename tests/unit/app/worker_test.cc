@@ -24,5 +24,19 @@ TEST(Worker, RanksHaveGpusOfTheirOwn) {
   EXPECT_THAT(error_of({"", "b"}), testing::HasSubstr("finds no GPU on rank 0, and one on rank 1"));
 }
 
+TEST(Worker, OlderGpusHaveFewerPrecisions) {
+  using P = Settings::Precision;
+  const CudaDeviceInfo v100{.ordinal = 0, .name = "V100", .memory_bytes = 0, .major = 7, .minor = 0};
+  const CudaDeviceInfo a100{.ordinal = 0, .name = "A100", .memory_bytes = 0, .major = 8, .minor = 0};
+  for (const P precision : {P::fp32, P::tf32, P::fp16, P::bf16}) {
+    EXPECT_NO_THROW(check_precision(precision, a100));
+    if (precision == P::fp32 || precision == P::fp16) {
+      EXPECT_NO_THROW(check_precision(precision, v100));
+    } else {
+      EXPECT_THROW(check_precision(precision, v100), UsageError);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera
