@@ -47,6 +47,8 @@ class Communicator {
 
   // The ranks that give the same color form a group of `size`, in which this one is `rank`. Collective.
   virtual std::unique_ptr<Communicator> split(int color, int rank, int size) = 0;
+  // The same ranks once more, for host calls beside what this one does. Collective.
+  virtual std::unique_ptr<Communicator> duplicate_for_host() { return split(0, rank(), size()); }
 
   // Bytes of views that this rank has sent to others since construction; streams' work counts when it is put on them.
   int64_t bytes_sent() const { return bytes_sent_; }

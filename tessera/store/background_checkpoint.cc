@@ -67,7 +67,7 @@ void BackgroundCheckpoint::Copy::give_to(CheckpointPart& part) const {
 }
 
 BackgroundCheckpoint::BackgroundCheckpoint(Device& host, Communicator& world)
-    : host_(host), world_(world.split(0, world.rank(), world.size())) {}
+    : host_(host), world_(world.duplicate_for_host()) {}
 
 void BackgroundCheckpoint::save(const std::filesystem::path& output_folder, int64_t step, const WritePart& write_part,
                                 ThreadPool* pool) {

@@ -108,6 +108,7 @@ class NcclCommunicator final : public Communicator {
   std::unique_ptr<Communicator> split(int color, int rank, int size) override {
     return make_nccl_communicator(host_->split(color, rank, size), watch_options_);
   }
+  std::unique_ptr<Communicator> duplicate_for_host() override { return host_->duplicate_for_host(); }
 
  private:
   static size_t count(View view) { return static_cast<size_t>(view.num_elems()); }
@@ -125,7 +126,7 @@ class NcclCommunicator final : public Communicator {
             "NCCL_DEBUG=INFO tells more"};
   }
   std::string text_of(ncclResult_t result) const {
-    const char* last = comm_ ? nccl_.last_error(comm_) : nullptr;
+    const char* last = nccl_.last_error(comm_);  // of the process, also before there is a group
     return fmt::format("NCCL has failed: {}{}{}", nccl_.error_string(result), last && *last ? ": " : "",
                        last ? last : "");
   }
