@@ -251,7 +251,9 @@ LossSum Engine::evaluate(const PackedBatch& packed) {
   const View x = run_blocks(f, batch.num_tokens);
   if (batch.num_targets > 0) model_.root().head_loss(f, parameters_.acquire(0), x, loss);
   parameters_.release(0);
-  return {read_f64(loss), batch.num_targets};
+  const LossSum sum{read_f64(loss), batch.num_targets};
+  check_gathering();
+  return sum;
 }
 
 void Engine::logits(const PackedBatch& packed, void* host) {
@@ -265,6 +267,12 @@ void Engine::logits(const PackedBatch& packed, void* host) {
   model_.root().head_logits(f, parameters_.acquire(0), x, view);
   parameters_.release(0);
   place_.device.copy_to_host(view, host);
+  check_gathering();
+}
+
+void Engine::check_gathering() {
+  place_.streams.upload->synchronize();
+  place_.streams.comm->synchronize();
 }
 
 }  // namespace tessera

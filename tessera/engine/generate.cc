@@ -107,7 +107,10 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
     running = std::move(still);
     // Ranks that have no more to say gather parameters for those that have.
     const auto all = place_.ranks.world->sum({static_cast<double>(running.size())}, "answers that go on");
-    if (all[0] == 0) return outputs;
+    if (all[0] == 0) {
+      check_gathering();
+      return outputs;
+    }
 
     const StackScope scope(*stack_);
     const auto count = static_cast<int64_t>(running.size());
