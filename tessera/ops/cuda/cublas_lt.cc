@@ -52,6 +52,10 @@ const CublasLt& cublas_lt() {
 
 void check(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) {
+    throw OutOfMemoryError("GPU memory", fmt::format("{} found none left", call),
+                           "`nvidia-smi` shows who holds it, and `tessera plan` what this run takes");
+  }
   throw RunError("CUDA", fmt::format("{} failed: {}", call, cublas_lt().status_string(status)),
                  "Run again with CUBLASLT_LOG_LEVEL=2 to see why");
 }
