@@ -58,10 +58,12 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* state) {
   return ncclSuccess;
 }
 const char* ncclGetErrorString(ncclResult_t code) {
-  return code == ncclSystemError ? "unhandled system error" : "remote process exited";
+  return code == ncclSystemError          ? "unhandled system error"
+         : code == ncclUnhandledCudaError ? "unhandled cuda error"
+                                          : "remote process exited";
 }
 const char* ncclGetLastError(ncclComm_t) {
-  return "a cable is out";
+  return result == ncclUnhandledCudaError ? "Cuda failure 2 'out of memory'" : "a cable is out";
 }
 ncclResult_t ncclAllGather(const void*, void*, size_t, ncclDataType_t, ncclComm_t, cudaStream_t) {
   return collective();

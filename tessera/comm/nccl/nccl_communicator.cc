@@ -131,7 +131,12 @@ class NcclCommunicator final : public Communicator {
                        last ? last : "");
   }
   void check(ncclResult_t result, const char* collective, const char* what) const {
-    if (result != ncclSuccess) throw failed(collective, what, text_of(result));
+    if (result == ncclSuccess) return;
+    const std::string text = text_of(result);
+    if (text.find("out of memory") == text.npos) throw failed(collective, what, text);
+    throw OutOfMemoryError(fmt::format("rank {}", watch_options_.rank),
+                           fmt::format("{} of {}: {}", collective, what, text),
+                           "`nvidia-smi` shows who holds the GPU's memory, and `tessera plan` what this run takes");
   }
   // Of calls that have none of their own.
   TimeLimit limit_of(const char* call, double slack_s) const {

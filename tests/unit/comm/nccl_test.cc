@@ -1,6 +1,7 @@
 // The communicator of GPUs with a stand-in for NCCL, without a GPU.
 #ifdef TESSERA_HAVE_NCCL
 #include <dlfcn.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <future>
@@ -11,7 +12,7 @@
 namespace tessera {
 namespace {
 
-constexpr int kSuccess = 0, kSystemError = 2, kRemoteError = 6;  // ncclResult_t
+constexpr int kSuccess = 0, kCudaError = 1, kSystemError = 2, kRemoteError = 6;  // ncclResult_t
 
 // One of two ranks, whose other one always answers the same.
 class HostOfTwo final : public Communicator {
@@ -106,6 +107,19 @@ TEST_F(Nccl, AnErrorOfACallIsThrownAndTheGroupAborted) {
   EXPECT_EQ(num_destroyed(), 0) << "which would wait for the others";
   EXPECT_EQ(num_aborted(), 1);
   EXPECT_THROW(make_group(1e6), CommunicationError);
+}
+
+TEST_F(Nccl, NoMemoryLeftIsNoFailureOfCommunication) {
+  set(kSuccess, kSuccess);
+  const auto group = make_group(1e6);
+  set(kCudaError, kSuccess);
+  try {
+    group->all_reduce(view(), stream, "gradients of h.3");
+    FAIL();
+  } catch (const OutOfMemoryError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("rank 5: all_reduce of gradients of h.3: NCCL has failed: unhandled "
+                                                 "cuda error: Cuda failure 2 'out of memory'"));
+  }
 }
 
 }  // namespace
