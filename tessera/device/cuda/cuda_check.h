@@ -7,7 +7,7 @@
 
 namespace tessera::cuda {
 
-// Throws RunError naming the call.
+// Throws RunError naming the call, or OutOfMemoryError.
 [[noreturn]] void fail(const char* call, cudaError_t error);
 
 inline void check(cudaError_t error, const char* call) {

@@ -27,7 +27,7 @@ struct CublasLt {
 // RunError naming what was looked for. Loaded once; stays loaded.
 const CublasLt& cublas_lt();
 
-// Throws RunError naming the call.
+// Throws RunError naming the call, or OutOfMemoryError.
 void check(cublasStatus_t status, const char* call);
 
 }  // namespace tessera::cuda
