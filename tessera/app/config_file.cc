@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-// toml++ 3.3 and 3.4 trip over two things that a file may hold, both in checks that the code after them makes needless: it
-// asserts that a table's name begins well ("[=]") just before it reports that as an error, and calls unreachable that a
-// letter beyond ASCII is no white space.
+// toml++ 3.3 and 3.4 trip over two things that a file may hold, both in checks that the code after them makes
+// needless: it asserts that a table's name begins well ("[=]") just before it reports that as an error, and calls
+// unreachable that a letter beyond ASCII is no white space.
 #define TOML_ASSERT(expression) static_assert(true)
 #if __has_include(<toml++/impl/preprocessor.hpp>)  // 3.4
 #include <toml++/impl/preprocessor.hpp>

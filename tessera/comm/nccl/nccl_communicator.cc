@@ -8,6 +8,7 @@
 
 #include "tessera/comm/nccl/nccl_library.h"
 #include "tessera/comm/time_limit.h"
+#include "tessera/device/cuda/cuda_check.h"
 
 namespace tessera {
 namespace {
@@ -135,8 +136,7 @@ class NcclCommunicator final : public Communicator {
     const std::string text = text_of(result);
     if (text.find("out of memory") == text.npos) throw failed(collective, what, text);
     throw OutOfMemoryError(fmt::format("rank {}", watch_options_.rank),
-                           fmt::format("{} of {}: {}", collective, what, text),
-                           "`nvidia-smi` shows who holds the GPU's memory, and `tessera plan` what this run takes");
+                           fmt::format("{} of {}: {}", collective, what, text), cuda::kNoMemoryRemedy);
   }
   // Of calls that have none of their own.
   TimeLimit limit_of(const char* call, double slack_s) const {

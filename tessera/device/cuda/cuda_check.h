@@ -7,6 +7,10 @@
 
 namespace tessera::cuda {
 
+// Of an OutOfMemoryError on a GPU that no plan has foreseen.
+inline constexpr const char* kNoMemoryRemedy =
+    "`nvidia-smi` shows who holds the GPU's memory, and `tessera plan` what this run takes";
+
 // Throws RunError naming the call, or OutOfMemoryError.
 [[noreturn]] void fail(const char* call, cudaError_t error);
 

@@ -13,8 +13,7 @@ namespace tessera {
 void cuda::fail(const char* call, cudaError_t error) {
   cudaGetLastError();  // an error that CUDA does not consider lasting is not to be seen twice
   if (error == cudaErrorMemoryAllocation) {
-    throw OutOfMemoryError("GPU memory", fmt::format("{} found none left", call),
-                           "`nvidia-smi` shows who holds it, and `tessera plan` what this run takes");
+    throw OutOfMemoryError("GPU memory", fmt::format("{} found none left", call), kNoMemoryRemedy);
   }
   throw RunError("CUDA", fmt::format("{} failed: {} ({})", call, cudaGetErrorString(error), cudaGetErrorName(error)),
                  "If this repeats, run under compute-sanitizer and report what it prints");

@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include "tessera/base/error.h"
+#include "tessera/device/cuda/cuda_check.h"
 
 namespace tessera::cuda {
 namespace {
@@ -53,8 +53,7 @@ const CublasLt& cublas_lt() {
 void check(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   if (status == CUBLAS_STATUS_ALLOC_FAILED) {
-    throw OutOfMemoryError("GPU memory", fmt::format("{} found none left", call),
-                           "`nvidia-smi` shows who holds it, and `tessera plan` what this run takes");
+    throw OutOfMemoryError("GPU memory", fmt::format("{} found none left", call), kNoMemoryRemedy);
   }
   throw RunError("CUDA", fmt::format("{} failed: {}", call, cublas_lt().status_string(status)),
                  "Run again with CUBLASLT_LOG_LEVEL=2 to see why");

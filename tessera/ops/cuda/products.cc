@@ -233,7 +233,7 @@ void Products::tune(const Product& p, Plan& plan) {
       if (ms >= least) continue;
       least = ms;
       fastest = candidate.algo;
-    } catch (const RunError&) {
+    } catch (const Error&) {
       // One that was offered and then refused; an error of the GPU itself comes again.
     }
   }

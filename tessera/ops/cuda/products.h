@@ -53,11 +53,12 @@ class Products {
   // of those whose result has the same bits as the one it would have chosen unasked, so that what is computed does not
   // depend on what was measured. Bits tell how an algorithm adds where factors are dense and results many: others are
   // not measured, nor is a product that adds to its own result, which takes what one that writes there has found. A run
-  // that measures waits for the GPU; after kMaxMeasured of them no other does.
-  static constexpr int kMaxMeasured = 32;
+  // that measures waits for the GPU; after so many of them (kMaxMeasured) no other does.
   void set_tuning(bool on) { tuning_ = on; }
 
  private:
+  // Some 20 shapes come again with every step; the others are heads of rows with loss, whose number may vary.
+  static constexpr int kMaxMeasured = 32;
   struct Plan;
   using Key = std::tuple<int, int, DType, DType, DType, int64_t, int64_t, int64_t, int>;
 

@@ -96,6 +96,10 @@ TEST(ModelConfig, SaysWhatIsWrong) {
                  "\"hidden_size\" is \"8\"");
   expect_refused(R"({"model_type": "bloom", "vocab_size": 9, "hidden_size": 8, "n_layer": 1, "n_head": 3})",
                  "hidden_size 8 is not a multiple of the 3 heads");
+  expect_refused(R"({"model_type": "bloom", "vocab_size": 9, "hidden_size": 16640, "n_layer": 1, "n_head": 65})",
+                 "hidden_size is 16640, and norms take at most 16384 channels");
+  expect_refused(R"({"model_type": "bloom", "vocab_size": 9, "hidden_size": 4100, "n_layer": 1, "n_head": 41})",
+                 "hidden_size is 4100, and beyond 4096 it must be a multiple of 8");
   expect_refused(
       R"({"model_type": "bloom", "vocab_size": 9, "hidden_size": 8, "n_layer": 1, "n_head": 2, "eos_token_id": 9})",
       "\"eos_token_id\" is 9");
