@@ -211,6 +211,7 @@ class Engine {
   BlockGraphs block_graphs_;
   Buffer loss_;  // [1] f64
   int64_t num_updates_ = 0;
+  bool first_step_ = true;  // no step has been done since this was made
 };
 
 }  // namespace tessera

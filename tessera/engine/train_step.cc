@@ -61,6 +61,7 @@ StepResult Engine::accumulate(std::span<const PackedBatch> window, double loss_s
     forward_backward(batch, scale);
     gradients_->end_micro_batch();
   }
+  first_step_ = false;
   return result;
 }
 

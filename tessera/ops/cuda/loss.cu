@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // A cluster of blocks a row (sm_90 and later): each keeps its slice in shared memory, so that a row longer than a
 // block's shared memory is read once and written once.
-constexpr int kCluster = 8, kSliceThreads = 512, kSliceWarps = kSliceThreads / kWarp;
+constexpr int kCluster = 8, kSliceThreads = 512;
 constexpr int64_t kMinSlicedVocabulary = 32768, kMaxSliceBytes = 128 << 10, kOtherSharedBytes = 1 << 10;
 
 template <typename T>
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(kSliceThreads)
                                 Acc<T> d_scale, double* __restrict__ row_losses) {
 #if __CUDA_ARCH__ >= 900
   using A = Acc<T>;
-  constexpr int N = kPackOf<T>;
+  constexpr int N = kPackOf<T>, kSliceWarps = kSliceThreads / kWarp;
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
   T* const slice = reinterpret_cast<T*>(dynamic_shared);
   __shared__ LogSum<A> shared[kSliceWarps], of_slice;

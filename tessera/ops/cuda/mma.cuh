@@ -79,7 +79,7 @@ template <int kColumns, typename T>
 __device__ inline FragmentA load_left(const T* tile) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const uint32_t address = shared_address(tile + lane % 16 * kTileStride<kColumns> + lane / 16 * 8);
-  FragmentA a;
+  FragmentA a{};
   if constexpr (kHasMma)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(a.at[0]), "=r"(a.at[1]), "=r"(a.at[2]), "=r"(a.at[3])
