@@ -47,10 +47,13 @@ class Bench {
 
   // Random numbers of N(0, 1), kept until the next call of clear().
   View floats(Shape shape) {
-    buffers_.push_back(device_->allocate(shape.num_elems() * 4, Category::activations));
-    const View view = buffers_.back().view(shape, DType::f32);
+    const View view = array(shape, DType::f32);
     kernels_->fill_normal(view, 0, 1, buffers_.size(), 0, 0);
     return view;
+  }
+  View array(Shape shape, DType dtype) {
+    buffers_.push_back(device_->allocate(shape.num_elems() * static_cast<int64_t>(size_of(dtype)), Category::activations));
+    return buffers_.back().view(shape, dtype);
   }
   template <typename T>
   View integers(const std::vector<T>& values) {
@@ -188,6 +191,10 @@ void flat(Bench& bench, int64_t count) {
   step.learning_rate = 1e-5;
   step.num_decayed = count;
   bench.line("adamw", 28 * elems, "GB/s", [&] { kernels.adamw(p, g, m, v, step, {}); });
+  const View halves = bench.array({count}, DType::bf16), rounded = bench.array({count}, DType::bf16);
+  kernels.convert(g, halves);
+  bench.line("adamw, bf16 gradients, rounded copy", 28 * elems, "GB/s",
+             [&] { kernels.adamw(p, halves, m, v, step, rounded); });
   bench.line("sum of squares", 4 * elems, "GB/s", [&] { kernels.add_sum_of_squares(p, sum); });
   bench.line("fill", 4 * elems, "GB/s", [&] { kernels.fill(p, 0); });
   bench.line("copy", 8 * elems, "GB/s", [&] { kernels.copy(g, p); });

@@ -72,6 +72,13 @@ constexpr DType dtype_of<uint8_t>() {
   return DType::u8;
 }
 
+namespace detail {
+// condition ? a : b, in a form that the compiler does not turn into a branch.
+inline uint32_t chosen(bool condition, uint32_t a, uint32_t b) {
+  return b ^ ((a ^ b) & (0u - static_cast<uint32_t>(condition)));
+}
+}  // namespace detail
+
 // bfloat16 keeps the upper half of a float; rounding to nearest, ties to even, NaN kept a NaN.
 inline float bf16_to_f32(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
@@ -82,9 +89,58 @@ inline uint16_t f32_to_bf16(float value) {
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 // IEEE 754 half precision, rounding to nearest, ties to even; overflow becomes infinity, and a NaN a quiet one with the
-// upper bits of its payload: what the processors' own conversions do.
-float f16_to_f32(uint16_t bits);
-uint16_t f32_to_f16(float value);
+// upper bits of its payload: what the processors' own conversions do. Without branches, so that loops over them become
+// vector code: every case is computed and one is taken.
+inline float f16_to_f32(uint16_t bits) {
+  constexpr uint32_t kRebias = 112u << 23;  // from an exponent with bias 15 to one with 127
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
+  const uint32_t normal = (magnitude << 13) + kRebias;
+  // Zero or subnormal, mantissa · 2^-24: as the mantissa of 2^-14, which is then taken away.
+  const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(normal + (1u << 23)) - 0x1p-14f);
+  const uint32_t quiet = magnitude > 0x7c00u ? 0x400000u : 0u;
+  const uint32_t infinite = (normal + kRebias) | quiet;
+  const uint32_t finite = detail::chosen(magnitude < 0x400u, subnormal, normal);
+  return std::bit_cast<float>(sign | detail::chosen(magnitude < 0x7c00u, finite, infinite));
+}
+inline uint16_t f32_to_f16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
+  const uint32_t normal = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
+  // Subnormal half: adding 0.5 rounds, and leaves the rounded bits at the end.
+  const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+  const uint32_t nan = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
+  const uint32_t infinite = detail::chosen(magnitude > 0x7f800000u, nan, 0x7c00u);
+  const uint32_t finite = detail::chosen(magnitude < 0x38800000u, subnormal, normal);
+  return static_cast<uint16_t>(sign | detail::chosen(magnitude < 0x477ff000u, finite, infinite));  // that rounds to 2^16
+}
+
+// How an element of a floating-point type lies in memory, and its value as the narrowest type that computes.
+template <DType D>
+struct Element;
+template <>
+struct Element<DType::f64> {
+  using Type = double;
+  static double load(Type x) { return x; }
+  static Type store(double x) { return x; }
+};
+template <>
+struct Element<DType::f32> {
+  using Type = float;
+  static float load(Type x) { return x; }
+  static Type store(double x) { return static_cast<float>(x); }
+};
+template <>
+struct Element<DType::bf16> {
+  using Type = uint16_t;
+  static float load(Type x) { return bf16_to_f32(x); }
+  static Type store(float x) { return f32_to_bf16(x); }
+};
+template <>
+struct Element<DType::f16> {
+  using Type = uint16_t;
+  static float load(Type x) { return f16_to_f32(x); }
+  static Type store(float x) { return f32_to_f16(x); }
+};
 
 // Converts `count` elements between floating-point types (f64, f32, f16, bf16); the ranges must not overlap.
 void convert(const void* source, DType source_dtype, void* target, DType target_dtype, size_t count);
