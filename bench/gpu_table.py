@@ -280,15 +280,22 @@ def output_of(*command):
         return ""
 
 
+def visible_gpus():
+    """What nvidia-smi -i takes, of the GPUs that a program sees."""
+    all_gpus = [str(i) for i, line in enumerate(output_of("nvidia-smi", "-L").splitlines()) if line.startswith("GPU")]
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return all_gpus if named is None else [gpu.strip() for gpu in named.split(",") if gpu.strip()][:len(all_gpus)]
+
+
 def used_mib():
-    used = output_of("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", "0")
+    used = output_of("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", visible_gpus()[0])
     return float(used) if used.strip().isdigit() else 0
 
 
 def clocks():
     """What `nvidia-smi -q` tells of the first GPU's clocks and power, as lines."""
     lines, section = [], ""
-    for line in output_of("nvidia-smi", "-q", "-i", "0", "-d", "CLOCK,POWER").splitlines():
+    for line in output_of("nvidia-smi", "-q", "-i", ",".join(visible_gpus()[:1]), "-d", "CLOCK,POWER").splitlines():
         key, colon, value = (part.strip() for part in line.partition(":"))
         if not colon and key:
             section = key
@@ -402,7 +409,7 @@ def main():
         return measure_copies()
     rows = [row for row in all_rows(args.dataset) if args.only in row.key]
     names = [line for line in output_of("nvidia-smi", "-L").splitlines() if line.startswith("GPU")]
-    num_gpus = try_out(args, rows) if args.try_out else len(names)
+    num_gpus = try_out(args, rows) if args.try_out else len(visible_gpus())
     if num_gpus == 0:
         sys.exit("nvidia-smi lists no GPU. --try-out tries the script out on the CPU")
     for row in rows:

@@ -52,7 +52,8 @@ class Bench {
     return view;
   }
   View array(Shape shape, DType dtype) {
-    buffers_.push_back(device_->allocate(shape.num_elems() * static_cast<int64_t>(size_of(dtype)), Category::activations));
+    buffers_.push_back(
+        device_->allocate(shape.num_elems() * static_cast<int64_t>(size_of(dtype)), Category::activations));
     return buffers_.back().view(shape, dtype);
   }
   template <typename T>

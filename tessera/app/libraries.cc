@@ -14,6 +14,7 @@
 
 #include "tessera/app/machine.h"
 #include "tessera/base/error.h"
+#include "tessera/comm/nccl/nccl_communicator.h"
 #include "tessera/comm/world.h"
 #include "tessera/device/cuda/cuda_device.h"
 #include "tessera/device/nvml/nvml.h"
@@ -138,14 +139,6 @@ void add_driver(Json& facts) {
   }
 }
 
-std::string nccl_version() {
-  const Library nccl{"libnccl.so.2"};
-  auto* version_of = nccl.find<int(int*)>("ncclGetVersion");
-  int version = 0;
-  if (!version_of || version_of(&version) != 0) return "";
-  return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
-}
-
 std::string cudnn_version() {
   const Library cudnn{"libcudnn.so.9", "libcudnn.so.8"};
   auto* version_of = cudnn.find<size_t()>("cudnnGetVersion");
@@ -193,7 +186,7 @@ Json accelerator_facts() {
   auto* version_of = driver.find<int(int*)>("cuDriverGetVersion");
   facts["cuda"] = version_of && version_of(&version) == 0 ? cuda_version_text(version) : "not found";
   facts["gpus"] = gpus_of(driver);
-  facts["nccl"] = or_none(nccl_version());
+  facts["nccl"] = nccl_description();
   facts["cudnn"] = or_none(cudnn_version());
   return facts;
 }

@@ -63,13 +63,16 @@ PlannedRank first_rank_of(const Settings& settings) {
 MemoryLimits limits_of(const Settings& settings, const PlannedRank& rank) {
   if (settings.fit > 0) return {.device_bytes = settings.fit};
   if (settings.device_memory > 0) return {.device_bytes = settings.device_memory};
+  std::optional<int64_t> of_this_machine = usable_memory_bytes();
+  if (of_this_machine) *of_this_machine /= std::min(rank.world_size, rank.ranks_per_node);
   if (rank.device == DeviceKind::cuda) {
     const CudaInfo info = cuda_info();
-    return info.devices.empty() ? MemoryLimits{} : MemoryLimits{.device_bytes = info.devices[0].memory_bytes};
+    if (info.devices.empty()) return {};  // of another machine nothing is known
+    return {.device_bytes = info.devices[0].memory_bytes,
+            .host_bytes = of_this_machine.value_or(MemoryLimits{}.host_bytes)};
   }
-  const std::optional<int64_t> usable_bytes = usable_memory_bytes();
-  if (!usable_bytes) return {};
-  return {.device_bytes = *usable_bytes / std::min(rank.world_size, rank.ranks_per_node), .one_memory = true};
+  if (!of_this_machine) return {};
+  return {.device_bytes = *of_this_machine, .one_memory = true};
 }
 
 // Of the settings that --fit searches, those that the command line or DeepSpeed's file gives.

@@ -85,7 +85,7 @@ std::vector<Setting> optimization_settings() {
              "keep all activations, or compute each block's again in the backward pass"),
       choice("fuse_micro_batches", &S::fuse_micro_batches, kOptimization,
              {{"auto", S::FuseMicroBatches::automatic}, {"off", S::FuseMicroBatches::off}},
-             "run the micro-batches of a step as one on a GPU that has the memory: the same loss, faster"),
+             "run the micro-batches of a step as one on a GPU that has the memory: faster, the same but for rounding"),
       boolean("cuda_graphs", &S::cuda_graphs, kOptimization,
               "launch blocks as CUDA graphs on a GPU: the same bits, faster"),
       integer("logging_steps", &S::logging_steps, kOptimization, "STEPS", kCount,

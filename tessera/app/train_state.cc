@@ -90,6 +90,7 @@ std::string TrainState::to_json(const Record& fingerprint) const {
                 {"steady_samples", steady_samples},
                 {"steady_tokens", steady_tokens}};
   if (best_metric) record.set("best_metric", *best_metric);
+  if (fused_micro_batches) record.set("fused_micro_batches", *fused_micro_batches);
   if (loss_scale) {
     record.set("loss_scale", Record{{"scale", loss_scale->scale},
                                     {"clean_steps", loss_scale->clean_steps},
@@ -131,6 +132,7 @@ TrainState TrainState::from_json(const std::string& text, const Record& fingerpr
         {row_reader.get<double>("epoch"), row_reader.get<double>("train_loss"), row_reader.outcome("eval")});
   }
   state.best_metric = read.optional("best_metric");
+  if (read.find("fused_micro_batches")) state.fused_micro_batches = read.get<bool>("fused_micro_batches");
   state.best_step = read.get<int64_t>("best_step");
   state.num_updates = read.get<int64_t>("num_updates");
   state.evaluated_step = read.get<int64_t>("evaluated_step");

@@ -41,6 +41,7 @@ struct TrainState {
   int64_t num_updates = 0;                   // steps that were not skipped
   int64_t evaluated_step = -1;               // the last step that was evaluated after
   std::optional<LossScaleState> loss_scale;  // of fp16
+  std::optional<bool> fused_micro_batches;   // of the run that saved it
   int64_t metrics_bytes = 0;                 // of metrics.jsonl when the checkpoint was made
   double runtime_s = 0;                      // over all runs up to the checkpoint
   // Throughput without each run's first step (which also brings memory and caches into place), evaluations and

@@ -148,6 +148,9 @@ int Trainer::train() {
     console_.note(
         "The CPU's device and host are the same memory: what is offloaded to the host takes as much as before");
   }
+  if (settings_.pin_memory && worker_.device().kind() == DeviceKind::cpu) {
+    console_.note("--pin-memory changes nothing without a GPU, whose copies it is for");
+  }
   if (settings_.eval_before && eval_ && state_.step == 0 && !state_.evaluated_before) {
     const std::optional<EvalOutcome> before = evaluate();
     if (!before) return stop();

@@ -40,6 +40,14 @@ bool Trainer::resume() {
                     "round otherwise from here on",
                     checkpoint->world_size(), worker_.num_ranks()));
   }
+  if (state_.fused_micro_batches.value_or(fused_) != fused_) {
+    console_.note(
+        fused_ ? "The checkpoint's run computed a step's micro-batches one by one, and this run computes them as "
+                 "one: sums that round otherwise from here on. --fuse-micro-batches off keeps them apart"
+               : "The checkpoint's run computed a step's micro-batches as one, and this run computes them one "
+                 "by one: sums that round otherwise from here on");
+  }
+  state_.fused_micro_batches = fused_;
   if (worker_.is_first()) {
     metrics_.emplace(
         MetricsLog::resume((fs::path(settings_.output_dir) / "metrics.jsonl").string(), state_.metrics_bytes));
@@ -64,6 +72,7 @@ void Trainer::forget_steps_after(int64_t last) {
 
 void Trainer::start_anew() {
   worker_.enter(Phase::load);
+  state_.fused_micro_batches = fused_;
   load_or_initialize(engine_, settings_, worker_.world(), worker_.pool());
   if (settings_.resume == "none") forget_steps_after(-1);
   if (worker_.is_first()) {

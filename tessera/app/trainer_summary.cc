@@ -89,6 +89,7 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   record.set("train_tokens_per_second_steady",
              steady ? rate(state_.steady_tokens, state_.steady_s) : rate(state_.num_tokens, metrics.runtime_s));
   record.set("world_size", worker_.num_ranks()).set("strategy", row_of(engine_.shard_plan().options().strategy).name);
+  record.set("fused_micro_batches", fused_);
   record.set("threads_per_rank", worker_.pool().num_threads()).set("bytes_sent", bytes_sent_);
   if (loss_scaler_) {
     record.set("loss_scale", loss_scaler_->scale()).set("skipped_steps", loss_scaler_->state().num_skipped);

@@ -111,7 +111,8 @@ inline uint16_t f32_to_f16(float value) {
   const uint32_t nan = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
   const uint32_t infinite = detail::chosen(magnitude > 0x7f800000u, nan, 0x7c00u);
   const uint32_t finite = detail::chosen(magnitude < 0x38800000u, subnormal, normal);
-  return static_cast<uint16_t>(sign | detail::chosen(magnitude < 0x477ff000u, finite, infinite));  // that rounds to 2^16
+  return static_cast<uint16_t>(sign |
+                               detail::chosen(magnitude < 0x477ff000u, finite, infinite));  // that rounds to 2^16
 }
 
 // How an element of a floating-point type lies in memory, and its value as the narrowest type that computes.

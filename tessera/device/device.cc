@@ -15,6 +15,10 @@ View Buffer::view(Shape shape, DType dtype) const {
   return {data_, dtype, shape};
 }
 
+const char* Device::remedy() const {
+  return "Use a smaller --batch-size or --max-length, --activation-checkpointing block, or a smaller model";
+}
+
 Buffer Device::allocate(int64_t bytes, Category category) {
   TESSERA_ASSERT(bytes >= 0);
   std::byte* data = take(bytes);
@@ -22,7 +26,7 @@ Buffer Device::allocate(int64_t bytes, Category category) {
     throw OutOfMemoryError(
         name_of(category),
         fmt::format("{} bytes could not be allocated beside the {} bytes already held", bytes, ledger_.current_total()),
-        "Use a smaller --batch-size or --max-length, --activation-checkpointing block, or a smaller model");
+        remedy());
   }
   ledger_.add(category, bytes);
   return Buffer(this, data, bytes, category);

@@ -81,6 +81,7 @@ class Device {
   friend class Buffer;
   virtual std::byte* take(int64_t bytes) = 0;  // nullptr when there is none
   virtual void give_back(std::byte* data, int64_t bytes) = 0;
+  virtual const char* remedy() const;  // where there is none
 
   Ledger ledger_;
 };

@@ -153,8 +153,8 @@ void Engine::rehearse(const WorkBounds& work, int64_t num_micro_batches) {
   }
 }
 
-// Products are measured in the first step, if its batches are of the largest size: others of that size will follow then.
-// Measured later, the one large batch in a few hundred of rows of all lengths costs more than it brings.
+// Products are measured in the first step, if its batches are of the largest size: others of that size will follow
+// then. Measured later, the one large batch in a few hundred of rows of all lengths costs more than it brings.
 Frame Engine::frame(const Batch& batch, bool training) {
   const int64_t most = work_.training.num_tokens + padding(work_.training.num_tokens, true);
   ops_->measure_products(training && first_step_ && batch.num_tokens == most);

@@ -41,7 +41,7 @@ TEST(CudaDevice, InfoAndMemory) {
   EXPECT_GE(info.driver_version, info.runtime_version / 1000 * 1000);
   const CudaMemory memory = cuda_memory_of(*rig().gpu);
   EXPECT_EQ(memory.total_bytes > 0, true);
-  EXPECT_LE(memory.usable_bytes, memory.total_bytes + rig().gpu->ledger().current(Category::context));
+  EXPECT_LE(memory.usable_bytes, memory.total_bytes);
   EXPECT_GE(memory.usable_bytes, rig().gpu->ledger().current_total());
 }
 

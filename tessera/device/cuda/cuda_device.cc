@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "tessera/device/cpu/cpu_device.h"
@@ -41,7 +42,9 @@ class CudaDevice final : public Device {
     check(cudaSetDevice(ordinal_), "cudaSetDevice");
     size_t free = 0, total = 0;
     check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-    return {static_cast<int64_t>(total), static_cast<int64_t>(free) + ledger().current_total()};
+    // What is booked for the context and NCCL may not be taken yet.
+    const int64_t usable = std::min(static_cast<int64_t>(free) + ledger().current_total(), static_cast<int64_t>(total));
+    return {static_cast<int64_t>(total), usable};
   }
   std::string pci_address() const {
     char text[32] = {};
@@ -109,6 +112,10 @@ class PinnedHostDevice final : public CpuDevice {
     return static_cast<std::byte*>(data);
   }
   void give_back(std::byte* data, int64_t) override { cudaFreeHost(data); }
+  const char* remedy() const override {
+    return "The host has no more memory that can be pinned: leave --pin-memory out, offload to files (:file), or use "
+           "more ranks";
+  }
 };
 
 }  // namespace
