@@ -45,7 +45,7 @@ def main():
     parser.add_argument("--repeat", type=int, default=3, help="turns; the medians count")
     args = parser.parse_args()
     if not args.ops_bench.exists():
-        sys.exit(f"error: no {args.ops_bench}: build it with -DTESSERA_BENCH=ON, ninja ops_bench")
+        sys.exit(f"error: no {args.ops_bench}: tools/build.sh ops_bench makes it")
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     parameter = torch.nn.Parameter(torch.randn(ELEMS) * 0.02)
     parameter.grad = torch.randn(ELEMS) * 1e-3

@@ -67,7 +67,7 @@ def main():
     parser.add_argument("--ops-bench", default=ROOT / "build/cuda_ops_bench", type=Path)
     args = parser.parse_args()
     if not args.ops_bench.exists():
-        sys.exit(f"error: no {args.ops_bench}: build it with -DTESSERA_BENCH=ON, ninja cuda_ops_bench")
+        sys.exit(f"error: no {args.ops_bench}: tools/build.sh cuda_ops_bench makes it")
     mine = ours(args.ops_bench)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}\n")
     print("| tokens | | forward µs | backward µs |\n|---|---|---|---|")

@@ -90,7 +90,7 @@ inline uint16_t f32_to_bf16(float value) {
 }
 // IEEE 754 half precision, rounding to nearest, ties to even; overflow becomes infinity, and a NaN a quiet one with the
 // upper bits of its payload: what the processors' own conversions do. Without branches, so that loops over them become
-// vector code: every case is computed and one is taken.
+// vector code: every case is computed and one is taken. Infinity takes what would round to 2^16.
 inline float f16_to_f32(uint16_t bits) {
   constexpr uint32_t kRebias = 112u << 23;  // from an exponent with bias 15 to one with 127
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
@@ -111,8 +111,7 @@ inline uint16_t f32_to_f16(float value) {
   const uint32_t nan = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
   const uint32_t infinite = detail::chosen(magnitude > 0x7f800000u, nan, 0x7c00u);
   const uint32_t finite = detail::chosen(magnitude < 0x38800000u, subnormal, normal);
-  return static_cast<uint16_t>(sign |
-                               detail::chosen(magnitude < 0x477ff000u, finite, infinite));  // that rounds to 2^16
+  return static_cast<uint16_t>(sign | detail::chosen(magnitude < 0x477ff000u, finite, infinite));
 }
 
 // How an element of a floating-point type lies in memory, and its value as the narrowest type that computes.
