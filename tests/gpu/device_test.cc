@@ -1,4 +1,7 @@
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <thread>
 
 #include "gpu_testing.h"
@@ -45,6 +48,34 @@ TEST(CudaDevice, InfoAndMemory) {
   EXPECT_GE(memory.usable_bytes, rig().gpu->ledger().current_total());
 }
 
+TEST(PinnedHost, KeepsABlockForTheNextOfItsSize) {
+  const auto host = make_pinned_host_device(rig().pool);
+  constexpr int64_t kBytes = (int64_t{9} << 20) + 5;
+  const auto all_zero = [](const Buffer& buffer) {
+    return std::all_of(buffer.data(), buffer.data() + buffer.bytes(), [](std::byte b) { return b == std::byte{}; });
+  };
+  {
+    const Buffer buffer = host->allocate(kBytes, Category::staging), beside = host->allocate(1, Category::staging);
+    EXPECT_TRUE(all_zero(buffer));
+    std::fill(buffer.data(), buffer.data() + kBytes, std::byte{7});
+  }
+  EXPECT_EQ(host->ledger().current_total(), 0);
+  const Buffer smaller = host->allocate(kBytes - 4096, Category::staging);
+  EXPECT_TRUE(all_zero(smaller));
+  const Buffer larger = host->allocate(2 * kBytes, Category::staging);  // more than there has been: nothing is kept
+  EXPECT_TRUE(all_zero(larger));
+  const std::byte* first = nullptr;
+  {
+    const Buffer buffer = host->allocate(kBytes, Category::staging);
+    std::fill(buffer.data(), buffer.data() + kBytes, std::byte{7});
+    first = buffer.data();
+  }
+  const Buffer again = host->allocate(kBytes, Category::staging);
+  EXPECT_EQ(again.data(), first);
+  EXPECT_TRUE(all_zero(again));
+  EXPECT_EQ(host->ledger().peak_total(), 4 * kBytes - 4096);
+}
+
 TEST(CudaStream, OrdersCopiesHostWorkAndOtherStreams) {
   Device& gpu = *rig().gpu;
   const auto pinned = make_pinned_host_device(rig().pool);
@@ -75,6 +106,39 @@ TEST(CudaStream, OrdersCopiesHostWorkAndOtherStreams) {
   files->synchronize();
   EXPECT_EQ(stage, 3);
   for (int64_t i = 0; i < kCount; ++i) ASSERT_EQ(to.as<float>()[i], static_cast<float>(2 * i));
+}
+
+// A stream that waits for the host keeps nobody who puts work on it, until kernels are to follow it.
+TEST(CudaStream, WaitsForTheHostBesideTheCaller) {
+  Device& gpu = *rig().gpu;
+  const auto copies = gpu.make_stream(), host = make_host_stream();
+  std::promise<void> go;
+  float value = 0;
+  host->run([&, ready = go.get_future().share()] {
+    ready.wait();
+    value = 3;
+  });
+  Tensor there(DType::f32, {1});
+  const View from{reinterpret_cast<std::byte*>(&value), DType::f32, {1}};
+  copies->wait(host->record());
+  copies->copy(from, there.gpu());
+  const Event copied = copies->record();
+  EXPECT_FALSE(copied.reached());
+  go.set_value();
+  gpu.compute_stream().wait(copied);
+  EXPECT_EQ(there.values(), std::vector<double>{3});
+  EXPECT_TRUE(copied.reached());
+}
+
+TEST(CudaStream, AFailureOfTheHostReachesTheComputeStream) {
+  Device& gpu = *rig().gpu;
+  const auto copies = gpu.make_stream(), host = make_host_stream();
+  host->run([] { throw RunError("here", "it failed"); });
+  copies->wait(host->record());
+  const Event after = copies->record();
+  EXPECT_THROW(gpu.compute_stream().wait(after), RunError);
+  EXPECT_FALSE(after.reached());
+  EXPECT_THROW(copies->native(), RunError);
 }
 
 // CUDA reads small arrays that are not pinned as soon as it is asked to copy them.

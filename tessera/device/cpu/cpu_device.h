@@ -25,10 +25,11 @@ class CpuDevice : public Device {
   std::unique_ptr<Stream> make_stream() override { return make_host_stream(); }
   ThreadPool& pool() { return pool_; }
 
- private:
+ protected:
   std::byte* take(int64_t bytes) override;
   void give_back(std::byte* data, int64_t bytes) override;
 
+ private:
   ThreadPool& pool_;
   ImmediateStream compute_;
 };

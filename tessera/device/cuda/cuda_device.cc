@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "tessera/device/cpu/cpu_device.h"
 #include "tessera/device/cuda/cuda_check.h"
@@ -26,14 +27,16 @@ using cuda::check;
 
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(int ordinal) : ordinal_(ordinal), compute_(ordinal) {
+  explicit CudaDevice(int ordinal) : ordinal_(ordinal), compute_(ordinal, cuda::CudaStream::Waits::in_caller) {
     ledger().add(Category::context, kCudaContextBytes);
   }
 
   DeviceKind kind() const override { return DeviceKind::cuda; }
   bool host_visible() const override { return false; }
   Stream& compute_stream() override { return compute_; }
-  std::unique_ptr<Stream> make_stream() override { return std::make_unique<cuda::CudaStream>(ordinal_); }
+  std::unique_ptr<Stream> make_stream() override {
+    return std::make_unique<cuda::CudaStream>(ordinal_, cuda::CudaStream::Waits::in_own_thread);
+  }
 
   void copy_to_host(View from, void* to) override { copy_and_wait(from.data, to, from.bytes()); }
   void copy_from_host(const void* from, View to) override { copy_and_wait(from, to.data, to.bytes()); }
@@ -93,29 +96,77 @@ class CudaDevice final : public Device {
   cuda::CudaStream compute_;
 };
 
-// Blocks are of exactly the pages they need: PyTorch's pool, say, rounds to powers of two.
+// The pages of a CPU device, touched by the whole team and then locked: cudaHostAlloc does both in the calling thread,
+// at 2 GB/s. PyTorch's pool rounds to powers of two; here blocks are of exactly their size, and one that is given back
+// stays for the next of that size as long as the ledger has had as much at once.
 class PinnedHostDevice final : public CpuDevice {
  public:
   using CpuDevice::CpuDevice;
+  ~PinnedHostDevice() override { shrink(0); }
 
  private:
   std::byte* take(int64_t bytes) override {
-    void* data = nullptr;
-    const size_t size = static_cast<size_t>(bytes > 0 ? bytes : 1);
-    const cudaError_t error = cudaHostAlloc(&data, size, cudaHostAllocPortable);
-    if (error == cudaErrorMemoryAllocation) {
-      cudaGetLastError();
-      return nullptr;
+    if (const auto kept = kept_.find(bytes); kept != kept_.end()) {
+      std::byte* const data = kept->second;
+      forget(kept);
+      each_part(bytes,
+                [&](int64_t begin, int64_t end) { std::memset(data + begin, 0, static_cast<size_t>(end - begin)); });
+      return data;
     }
-    check(error, "cudaHostAlloc");
-    std::memset(data, 0, size);
-    return static_cast<std::byte*>(data);
+    shrink(std::max<int64_t>(0, ledger().peak_total() - ledger().current_total() - bytes));
+    std::byte* data = take_new(bytes);
+    if (!data && kept_bytes_ > 0) {
+      shrink(0);
+      data = take_new(bytes);
+    }
+    return data;
   }
-  void give_back(std::byte* data, int64_t) override { cudaFreeHost(data); }
+  void give_back(std::byte* data, int64_t bytes) override {
+    kept_.emplace(bytes, data);
+    kept_bytes_ += bytes;
+  }
   const char* remedy() const override {
     return "The host has no more memory that can be pinned: leave --pin-memory out, offload to files (:file), or use "
            "more ranks";
   }
+
+  std::byte* take_new(int64_t bytes) {
+    std::byte* const data = CpuDevice::take(bytes);
+    if (!data) return nullptr;
+    each_part(bytes, [&](int64_t begin, int64_t end) {
+      for (int64_t at = begin; at < end; at += kPageBytes) data[at] = {};
+    });
+    const cudaError_t error =
+        cudaHostRegister(data, static_cast<size_t>(std::max<int64_t>(bytes, 1)), cudaHostRegisterPortable);
+    if (error == cudaSuccess) return data;
+    CpuDevice::give_back(data, bytes);
+    if (error != cudaErrorMemoryAllocation) cuda::fail("cudaHostRegister", error);
+    cudaGetLastError();
+    return nullptr;
+  }
+  template <typename Body>
+  void each_part(int64_t bytes, const Body& body) {
+    pool().for_ranges((bytes + kPartBytes - 1) / kPartBytes, 1, [&](int64_t first, int64_t last) {
+      body(first * kPartBytes, std::min(last * kPartBytes, bytes));
+    });
+  }
+  void forget(std::multimap<int64_t, std::byte*>::iterator kept) {
+    kept_bytes_ -= kept->first;
+    kept_.erase(kept);
+  }
+  // Of those kept the largest go first.
+  void shrink(int64_t most_bytes) {
+    while (!kept_.empty() && kept_bytes_ > most_bytes) {
+      const auto last = std::prev(kept_.end());
+      cudaHostUnregister(last->second);
+      CpuDevice::give_back(last->second, last->first);
+      forget(last);
+    }
+  }
+
+  static constexpr int64_t kPageBytes = 4096, kPartBytes = int64_t{2} << 20;
+  std::multimap<int64_t, std::byte*> kept_;  // by their bytes
+  int64_t kept_bytes_ = 0;
 };
 
 }  // namespace

@@ -8,41 +8,42 @@ namespace {
 // Asked, waited for and forgotten by any thread, of which CUDA would take the first GPU to be the current one.
 class CudaEvent final : public Event::State {
  public:
-  CudaEvent(int ordinal, cudaStream_t stream, bool after_host_work, std::shared_ptr<Failure> failure)
-      : ordinal_(ordinal), after_host_work_(after_host_work), failure_(std::move(failure)) {
-    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-    const cudaError_t error = cudaEventRecord(event_, stream);
-    if (error == cudaSuccess) return;
-    cudaEventDestroy(event_);
-    fail("cudaEventRecord", error);
-  }
+  explicit CudaEvent(int ordinal) : ordinal_(ordinal) {}
   ~CudaEvent() override {
+    if (!event_) return;
     cudaSetDevice(ordinal_);
     cudaEventDestroy(event_);
   }
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
 
+  void record(cudaStream_t stream) {
+    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    check(cudaEventRecord(event_, stream), "cudaEventRecord");
+  }
+  // The host's event from which on CUDA knows this one.
+  void recorded_after(Event issued) { issued_ = std::move(issued); }
+  const Event& issued() const { return issued_; }
+  cudaEvent_t native() const { return event_; }
+
   bool reached() override {
+    if (!issued_.reached()) return false;
     check(cudaSetDevice(ordinal_), "cudaSetDevice");
     const cudaError_t error = cudaEventQuery(event_);
     if (error == cudaErrorNotReady) return false;
     check(error, "cudaEventQuery");
-    return !failure_->get();
+    return true;
   }
   void synchronize() override {
+    issued_.synchronize();
     check(cudaSetDevice(ordinal_), "cudaSetDevice");
     check(cudaEventSynchronize(event_), "cudaEventSynchronize");
-    if (const auto failure = failure_->get()) std::rethrow_exception(failure);
   }
-  cudaEvent_t native() const { return event_; }
-  bool after_host_work() const { return after_host_work_; }
 
  private:
-  cudaEvent_t event_ = nullptr;
   const int ordinal_;
-  const bool after_host_work_;
-  std::shared_ptr<Failure> failure_;
+  cudaEvent_t event_ = nullptr;
+  Event issued_;
 };
 
 class CudaGraph final : public StreamGraph {
@@ -61,65 +62,63 @@ class CudaGraph final : public StreamGraph {
   const cudaStream_t stream_;
 };
 
-// Host work on its way through CUDA's queue, which passes one pointer.
-struct HostWork {
-  std::function<void()> work;
-  std::shared_ptr<Failure> failure;
-};
-
-void CUDART_CB run_host_work(void* data) {
-  const std::unique_ptr<HostWork> host(static_cast<HostWork*>(data));
-  if (host->failure->get()) return;  // what follows a failure is skipped
-  try {
-    host->work();
-  } catch (...) {
-    host->failure->keep(std::current_exception());
-  }
-}
-
-bool is_pageable(const void* data) {
-  cudaPointerAttributes attributes;
-  check(cudaPointerGetAttributes(&attributes, data), "cudaPointerGetAttributes");
-  return attributes.type == cudaMemoryTypeUnregistered;
-}
-
 }  // namespace
 
-CudaStream::CudaStream(int ordinal) : ordinal_(ordinal) {
+CudaStream::CudaStream(int ordinal, Waits waits) : ordinal_(ordinal) {
   check(cudaSetDevice(ordinal_), "cudaSetDevice");
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  if (waits == Waits::in_own_thread) issuer_ = make_host_stream();
 }
 
 CudaStream::~CudaStream() {
+  issuer_.reset();
   cudaSetDevice(ordinal_);
   cudaStreamSynchronize(stream_);
   cudaStreamDestroy(stream_);
 }
 
+// Reached once `call` was made. After a failure of the own thread there are no more calls, and the event has failed.
+Event CudaStream::issue(std::function<void()> call) {
+  const auto on_device = [ordinal = ordinal_, call = std::move(call)] {
+    check(cudaSetDevice(ordinal), "cudaSetDevice");
+    call();
+  };
+  if (!issuer_ || issuer_->record().reached()) {
+    on_device();
+    return {};
+  }
+  issuer_->run(on_device);
+  return issuer_->record();
+}
+
+void* CudaStream::native() const {
+  if (issuer_) issuer_->synchronize();
+  return stream_;
+}
+
 Event CudaStream::record() {
-  check(cudaSetDevice(ordinal_), "cudaSetDevice");
-  return Event(std::make_shared<CudaEvent>(ordinal_, stream_, host_work_ahead_, failure_));
+  auto event = std::make_shared<CudaEvent>(ordinal_);
+  event->recorded_after(issue([event, stream = stream_] { event->record(stream); }));
+  return Event(std::move(event));
 }
 
 void CudaStream::wait(const Event& event) {
-  if (!event.state()) return;
-  check(cudaSetDevice(ordinal_), "cudaSetDevice");
-  if (const auto* of_cuda = dynamic_cast<CudaEvent*>(event.state())) {
-    check(cudaStreamWaitEvent(stream_, of_cuda->native(), 0), "cudaStreamWaitEvent");
-    host_work_ahead_ = host_work_ahead_ || of_cuda->after_host_work();
-  } else {
-    // The event of a host's thread. A host function that waited for it would hold up CUDA's callbacks, and with them
-    // what the event may be waiting for itself.
-    event.synchronize();
-  }
+  auto* const of_cuda = dynamic_cast<CudaEvent*>(event.state());
+  const Event& of_host = of_cuda ? of_cuda->issued() : event;
+  issuer_ ? issuer_->wait(of_host) : of_host.synchronize();
+  if (!of_cuda) return;
+  issue([event, of_cuda, stream = stream_] {
+    check(cudaStreamWaitEvent(stream, of_cuda->native(), 0), "cudaStreamWaitEvent");
+  });
 }
 
 void CudaStream::run(std::function<void()> work) {
-  check(cudaSetDevice(ordinal_), "cudaSetDevice");
-  auto host = std::make_unique<HostWork>(std::move(work), failure_);
-  check(cudaLaunchHostFunc(stream_, run_host_work, host.get()), "cudaLaunchHostFunc");
-  host.release();  // run_host_work owns it now
-  host_work_ahead_ = true;
+  const auto after_device = [ordinal = ordinal_, stream = stream_, work = std::move(work)] {
+    check(cudaSetDevice(ordinal), "cudaSetDevice");
+    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    work();
+  };
+  issuer_ ? issuer_->run(after_device) : after_device();
 }
 
 // Other threads go on meanwhile: what they ask of CUDA is not for this stream.
@@ -143,14 +142,10 @@ std::unique_ptr<StreamGraph> CudaStream::capture(const std::function<void()>& wo
 void CudaStream::copy(View from, View to) {
   TESSERA_ASSERT(from.bytes() == to.bytes());
   if (from.bytes() == 0) return;
-  check(cudaSetDevice(ordinal_), "cudaSetDevice");
-  // From memory that is not pinned CUDA may read within the call, before host work ahead of it has written there.
-  if (host_work_ahead_ && is_pageable(from.data)) {
-    synchronize();
-    host_work_ahead_ = false;
-  }
-  check(cudaMemcpyAsync(to.data, from.data, static_cast<size_t>(from.bytes()), cudaMemcpyDefault, stream_),
-        "cudaMemcpyAsync");
+  issue([from, to, stream = stream_] {
+    check(cudaMemcpyAsync(to.data, from.data, static_cast<size_t>(from.bytes()), cudaMemcpyDefault, stream),
+          "cudaMemcpyAsync");
+  });
 }
 
 }  // namespace tessera::cuda

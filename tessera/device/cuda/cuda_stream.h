@@ -3,33 +3,19 @@
 
 #include <cuda_runtime_api.h>
 
-#include <exception>
-#include <mutex>
-
 #include "tessera/device/stream.h"
 
 namespace tessera::cuda {
 
-// The first exception of host work on a stream; shared with the stream's events, which may outlive it.
-class Failure {
- public:
-  void keep(std::exception_ptr failure) {
-    const std::lock_guard lock(mutex_);
-    if (!failure_) failure_ = std::move(failure);
-  }
-  std::exception_ptr get() {
-    const std::lock_guard lock(mutex_);
-    return failure_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::exception_ptr failure_;
-};
-
+// The thread that puts work here gives it to CUDA at once, unless it has to wait for the host first: for an event of a
+// host's thread, or for code to run. Then a thread of the stream's own waits, runs and gives to CUDA what follows,
+// until it has caught up; events that it has not come to yet can be waited for like others.
 class CudaStream final : public Stream {
  public:
-  explicit CudaStream(int ordinal);
+  // Without a thread of its own the caller does all of it, as suits the stream whose handle the kernels hold.
+  enum class Waits { in_caller, in_own_thread };
+
+  CudaStream(int ordinal, Waits waits);
   ~CudaStream() override;
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
@@ -39,13 +25,15 @@ class CudaStream final : public Stream {
   void run(std::function<void()> work) override;
   void copy(View from, View to) override;
   std::unique_ptr<StreamGraph> capture(const std::function<void()>& work) override;
-  void* native() const override { return stream_; }
+  // Once all that was put here before is given to CUDA.
+  void* native() const override;
 
  private:
-  int ordinal_;
+  Event issue(std::function<void()> call);
+
+  const int ordinal_;
   cudaStream_t stream_ = nullptr;
-  bool host_work_ahead_ = false;  // perhaps, of this stream or one that it waits for
-  std::shared_ptr<Failure> failure_ = std::make_shared<Failure>();
+  std::unique_ptr<Stream> issuer_;  // or none
 };
 
 }  // namespace tessera::cuda
