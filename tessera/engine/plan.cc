@@ -2,7 +2,6 @@
 
 #include <limits>
 
-#include "tessera/comm/nccl/nccl_communicator.h"
 #include "tessera/ops/flops.h"
 
 namespace tessera {
@@ -12,7 +11,6 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   const auto device = make_counting_device({rank.device, rank.num_threads}),
              host = make_counting_device({DeviceKind::cpu, rank.num_threads});
   const auto world = make_counting_communicator(*device, rank.rank, rank.world_size);
-  if (rank.device == DeviceKind::cuda && rank.world_size > 1) device->ledger().add(Category::context, kNcclBytes);
   const auto enter = [&](Phase phase) {
     device->ledger().enter(phase);
     host->ledger().enter(phase);

@@ -133,10 +133,10 @@ class MpiWorld final : private MpiLibrary, public World {
       return make_mpi_communicator(MPI_COMM_WORLD, cuda ? nullptr : &device, options_, board_.get());
     }();
     if (!cuda) return group;
-    if (size() > 1) device.ledger().add(Category::context, kNcclBytes);
     const auto end_run = [this](const CommunicationError& error) { fail(error.code(), error.what(), options_.tell); };
     return make_nccl_communicator(
-        std::move(group), {.rank = rank(), .timeout_s = options_.timeout_s, .board = board_.get(), .fail = end_run});
+        std::move(group), std::make_shared<NcclMemory>(device),
+        {.rank = rank(), .timeout_s = options_.timeout_s, .board = board_.get(), .fail = end_run});
   }
   void enter_phase(const char* phase) override { board_->enter_phase(rank(), phase); }
 

@@ -4,7 +4,8 @@
 
 namespace tessera {
 
-std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator>, const WatchOptions&) {
+std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator>, std::shared_ptr<NcclMemory>,
+                                                     const WatchOptions&) {
   throw RunError("NCCL", "this program was built without it", "Build Tessera where nccl.h is, or use one GPU");
 }
 

@@ -44,29 +44,15 @@ bool is_captured(cudaStream_t stream) {
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(std::unique_ptr<Communicator> host, const WatchOptions& watch)
-      : nccl_(nccl_library()), host_(std::move(host)), watch_options_(watch) {
-    ncclUniqueId id;
-    std::string text;
-    if (rank() == 0) {
-      check(nccl_.get_unique_id(&id), "start", "the group");
-      text.assign(id.internal, sizeof id.internal);
-    }
-    const auto texts = host_->all_gather_text(text, "NCCL's group");
-    std::memcpy(id.internal, texts[0].data(), sizeof id.internal);
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    {
-      const TimeLimit limit = limit_of("start", kStartSlack_s);
-      check(nccl_.comm_init_rank(&comm_, size(), id, rank(), &config), "start", "the group");
-    }
-    if (cudaGetDevice(&device_) != cudaSuccess) cudaGetLastError();
-    watch_ = std::make_unique<CollectiveWatch>(watch_options_, [this] { return asynchronous_error(); });
-  }
+  NcclCommunicator(std::unique_ptr<Communicator> host, std::shared_ptr<NcclMemory> memory, const WatchOptions& watch)
+      : nccl_(nccl_library()), host_(std::move(host)), memory_(std::move(memory)), watch_options_(watch) {}
   ~NcclCommunicator() override {
     watch_.reset();
     const TimeLimit limit = limit_of("end", 0);
     // After a failure the others may never come to the end of what runs.
-    if (comm_) std::uncaught_exceptions() > exceptions_ ? nccl_.comm_abort(comm_) : nccl_.comm_destroy(comm_);
+    if (!comm_) return;
+    std::uncaught_exceptions() > exceptions_ ? nccl_.comm_abort(comm_) : nccl_.comm_destroy(comm_);
+    memory_->end_group();
   }
 
   int rank() const override { return host_->rank(); }
@@ -107,14 +93,36 @@ class NcclCommunicator final : public Communicator {
   }
   void barrier(const char* what) override { host_->barrier(what); }
   std::unique_ptr<Communicator> split(int color, int rank, int size) override {
-    return make_nccl_communicator(host_->split(color, rank, size), watch_options_);
+    return make_nccl_communicator(host_->split(color, rank, size), memory_, watch_options_);
   }
   std::unique_ptr<Communicator> duplicate_for_host() override { return host_->duplicate_for_host(); }
 
  private:
+  void start() {
+    ncclUniqueId id;
+    std::string text;
+    if (rank() == 0) {
+      check(nccl_.get_unique_id(&id), "start", "the group");
+      text.assign(id.internal, sizeof id.internal);
+    }
+    const auto texts = host_->all_gather_text(text, "NCCL's group");
+    std::memcpy(id.internal, texts[0].data(), sizeof id.internal);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t comm = nullptr;
+    {
+      const TimeLimit limit = limit_of("start", kStartSlack_s);
+      check(nccl_.comm_init_rank(&comm, size(), id, rank(), &config), "start", "the group");
+    }
+    comm_ = comm;
+    memory_->begin_group();
+    if (cudaGetDevice(&device_) != cudaSuccess) cudaGetLastError();
+    watch_ = std::make_unique<CollectiveWatch>(watch_options_, [this] { return asynchronous_error(); });
+  }
+
   static size_t count(View view) { return static_cast<size_t>(view.num_elems()); }
   template <typename Call>
   void put(const char* collective, const char* what, Stream& stream, const Call& call) {
+    if (!comm_) start();
     TESSERA_ASSERT(stream.native());
     const auto native = static_cast<cudaStream_t>(stream.native());
     const bool watched = !is_captured(native);
@@ -159,6 +167,7 @@ class NcclCommunicator final : public Communicator {
 
   const NcclLibrary& nccl_;
   std::unique_ptr<Communicator> host_;
+  std::shared_ptr<NcclMemory> memory_;
   const WatchOptions watch_options_;
   const int exceptions_ = std::uncaught_exceptions();
   ncclComm_t comm_ = nullptr;
@@ -168,9 +177,10 @@ class NcclCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host, const WatchOptions& watch) {
+std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host,
+                                                     std::shared_ptr<NcclMemory> memory, const WatchOptions& watch) {
   if (host->size() == 1) return host;
-  return std::make_unique<NcclCommunicator>(std::move(host), watch);
+  return std::make_unique<NcclCommunicator>(std::move(host), std::move(memory), watch);
 }
 
 std::string nccl_description() {

@@ -8,6 +8,7 @@
 
 #include "manual_stream.h"
 #include "tessera/comm/nccl/nccl_communicator.h"
+#include "tessera/device/cuda/cuda_device.h"
 
 namespace tessera {
 namespace {
@@ -50,11 +51,13 @@ struct Nccl : testing::Test {
   static int num_aborted() { return of_stub<int()>("stub_nccl_num_aborted")(); }
   std::unique_ptr<Communicator> make_group(double timeout_s) {
     const auto fail = [this](const CommunicationError& error) { failure.set_value(error.what()); };
-    return make_nccl_communicator(std::make_unique<HostOfTwo>(),
+    return make_nccl_communicator(std::make_unique<HostOfTwo>(), std::make_shared<NcclMemory>(*device),
                                   {.rank = 5, .timeout_s = timeout_s, .board = nullptr, .fail = fail});
   }
   View view() { return view_of(x.data(), {8}); }
+  int64_t booked_mib() const { return (device->ledger().current(Category::context) - kCudaContextBytes) >> 20; }
 
+  const std::unique_ptr<Device> device = make_counting_device({.kind = DeviceKind::cuda});
   std::promise<std::string> failure;
   std::vector<float> x = std::vector<float>(8);
   ManualStream stream;
@@ -70,6 +73,26 @@ TEST_F(Nccl, CollectivesThatEndAreFine) {
   group.reset();
   EXPECT_EQ(num_destroyed(), 1);
   EXPECT_EQ(num_aborted(), 0);
+}
+
+TEST_F(Nccl, BeginsWithTheFirstArrayAndBooksWhatItTakes) {
+  set(kSuccess, kSuccess);
+  auto world = make_group(1e6), group = world->split(0, 0, 2);
+  world->sum({1}, "counts");
+  EXPECT_EQ(booked_mib(), 0);
+  group->all_reduce(view(), stream, "gradients of h.3");
+  group->all_reduce(view(), stream, "gradients of h.2");
+  EXPECT_EQ(booked_mib(), 390 + 490);
+  world->all_reduce(view(), stream, "gradients of h.3");
+  EXPECT_EQ(booked_mib(), 390 + 2 * 490);
+  stream.finish();
+  group.reset();
+  EXPECT_EQ(booked_mib(), 390 + 490);
+  EXPECT_EQ(num_destroyed(), 1);
+  auto unused = make_group(1e6);
+  unused.reset();
+  EXPECT_EQ(num_destroyed(), 1);
+  EXPECT_EQ(booked_mib(), 390 + 490);
 }
 
 TEST_F(Nccl, OneThatDoesNotEndIsToldByTheRankOfTheWorld) {
@@ -96,6 +119,7 @@ TEST_F(Nccl, AnErrorOfACallIsThrownAndTheGroupAborted) {
   set(kSuccess, kSuccess);
   try {
     const auto group = make_group(1e6);
+    group->all_reduce(view(), stream, "gradients of h.4");
     set(kSystemError, kSuccess);
     group->all_reduce(view(), stream, "gradients of h.3");
     FAIL();
@@ -106,12 +130,15 @@ TEST_F(Nccl, AnErrorOfACallIsThrownAndTheGroupAborted) {
   }
   EXPECT_EQ(num_destroyed(), 0) << "which would wait for the others";
   EXPECT_EQ(num_aborted(), 1);
-  EXPECT_THROW(make_group(1e6), CommunicationError);
+  const auto group = make_group(1e6);
+  EXPECT_THROW(group->all_reduce(view(), stream, "gradients of h.3"), CommunicationError) << "at its start";
+  EXPECT_EQ(num_destroyed() + num_aborted(), 1);
 }
 
 TEST_F(Nccl, NoMemoryLeftIsNoFailureOfCommunication) {
   set(kSuccess, kSuccess);
   const auto group = make_group(1e6);
+  group->all_reduce(view(), stream, "gradients of h.4");
   set(kCudaError, kSuccess);
   try {
     group->all_reduce(view(), stream, "gradients of h.3");
