@@ -1,5 +1,6 @@
 #include "tessera/ops/cpu/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "tessera/ops/cpu/dispatch.h"
@@ -8,7 +9,9 @@ namespace tessera::cpu {
 
 namespace {
 
-constexpr int64_t kGrainElems = 4096;
+// Ranges are given out on demand, some to each thread: else all would wait for the one that shares its core with
+// something else. Longer ones are faster, whose pages the hardware fetches ahead.
+constexpr int64_t kRangesPerThread = 8, kRangeUnit = 4096;
 
 // torch.optim.AdamW, in its order of operations:
 //   p *= 1 − lr·decay;  m += (g − m)·(1 − β₁);  v = β₂·v + (1 − β₂)·g²;  p −= (lr / bc₁)·m / (√v / √bc₂ + ε)
@@ -54,7 +57,10 @@ void adamw(Team& team, View parameters, View gradients, View m, View v, const Ad
   const auto run = [&]<bool kCopies, typename T, DType G, DType R>() {
     auto* const g = reinterpret_cast<const typename Element<G>::Type*>(gradients.data);
     auto* const copy = reinterpret_cast<typename Element<R>::Type*>(rounded.data);
-    team.for_ranges(count, kGrainElems, [&](int64_t, int64_t begin, int64_t end) {
+    const int64_t parts = kRangesPerThread * team.num_threads();
+    const int64_t range = (count / parts / kRangeUnit + 1) * kRangeUnit;
+    team.for_each((count + range - 1) / range, [&](int64_t, int64_t i) {
+      const int64_t begin = i * range, end = std::min(begin + range, count);
       const auto part = [&](int64_t from, int64_t to, double weight_decay) {
         update<kCopies, T, G, R>(parameters.as<T>() + from, g + from, m.as<T>() + from, v.as<T>() + from,
                                  kCopies ? copy + from : nullptr, to - from, step, weight_decay);
