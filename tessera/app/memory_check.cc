@@ -18,6 +18,7 @@ Plan plan_training(const ModelConfig& config, const Settings& settings, const Wo
     if (!settings.save_async) return;
     BackgroundCheckpoint background(engine.host(), world);
     background.save({}, 0, [&](CheckpointPart& part) { declare_checkpoint(part, engine); });
+    engine.save_states({});  // into the copy
   };
   return plan_run(config, engine_options(settings), work, rank, at_save);
 }

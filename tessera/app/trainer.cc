@@ -119,12 +119,19 @@ Trainer::Interval Trainer::interval(Settings::Interval kind, int64_t steps) cons
 }
 
 int Trainer::run() {
-  if (stop_asked()) return stop();  // before the model is loaded, which may take long
-  resume_or_start();
-  if (worker_.is_first()) {
-    write_file_atomically(fs::path(settings_.output_dir) / "resolved-config.toml", resolved_config_);
+  try {
+    if (stop_asked()) return stop();  // before the model is loaded, which may take long
+    resume_or_start();
+    if (worker_.is_first()) {
+      write_file_atomically(fs::path(settings_.output_dir) / "resolved-config.toml", resolved_config_);
+    }
+    return train();
+  } catch (...) {
+    // Here and not with the rest: where GPUs wait for each other all processes end without coming to that.
+    background_.reset();
+    lock_.reset();
+    throw;
   }
-  return train();
 }
 
 // With --json, standard output is the summary alone.

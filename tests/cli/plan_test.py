@@ -25,7 +25,9 @@ class Ledger(PlanTest):
         return {category: max(phase[category] for phase in ledger.values()) for category in ledger["step"]}
 
     def test_is_what_ranks_hold_and_send(self):
+        os.mkdir(self.path("files"))
         for words in [["--nproc", "1", "--offload", "optimizer,gradients", "--save-async"],
+                      ["--nproc", "1", "--offload", "optimizer:file", "--offload-dir", "files", "--save-async"],
                       ["--nproc", "2", "--strategy", "zero1", "--grad-accum", "2"],
                       ["--nproc", "2", "--strategy", "full_shard", "--grad-accum", "3", "--save-async"],
                       ["--nproc", "4", "--strategy", "hybrid_shard", "--ranks-per-node", "2", "--eval-generation",
@@ -125,7 +127,7 @@ class Fit(PlanTest):
         self.assertTrue(plan["fit"]["faster"])
         for faster in plan["fit"]["faster"]:
             self.assertLess(faster["cost"]["total_s"], best["cost"]["total_s"])
-            again = self.plan(*words, *self.flags(faster))
+            again = self.plan(*words, *self.flags(faster), "--device-memory", "4GiB")
             self.assertEqual(again["first_rank"]["device_peak_bytes"], limit + faster["excess_bytes"])
             self.assertGreater(faster["excess_bytes"], 0)
             self.assertEqual(again["first_rank"]["device"][faster["phase"]][faster["largest_category"]],
