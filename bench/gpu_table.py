@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tessera on GPUs beside the Python stack: the whole table in one call of under 8 minutes. Builds nothing.
 
-  bench/gpu_table.py [--tessera build/tessera] [--dataset xquad.en.json] [--budget SECONDS] [--repeat 3] [--only WORD]
+  bench/gpu_table.py [--tessera build/tessera] [--dataset xquad.en.json] [--budget SECONDS] [--repeat 3] [--only WORD[,WORD]]
 
 Needs python3 alone. Makes its own data, random words of a fixed seed; --dataset adds the row of real questions. Weights
 are random, of the shape of bloom-560m. Rows whose GPUs are not there are left out, saying so. All rows run once, then
@@ -395,7 +395,7 @@ def arguments():
     parser.add_argument("--dataset", type=Path, help="XQuAD English (xquad.en.json)")
     parser.add_argument("--budget", type=float, default=440, metavar="SECONDS", help="no run begins that would not end in it")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--only", default="", metavar="WORD", help="rows with this in their keys alone: fp16, bf16-8, zero, …")
+    parser.add_argument("--only", default="", metavar="WORD[,WORD]", help="rows with one of these in their keys alone: fp16, bf16-8, zero, …")
     parser.add_argument("--results", type=Path, metavar="FILE", help="write all runs there, as JSON")
     parser.add_argument("--try-out", action="store_true", help="a tiny model on the CPU")
     parser.add_argument("--measure-copies", action="store_true", help=argparse.SUPPRESS)
@@ -407,7 +407,7 @@ def main():
     args = arguments()
     if args.measure_copies:
         return measure_copies()
-    rows = [row for row in all_rows(args.dataset) if args.only in row.key]
+    rows = [row for row in all_rows(args.dataset) if any(word in row.key for word in args.only.split(","))]
     names = [line for line in output_of("nvidia-smi", "-L").splitlines() if line.startswith("GPU")]
     num_gpus = try_out(args, rows) if args.try_out else len(visible_gpus())
     if num_gpus == 0:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests that need GPUs from a build that is there, and builds nothing: kernels, parity with transformers, the
-# engine on 1, 2 and 4 ranks, resuming, failing ranks, and the sanitizer on the small models. Ranks beyond the number
-# of GPUs share them, where NCCL allows it, for the shorter of the engine's tests.
+# engine on 1, 2 and 4 ranks, precisions, memory, resuming, ranks and their failures, and the sanitizer on the small
+# models. Ranks beyond the number of GPUs share them, where NCCL allows it, for the shorter of the engine's tests.
 #   tools/gpu_tests.sh [--build FOLDER] [--no-sanitizer] [--only WORD]      WORD: a part of the names that it prints
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -57,13 +57,28 @@ for ranks in 1 2 4; do
       --gtest_filter='-*Every*:*Halves*'
   fi
 done
-check resume 600 env TEST_DEVICE=cuda python3 tests/cli/resume_test.py "$build/tessera"
+# cli NAME SECONDS FILE [TEST...]: tests of the program, on GPUs.
+cli() {
+  local name=$1 limit=$2 file=$3
+  shift 3
+  check "$name" "$limit" env TEST_DEVICE=cuda python3 "tests/$file" "$build/tessera" "$@"
+}
+cli precisions 300 cli/precision_test.py
+cli plan 300 cli/plan_test.py Ledger Fit
+cli memory 300 gpu/memory_test.py
+cli resume 600 cli/resume_test.py
 if [ "$gpus" -ge 2 ]; then
   for test in Stopped Killed.test_full_shard Killed.test_offload_to_files; do
-    check "failing ranks: $test" 600 env TEST_DEVICE=cuda python3 tests/cli/ranks_failures_test.py "$build/tessera" "$test"
+    cli "failing ranks: $test" 600 cli/ranks_failures_test.py "$test"
   done
 else
   skip "failing ranks" "they need 2 GPUs"
+fi
+if [ "$gpus" -ge 4 ]; then
+  cli ranks 600 cli/ranks_test.py
+  cli "checkpoints of ranks" 600 cli/ranks_checkpoints_test.py
+else
+  skip "ranks and their checkpoints" "they need 4 GPUs"
 fi
 
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
@@ -71,8 +86,8 @@ if [ $sanitize = no ] || [ -z "$sanitizer" ]; then
   skip "memcheck and racecheck" "$([ $sanitize = no ] && echo "not asked for" || echo "compute-sanitizer is not there")"
 else
   for tool in memcheck racecheck; do
-    for program in gpu_ops gpu_parity; do
-      check "$tool of $program" 1500 "$sanitizer" --tool "$tool" --error-exitcode 9 --print-limit 20 "$tests/$program"
+    for program in gpu_ops gpu_parity "ranks_engine --world=1 --device=cuda --gtest_filter=*StepsOf*:*Halves*"; do
+      check "$tool of $program" 1500 "$sanitizer" --tool "$tool" --error-exitcode 9 --print-limit 20 "$tests"/$program
     done
   done
 fi

@@ -34,15 +34,15 @@ class Elsewhere(Checkpoints):
         self.assertEqual(self.checkpoints("whole"), [2, 4, 6, 8, 10, 12])
 
     def test_another_strategy_of_as_many_ranks(self):
-        """All of them add up alike, so parameters and moments that are the same give the same bits to the end."""
+        """All of these add up alike, so parameters and moments that are the same give the same bits to the end."""
         os.mkdir(self.path("files"))
-        for words in [["--strategy", "no_shard"], ["--strategy", "zero1", "--offload", "optimizer"],
+        for words in [["--strategy", "zero2"], ["--strategy", "zero1", "--offload", "optimizer"],
                       ["--strategy", "full_shard", "--offload", "optimizer:file,gradients:file,parameters:file",
                        "--offload-dir", "files"]]:
             with self.subTest(words=words):
                 self.copy("other", 6)
                 self.train_ranks("other", *words)
-                self.assert_same_results("whole", "other")
+                self.assert_same_sums("whole", "other", words)
                 shutil.rmtree(self.path("other"))
 
     def test_other_numbers_of_ranks(self):

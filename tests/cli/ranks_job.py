@@ -1,5 +1,6 @@
 """Training as several ranks, seen from outside: its processes, how far it is, and how it ends."""
 import glob
+import math
 import os
 import random
 import re
@@ -9,7 +10,7 @@ import time
 import uuid
 
 from tessera_cli import PROGRAM, RUN_LIMIT_S
-from tiny_job import EVALUATED, TinyJobTest
+from tiny_job import EVALUATED, ON_GPU, TinyJobTest
 
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
 # Many steps, evaluations and checkpoints, in a second or two. Whatever the number of ranks, 12 samples are a step.
@@ -28,6 +29,7 @@ class Run:
     def __init__(self, words, folder, env=None, **options):
         self.mark = f"RANKS_TEST_RUN={uuid.uuid4()}"
         clean = dict(variable for variable in os.environ.items() if not variable[0].startswith(("TESSERA_", "OMPI_")))
+        clean["OMPI_MCA_plm"] = "isolated"  # mpirun without ssh, which need not be there
         name, value = self.mark.split("=")
         self.ranks = {}  # their processes, where they have been looked for
         self.errors = os.path.join(folder, f"errors-{value}")  # a pipe would be held open by orphans
@@ -105,6 +107,25 @@ class RanksTest(TinyJobTest):
         code, err = self.start(output, *words, ranks=ranks, job=job, **options).end()
         self.assertEqual(code, 0, err)
         return err
+
+    def assert_near(self, expected, output):
+        """Two runs measured the same but for roundings."""
+        records = [(kind, record) for kind in ["train", "eval"] for record in self.metrics(output, kind)]
+        others = [(kind, record) for kind in ["train", "eval"] for record in self.metrics(expected, kind)]
+        self.assertEqual(len(records), len(others))
+        for (kind, record), (_, other) in zip(records, others):
+            for key in ["loss", "eval_loss", "grad_norm"]:
+                if key in other:
+                    self.assertTrue(math.isclose(record[key], other[key], rel_tol=TOLERANCE), (key, record, other))
+            for key in ["step", "learning_rate", "num_targets", "num_tokens", "exact_match", "f1"]:
+                self.assertEqual(record.get(key), other.get(key), (key, kind))
+
+    def assert_same_sums(self, expected, output, words):
+        """Bit for bit, but where a CPU draws parameters or updates them in a GPU's stead, which rounds otherwise."""
+        if ON_GPU and "--offload" in words:
+            self.assert_near(expected, output)
+        else:
+            self.assert_same_results(expected, output)
 
     def wait_until(self, run, condition):
         """Whether it came true before the run ended."""

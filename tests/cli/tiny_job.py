@@ -11,8 +11,9 @@ BLOOM = {"architectures": ["BloomForCausalLM"], "model_type": "bloom", "vocab_si
          "pad_token_id": 3}
 JOB = ["--model", "config.json", "--init", "random", "--tokenizer", "tok", "--dataset", "train.jsonl", "--lr", "1e-2",
        "--logging-steps", "1", "--threads", "1"]
-if "TEST_DEVICE" in os.environ:  # cuda, where GPUs are
-    JOB += ["--device", os.environ["TEST_DEVICE"]]
+ON_GPU = os.environ.get("TEST_DEVICE") == "cuda"
+if ON_GPU:
+    JOB += ["--device", "cuda"]
 EVALUATED = JOB + ["--eval-dataset", "eval.jsonl", "--eval-generation", "--max-new-tokens", "5"]
 GPT = ["--model", "gpt", "--init", "random", "--tokenizer", "tok", "--dataset", "train.jsonl", "--threads", "1",
        "--logging-steps", "1", "--lr", "1e-2", "--hidden-size", "16", "--num-layers", "2", "--num-heads", "2",

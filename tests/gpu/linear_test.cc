@@ -1,3 +1,5 @@
+#include <array>
+
 #include "gpu_testing.h"
 
 namespace tessera::testing {
@@ -125,6 +127,36 @@ TEST_P(LinearTest, MeasuringChangesNoBit) {
       if (turn == 0) wanted = bits;
       EXPECT_TRUE(bits == wanted) << "turn " << turn;
     }
+  }
+}
+
+// Tensor cores see the first 11 bits of a factor: each product is off by at most 2^-9 of itself, and no sum by as
+// little as f32's products are.
+TEST(Tf32, CutsFactorsAlone) {
+  const auto tf32 = make_kernels(*rig().gpu, true);
+  for (const auto [N, I, O] : {std::array<int64_t, 3>{64, 64, 192}, {700, 256, 64}, {130, 48, 120}}) {
+    SCOPED_TRACE(::testing::Message() << N << "x" << I << "x" << O);
+    Tensor x = random_tensor(DType::f32, {N, I}, 1), weight = random_tensor(DType::f32, {O, I}, 2),
+           d_y = random_tensor(DType::f32, {N, O}, 3), y(DType::f32, {N, O}), d_x(DType::f32, {N, I}),
+           d_weight(DType::f32, {O, I});
+    const auto products = [&](Kernels& k, const Side& at) {
+      k.linear_forward(at(x), at(weight), {}, {}, {}, at(y));
+      k.linear_backward_input(at(d_y), at(weight), {}, {}, at(d_x));
+      k.linear_backward_weight(at(d_y), at(x), true, at(d_weight), {});
+    };
+    products(*tf32, {true});
+    products(*rig().cpu_kernels, {false});
+    // Factors uniform in [-1, 1]: terms of 1/4 on average, and of less than twice that in any sum of dozens.
+    const auto check = [](const Tensor& result, int64_t length, const char* what) {
+      result.expect_close(0x1p-9 * 0.5 * static_cast<double>(length), what);
+      const std::vector<double> values = result.values();
+      double most = 0;
+      for (size_t i = 0; i < values.size(); ++i) most = std::max(most, std::abs(values[i] - result.expected()[i]));
+      EXPECT_GT(most, 0x1p-12) << what << " is not of tf32";
+    };
+    check(y, I, "y");
+    check(d_x, O, "d_x");
+    check(d_weight, N, "d_weight");
   }
 }
 

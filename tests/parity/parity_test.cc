@@ -176,19 +176,28 @@ TEST_P(Parity, GreedyGeneration) {
   }
 }
 
-TEST_P(Parity, SixteenBits) {
-  for (const DType dtype : {DType::bf16, DType::f16}) {
+TEST_P(Parity, LowerPrecisions) {
+  struct Precision {
+    const char* name;
+    DType dtype;
+    bool tf32;
+    double roundoff;
+  };
+  std::vector<Precision> precisions = {{"bf16", DType::bf16, false, 0x1p-8}, {"fp16", DType::f16, false, 0x1p-11}};
+  if (kOnGpu) precisions.push_back({"tf32", DType::f32, true, 0x1p-10});  // factors are cut to 11 bits, not rounded
+  for (const auto& [name, dtype, tf32, roundoff] : precisions) {
     EngineOptions options;
     options.dtype = dtype;
+    options.tf32 = tf32;
     const auto engine = make_engine(options);
     const PackedBatch batch = reference_.batch("");
-    const double loss = reference_.get<float>("loss")[0], roundoff = dtype == DType::bf16 ? 0x1p-8 : 0x1p-11;
+    const double loss = reference_.get<float>("loss")[0];
     // The roundings of the logits are of either sign and average out over the batch's tokens.
-    EXPECT_NEAR(engine->evaluate(batch).loss_sum / batch.num_targets, loss, 4 * roundoff * loss) << name_of(dtype);
+    EXPECT_NEAR(engine->evaluate(batch).loss_sum / batch.num_targets, loss, 4 * roundoff * loss) << name;
     const StepResult first = engine->train_step({&batch, 1}, 1e-3, 1024);
     EXPECT_FALSE(first.skipped);
     const StepResult second = engine->train_step({&batch, 1}, 1e-3, 1024);
-    EXPECT_LT(second.loss(), first.loss()) << name_of(dtype);
+    EXPECT_LT(second.loss(), first.loss()) << name;
   }
 }
 
