@@ -63,22 +63,22 @@ cli() {
   shift 3
   check "$name" "$limit" env TEST_DEVICE=cuda python3 "tests/$file" "$build/tessera" "$@"
 }
-cli precisions 300 cli/precision_test.py
-cli plan 300 cli/plan_test.py Ledger Fit
-cli memory 300 gpu/memory_test.py
 cli resume 600 cli/resume_test.py
 if [ "$gpus" -ge 2 ]; then
+  cli precisions 300 cli/precision_test.py
   for test in Stopped Killed.test_full_shard Killed.test_offload_to_files; do
     cli "failing ranks: $test" 600 cli/ranks_failures_test.py "$test"
   done
 else
-  skip "failing ranks" "they need 2 GPUs"
+  skip "precisions and failing ranks" "they need 2 GPUs"
 fi
 if [ "$gpus" -ge 4 ]; then
+  cli plan 300 cli/plan_test.py Ledger Fit
+  cli memory 300 gpu/memory_test.py
   cli ranks 600 cli/ranks_test.py
   cli "checkpoints of ranks" 600 cli/ranks_checkpoints_test.py
 else
-  skip "ranks and their checkpoints" "they need 4 GPUs"
+  skip "plan, memory, ranks and their checkpoints" "they need 4 GPUs"
 fi
 
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)

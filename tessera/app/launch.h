@@ -40,8 +40,10 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
                  const std::vector<std::string>& arguments);
 
 // The part of a verb's work that uses the other ranks. On GPUs a failure in it ends all ranks from here, before what
-// the verb holds is taken apart: that would wait for collectives that nobody ends any more.
-int run_among_ranks(const Invocation& invocation, const std::function<int()>& work);
+// the verb holds is taken apart: that would wait for collectives that nobody ends any more. `before_end` does what must
+// not be left undone then, and waits for nobody.
+int run_among_ranks(const Invocation& invocation, const std::function<int()>& work,
+                    const std::function<void()>& before_end = {});
 
 // Tells of a failure outside of a world: of a process on its own, or of a rank that has not come so far as to meet the
 // others. What all ranks find is told by one of them.

@@ -14,13 +14,12 @@ namespace tessera {
 
 Plan plan_training(const ModelConfig& config, const Settings& settings, const WorkBounds& work,
                    const PlannedRank& rank) {
-  const auto at_save = [&](Engine& engine, Communicator& world) {
-    if (!settings.save_async) return;
-    BackgroundCheckpoint background(engine.host(), world);
-    background.save({}, 0, [&](CheckpointPart& part) { declare_checkpoint(part, engine); });
-    engine.save_states({});  // into the copy
+  const auto copy = [&](Engine& engine, Communicator& world) {
+    const auto background = std::make_shared<BackgroundCheckpoint>(engine.host(), world);
+    background->save({}, 0, [&](CheckpointPart& part) { declare_checkpoint(part, engine); });
+    return background;
   };
-  return plan_run(config, engine_options(settings), work, rank, at_save);
+  return plan_run(config, engine_options(settings), work, rank, settings.save_async ? copy : HeldBeside());
 }
 
 namespace {

@@ -182,6 +182,17 @@ Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config) {
   return tokenizer;
 }
 
+ReadAhead read_weights_ahead(const Settings& settings, const World* world) {
+  const bool reads = !world || (world->local_rank() == 0 && world->local_size() == world->size());
+  if (!reads || settings.init == Settings::Init::random) return {};
+  std::vector<fs::path> files;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder_of_model(settings), ignored)) {
+    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+  }
+  return ReadAhead(std::move(files));
+}
+
 void load_parameters(Engine& engine, const fs::path& folder, Communicator& world, ThreadPool& pool) {
   const bool from_rank_0 = engine.options().sharding.sync_module_states;
   if (from_rank_0 && world.rank() > 0) {  // the folder need not be there

@@ -5,9 +5,11 @@
 #include <functional>
 
 #include "tessera/app/settings.h"
+#include "tessera/comm/world.h"
 #include "tessera/data/tokenizer.h"
 #include "tessera/engine/engine.h"
 #include "tessera/store/atomic_folder.h"
+#include "tessera/store/read_ahead.h"
 #include "tessera/store/safetensors.h"
 
 namespace tessera {
@@ -24,6 +26,10 @@ ModelConfig model_config_of(const Settings& settings);
 // the one of the tokenizer. InputError when the tokenizer has ids that the model's vocabulary has no row for, or
 // another token that ends a text than the configuration.
 Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config);
+
+// Begins to bring --model's weights into memory, where load_or_initialize() will read them, by one rank of a node. Of
+// several nodes each reads its own part then, and waits for that alone.
+ReadAhead read_weights_ahead(const Settings& settings, const World* world);
 
 // Reads a Hugging Face folder's tensors into the engine's parameters: of each what this rank keeps, or with
 // sync_module_states all on rank 0, which sends them to the others. InputError names what is missing, extra or

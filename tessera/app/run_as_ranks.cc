@@ -81,13 +81,15 @@ void tell_failure(const Environment& environment, ExitCode code, const char* wha
   print_error(text);
 }
 
-int run_among_ranks(const Invocation& invocation, const std::function<int()>& work) {
+int run_among_ranks(const Invocation& invocation, const std::function<int()>& work,
+                    const std::function<void()>& before_end) {
   const bool alone = !invocation.world || invocation.world->size() == 1;
   if (alone || !uses_cuda(invocation.settings())) return work();
   try {
     return work();
   } catch (...) {
     const auto [code, what] = current_failure();
+    if (before_end) before_end();
     invocation.world->fail(code, what, print_error);
     return static_cast<int>(code);
   }

@@ -18,6 +18,7 @@ namespace fs = std::filesystem;
 
 int run_eval(const Invocation& invocation) {
   const Settings& settings = invocation.settings();
+  const ReadAhead weights = read_weights_ahead(settings, invocation.world);
   Worker worker(settings, invocation.world);
   Console console = worker.is_first() ? Console::of_process(settings.bars()) : Console::muted();
   ThreadPool& pool = worker.pool();

@@ -22,6 +22,7 @@ int run_generate(const Invocation& invocation) {
     throw UsageError("generate", "there is nothing to continue", "Give --question and --context, or a whole --prompt");
   }
   Console console = Console::of_process();
+  const ReadAhead weights = read_weights_ahead(settings, nullptr);
   Worker worker(settings);
   ThreadPool& pool = worker.pool();
   ModelConfig config = model_config_of(settings);

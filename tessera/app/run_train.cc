@@ -12,7 +12,8 @@ int run_train(const Invocation& invocation) {
   Console console = first ? Console::of_process(invocation.settings().bars()) : Console::muted();
   Trainer trainer(invocation.settings(), resolved_config_text(invocation.resolved), console, invocation.world,
                   *invocation.signals);
-  return run_among_ranks(invocation, [&] { return trainer.run(); });
+  return run_among_ranks(
+      invocation, [&] { return trainer.run(); }, [&] { trainer.unlock_output(); });
 }
 
 }  // namespace tessera

@@ -64,12 +64,18 @@ static WorkBounds work_within_memory(const Settings& settings, const Worker& wor
   return work_of(settings);
 }
 
+// Whether the run is likely to begin with a checkpoint.
+static bool resumes(const Settings& settings) {
+  return settings.resume != "none" && (settings.resume != "auto" || !checkpoint_steps(settings.output_dir).empty());
+}
+
 Trainer::Trainer(const Settings& settings, std::string resolved_config, Console& console, World* world,
                  const StopSignals& signals)
     : settings_(settings),
       resolved_config_(std::move(resolved_config)),
       console_(console),
       signals_(signals),
+      weights_(resumes(settings) ? ReadAhead() : read_weights_ahead(settings, world)),
       worker_(settings, world),
       config_(model_config_of(settings)),
       tokenizer_(tokenizer_of(settings, config_)),
@@ -119,19 +125,12 @@ Trainer::Interval Trainer::interval(Settings::Interval kind, int64_t steps) cons
 }
 
 int Trainer::run() {
-  try {
-    if (stop_asked()) return stop();  // before the model is loaded, which may take long
-    resume_or_start();
-    if (worker_.is_first()) {
-      write_file_atomically(fs::path(settings_.output_dir) / "resolved-config.toml", resolved_config_);
-    }
-    return train();
-  } catch (...) {
-    // Here and not with the rest: where GPUs wait for each other all processes end without coming to that.
-    background_.reset();
-    lock_.reset();
-    throw;
+  if (stop_asked()) return stop();  // before the model is loaded, which may take long
+  resume_or_start();
+  if (worker_.is_first()) {
+    write_file_atomically(fs::path(settings_.output_dir) / "resolved-config.toml", resolved_config_);
   }
+  return train();
 }
 
 // With --json, standard output is the summary alone.

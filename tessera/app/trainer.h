@@ -14,6 +14,7 @@
 #include "tessera/report/progress.h"
 #include "tessera/store/background_checkpoint.h"
 #include "tessera/store/output_lock.h"
+#include "tessera/store/read_ahead.h"
 
 namespace tessera {
 
@@ -35,6 +36,8 @@ class Trainer {
   // Trains, or goes on from a checkpoint, until the end or until a signal has come to one of the ranks. Returns the
   // process's exit code.
   int run();
+  // Others may use the output folder: for a process that ends next, whatever it was doing.
+  void unlock_output() { lock_.reset(); }
 
  private:
   struct Interval {  // every n steps; 0: never
@@ -71,6 +74,7 @@ class Trainer {
   const std::string resolved_config_;
   Console& console_;
   const StopSignals& signals_;
+  ReadAhead weights_;
   Worker worker_;
   std::optional<OutputLock> lock_;  // of the first rank
   ModelConfig config_;

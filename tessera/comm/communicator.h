@@ -23,7 +23,8 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // ---- on a stream of the device: they return at once, and the stream's events tell when they are done
+  // ---- on a stream of the device: the stream's events tell when they are done. They return at once, but on a GPU what
+  // is ahead on the stream must have come as far as to CUDA, and a group's first one waits for all ranks.
   // ----------------- `what` names the collective's subject in errors ("parameters of h.3"); it must live as long as
   // the program. A failure, or a rank that does not come within the time limit, is a CommunicationError of the stream
   // that names this rank, the collective, its subject and the ranks waited for.
@@ -66,7 +67,7 @@ class Communicator {
 
 // A group of one: collectives copy, or do nothing where the result is in place.
 std::unique_ptr<Communicator> make_self_communicator();
-// Rank `rank` of `size` that has no peers: books on the counting device what a CPU rank's collectives hold, and counts
+// Rank `rank` of `size` that has no peers: books on the counting device what a rank's collectives hold, and counts
 // the bytes they would send. Texts and sums are this rank's alone.
 std::unique_ptr<Communicator> make_counting_communicator(Device& device, int rank, int size);
 

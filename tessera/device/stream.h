@@ -38,8 +38,8 @@ class StreamGraph {
   virtual void launch() = 0;
 };
 
-// One queue of work of a device. Calls return at once unless the stream is the CPU's compute stream, which does the
-// work in the calling thread. Work that throws fails its stream: what follows on it is skipped, and whoever waits gets
+// One queue of work of a device. Calls return at once, but for compute streams: the CPU's does the work in the calling
+// thread, and a GPU's waits there for the host, if it is to wait for host work. Work that throws fails its stream: what follows on it is skipped, and whoever waits gets
 // the exception. One thread puts work on a stream.
 class Stream {
  public:

@@ -169,8 +169,7 @@ class Engine {
   double summed_loss();
   void forward_backward(const PackedBatch& packed, double scale);
   View run_blocks(Frame& frame, int64_t num_tokens);
-  // Throws where parameters could not be brought: a GPU's streams wait for each other's work, but do not pass on that
-  // host work on one of them has failed.
+  // Throws where parameters could not be brought.
   void check_gathering();
   double read_f64(View scalar);
   bool counting() const { return place_.device.kind() == DeviceKind::counting; }

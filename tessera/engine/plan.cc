@@ -7,7 +7,7 @@
 namespace tessera {
 
 Plan plan_run(const ModelConfig& config, const EngineOptions& options, const WorkBounds& work, const PlannedRank& rank,
-              const std::function<void(Engine&, Communicator& world)>& at_save) {
+              const HeldBeside& beside) {
   const auto device = make_counting_device({rank.device, rank.num_threads}),
              host = make_counting_device({DeviceKind::cpu, rank.num_threads});
   const auto world = make_counting_communicator(*device, rank.rank, rank.world_size);
@@ -20,6 +20,11 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   engine.load_parameters({}, options.sharding.sync_module_states);
   enter(Phase::resume);
   engine.load_states({});
+  std::shared_ptr<void> held;
+  if (beside) {
+    enter(Phase::save);
+    held = beside(engine, *world);
+  }
   WorkBounds training;
   training.training = work.training;
   struct Sent {
@@ -60,7 +65,7 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   head_bytes_of(Phase::evaluation) = engine.take_head_peak_bytes();
   enter(Phase::save);
   engine.save_states({});
-  if (at_save) at_save(engine, *world);
+  held.reset();
   engine.collect_parameters({});
   plan.device = device->ledger();
   plan.host = host->ledger();

@@ -33,8 +33,10 @@ struct PlannedRank {
   int world_size = 1, rank = 0, ranks_per_node = 1, num_threads = 1;
   DeviceKind device = DeviceKind::cpu;
 };
-// `at_save`, if given, does what else a save does to the engine's devices.
+// `beside`, if given, makes what the run holds on the engine's devices from its first save on, until it collects its
+// model.
+using HeldBeside = std::function<std::shared_ptr<void>(Engine&, Communicator& world)>;
 Plan plan_run(const ModelConfig& config, const EngineOptions& options, const WorkBounds& work, const PlannedRank& rank,
-              const std::function<void(Engine&, Communicator& world)>& at_save = {});
+              const HeldBeside& beside = {});
 
 }  // namespace tessera

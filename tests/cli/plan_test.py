@@ -28,6 +28,10 @@ class Ledger(PlanTest):
         os.mkdir(self.path("files"))
         for words in [["--nproc", "1", "--offload", "optimizer,gradients", "--save-async"],
                       ["--nproc", "1", "--offload", "optimizer:file", "--offload-dir", "files", "--save-async"],
+                      # An evaluation while a copy is held of which a checkpoint is written.
+                      ["--nproc", "2", "--strategy", "zero2", "--save-async", "--save-strategy", "steps", "--save-steps", "1",
+                       "--eval-strategy", "steps", "--eval-steps", "1", "--eval-generation", "--eval-dataset",
+                       "eval.jsonl", "--max-new-tokens", "3"],
                       ["--nproc", "2", "--strategy", "zero1", "--grad-accum", "2"],
                       ["--nproc", "2", "--strategy", "full_shard", "--grad-accum", "3", "--save-async"],
                       ["--nproc", "4", "--strategy", "hybrid_shard", "--ranks-per-node", "2", "--eval-generation",

@@ -111,9 +111,9 @@ TEST(CudaStream, OrdersCopiesHostWorkAndOtherStreams) {
 // A stream that waits for the host keeps nobody who puts work on it, until kernels are to follow it.
 TEST(CudaStream, WaitsForTheHostBesideTheCaller) {
   Device& gpu = *rig().gpu;
-  const auto copies = gpu.make_stream(), host = make_host_stream();
   std::promise<void> go;
   float value = 0;
+  const auto copies = gpu.make_stream(), host = make_host_stream();
   host->run([&, ready = go.get_future().share()] {
     ready.wait();
     value = 3;

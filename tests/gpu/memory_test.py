@@ -1,6 +1,6 @@
 """What NVML counts of a run is what its ledger booked, the driver's and NCCL's part included.
 
-python3 tests/gpu/memory_test.py path/to/tessera, on a machine with GPUs: as many ranks as there are.
+python3 tests/gpu/memory_test.py path/to/tessera, on a machine with 4 GPUs; on one with fewer, what those can do.
 """
 import os
 import subprocess
@@ -21,6 +21,7 @@ class GpuMemory(TinyJobTest):
                              (4, ["--strategy", "no_shard"]),
                              (4, ["--strategy", "hybrid_shard", "--shard-group-size", "2"])]:
             if ranks > gpus:
+                print(f"{ranks} x {' '.join(words)}: left out, {gpus} GPUs found")
                 continue
             with self.subTest(ranks=ranks, words=words):
                 self.train("out", "--nproc", str(ranks), *words, "--model", "bloom-560m", "--precision", "bf16",

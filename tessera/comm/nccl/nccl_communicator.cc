@@ -47,10 +47,10 @@ class NcclCommunicator final : public Communicator {
   NcclCommunicator(std::unique_ptr<Communicator> host, std::shared_ptr<NcclMemory> memory, const WatchOptions& watch)
       : nccl_(nccl_library()), host_(std::move(host)), memory_(std::move(memory)), watch_options_(watch) {}
   ~NcclCommunicator() override {
+    if (!comm_) return;
     watch_.reset();
     const TimeLimit limit = limit_of("end", 0);
     // After a failure the others may never come to the end of what runs.
-    if (!comm_) return;
     std::uncaught_exceptions() > exceptions_ ? nccl_.comm_abort(comm_) : nccl_.comm_destroy(comm_);
     memory_->end_group();
   }
@@ -122,9 +122,9 @@ class NcclCommunicator final : public Communicator {
   static size_t count(View view) { return static_cast<size_t>(view.num_elems()); }
   template <typename Call>
   void put(const char* collective, const char* what, Stream& stream, const Call& call) {
-    if (!comm_) start();
-    TESSERA_ASSERT(stream.native());
     const auto native = static_cast<cudaStream_t>(stream.native());
+    TESSERA_ASSERT(native);
+    if (!comm_) start();
     const bool watched = !is_captured(native);
     if (watched) watch_->begin(collective, what, stream);
     check(call(native), collective, what);

@@ -33,7 +33,7 @@ class NcclMemory {
 // What NCCL does not end within the time limit, its start and end included, or finds to have failed on any rank, fails
 // the run through the watch's options: the thread that waits for the GPU would not hear of it. Collectives that a CUDA
 // graph captures are not watched.
-// RunError: no NCCL here; CommunicationError.
+// RunError: no NCCL here. A start that fails is a CommunicationError of the first collective, which waits for all ranks.
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host,
                                                      std::shared_ptr<NcclMemory> memory, const WatchOptions& watch);
 

@@ -45,7 +45,7 @@ class CudaDevice final : public Device {
     check(cudaSetDevice(ordinal_), "cudaSetDevice");
     size_t free = 0, total = 0;
     check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-    // What is booked for the context and NCCL may not be taken yet.
+    // What is booked for the context may not be taken yet.
     const int64_t usable = std::min(static_cast<int64_t>(free) + ledger().current_total(), static_cast<int64_t>(total));
     return {static_cast<int64_t>(total), usable};
   }
@@ -115,7 +115,7 @@ class PinnedHostDevice final : public CpuDevice {
     }
     shrink(std::max<int64_t>(0, ledger().peak_total() - ledger().current_total() - bytes));
     std::byte* data = take_new(bytes);
-    if (!data && kept_bytes_ > 0) {
+    if (!data && !kept_.empty()) {
       shrink(0);
       data = take_new(bytes);
     }
@@ -156,10 +156,10 @@ class PinnedHostDevice final : public CpuDevice {
   }
   // Of those kept the largest go first.
   void shrink(int64_t most_bytes) {
-    while (!kept_.empty() && kept_bytes_ > most_bytes) {
+    while (!kept_.empty() && (kept_bytes_ > most_bytes || most_bytes == 0)) {
       const auto last = std::prev(kept_.end());
-      cudaHostUnregister(last->second);
-      CpuDevice::give_back(last->second, last->first);
+      // After an error of CUDA, with which the process ends, pages stay locked: then their addresses do, too.
+      if (cudaHostUnregister(last->second) == cudaSuccess) CpuDevice::give_back(last->second, last->first);
       forget(last);
     }
   }

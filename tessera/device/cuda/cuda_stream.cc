@@ -123,6 +123,7 @@ void CudaStream::run(std::function<void()> work) {
 
 // Other threads go on meanwhile: what they ask of CUDA is not for this stream.
 std::unique_ptr<StreamGraph> CudaStream::capture(const std::function<void()>& work) {
+  TESSERA_ASSERT(!issuer_);
   check(cudaSetDevice(ordinal_), "cudaSetDevice");
   check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
   std::exception_ptr failure;
