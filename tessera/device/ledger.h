@@ -19,7 +19,7 @@ enum class Category : uint8_t {
   communication,  // scratch of collectives
   staging,        // on the way between tiers
   workspace,      // fixed scratch of the kernels
-  context,        // what a GPU's driver and libraries take for themselves, by a fixed estimate
+  context,        // what a GPU's driver and libraries take for themselves, by fixed estimates
 };
 inline constexpr int kNumCategories = 12;
 const char* name_of(Category);

@@ -96,8 +96,8 @@ class CudaDevice final : public Device {
   cuda::CudaStream compute_;
 };
 
-// The pages of a CPU device, touched by the whole team and then locked: cudaHostAlloc does both in the calling thread,
-// at 2 GB/s. PyTorch's pool rounds to powers of two; here blocks are of exactly their size, and one that is given back
+// The pages of a CPU device, touched by the whole team and then locked: cudaHostAlloc does both in the calling thread.
+// PyTorch's pool rounds to powers of two; here blocks are of exactly their size, and one that is given back
 // stays for the next of that size as long as the ledger has had as much at once.
 class PinnedHostDevice final : public CpuDevice {
  public:
