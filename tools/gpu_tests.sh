@@ -53,7 +53,7 @@ for ranks in 1 2 4; do
   export NCCL_MAX_CTAS=2
   engine=("$tests/ranks_engine" --world="$ranks" --device=cuda)
   if [ "$ranks" -le "$gpus" ]; then
-    check "engine on $ranks GPUs" 600 $mpirun -n "$ranks" "${engine[@]}"
+    check "engine on $ranks GPUs" 1200 $mpirun -n "$ranks" "${engine[@]}"
   else
     check "engine, $ranks ranks on $gpus GPUs" 300 $mpirun -n "$ranks" bash -c "$share" -- "${engine[@]}" \
       --gtest_filter='-*Every*:*Halves*'
