@@ -67,6 +67,7 @@ cli() {
   check "$name" "$limit" env TEST_DEVICE=cuda python3 "tests/$file" "$build/tessera" "$@"
 }
 cli resume 600 cli/resume_test.py
+cli memory 300 gpu/memory_test.py
 if [ "$gpus" -ge 2 ]; then
   cli precisions 300 cli/precision_test.py
   for test in Stopped Killed.test_full_shard Killed.test_offload_to_files; do
@@ -77,11 +78,10 @@ else
 fi
 if [ "$gpus" -ge 4 ]; then
   cli plan 300 cli/plan_test.py Ledger Fit
-  cli memory 300 gpu/memory_test.py
   cli ranks 600 cli/ranks_test.py
   cli "checkpoints of ranks" 600 cli/ranks_checkpoints_test.py
 else
-  skip "plan, memory, ranks and their checkpoints" "they need 4 GPUs"
+  skip "plan, ranks and their checkpoints" "they need 4 GPUs"
 fi
 
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)

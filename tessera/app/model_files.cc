@@ -185,10 +185,15 @@ Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config) {
 ReadAhead read_weights_ahead(const Settings& settings, const World* world) {
   const bool reads = !world || (world->local_rank() == 0 && world->local_size() == world->size());
   if (!reads || settings.init == Settings::Init::random) return {};
-  std::vector<fs::path> files;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder_of_model(settings), ignored)) {
-    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+  const fs::path folder = folder_of_model(settings);
+  std::error_code error;
+  std::vector<fs::path> files = {folder / "model.safetensors"};
+  if (!fs::exists(files[0], error)) {
+    files.clear();
+    for (auto it = fs::directory_iterator(folder, error); it != fs::end(it); it.increment(error)) {
+      if (it->path().extension() == ".safetensors") files.push_back(it->path());
+    }
+    std::sort(files.begin(), files.end());
   }
   return ReadAhead(std::move(files));
 }

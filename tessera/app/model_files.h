@@ -27,8 +27,8 @@ ModelConfig model_config_of(const Settings& settings);
 // another token that ends a text than the configuration.
 Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config);
 
-// Begins to bring --model's weights into memory, where load_or_initialize() will read them, by one rank of a node. Of
-// several nodes each reads its own part then, and waits for that alone.
+// Begins to bring --model's weights into memory, where load_or_initialize() will read them: for one node, by one of its
+// ranks. Of several nodes each reads its own part alone. Throws nothing; to be ended once they are read.
 ReadAhead read_weights_ahead(const Settings& settings, const World* world);
 
 // Reads a Hugging Face folder's tensors into the engine's parameters: of each what this rank keeps, or with

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 int run_eval(const Invocation& invocation) {
   const Settings& settings = invocation.settings();
-  const ReadAhead weights = read_weights_ahead(settings, invocation.world);
+  ReadAhead read_ahead = read_weights_ahead(settings, invocation.world);
   Worker worker(settings, invocation.world);
   Console console = worker.is_first() ? Console::of_process(settings.bars()) : Console::muted();
   ThreadPool& pool = worker.pool();
@@ -42,6 +42,7 @@ int run_eval(const Invocation& invocation) {
   return run_among_ranks(invocation, [&] {
     engine.prepare(work);
     load_or_initialize(engine, settings, worker.world(), pool);
+    read_ahead = {};
 
     const LossEvaluation loss =
         *evaluate_loss(engine, worker.world(), dataset.samples, settings.eval_batch_size, console);

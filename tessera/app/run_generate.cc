@@ -22,7 +22,7 @@ int run_generate(const Invocation& invocation) {
     throw UsageError("generate", "there is nothing to continue", "Give --question and --context, or a whole --prompt");
   }
   Console console = Console::of_process();
-  const ReadAhead weights = read_weights_ahead(settings, nullptr);
+  ReadAhead read_ahead = read_weights_ahead(settings, nullptr);
   Worker worker(settings);
   ThreadPool& pool = worker.pool();
   ModelConfig config = model_config_of(settings);
@@ -47,6 +47,7 @@ int run_generate(const Invocation& invocation) {
   Engine engine(worker.place(), config, engine_options(settings));
   engine.prepare(work);
   load_or_initialize(engine, settings, worker.world(), pool);
+  read_ahead = {};
   const double begin_s = steady_seconds();
   const std::vector<int32_t> ids = engine.generate({&prompt, 1}, settings.max_new_tokens, config.eos_token_id)[0];
   const double seconds = steady_seconds() - begin_s;

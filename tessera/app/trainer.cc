@@ -75,7 +75,7 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
       resolved_config_(std::move(resolved_config)),
       console_(console),
       signals_(signals),
-      weights_(resumes(settings) ? ReadAhead() : read_weights_ahead(settings, world)),
+      read_ahead_(resumes(settings) ? ReadAhead() : read_weights_ahead(settings, world)),
       worker_(settings, world),
       config_(model_config_of(settings)),
       tokenizer_(tokenizer_of(settings, config_)),

@@ -36,8 +36,11 @@ class Trainer {
   // Trains, or goes on from a checkpoint, until the end or until a signal has come to one of the ranks. Returns the
   // process's exit code.
   int run();
-  // Others may use the output folder: for a process that ends next, whatever it was doing.
-  void unlock_output() { lock_.reset(); }
+  // For a process that ends next, whatever it was doing: others may use the output folder, unless a thread still writes
+  // a checkpoint there.
+  void unlock_output() {
+    if (!background_) lock_.reset();
+  }
 
  private:
   struct Interval {  // every n steps; 0: never
@@ -74,7 +77,7 @@ class Trainer {
   const std::string resolved_config_;
   Console& console_;
   const StopSignals& signals_;
-  ReadAhead weights_;
+  ReadAhead read_ahead_;  // until the model is loaded
   Worker worker_;
   std::optional<OutputLock> lock_;  // of the first rank
   ModelConfig config_;

@@ -74,6 +74,7 @@ void Trainer::start_anew() {
   worker_.enter(Phase::load);
   state_.fused_micro_batches = fused_;
   load_or_initialize(engine_, settings_, worker_.world(), worker_.pool());
+  read_ahead_ = {};
   if (settings_.resume == "none") forget_steps_after(-1);
   if (worker_.is_first()) {
     metrics_.emplace(MetricsLog::create((fs::path(settings_.output_dir) / "metrics.jsonl").string()));

@@ -39,8 +39,8 @@ class StreamGraph {
 };
 
 // One queue of work of a device. Calls return at once, but for compute streams: the CPU's does the work in the calling
-// thread, and a GPU's waits there for the host, if it is to wait for host work. Work that throws fails its stream: what follows on it is skipped, and whoever waits gets
-// the exception. One thread puts work on a stream.
+// thread, and a GPU's waits there for the host, if it is to wait for host work. Work that throws fails its stream: what
+// follows on it is skipped, and whoever waits gets the exception. One thread puts work on a stream.
 class Stream {
  public:
   virtual ~Stream() = default;  // waits for all its work

@@ -4,23 +4,31 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <system_error>
+
 namespace tessera {
 
 // Linux brings no more at a call than it reads ahead of itself, by default.
 static constexpr off_t kPieceBytes = off_t{128} << 10;
 
-ReadAhead::ReadAhead(std::vector<std::filesystem::path> files)
-    : thread_([files = std::move(files)](const std::stop_token& stop) {
-        for (const auto& file : files) {
-          const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC);
-          if (descriptor < 0) continue;
-          struct stat about {};
-          if (fstat(descriptor, &about) != 0 || !S_ISREG(about.st_mode)) about.st_size = 0;
-          for (off_t at = 0; at < about.st_size && !stop.stop_requested(); at += kPieceBytes) {
-            posix_fadvise(descriptor, at, kPieceBytes, POSIX_FADV_WILLNEED);
-          }
-          close(descriptor);
-        }
-      }) {}
+static void bring(const std::filesystem::path& file, const std::stop_token& stop) {
+  const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe would wait for a writer
+  if (descriptor < 0) return;
+  struct stat about {};
+  const bool has_size = fstat(descriptor, &about) == 0 && S_ISREG(about.st_mode);
+  for (off_t at = 0; has_size && at < about.st_size && !stop.stop_requested(); at += kPieceBytes) {
+    posix_fadvise(descriptor, at, kPieceBytes, POSIX_FADV_WILLNEED);
+  }
+  close(descriptor);
+}
+
+ReadAhead::ReadAhead(std::vector<std::filesystem::path> files) {
+  try {
+    thread_ = std::jthread([files = std::move(files)](const std::stop_token& stop) {
+      for (const auto& file : files) bring(file, stop);
+    });
+  } catch (const std::system_error&) {  // no more threads
+  }
+}
 
 }  // namespace tessera

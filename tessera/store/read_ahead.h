@@ -8,7 +8,7 @@
 namespace tessera {
 
 // Has the system bring files into its page cache, in a thread, one after the other until all are there or this is
-// destroyed. A hint alone: what is wrong with a file is told by whoever reads it.
+// destroyed. A hint alone, which throws nothing: what is wrong with a file is told by whoever reads it.
 class ReadAhead {
  public:
   ReadAhead() = default;

@@ -46,6 +46,8 @@ class Ledger(PlanTest):
                 self.assertEqual(self.peaks(first["host"]), summary["host_ledger_peak_bytes"])
                 self.assertEqual((plan["peak_bytes"], plan["step_bytes_sent"]),
                                  (summary["planned_peak_bytes"], summary["planned_step_bytes_sent"]))
+                if "--save-async" in words and "--eval-generation" in words:
+                    self.assertGreater(first["host"]["evaluation"]["staging"], 0)
                 self.assertEqual(plan["other_ranks"] is None, plan["world_size"] == 1)
                 if "--eval-dataset" in words:
                     continue

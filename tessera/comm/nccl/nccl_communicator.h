@@ -28,12 +28,13 @@ class NcclMemory {
 };
 
 // A group of GPUs, one a rank: arrays go through NCCL on CUDA streams, host calls through `host`, whose ranks are the
-// group. NCCL starts with the first array: a group that moves none, as the world of a hybrid strategy, takes nothing.
+// group. NCCL starts with the first array: a group that moves none, as the world of most hybrid runs, takes nothing.
 // NCCL sums in an order of its own, the same whenever the same ranks repeat a call. Collective.
 // What NCCL does not end within the time limit, its start and end included, or finds to have failed on any rank, fails
 // the run through the watch's options: the thread that waits for the GPU would not hear of it. Collectives that a CUDA
 // graph captures are not watched.
-// RunError: no NCCL here. A start that fails is a CommunicationError of the first collective, which waits for all ranks.
+// RunError: no NCCL here. The first collective waits for all ranks; a start that fails is its CommunicationError, or
+// OutOfMemoryError.
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host,
                                                      std::shared_ptr<NcclMemory> memory, const WatchOptions& watch);
 

@@ -54,8 +54,8 @@ std::string cuda_pci_address_of(Device& device);
 std::string cuda_uuid_of(Device& device);
 
 // Host memory that GPUs copy from and to at full speed and without waiting: page-locked, each block of exactly its size
-// in whole pages, and kept for the next of that size where the ledger's peak leaves room. Giving a buffer back waits for
-// nothing: copies from and to it must be done. A device of kind cpu. `pool` must outlive it.
+// in whole pages, and kept for the next of that size where the ledger's peak leaves room. Giving a buffer back waits
+// for nothing: copies from and to it must be done. A device of kind cpu. `pool` must outlive it.
 std::unique_ptr<Device> make_pinned_host_device(ThreadPool& pool);
 
 }  // namespace tessera
