@@ -109,9 +109,10 @@ def floor_s(row, rows):
     layers, width, vocabulary = SHAPES[row.model]
     parameters = 12 * layers * width * width + vocabulary * width
     return {"compute": row.samples_per_step / bare,
-            "gradients to the host, 4 bytes each": 4 * parameters / copies["to_host"],
+            "gradients to the host, 2 bytes each": 2 * parameters / copies["to_host"],
             "parameters to the GPU, 2 bytes each": 2 * parameters / copies["to_gpu"],
-            "AdamW on the CPU, 30 bytes a parameter": 30 * parameters / copies["host"]}
+            # Gradient and copy of 16 bits (micro-batches run as one), parameter and moments read and written in 32.
+            "AdamW on the CPU, 28 bytes a parameter": 28 * parameters / copies["host"]}
 
 
 def over_floor(row, rows):
