@@ -140,9 +140,10 @@ class PinnedHostDevice final : public CpuDevice {
         cudaHostRegister(data, static_cast<size_t>(std::max<int64_t>(bytes, 1)), cudaHostRegisterPortable);
     if (error == cudaSuccess) return data;
     CpuDevice::give_back(data, bytes);
-    if (error != cudaErrorMemoryAllocation) cuda::fail("cudaHostRegister", error);
     cudaGetLastError();
-    return nullptr;
+    if (error == cudaErrorMemoryAllocation) return nullptr;
+    throw RunError("pinned memory", fmt::format("cudaHostRegister failed: {}", cudaGetErrorString(error)),
+                   "Leave --pin-memory out");
   }
   template <typename Body>
   void each_part(int64_t bytes, const Body& body) {

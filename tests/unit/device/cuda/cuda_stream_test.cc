@@ -1,0 +1,113 @@
+// A GPU's streams on a stand-in for CUDA's runtime whose streams are threads: the order of work, whoever waits for
+// whom.
+#include "tessera/device/cuda/cuda_stream.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "tessera/base/error.h"
+#include "tessera/base/random.h"
+
+namespace tessera::cuda {
+namespace {
+
+using Waits = CudaStream::Waits;
+
+constexpr size_t kBuffers = 5, kStreams = 5;
+using Values = std::array<int64_t, kBuffers>;
+
+View view_of_value(int64_t& value) {
+  return {reinterpret_cast<std::byte*>(&value), DType::i64, {1}};
+}
+
+// What last wrote a buffer, and what has read it since: who touches it next waits for these.
+struct Uses {
+  Event written;
+  std::vector<Event> read;
+};
+
+// The same hundred pieces of work, copies and host work, on the streams and one after the other in this thread.
+void run_and_compare(uint64_t seed) {
+  RandomStream random(seed, 3);
+  Values values{}, expected{};
+  for (size_t i = 0; i < kBuffers; ++i) values[i] = expected[i] = static_cast<int64_t>(i) + 1;
+  std::array<std::unique_ptr<Stream>, kStreams> streams;
+  streams[0] = std::make_unique<CudaStream>(0, Waits::in_caller);  // as the kernels have
+  for (size_t i = 1; i < 4; ++i) streams[i] = std::make_unique<CudaStream>(0, Waits::in_own_thread);
+  streams[4] = make_host_stream();  // as the CPU's kernels have
+  std::array<Uses, kBuffers> uses;
+  for (int piece = 0; piece < 100; ++piece) {
+    const size_t s = random.next_below(kStreams), from = random.next_below(kBuffers);
+    const size_t to = (from + 1 + random.next_below(kBuffers - 1)) % kBuffers;
+    Stream& stream = *streams[s];
+    stream.wait(uses[from].written);
+    stream.wait(uses[to].written);
+    for (const Event& event : uses[to].read) stream.wait(event);
+    const bool computes = s == 4 || (s > 0 && random.next_below(3) == 0);  // a file's work, on a GPU's stream
+    if (computes) {
+      stream.run([&values, from, to, piece] { values[to] = 3 * values[to] + values[from] + piece; });
+      expected[to] = 3 * expected[to] + expected[from] + piece;
+    } else {
+      stream.copy(view_of_value(values[from]), view_of_value(values[to]));
+      expected[to] = expected[from];
+    }
+    const Event done = stream.record();
+    uses[from].read.push_back(done);
+    uses[to] = {done, {}};
+    if (random.next_below(20) == 0) done.synchronize();  // so that some begin with nothing ahead
+  }
+  for (const auto& stream : streams) stream->synchronize();
+  EXPECT_EQ(values, expected) << "seed " << seed;
+}
+
+TEST(CudaStream, WorkOfAnyStreamsKeepsTheOrderOfItsEvents) {
+  for (uint64_t seed = 0; seed < 40; ++seed) run_and_compare(seed);
+}
+
+TEST(CudaStream, GivesToCudaWhatIsNotToWaitForTheHost) {
+  CudaStream stream(0, Waits::in_own_thread), other(0, Waits::in_own_thread);
+  int64_t from = 7, to = 0;
+  stream.copy(view_of_value(from), view_of_value(to));
+  other.wait(stream.record());
+  EXPECT_TRUE(other.native());
+  other.synchronize();
+  EXPECT_EQ(to, 7);
+}
+
+TEST(CudaStream, EndsWithItsWork) {
+  int64_t from = 7, to = 0, last = 0;
+  const auto host = make_host_stream();
+  {
+    CudaStream stream(0, Waits::in_own_thread);
+    host->run([&] { from = 8; });
+    stream.wait(host->record());
+    stream.copy(view_of_value(from), view_of_value(to));
+    stream.run([&] { last = to; });
+  }
+  EXPECT_EQ(to, 8);
+  EXPECT_EQ(last, 8);
+}
+
+TEST(CudaStream, AFailureSkipsWhatFollowsOnAllThatWaitForIt) {
+  const auto host = make_host_stream();
+  CudaStream first(0, Waits::in_own_thread), second(0, Waits::in_own_thread), compute(0, Waits::in_caller);
+  int64_t from = 7, to = 0;
+  host->run([] { throw RunError("here", "it failed"); });
+  first.wait(host->record());
+  second.wait(first.record());
+  second.copy(view_of_value(from), view_of_value(to));
+  const Event copied = second.record();
+  EXPECT_THROW(copied.synchronize(), RunError);
+  EXPECT_FALSE(copied.reached());
+  EXPECT_THROW(compute.wait(copied), RunError);
+  EXPECT_THROW(first.native(), RunError);
+  EXPECT_THROW(second.synchronize(), RunError) << "for good";
+  EXPECT_EQ(to, 0);
+}
+
+}  // namespace
+}  // namespace tessera::cuda
