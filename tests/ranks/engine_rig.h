@@ -15,6 +15,10 @@
 #include "tessera/device/cuda/cuda_device.h"
 #include "tessera/engine/engine.h"
 #include "tessera/engine/plan.h"
+#ifdef TESSERA_TEST_CUDA_STREAMS
+#include "tessera/device/cpu/cpu_device.h"
+#include "tessera/device/cuda/cuda_stream.h"
+#endif
 
 namespace tessera {
 
@@ -130,6 +134,27 @@ inline States all_states(Engine& engine, Communicator& world) {
   return states;
 }
 
+#ifdef TESSERA_TEST_CUDA_STREAMS
+// The CPU with a GPU's streams, on a stand-in for CUDA's runtime.
+class CpuWithCudaStreams final : public CpuDevice {
+ public:
+  using CpuDevice::CpuDevice;
+  std::unique_ptr<Stream> make_stream() override {
+    return std::make_unique<cuda::CudaStream>(0, cuda::CudaStream::Waits::in_own_thread);
+  }
+};
+#endif
+
+// This rank's, of the kind that the program was asked for.
+inline std::unique_ptr<Device> make_test_device(ThreadPool& pool) {
+  if (test_uses_cuda()) return make_cuda_device(cuda_ordinal_of_rank(test_world().local_rank()));
+#ifdef TESSERA_TEST_CUDA_STREAMS
+  return std::make_unique<CpuWithCudaStreams>(pool);
+#else
+  return make_cpu_device(pool);
+#endif
+}
+
 class Rig {
  public:
   Rig() : pool_(1) {}
@@ -215,8 +240,7 @@ class Rig {
   // As this rank of the test's world. The ledgers must be those of the plan.
   Outcome sharded(const ModelConfig& config, const EngineOptions& options, int num_micro_batches, int ranks_per_node) {
     World& world = test_world();
-    const auto device =
-        test_uses_cuda() ? make_cuda_device(cuda_ordinal_of_rank(world.local_rank())) : make_cpu_device(pool_);
+    const auto device = make_test_device(pool_);
     pinned_ = !pinned_;
     const auto host = test_uses_cuda() && pinned_ ? make_pinned_host_device(pool_) : make_cpu_device(pool_);
     const auto communicator = world.make_communicator(*device);

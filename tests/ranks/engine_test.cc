@@ -173,8 +173,7 @@ TEST(Engine, ARunRepeatsBitForBit) {
 TEST(Engine, GraphsChangeNoBit) {
   ThreadPool pool(1);
   World& world = test_world();
-  const auto device =
-      test_uses_cuda() ? make_cuda_device(cuda_ordinal_of_rank(world.local_rank())) : make_cpu_device(pool);
+  const auto device = make_test_device(pool);
   const auto host = test_uses_cuda() ? make_pinned_host_device(pool) : make_cpu_device(pool);
   const auto communicator = world.make_communicator(*device);
   EngineOptions options;
@@ -219,8 +218,7 @@ TEST(Engine, RankZeroReadsForAll) {
         std::tuple{ShardingStrategy::full_shard, H, H, DType::f32},
         std::tuple{ShardingStrategy::hybrid_shard, F, F, DType::bf16}}) {
     SCOPED_TRACE(row_of(strategy).name);
-    const auto device =
-        test_uses_cuda() ? make_cuda_device(cuda_ordinal_of_rank(world.local_rank())) : make_cpu_device(pool);
+    const auto device = make_test_device(pool);
     const auto host = test_uses_cuda() ? make_pinned_host_device(pool) : make_cpu_device(pool);
     const auto communicator = world.make_communicator(*device);
     EngineOptions options;

@@ -1,4 +1,5 @@
 // Stands in for as much of CUDA's runtime as a CudaStream calls, without a GPU: a stream is a thread, and dawdles.
+// Built with other names than the library's (tests/CMakeLists.txt), so that programs may have both.
 #include <cuda_runtime_api.h>
 
 #include <chrono>
@@ -6,7 +7,6 @@
 #include <thread>
 
 #include "tessera/base/random.h"
-#include "tessera/device/cuda/cuda_check.h"
 #include "tessera/device/stream.h"
 
 struct CUstream_st {
@@ -23,10 +23,6 @@ struct CUstream_st {
 struct CUevent_st {
   tessera::Event recorded;
 };
-
-void tessera::cuda::fail(const char* call, cudaError_t) {
-  throw RunError("CUDA", std::string(call) + " failed", "");
-}
 
 extern "C" {
 
