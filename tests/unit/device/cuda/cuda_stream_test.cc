@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstring>
+#include <future>
 #include <memory>
 #include <vector>
 
@@ -76,6 +76,27 @@ TEST(CudaStream, GivesToCudaWhatIsNotToWaitForTheHost) {
   EXPECT_TRUE(other.native());
   other.synchronize();
   EXPECT_EQ(to, 7);
+}
+
+TEST(CudaStream, WaitsForTheHostBesideTheCaller) {
+  std::promise<void> go;
+  int64_t from = 7, to = 0, last = 0;
+  const auto host = make_host_stream();
+  CudaStream stream(0, Waits::in_own_thread), compute(0, Waits::in_caller);
+  host->run([&, ready = go.get_future().share()] {
+    ready.wait();
+    from = 8;
+  });
+  stream.wait(host->record());
+  stream.copy(view_of_value(from), view_of_value(to));
+  const Event copied = stream.record();
+  EXPECT_FALSE(copied.reached());
+  go.set_value();
+  compute.wait(copied);
+  compute.copy(view_of_value(to), view_of_value(last));
+  compute.synchronize();
+  EXPECT_EQ(last, 8);
+  EXPECT_TRUE(copied.reached());
 }
 
 TEST(CudaStream, EndsWithItsWork) {
