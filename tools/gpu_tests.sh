@@ -89,7 +89,9 @@ if [ $sanitize = no ] || [ -z "$sanitizer" ]; then
   skip "memcheck and racecheck" "$([ $sanitize = no ] && echo "not asked for" || echo "compute-sanitizer is not there")"
 else
   for tool in memcheck racecheck; do
-    for program in gpu_ops gpu_parity "ranks_engine --world=1 --device=cuda --gtest_filter=*StepsOf*:*Halves*"; do
+    # Of the engine some twenty runs: with graphs and without, offloaded to the host and to files.
+    engine="ranks_engine --world=1 --device=cuda --gtest_filter=*Repeats*:*Graphs*:*RankZero*"
+    for program in gpu_ops gpu_parity "$engine"; do
       check "$tool of $program" 1500 "$sanitizer" --tool "$tool" --error-exitcode 9 --print-limit 20 "$tests"/$program
     done
   done

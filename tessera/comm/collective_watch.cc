@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <system_error>
 
 #include "tessera/comm/time_limit.h"
 
@@ -117,6 +118,7 @@ void CollectiveWatch::work() {
       }
     } catch (const Error&) {  // the device has failed: who computes on it gets the same error
       return;
+    } catch (const std::system_error&) {  // no thread for the limit now: the next look may get one
     }
     lock.lock();
   }

@@ -166,7 +166,6 @@ class Engine {
   int64_t padding(int64_t num_tokens, bool training) const;
   Batch upload(const PackedBatch& batch, bool training);
   StepResult accumulate(std::span<const PackedBatch> window, double loss_scale);
-  double summed_loss();
   void forward_backward(const PackedBatch& packed, double scale);
   View run_blocks(Frame& frame, int64_t num_tokens);
   // Throws where parameters could not be brought.

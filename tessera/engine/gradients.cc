@@ -163,40 +163,40 @@ void UnitGradients::settle(Slot& slot) {
   const View part = part_of(direct_ ? accumulators_.view(slot.unit) : in_slot(slot, slot.unit), range);
   const View reduced = wire_dtype_ ? part_of(slot.wire.view({cut.padded_elems}, *wire_dtype_), range) : part;
   const View sums = !direct_ && tier() == Tier::device ? accumulators_.view(slot.unit) : View{};
-  if (sums && !begun_[u] && reduced.data == sums.data) {  // it is where it belongs
-    slot.free = complete_[u] = slot.ready;
-  } else {
+  const bool is_there = sums && !begun_[u] && reduced.data == sums.data;
+  complete_[u] = slot.ready;
+  if (!is_there && (sums || wire_dtype_)) {
     compute.wait(slot.ready);
-    if (sums) {
-      begun_[u] ? place_.ops.add(reduced, sums) : place_.ops.convert(reduced, sums);
-    } else {
-      if (wire_dtype_) place_.ops.convert(reduced, part);
-      if (!direct_) accumulate_beyond_device(slot.unit, part, slot);
-    }
-    if (direct_ || sums) slot.free = complete_[u] = compute.record();
+    const View to = sums ? sums : part;
+    begun_[u] && sums ? place_.ops.add(reduced, to) : place_.ops.convert(reduced, to);
+    complete_[u] = compute.record();
   }
+  slot.free = complete_[u];
+  if (!direct_ && !sums) accumulate_beyond_device(slot.unit, part, slot);
   begun_[u] = 1;
   slot.unit = -1;
 }
 
-// In pieces: a step's first micro-batch is stored, as what the accumulators are of, and the others are added by the
-// CPU.
+// From a slot that is complete, in pieces: a step's first micro-batch is stored, as what the accumulators are of, and
+// the others are added by the CPU.
 void UnitGradients::accumulate_beyond_device(int64_t unit, View part, Slot& slot) {
   Stream& copy = *place_.streams.copy;
   Stream& host = *place_.streams.host;
   const auto u = static_cast<size_t>(unit);
-  copy.wait(place_.streams.compute->record());
+  copy.wait(complete_[u]);
   for (int64_t first = 0; first < part.num_elems(); first += kChunkElems) {
     const int64_t last = std::min(first + kChunkElems, part.num_elems());
     const View piece = part.rows(first, last);
     const bool as_it_is = !begun_[u] && piece.dtype == dtype();
     if (tier() == Tier::host && as_it_is) {
       copy.copy(piece, accumulators_.view(unit).rows(first, last));
+      slot.free = copy.record();
       continue;
     }
     copy.wait(pieces_free_);
     const View incoming = incoming_.view({last - first}, piece.dtype);
     copy.copy(piece, incoming);
+    slot.free = copy.record();
     if (as_it_is) {
       accumulators_.save(unit, first, incoming, copy);
     } else {
@@ -212,10 +212,13 @@ void UnitGradients::accumulate_beyond_device(int64_t unit, View part, Slot& slot
     }
     pieces_free_ = copy.record();
   }
-  slot.free = complete_[u] = copy.record();
+  complete_[u] = copy.record();
 }
 
+// The next forward goes on during the last reductions: what the device then adds up may wait until its slot is taken
+// again.
 void UnitGradients::end_micro_batch() {
+  if (!last_micro_batch_ && tier() == Tier::device) return;
   for (size_t i = 1; i <= slots_.size(); ++i) {  // the root's, which is reduced last, comes last
     Slot& slot = slots_[i % slots_.size()];
     if (slot.unit >= 0) settle(slot);

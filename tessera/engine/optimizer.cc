@@ -1,6 +1,7 @@
 #include "tessera/engine/optimizer.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace tessera {
 
@@ -47,7 +48,8 @@ std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces(PartOf&& part_of) const 
   return all;
 }
 
-// The root's come last: its reduction ends after backward, while those of the blocks are added up.
+// In the order in which backward has completed them, the root's last: while one unit's are added up, later ones are
+// still on their way.
 double UnitOptimizer::sum_of_squares() {
   // Of replicated gradients every rank takes a part, the same as if they were sharded: the same bits.
   const auto counted = [&](int64_t unit) {
@@ -58,8 +60,7 @@ double UnitOptimizer::sum_of_squares() {
   if (gradients_.tier() == Tier::device) {
     const View sum = sum_.view({1}, DType::f64);
     place_.ops.fill(sum, 0);
-    for (int64_t i = 1; i <= place_.num_units(); ++i) {
-      const int64_t u = i % place_.num_units();
+    for (int64_t u = place_.num_units() - 1; u >= 0; --u) {
       place_.streams.compute->wait(gradients_.complete(u));
       const ElemRange part = counted(u);
       place_.ops.add_sum_of_squares(gradients_.sum(u, part.begin, part.end), sum);
@@ -67,30 +68,32 @@ double UnitOptimizer::sum_of_squares() {
     place_.device.copy_to_host(sum, &result);
   } else {
     std::vector<Piece> all = pieces(counted);
-    std::rotate(all.begin(), std::find_if(all.begin(), all.end(), [](const Piece& p) { return p.unit > 0; }),
-                all.end());
+    std::ranges::stable_sort(all, std::greater(), &Piece::unit);
     result = sum_of_squares_on_host(all);
   }
   return place_.ranks.shard->sum({result}, "the gradient's norm")[0];
 }
 
-// One piece is fetched, if it lies in a file, while the one before is added up.
+// What lies in the host's memory is added up as soon as it is there; of a file one piece is fetched while the one
+// before is added up.
 double UnitOptimizer::sum_of_squares_on_host(const std::vector<Piece>& all) {
   Stream& copy = *place_.streams.copy;
   Stream& host = *place_.streams.host;
   const View sum = sum_.view({1}, DType::f64);
+  const bool staged = gradients_.tier() == Tier::file;
   const auto fetch_one = [&](size_t i) {
+    if (!staged || i >= all.size()) return;
     Lane& lane = lanes_[i % lanes_.size()];
     copy.wait(lane.free);
     fetch_gradient(all[i], lane);
     lane.ready = copy.record();
   };
   host.run([&ops = place_.host_ops, sum] { ops.fill(sum, 0); });
-  if (!all.empty()) fetch_one(0);
+  fetch_one(0);
   for (size_t i = 0; i < all.size(); ++i) {
-    if (i + 1 < all.size()) fetch_one(i + 1);
+    fetch_one(i + 1);
     Lane& lane = lanes_[i % lanes_.size()];
-    host.wait(lane.ready);
+    host.wait(staged ? lane.ready : gradients_.complete(all[i].unit));
     host.run(
         [&ops = place_.host_ops, values = gradient_in(lane, all[i]), sum] { ops.add_sum_of_squares(values, sum); });
     lane.free = host.record();
@@ -190,13 +193,16 @@ Event UnitOptimizer::update_piece(const Piece& piece, Lane& lane, const AdamWSte
     ops.adamw(p, gradient, m, v, own_step, rounded);
   });
   copy.wait(host.record());
-  if (lane.m.bytes() > 0) {
-    master().save(u, first_master, p, copy);
+  const bool staged = lane.m.bytes() > 0;
+  if (staged) master().save(u, first_master, p, copy);
+  if (has_own_master() && kept.tier() != Tier::host) kept.save(u, first_kept, rounded ? rounded : p, copy);
+  const Event renewed = copy.record();  // the next forward waits for no more
+  if (staged) {
     m_.save(u, piece.first, m, copy);
     v_.save(u, piece.first, v, copy);
   }
-  if (has_own_master() && kept.tier() != Tier::host) kept.save(u, first_kept, rounded ? rounded : p, copy);
-  return lane.free = copy.record();
+  lane.free = copy.record();
+  return renewed;
 }
 
 }  // namespace tessera

@@ -15,25 +15,23 @@ StepResult Engine::train_step(std::span<const PackedBatch> window, double learni
 
   // Phase 4: clip by the global norm. The factor rides on the gradient as AdamW reads it: no pass of its own.
   result.gradient_norm = std::sqrt(optimizer_->sum_of_squares()) / loss_scale;
-  result.loss_sum = summed_loss();  // after the norm, which has waited for all of it
+  const double local_loss = read_f64(loss_.view({1}, DType::f64));  // after the norm, which has waited for all of it
   result.skipped = options_.dtype == DType::f16 && !std::isfinite(result.gradient_norm);
-  if (result.skipped) return result;
 
   // Phase 5: AdamW, in forward order.
-  ++num_updates_;
-  const double scale = clip_factor(result.gradient_norm, options_.max_grad_norm) / loss_scale;
-  optimizer_->update(options_.adamw, num_updates_, learning_rate, scale);
+  if (!result.skipped) {
+    ++num_updates_;
+    const double scale = clip_factor(result.gradient_norm, options_.max_grad_norm) / loss_scale;
+    optimizer_->update(options_.adamw, num_updates_, learning_rate, scale);
+  }
+  result.loss_sum = place_.ranks.world->sum({local_loss}, "a step's loss")[0];
   return result;
 }
 
 StepResult Engine::accumulate_gradients(std::span<const PackedBatch> window, double loss_scale) {
   StepResult result = accumulate(window, loss_scale);
-  result.loss_sum = summed_loss();
+  result.loss_sum = place_.ranks.world->sum({read_f64(loss_.view({1}, DType::f64))}, "a step's loss")[0];
   return result;
-}
-
-double Engine::summed_loss() {
-  return place_.ranks.world->sum({read_f64(loss_.view({1}, DType::f64))}, "a step's loss")[0];
 }
 
 StepResult Engine::accumulate(std::span<const PackedBatch> window, double loss_scale) {

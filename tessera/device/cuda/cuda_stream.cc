@@ -30,7 +30,10 @@ class CudaEvent final : public Event::State {
     if (!issued_.reached()) return false;
     check(cudaSetDevice(ordinal_), "cudaSetDevice");
     const cudaError_t error = cudaEventQuery(event_);
-    if (error == cudaErrorNotReady) return false;
+    if (error == cudaErrorNotReady) {
+      cudaGetLastError();  // else the next kernel's launch might be told of it
+      return false;
+    }
     check(error, "cudaEventQuery");
     return true;
   }
