@@ -85,6 +85,9 @@ void check_consistent(const ResolvedSettings& resolved) {
     throw UsageError(resolved.where("hidden_size"),
                      fmt::format("{} is not divisible by num_heads {}", s.hidden_size, s.num_heads));
   }
+  if (s.fit > 0 && s.device_memory > 0) {
+    throw UsageError(resolved.where("device_memory"), "contradicts fit", "Both say what a rank may have: give one");
+  }
   if (!s.prompt.empty() && !s.question.empty()) {
     throw UsageError(resolved.where("prompt"), "contradicts question",
                      "Give a whole prompt, or a question with its context");

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <new>
 
 #include "tessera/app/help.h"
 #include "tessera/app/launch.h"
@@ -43,7 +41,9 @@ const Verb* take_verb(std::vector<std::string>& words, const std::vector<Verb>& 
     throw UsageError(word, "comes before the verb", "Usage: tessera <verb> [config.toml] [--flags]");
   }
   std::vector<std::string> names = names_of(verbs);
-  std::string remedy = words.size() > 1 ? did_you_mean(word + " " + words[1], names) : "";
+  const auto longer = std::ranges::find_if(names, [&](const auto& name) { return name.starts_with(word + " "); });
+  std::string remedy = longer != names.end() ? fmt::format("Did you mean \"{}\"?", *longer) : "";
+  if (remedy.empty() && words.size() > 1) remedy = did_you_mean(word + " " + words[1], names);
   if (remedy.empty()) remedy = did_you_mean(word, names);
   if (!remedy.empty()) remedy += " ";
   throw UsageError(word, "unknown verb", remedy + fmt::format("One of: {}", joined(names, ", ")));
@@ -69,15 +69,19 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
   const bool is_first = !ranks || ranks->rank == 0;
   if (const auto launcher = find_launcher(environment)) take_launchers_streams(launcher->socket, is_first);
   Console console = Console::of_process();
-  if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h") {
+  std::vector<std::string> words = arguments;
+  if (!words.empty() && words[0] == "help") {
+    words.erase(words.begin());
+    words.emplace_back("--help");
+  }
+  if (words.empty() || words[0] == "--help" || words[0] == "-h") {
     console.print(program_help(verbs));
     return static_cast<int>(ExitCode::kDone);
   }
-  if (arguments[0] == "--version") {
+  if (words[0] == "--version") {
     console.print(version_text());
     return static_cast<int>(ExitCode::kDone);
   }
-  std::vector<std::string> words = arguments;
   const Verb* verb = take_verb(words, verbs);
   if (!verb) unknown_verb(words, verbs);
   const Verb* subject = verb->about_verb ? take_verb(words, verbs) : verb;
@@ -112,20 +116,12 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
 
 int guarded_run(const std::vector<std::string>& arguments, const Environment& environment,
                 const std::vector<Verb>& verbs) {
-  const auto fail = [&](const char* what, ExitCode code) {
-    tell_failure(environment, code, what);
-    return static_cast<int>(code);
-  };
   try {
     return run_command_line(arguments, environment, verbs);
-  } catch (const Error& error) {
-    return fail(error.what(), error.code());
-  } catch (const std::bad_alloc&) {
-    return fail("out of memory", ExitCode::kOutOfMemory);
-  } catch (const std::exception& error) {
-    return fail(error.what(), ExitCode::kRunFailed);
   } catch (...) {
-    return fail("an unknown failure", ExitCode::kRunFailed);
+    const Failure failure = current_failure();
+    tell_failure(environment, failure);
+    return static_cast<int>(failure.code);
   }
 }
 

@@ -43,7 +43,7 @@ ModelConfig gpt_config_of(const Settings& settings) {
     throw UsageError("--vocab-size", "the model \"gpt\" needs it",
                      "Give --vocab-size, or --tokenizer to take the tokenizer's");
   }
-  check_model_config(config, "the model \"gpt\"");
+  if (const std::string fault = fault_of(config); !fault.empty()) throw UsageError("the model \"gpt\"", fault);
   return config;
 }
 

@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <new>
 #include <thread>
 
 #include "tessera/app/launch.h"
@@ -15,21 +14,6 @@
 
 namespace tessera {
 namespace {
-
-// The exception at hand.
-std::pair<ExitCode, std::string> current_failure() {
-  try {
-    throw;
-  } catch (const Error& error) {
-    return {error.code(), error.what()};
-  } catch (const std::bad_alloc&) {
-    return {ExitCode::kOutOfMemory, "out of memory"};
-  } catch (const std::exception& error) {
-    return {ExitCode::kRunFailed, error.what()};
-  } catch (...) {
-    return {ExitCode::kRunFailed, "an unknown failure"};
-  }
-}
 
 void print_error(const std::string& text) {
   std::fprintf(stderr, "error: %s\n", text.c_str());
@@ -63,17 +47,17 @@ void check_restarts(const Invocation& invocation, const std::optional<RankEnviro
 
 }  // namespace
 
-void tell_failure(const Environment& environment, ExitCode code, const char* what) {
+void tell_failure(const Environment& environment, const Failure& failure) {
   std::optional<RankEnvironment> ranks;
   try {
     ranks = detect_ranks(environment);
   } catch (const Error&) {  // then this is what is told
   }
   const bool is_rank = ranks && ranks->has_mpi && ranks->size > 1;
-  const std::string text = is_rank ? fmt::format("rank {}: {}", ranks->rank, what) : what;
+  const std::string text = is_rank ? fmt::format("rank {}: {}", ranks->rank, failure.text) : failure.text;
   const auto launcher = find_launcher(environment);
   if (is_rank && launcher) {
-    StatusBoard::open(launcher->board, ranks->size)->fail(ranks->rank, code, text);
+    StatusBoard::open(launcher->board, ranks->size)->fail(ranks->rank, failure.code, text);
     return;
   }
   // mpirun ends the others as soon as the first rank has told and ended.

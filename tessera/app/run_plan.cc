@@ -59,13 +59,14 @@ PlannedRank first_rank_of(const Settings& settings) {
   return rank;
 }
 
-// --fit, else --device-memory, else what this machine has for each of the ranks of a node.
+// --fit or --device-memory, else what this machine has for each of the ranks of a node.
 MemoryLimits limits_of(const Settings& settings, const PlannedRank& rank) {
-  if (settings.fit > 0) return {.device_bytes = settings.fit};
-  if (settings.device_memory > 0) return {.device_bytes = settings.device_memory};
+  const bool cuda = rank.device == DeviceKind::cuda;
+  const int64_t given = settings.fit > 0 ? settings.fit : settings.device_memory;
+  if (given > 0) return {.device_bytes = given, .one_memory = !cuda};
   std::optional<int64_t> of_this_machine = usable_memory_bytes();
   if (of_this_machine) *of_this_machine /= std::min(rank.world_size, rank.ranks_per_node);
-  if (rank.device == DeviceKind::cuda) {
+  if (cuda) {
     const CudaInfo info = cuda_info();
     if (info.devices.empty()) return {};  // of another machine nothing is known
     return {.device_bytes = info.devices[0].memory_bytes,
@@ -103,8 +104,9 @@ std::optional<Settings> fused(const Settings& settings, const ModelConfig& confi
   throw OutOfMemoryError(
       "--fit",
       fmt::format("nothing fits into {}: the least, {}, needs {} ({}: {})", format_bytes(limits.device_bytes),
-                  to_json(searched_settings(least.settings)), format_bytes(least.plan.device.peak_total()),
-                  name_of(least.excess.largest), format_bytes(least.excess.largest_bytes)),
+                  to_json(searched_settings(least.settings)),
+                  format_bytes(least.excess.limit_bytes + least.excess.bytes), name_of(least.excess.largest),
+                  format_bytes(least.excess.largest_bytes)),
       "Use more ranks, a smaller --max-length or a smaller model, or leave free what the command line fixes");
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <new>
 
 namespace tessera {
 
@@ -16,6 +17,20 @@ static std::string compose(const std::string& where, const std::string& what, co
 
 Error::Error(ExitCode code, std::string where, std::string what, std::string remedy)
     : std::runtime_error(compose(where, what, remedy)), code_(code) {}
+
+Failure current_failure() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return {error.code(), error.what()};
+  } catch (const std::bad_alloc&) {
+    return {ExitCode::kOutOfMemory, "out of memory"};
+  } catch (const std::exception& error) {
+    return {ExitCode::kRunFailed, error.what()};
+  } catch (...) {
+    return {ExitCode::kRunFailed, "an unknown failure"};
+  }
+}
 
 std::string printable(std::string_view text, size_t longest_bytes) {
   size_t end = std::min(text.size(), longest_bytes);

@@ -53,6 +53,14 @@ struct CommunicationError : Error {
       : Error(ExitCode::kCommunication, std::move(where), std::move(what), std::move(remedy)) {}
 };
 
+// What an exception means to a user.
+struct Failure {
+  ExitCode code;
+  std::string text;
+};
+// Of the exception that is being handled; call it in a catch block.
+Failure current_failure();
+
 // Text of a file as it may stand in a message: control characters become '?', and it is cut, between characters, after
 // `longest_bytes`.
 std::string printable(std::string_view text, size_t longest_bytes = 100);

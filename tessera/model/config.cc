@@ -116,7 +116,7 @@ ModelConfig parse_model_config(std::string_view text, const std::string& where) 
     config.eos_token_id = static_cast<int32_t>(read.integer({"eos_token_id"}, 0, 0, last_id));
   }
   config.pad_token_id = static_cast<int32_t>(read.integer({"pad_token_id"}, std::min<int64_t>(3, last_id), 0, last_id));
-  check_model_config(config, where);
+  if (const std::string fault = fault_of(config); !fault.empty()) throw InputError(where, fault);
   return config;
 }
 
@@ -127,43 +127,44 @@ ModelConfig read_model_config(const std::filesystem::path& path) {
   return parse_model_config(read_file(path, options), path.string());
 }
 
-void check_model_config(const ModelConfig& config, const std::string& where) {
-  const auto refuse = [&](const std::string& what) { throw InputError(where, what); };
-  if (config.vocab_size < 1) refuse(fmt::format("vocab_size is {}, not a positive number", config.vocab_size));
-  if (config.hidden_size < 1) refuse(fmt::format("hidden_size is {}, not a positive number", config.hidden_size));
-  if (config.num_layers < 1) refuse(fmt::format("num_layers is {}, not a positive number", config.num_layers));
-  if (config.num_heads < 1) refuse(fmt::format("num_heads is {}, not a positive number", config.num_heads));
-  if (config.ff_dim < 1) refuse(fmt::format("ff_dim is {}, not a positive number", config.ff_dim));
+std::string fault_of(const ModelConfig& config) {
+  for (const auto& [name, value] :
+       {std::pair{"vocab_size", config.vocab_size}, std::pair{"hidden_size", config.hidden_size},
+        std::pair{"num_layers", config.num_layers}, std::pair{"num_heads", config.num_heads},
+        std::pair{"ff_dim", config.ff_dim}}) {
+    if (value < 1) return fmt::format("{} is {}, not a positive number", name, value);
+  }
   if (config.hidden_size % config.num_heads != 0) {
-    refuse(fmt::format("hidden_size {} is not a multiple of the {} heads", config.hidden_size, config.num_heads));
+    return fmt::format("hidden_size {} is not a multiple of the {} heads", config.hidden_size, config.num_heads);
   }
   constexpr int64_t kMaxHeadDim = 512;  // what every device's attention has scratch for
   if (config.head_dim() > kMaxHeadDim) {
-    refuse(fmt::format("hidden_size {} over {} heads makes heads of {} channels, and attention takes at most {}",
-                       config.hidden_size, config.num_heads, config.head_dim(), kMaxHeadDim));
+    return fmt::format("hidden_size {} over {} heads makes heads of {} channels, and attention takes at most {}",
+                       config.hidden_size, config.num_heads, config.head_dim(), kMaxHeadDim);
   }
   constexpr int64_t kMaxHiddenSize = 16384, kMaxRaggedHiddenSize = 4096;  // what a GPU's norms have registers for
   if (config.hidden_size > kMaxHiddenSize) {
-    refuse(fmt::format("hidden_size is {}, and norms take at most {} channels", config.hidden_size, kMaxHiddenSize));
+    return fmt::format("hidden_size is {}, and norms take at most {} channels", config.hidden_size, kMaxHiddenSize);
   }
   if (config.hidden_size > kMaxRaggedHiddenSize && config.hidden_size % 8 != 0) {
-    refuse(fmt::format("hidden_size is {}, and beyond {} it must be a multiple of 8", config.hidden_size,
-                       kMaxRaggedHiddenSize));
+    return fmt::format("hidden_size is {}, and beyond {} it must be a multiple of 8", config.hidden_size,
+                       kMaxRaggedHiddenSize);
   }
   if (config.attention_dropout > 0 && config.num_heads > kMaxDropoutHeads) {
-    refuse(fmt::format("attention_dropout is {} over {} heads, and dropout tells at most {} heads apart",
-                       config.attention_dropout, config.num_heads, kMaxDropoutHeads));
+    return fmt::format("attention_dropout is {} over {} heads, and dropout tells at most {} heads apart",
+                       config.attention_dropout, config.num_heads, kMaxDropoutHeads);
   }
   const auto C = static_cast<double>(config.hidden_size);
   const double parameters =
       static_cast<double>(config.vocab_size) * C +
       static_cast<double>(config.num_layers) * C * (4 * C + 2 * static_cast<double>(config.ff_dim));
   if (parameters > 1e15)
-    refuse(fmt::format("its sizes make {:.1e} parameters, more than any machine has room for", parameters));
+    return fmt::format("its sizes make {:.1e} parameters, more than any machine has room for", parameters);
   if (config.architecture == "bloom" && config.ff_dim != 4 * config.hidden_size) {
-    refuse(fmt::format("ff_dim is {}, but BLOOM's feed-forward layer has 4 x hidden_size = {} channels", config.ff_dim,
-                       4 * config.hidden_size));
+    return fmt::format("ff_dim is {}, but BLOOM's feed-forward layer has 4 x hidden_size = {} channels", config.ff_dim,
+                       4 * config.hidden_size);
   }
+  return "";
 }
 
 namespace {

@@ -38,8 +38,8 @@ ModelConfig read_model_config(const std::filesystem::path& path);
 std::vector<std::string> known_model_names();
 bool find_known_model(std::string_view name, ModelConfig& config);
 
-// Throws InputError, naming `where`, when the numbers are impossible or contradict each other.
-void check_model_config(const ModelConfig& config, const std::string& where);
+// What is impossible about the numbers, or contradicts another one; empty if nothing is.
+std::string fault_of(const ModelConfig& config);
 
 // The config.json to save beside weights of `dtype`.
 std::string model_config_json(const ModelConfig& config, DType dtype);

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <new>
-
 #include "tessera/base/error.h"
 
 namespace tessera {
@@ -13,19 +11,12 @@ namespace {
 // What a rank tells the others: "+" and its text, or the exit code of its error as a character and the message.
 constexpr char kSucceeded = '+';
 
-std::string failure_text(ExitCode code, const char* message) {
-  return static_cast<char>('0' + static_cast<int>(code)) + std::string(message);
-}
-
 std::string outcome_of(const std::function<std::string()>& work) {
   try {
     return kSucceeded + work();
-  } catch (const Error& error) {
-    return failure_text(error.code(), error.what());
-  } catch (const std::bad_alloc&) {
-    return failure_text(ExitCode::kOutOfMemory, "out of memory");
-  } catch (const std::exception& error) {
-    return failure_text(ExitCode::kRunFailed, error.what());
+  } catch (...) {
+    const Failure failure = current_failure();
+    return static_cast<char>('0' + static_cast<int>(failure.code)) + failure.text;
   }
 }
 

@@ -110,7 +110,7 @@ class Outputs(TinyJobTest):
         alone = self.json_output("plan", *JOB)
         self.assertIsNone(alone["other_ranks"])
         self.assert_documented("plan --json", keys_of(alone), ["--fit"])
-        found = self.json_output("plan", "--model", "bloom-560m", "--nproc", "2", "--fit", "3GiB")
+        found = self.json_output("plan", "--model", "bloom-560m", "--device", "cuda", "--nproc", "2", "--fit", "4GiB")
         fit = found["fit"]
         self.assertTrue(fit["faster"])
         self.assertEqual(keys_of(found.pop("other_ranks")), keys_of(found["first_rank"]))

@@ -106,6 +106,10 @@ class Ledger(PlanTest):
         self.assertEqual((fp32["memory_bytes"], fp32["fits"]), (80 * 2 ** 30, True))
         self.assertFalse(self.plan(*words[:-1], "1GiB")["fits"])
 
+    def test_a_shape_that_is_none(self):
+        shape = ["--model", "gpt", "--init", "random", "--vocab-size", "9", "--hidden-size", "32768", "--num-heads", "64"]
+        self.fails(2, 'the model "gpt": hidden_size is 32768, and norms take at most 16384', "plan", *shape)
+
     def test_table(self):
         out = self.succeeds("plan", *JOB, "--nproc", "2", "--strategy", "zero2")
         for row in [r"\| rank 0 +\| +load \| +step \| +evaluation \| +save \| +resume \|", r"\| optimizer +\|",
@@ -115,10 +119,10 @@ class Ledger(PlanTest):
 
 
 class Fit(PlanTest):
-    WORDS = ["--model", "bloom-560m", "--nproc", "4", "--grad-accum", "2", "--max-length", "256"]
+    WORDS = ["--device", "cuda", "--model", "bloom-560m", "--nproc", "4", "--grad-accum", "2", "--max-length", "256"]
 
     def test_the_fastest_that_fits(self):
-        words = [*self.WORDS[:4], "--max-length", "256"]
+        words = [*self.WORDS[:6], "--max-length", "256"]
         unlimited = self.plan(*words, "--fit", "1000GiB")
         self.assertEqual(unlimited["fit"]["faster"], [])
         self.assertEqual(unlimited["batch_size"], 4)
@@ -151,10 +155,20 @@ class Fit(PlanTest):
             for faster in plan["fit"]["faster"]:
                 self.assertEqual(faster[name], plan[name])
 
+    def test_the_memory_of_a_cpu_is_that_of_its_host(self):
+        words = ["--device", "cpu", "--model", "bloom-560m", "--max-length", "256"]
+        plan = self.plan(*words, "--fit", "12GiB")
+        self.assertEqual(plan["offload"], "none")
+        self.assertEqual(plan["memory_bytes"], 12 * 2 ** 30)
+        self.fails(4, "--fit: nothing fits into 6.00 GiB", "plan", *words, "--fit", "6GiB")
+        offloaded = [*words, "--offload", "optimizer"]
+        self.assertFalse(self.plan(*offloaded, "--device-memory", "6GiB")["fits"])
+
     def test_nothing_fits(self):
         self.fails(4, "--fit: nothing fits into 100 MiB: the least, ", "plan", *self.WORDS, "--fit", "100MiB")
         self.fails(2, "--fit: the other settings contradict every configuration", "plan", *self.WORDS, "--fit", "1GiB",
                    "--strategy", "no_shard", "--offload", "optimizer")
+        self.fails(2, "--device-memory: contradicts fit", "plan", *self.WORDS, "--fit", "1GiB", "--device-memory", "1GiB")
 
 
 @unless_sanitized

@@ -7,13 +7,14 @@ from tessera_cli import CliTest, main
 
 class Program(CliTest):
     def test_help_and_version(self):
-        for words in ([], ["--help"], ["-h"]):
+        for words in ([], ["--help"], ["-h"], ["help"]):
             out = self.succeeds(*words)
             self.assertIn("Usage: tessera <verb> [config.toml] [--flags]", out)
             self.assertIn("  config ", out)
             self.assertIn("  doctor ", out)
         self.assertRegex(self.succeeds("--version"), r"^tessera \d+\.\d+\.\d+ \(.+\)\n$")
         help_text = self.succeeds("config", "--help")
+        self.assertEqual(self.succeeds("help", "config"), help_text)
         self.assertIn("--lr RATE\n", help_text)
         self.assertIn("[default: 5e-05] [also: --learning-rate]", help_text)
         self.assertIn("--shuffle, --no-shuffle\n", help_text)
@@ -26,6 +27,7 @@ class Program(CliTest):
 
     def test_unknown_verb(self):
         self.fails(2, 'unknown verb. Did you mean "config"? One of: ', "confg")
+        self.fails(2, 'unknown verb. Did you mean "tokenizer train"? One of: ', "tokenizer")
         self.fails(2, "--lr: comes before the verb", "--lr", "1", "config")
 
     def test_full_disk(self):

@@ -6,7 +6,7 @@ namespace {
 
 [[noreturn]] void absent(const char* where) {
   throw UsageError(where, "this tessera was built without CUDA",
-                   "Build it where nvcc is on the PATH, or use --device cpu and --pin-memory off");
+                   "Build it where nvcc is on the PATH, or use --device cpu and --no-pin-memory");
 }
 
 }  // namespace
