@@ -203,7 +203,7 @@ void flat(Bench& bench) {
   bench.line("sum of squares", 0, kBytes, [&] { k.add_sum_of_squares(g, sum); });
   bench.line("add", 0, 3 * kBytes, [&] { k.add(g, m); });
   bench.line("convert to bf16", 0, 1.5 * kBytes, [&] { k.convert(g, rounded); });
-  bench.line("copy", 0, 2 * kBytes, [&] { k.copy(g, m); });
+  bench.line("copy", 0, 2 * kBytes, [&] { k.convert(g, m); });
   bench.clear();
 }
 
@@ -214,7 +214,7 @@ void embedding(Bench& bench, int64_t N) {
   const View ids = bench.integers(values), weight = bench.zeros({kVocabulary, kChannels}, bench.dtype),
              d_weight = bench.zeros({kVocabulary, kChannels}, DType::f32), y = bench.random({N, kChannels});
   const auto bytes = static_cast<double>(y.bytes());
-  bench.line(fmt::format("embedding forward {}", N), 0, 2 * bytes, [&] { k.embedding_forward(ids, weight, y); });
+  bench.line(fmt::format("embedding forward {}", N), 0, 2 * bytes, [&] { k.gather_rows(weight, ids, y); });
   bench.line(fmt::format("embedding backward {}", N), 0, bytes + static_cast<double>(N * kChannels * 8),
              [&] { k.embedding_backward(ids, y, d_weight); });
   bench.clear();

@@ -198,7 +198,7 @@ void flat(Bench& bench, int64_t count) {
              [&] { kernels.adamw(p, halves, m, v, step, rounded); });
   bench.line("sum of squares", 4 * elems, "GB/s", [&] { kernels.add_sum_of_squares(p, sum); });
   bench.line("fill", 4 * elems, "GB/s", [&] { kernels.fill(p, 0); });
-  bench.line("copy", 8 * elems, "GB/s", [&] { kernels.copy(g, p); });
+  bench.line("copy", 8 * elems, "GB/s", [&] { kernels.convert(g, p); });
   bench.line("fill normal", elems, "G/s", [&] { kernels.fill_normal(p, 0, 1, 1, 1, 0); });
   bench.line("fill uniform", elems, "G/s", [&] { kernels.fill_uniform(p, 0, 1, 1, 1, 0); });
   bench.clear();

@@ -37,12 +37,6 @@ std::string resolved_config_text(const ResolvedSettings& resolved) {
   return text;
 }
 
-nlohmann::ordered_json settings_json(const Settings& settings, Groups groups) {
-  nlohmann::ordered_json object = nlohmann::ordered_json::object();
-  for (const Setting* setting : settings_of(groups)) object[setting->name] = json_of(setting->get(settings));
-  return object;
-}
-
 nlohmann::ordered_json resolved_config_json(const ResolvedSettings& resolved) {
   nlohmann::ordered_json object = nlohmann::ordered_json::object();
   for (const Setting* setting : settings_of(resolved.groups)) {

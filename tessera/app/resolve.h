@@ -76,9 +76,7 @@ void check_supported(const ResolvedSettings& resolved);
 // The settings as TOML, grouped, each with a comment that tells its origin. Reading it back gives the same settings.
 std::string resolved_config_text(const ResolvedSettings& resolved);
 
-// {"lr": 5e-05, …} in the order of declaration: what a checkpoint records.
-nlohmann::ordered_json settings_json(const Settings& settings, Groups groups);
-// {"lr": {"value": 5e-05, "origin": "default"}, …}
+// {"lr": {"value": 5e-05, "origin": "default"}, …} in the order of declaration.
 nlohmann::ordered_json resolved_config_json(const ResolvedSettings& resolved);
 
 }  // namespace tessera

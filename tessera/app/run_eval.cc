@@ -9,7 +9,7 @@
 #include "tessera/app/train_state.h"
 #include "tessera/app/verbs.h"
 #include "tessera/app/worker.h"
-#include "tessera/report/summary.h"
+#include "tessera/store/atomic_folder.h"
 #include "tessera/store/file.h"
 
 namespace tessera {
@@ -63,10 +63,10 @@ int run_eval(const Invocation& invocation) {
     }
     if (settings.json) console.print(to_json(summary));
     if (!settings.output_dir.empty() && worker.is_first()) {
-      write_summary((fs::path(settings.output_dir) / "eval.json").string(), summary);
+      write_file_atomically(fs::path(settings.output_dir) / "eval.json", to_pretty_json(summary) + "\n");
       // The shape that SQuAD's own evaluation script reads: {id: answer}.
       if (settings.eval_generation)
-        write_summary((fs::path(settings.output_dir) / "predictions.json").string(), predictions);
+        write_file_atomically(fs::path(settings.output_dir) / "predictions.json", to_pretty_json(predictions) + "\n");
     }
     return static_cast<int>(ExitCode::kDone);
   });

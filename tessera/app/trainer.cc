@@ -10,7 +10,6 @@
 #include "tessera/app/memory_check.h"
 #include "tessera/app/model_files.h"
 #include "tessera/device/cuda/cuda_device.h"
-#include "tessera/report/summary.h"
 #include "tessera/report/text.h"
 #include "tessera/store/atomic_folder.h"
 
@@ -350,7 +349,7 @@ void Trainer::finish() {
          timing);
   const Record record = summary(metrics, gpu);
   if (!worker_.is_first()) return;
-  write_summary((folder / "summary.json").string(), record);
+  write_file_atomically(folder / "summary.json", to_pretty_json(record) + "\n");
   if (settings_.json) {
     console_.print(to_json(record));
   } else {

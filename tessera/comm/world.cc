@@ -58,16 +58,12 @@ std::optional<RankEnvironment> detect_ranks(const Environment& environment) {
   if (rank && size && !contradicted) {
     return RankEnvironment{.rank = *rank,
                            .size = *size,
-                           .local_rank = get("LOCAL_RANK").value_or(*rank),
-                           .local_size = get("LOCAL_WORLD_SIZE").value_or(*size),
                            .source = "torchrun",
                            .has_mpi = has_mpi};
   }
   if (ompi) {
     return RankEnvironment{.rank = *ompi,
                            .size = get("OMPI_COMM_WORLD_SIZE").value_or(1),
-                           .local_rank = get("OMPI_COMM_WORLD_LOCAL_RANK").value_or(0),
-                           .local_size = get("OMPI_COMM_WORLD_LOCAL_SIZE").value_or(1),
                            .source = "mpirun",
                            .has_mpi = true};
   }
@@ -78,8 +74,6 @@ std::optional<RankEnvironment> detect_ranks(const Environment& environment) {
   if (!pmix && num_tasks == 1) return std::nullopt;
   return RankEnvironment{.rank = pmix ? *pmix : *procid,
                          .size = num_tasks,
-                         .local_rank = get("SLURM_LOCALID").value_or(0),
-                         .local_size = 0,
                          .source = pmix ? "srun --mpi=pmix" : "srun",
                          .has_mpi = pmix.has_value()};
 }
@@ -90,10 +84,6 @@ int World::local_rank() const {
 
 int World::local_size() const {
   return static_cast<int>(std::count(nodes_.begin(), nodes_.end(), nodes_[static_cast<size_t>(rank_)]));
-}
-
-int World::num_nodes() const {
-  return *std::max_element(nodes_.begin(), nodes_.end()) + 1;
 }
 
 int World::ranks_per_node() const {

@@ -15,12 +15,12 @@ namespace tessera {
 
 // What the environment tells of a process that was started as one of several ranks.
 struct RankEnvironment {
-  int rank = 0, size = 1, local_rank = 0, local_size = 1;
+  int rank = 0, size = 1;
   std::string source;    // "torchrun", "mpirun", "srun --mpi=pmix", "srun"
   bool has_mpi = false;  // the one that started it speaks to MPI
 };
 
-// From the variables RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE (torchrun), else OMPI_COMM_WORLD_* (mpirun), else
+// From the variables RANK, WORLD_SIZE (torchrun), else OMPI_COMM_WORLD_* (mpirun), else
 // PMIX_RANK with SLURM_*, else SLURM_PROCID of a step; none of them: nothing. Under salloc every rank of mpirun sees
 // the same SLURM_PROCID, so mpirun goes first; torchrun's variables that those of MPI contradict are inherited ones.
 // Throws UsageError on a number that is none.
@@ -48,7 +48,6 @@ class World {
   int local_size() const;
   // The node of each rank, by rank: 0, 1, … in the order of their first ranks.
   const std::vector<int>& nodes() const { return nodes_; }
-  int num_nodes() const;
   // Ranks on every node; 0 where nodes have different numbers of ranks, or a node's ranks do not follow each other.
   int ranks_per_node() const;
 

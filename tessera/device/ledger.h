@@ -34,7 +34,6 @@ class Ledger {
   void add(Category category, int64_t bytes);
   void remove(Category category, int64_t bytes);
   void enter(Phase phase);  // peaks of the phase begin at what is held now
-  Phase phase() const { return phase_; }
 
   int64_t current(Category category) const { return current_[index(category)]; }
   int64_t current_total() const { return total_; }

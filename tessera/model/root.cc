@@ -34,11 +34,11 @@ Root::Root(const ModelConfig& config, const Names& names, Initializer embedding_
 
 void Root::embed_forward(Frame& f, const ParameterViews& p, View y, SavedViews* saved) const {
   if (!embedding_norm_) {
-    f.ops.embedding_forward(f.batch.ids, p[embedding_], y);
+    f.ops.gather_rows(p[embedding_], f.batch.ids, y);
     return;
   }
   const View stats = saved ? f.push_stats(f.batch.num_tokens, 2) : View{};  // [N, 2]
-  f.ops.embedding_forward(f.batch.ids, p[embedding_], y);
+  f.ops.gather_rows(p[embedding_], f.batch.ids, y);
   f.ops.layer_norm_forward(y, p[embedding_norm_weight_], p[embedding_norm_bias_], epsilon_, y, stats);
   if (saved) *saved = {stats};
 }
@@ -49,7 +49,7 @@ void Root::embed_backward(Frame& f, const ParameterViews& p, const ParameterView
   View d_e = d_y;  // [N, C]
   if (embedding_norm_) {
     const View e = f.push(f.batch.num_tokens, hidden_size_);  // looked up again rather than kept
-    f.ops.embedding_forward(f.batch.ids, p[embedding_], e);
+    f.ops.gather_rows(p[embedding_], f.batch.ids, e);
     d_e = f.push(f.batch.num_tokens, hidden_size_);
     f.ops.layer_norm_backward(d_y, e, p[embedding_norm_weight_], saved[0], {}, d_e, g[embedding_norm_weight_],
                               g[embedding_norm_bias_]);

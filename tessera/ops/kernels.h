@@ -14,6 +14,7 @@
 #include <span>
 
 #include "tessera/device/device.h"
+#include "tessera/ops/flops.h"
 
 namespace tessera {
 
@@ -59,16 +60,14 @@ class Kernels {
 
   // ---- whole arrays -------------------------------------------------------------------------------------------------
   virtual void fill(View x, double value) = 0;
-  virtual void copy(View from, View to) = 0;     // equal shapes and types
-  virtual void convert(View from, View to) = 0;  // equal shapes, floating-point types
+  virtual void convert(View from, View to) = 0;  // equal shapes, floating-point types; of one type it copies
   // Element i of x draws from counter first_elem + i of (seed, stream), so a shard equals that part of the whole.
   virtual void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
   virtual void fill_uniform(View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
   virtual void add(View x, View sum) = 0;  // sum += x: equal shapes; one type, or x of 16 bits and sum f32
   virtual void add_sum_of_squares(View x, View sum) = 0;  // sum [1] f64 +=, accumulated in f64, fixed order
 
-  // ---- embedding ----------------------------------------------------------------------------------------------------
-  virtual void embedding_forward(View ids /*[N] i32*/, View weight /*[V, C]*/, View y /*[N, C]*/) = 0;
+  // ---- rows by index; an embedding is gather_rows(weight, ids, y) ---------------------------------------------------
   virtual void embedding_backward(View ids /*[N] i32*/, View d_y /*[N, C]*/, View d_weight /*[V, C] +=*/) = 0;
   virtual void gather_rows(View x /*[N, C]*/, View rows /*[M] i32*/, View y /*[M, C]*/) = 0;
   // y is zero but for y[rows[i]] = x[i]; rows are distinct.
@@ -147,6 +146,11 @@ class Kernels {
   virtual void reserve_scratch(int64_t) {}
 
  protected:
+  // A linear layer's product, or one of its backward pass.
+  void count_linear(View rows /*[N, I]*/, View weight /*[O, I]*/) {
+    flops_ += linear_flops(rows.shape[0], weight.shape[1], weight.shape[0]);
+  }
+
   int64_t flops_ = 0;
 };
 

@@ -85,11 +85,6 @@ void OutputFile::sync() {
   if (::fsync(descriptor_) != 0) fail("sync");
 }
 
-void OutputFile::rename_to(const std::string& to) {
-  if (std::rename(path_.c_str(), to.c_str()) != 0) fail("rename");
-  path_ = to;
-}
-
 void OutputFile::fail(const char* doing) const {
   const int cause = errno;
   throw RunError(path_, fmt::format("cannot {} it: {}", doing, std::strerror(cause)), remedy_of(cause));

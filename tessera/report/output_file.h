@@ -18,10 +18,9 @@ class OutputFile {
   const std::string& path() const { return path_; }
   int64_t size_bytes() const { return size_bytes_; }  // after the last write that succeeded
 
-  void append(std::string_view text);     // whole or not at all: a write cut short is taken back
-  void truncate(int64_t size_bytes);      // and go on from there; size_bytes <= size_bytes()
-  void sync();                            // to the disk, not only to the system
-  void rename_to(const std::string& to);  // replaces what is there at once
+  void append(std::string_view text);  // whole or not at all: a write cut short is taken back
+  void truncate(int64_t size_bytes);   // and go on from there; size_bytes <= size_bytes()
+  void sync();                         // to the disk, not only to the system
 
  private:
   [[noreturn]] void fail(const char* doing) const;

@@ -110,13 +110,12 @@ void Progress::update(int64_t step, int64_t num_units, std::optional<double> los
   recent_ = {recent_.seconds * kept + added.seconds, recent_.steps * kept + added.steps,
              recent_.units * kept + added.units};
   all_ = {all_.seconds + added.seconds, all_.steps + added.steps, all_.units + added.units};
-  const bool multiple = options_.every_steps > 0 && step / options_.every_steps > step_ / options_.every_steps;
   last_update_s_ = now_s;
   step_ = step;
   if (loss) loss_ = loss;
   const double unseen_s = now_s - last_shown_s_;
   const bool bar = console_.err_terminal().interactive;
-  const bool due = bar ? unseen_s >= kRedrawInterval : multiple || unseen_s >= options_.every_s;
+  const bool due = unseen_s >= (bar ? kRedrawInterval : options_.every_s);
   if (due && (bar || step < options_.total_steps)) show(now_s);  // finish() says the last line
 }
 

@@ -17,10 +17,7 @@ struct ProgressOptions {
   int64_t first_step = 0;   // steps done before this run
   int64_t total_steps = 0;  // with those
   std::string unit = "samples";
-  // Where there is no bar: a line after every multiple of every_steps (0: none for that reason), and when every_s
-  // seconds have gone by without one.
-  int64_t every_steps = 0;
-  double every_s = 30;
+  double every_s = 30;  // where there is no bar: a line when so many seconds have gone by without one
   std::function<double()> now_s = steady_seconds;
 };
 

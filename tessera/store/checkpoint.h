@@ -31,7 +31,6 @@ class Checkpoint {
   const std::filesystem::path& folder() const { return folder_; }
   int64_t step() const { return manifest_.step; }
   int world_size() const { return manifest_.world_size; }  // that wrote it
-  const std::vector<ManifestArray>& arrays() const { return manifest_.arrays; }
 
   // Copies the elements of any range of an array, from whichever files hold them, into `target` (as many elements, host
   // memory), converting among floating-point types. Not collective; one thread at a time. InputError: no such array, or

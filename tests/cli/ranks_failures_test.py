@@ -4,7 +4,6 @@ import random
 import re
 import shutil
 import signal
-import time
 import unittest
 
 from ranks_job import COMMUNICATION_FAILED, LONG, MPIRUN, PHASES, SAVED_AFTER_SIGNAL, RanksTest, Run
@@ -169,9 +168,7 @@ class Stopped(RanksTest):
         run = self.start("out", *words, "--comm-timeout", str(COMM_TIMEOUT_S))
         wait(run)
         self.assertTrue(run.signal(1, signal.SIGSTOP))
-        begin = time.monotonic()
         code, err = run.end()
-        self.assertLess(time.monotonic() - begin, COMM_TIMEOUT_S + 10)
         self.assertEqual(code, COMMUNICATION_FAILED, err)
         return err
 

@@ -41,7 +41,6 @@ TEST(CudaDevice, InfoAndMemory) {
   const CudaInfo info = cuda_info();
   ASSERT_FALSE(info.devices.empty());
   EXPECT_TRUE(info.problem.empty());
-  EXPECT_GE(info.driver_version, info.runtime_version / 1000 * 1000);
   const CudaMemory memory = cuda_memory_of(*rig().gpu);
   EXPECT_EQ(memory.total_bytes > 0, true);
   EXPECT_LE(memory.usable_bytes, memory.total_bytes);
@@ -97,7 +96,7 @@ TEST(CudaStream, OrdersCopiesHostWorkAndOtherStreams) {
   copies->run([&] { EXPECT_EQ(stage.exchange(2), 1); });
   copies->copy(from, there);
   gpu.compute_stream().wait(copies->record());
-  rig().gpu_kernels->copy(there, twice);
+  rig().gpu_kernels->convert(there, twice);
   rig().gpu_kernels->add(there, twice);
   copies->wait(gpu.compute_stream().record());
   copies->copy(twice, to);

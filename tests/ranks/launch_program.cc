@@ -75,7 +75,6 @@ int misbehave(const Invocation& invocation) {
         std::signal(SIGSEGV, SIG_DFL);  // where a sanitizer has a story of its own to tell
         raise(SIGSEGV);
       }
-      if (action == "abort") TESSERA_ASSERT(!"as it was told");
       if (action == "throw") throw RunError("disk", "is full", "Make room");
       if (action == "memory") throw std::bad_alloc();
       if (action == "input") throw InputError("model.safetensors", "is cut");

@@ -124,10 +124,8 @@ class Launch(unittest.TestCase):
                    "misbehave", "--nproc", "3", "--prompt", "segv")
 
     def test_a_rank_that_is_stopped(self):
-        begin = time.monotonic()
         self.fails(5, r"rank [01]: all_reduce of gradients of h\.3: waited 1 s for rank 2\..* Rank 2 \(process \d+\) is "
                    r"stopped, in phase step\.", "misbehave", "--nproc", "3", "--prompt", "stop", "--comm-timeout", "1")
-        self.assertLess(time.monotonic() - begin, 1 + 10)
 
     def test_a_watch_that_ends_the_run_from_its_own_thread(self):
         self.fails(5, r"rank 2: all_gather of parameters of h\.4: waited 7 s\. Rank 2 was in phase step\.$",
@@ -135,10 +133,8 @@ class Launch(unittest.TestCase):
 
     def test_a_rank_that_is_stopped_where_mpi_has_no_time_limit(self):
         for action, phase in ("stop-in-mpi", "met"), ("stop-at-end", "ended"):
-            begin = time.monotonic()
             self.fails(5, rf"rank [01]: the ranks have not {phase} within 6 s\. Rank 2 \(process \d+\) is stopped, in "
                        r"phase start\.", "misbehave", "--nproc", "3", "--prompt", action, "--comm-timeout", "1")
-            self.assertLess(time.monotonic() - begin, 1 + 10)
             code, _, err = self.run_program("misbehave", "--prompt", action, "--comm-timeout", "1", before=MPIRUN)
             self.assertEqual(code, 5, err)
             self.assertRegex(err, rf"error: rank [01]: the ranks have not {phase} .* Rank 2 .* is stopped")
@@ -240,21 +236,6 @@ class Launch(unittest.TestCase):
     def test_what_would_come_again_is_not_restarted(self):
         self.fails(3, "rank 2: model.safetensors", "misbehave", "--nproc", "3", "--prompt", "input",
                    "--max-restarts", "5")
-
-    def test_nothing_is_left_behind(self):
-        before = {name for name in os.listdir("/dev/shm") if name.startswith("tessera-")}
-        for action in "kill", "throw":
-            self.run_program("misbehave", "--nproc", "2", "--prompt", action)
-        after = {name for name in os.listdir("/dev/shm") if name.startswith("tessera-")}
-        self.assertEqual(after - before, set())
-
-    def test_nothing_is_left_of_a_launcher_that_is_killed(self):
-        for delay in 0.01, 0.03, 0.1:
-            process = self.start("work", "--nproc", "2", stdout=subprocess.DEVNULL)
-            time.sleep(delay)
-            process.kill()
-            process.communicate(timeout=RUN_LIMIT_S)
-            self.assertEqual([name for name in os.listdir("/dev/shm") if f"tessera-{process.pid}-" in name], [])
 
 
 if __name__ == "__main__":

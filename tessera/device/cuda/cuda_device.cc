@@ -175,8 +175,6 @@ class PinnedHostDevice final : public CpuDevice {
 CudaInfo cuda_info() {
   CudaInfo info;
   info.built = true;
-  cudaRuntimeGetVersion(&info.runtime_version);
-  cudaDriverGetVersion(&info.driver_version);
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) {
@@ -188,8 +186,8 @@ CudaInfo cuda_info() {
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp properties;
     if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
-    info.devices.push_back({i, properties.name, static_cast<int64_t>(properties.totalGlobalMem), properties.major,
-                            properties.minor, properties.multiProcessorCount});
+    info.devices.push_back(
+        {properties.name, static_cast<int64_t>(properties.totalGlobalMem), properties.major, properties.minor});
   }
   return info;
 }

@@ -10,18 +10,15 @@
 namespace tessera {
 
 struct CudaDeviceInfo {
-  int ordinal = 0;  // among the devices that CUDA_VISIBLE_DEVICES leaves
   std::string name;
   int64_t memory_bytes = 0;
   int major = 0, minor = 0;  // compute capability
-  int num_multiprocessors = 0;
 };
 
 struct CudaInfo {
-  bool built = false;                           // this program has the CUDA back end
-  int runtime_version = 0, driver_version = 0;  // 1000 · major + 10 · minor; 0: none
-  std::string problem;                          // why there are no devices, or empty
-  std::vector<CudaDeviceInfo> devices;
+  bool built = false;                   // this program has the CUDA back end
+  std::string problem;                  // why there are no devices, or empty
+  std::vector<CudaDeviceInfo> devices;  // that CUDA_VISIBLE_DEVICES leaves, by ordinal
 };
 
 // What CUDA sees on this machine; never throws, also without a driver.

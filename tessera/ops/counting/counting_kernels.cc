@@ -2,7 +2,6 @@
 
 #include "tessera/ops/cpu/cpu_kernels.h"
 #include "tessera/ops/cuda/cuda_kernels.h"
-#include "tessera/ops/flops.h"
 
 namespace tessera {
 namespace {
@@ -13,21 +12,19 @@ class CountingKernels final : public Kernels {
       : scratch_(device.allocate(scratch_bytes(counted_by(device)), Category::workspace)) {}
 
   void fill(View, double) override {}
-  void copy(View, View) override {}
   void convert(View, View) override {}
   void fill_normal(View, double, double, uint64_t, uint64_t, int64_t) override {}
   void fill_uniform(View, double, double, uint64_t, uint64_t, int64_t) override {}
   void add(View, View) override {}
   void add_sum_of_squares(View, View) override {}
-  void embedding_forward(View, View, View) override {}
   void embedding_backward(View, View, View) override {}
   void gather_rows(View, View, View) override {}
   void scatter_rows(View, View, View) override {}
   void layer_norm_forward(View, View, View, double, View, View) override {}
   void layer_norm_backward(View, View, View, View, View, View, View, View) override {}
-  void linear_forward(View x, View weight, View, const LinearEpilogue&, View, View) override { count(x, weight); }
-  void linear_backward_input(View d_y, View weight, const LinearEpilogue&, View, View) override { count(d_y, weight); }
-  void linear_backward_weight(View d_y, View, bool, View d_weight, View) override { count(d_y, d_weight); }
+  void linear_forward(View x, View weight, View, const LinearEpilogue&, View, View) override { count_linear(x, weight); }
+  void linear_backward_input(View d_y, View weight, const LinearEpilogue&, View, View) override { count_linear(d_y, weight); }
+  void linear_backward_weight(View d_y, View, bool, View d_weight, View) override { count_linear(d_y, d_weight); }
   void activation_forward(View, const LinearEpilogue&, View) override {}
   void dropout_backward(View, const Dropout&, View) override {}
   void attention_forward(View, View, const AttentionShape&, const Dropout&, View, View) override {}
@@ -44,7 +41,6 @@ class CountingKernels final : public Kernels {
   }
 
   Buffer scratch_;
-  void count(View rows, View weight) { flops_ += linear_flops(rows.shape[0], weight.shape[1], weight.shape[0]); }
 };
 
 }  // namespace

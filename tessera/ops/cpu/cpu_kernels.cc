@@ -9,7 +9,6 @@
 #include "tessera/ops/cpu/optimizer.h"
 #include "tessera/ops/cpu/product.h"
 #include "tessera/ops/cpu/team.h"
-#include "tessera/ops/flops.h"
 
 namespace tessera {
 namespace {
@@ -19,7 +18,6 @@ class CpuKernels final : public Kernels {
   explicit CpuKernels(Device& device) : team_(device) { cpu::use_one_blas_thread(); }
 
   void fill(View x, double value) override { cpu::fill(team_, x, value); }
-  void copy(View from, View to) override { cpu::copy(team_, from, to); }
   void convert(View from, View to) override { cpu::convert(team_, from, to); }
   void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) override {
     cpu::fill_normal(team_, x, mean, std, seed, stream, first_elem);
@@ -30,7 +28,6 @@ class CpuKernels final : public Kernels {
   void add(View x, View sum) override { cpu::add(team_, x, sum); }
   void add_sum_of_squares(View x, View sum) override { cpu::add_sum_of_squares(team_, x, sum); }
 
-  void embedding_forward(View ids, View weight, View y) override { cpu::embedding_forward(team_, ids, weight, y); }
   void embedding_backward(View ids, View d_y, View d_weight) override {
     cpu::embedding_backward(team_, ids, d_y, d_weight);
   }
@@ -93,7 +90,6 @@ class CpuKernels final : public Kernels {
 
  private:
   // Of x·weightᵀ or either of its gradients: the same number.
-  void count_linear(View rows, View weight) { flops_ += linear_flops(rows.shape[0], weight.shape[1], weight.shape[0]); }
 
   cpu::Team team_;
   cpu::AttentionTasks attention_tasks_;

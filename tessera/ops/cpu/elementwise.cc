@@ -44,13 +44,6 @@ void fill(Team& team, View x, double value) {
   }
 }
 
-void copy(Team& team, View from, View to) {
-  TESSERA_ASSERT(from.shape == to.shape && from.dtype == to.dtype);
-  team.for_ranges(from.bytes(), kGrainElems, [&](int64_t, int64_t begin, int64_t end) {
-    std::memcpy(to.data + begin, from.data + begin, static_cast<size_t>(end - begin));
-  });
-}
-
 void convert(Team& team, View from, View to) {
   TESSERA_ASSERT(from.shape == to.shape);
   const int64_t from_size = static_cast<int64_t>(size_of(from.dtype)),

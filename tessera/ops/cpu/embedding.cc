@@ -25,10 +25,6 @@ void gather_rows(Team& team, View x, View rows, View y) {
   });
 }
 
-void embedding_forward(Team& team, View ids, View weight, View y) {
-  gather_rows(team, weight, ids, y);
-}
-
 void scatter_rows(Team& team, View x, View rows, View y) {
   TESSERA_ASSERT(x.dtype == y.dtype && x.shape == (Shape{rows.num_elems(), y.shape[1]}));
   const int32_t* row = rows.as<int32_t>();

@@ -5,7 +5,6 @@
 
 namespace tessera::cpu {
 
-void embedding_forward(Team& team, View ids, View weight, View y);
 void embedding_backward(Team& team, View ids, View d_y, View d_weight);
 void gather_rows(Team& team, View x, View rows, View y);
 void scatter_rows(Team& team, View x, View rows, View y);

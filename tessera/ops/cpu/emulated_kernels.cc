@@ -29,7 +29,6 @@ class EmulatedKernels final : public Kernels {
 
   // ---- elements that move, are drawn, or are read one by one: the others' kernels know these types
   void fill(View x, double value) override { wide_->fill(x, value); }
-  void copy(View from, View to) override { wide_->copy(from, to); }
   void convert(View from, View to) override { wide_->convert(from, to); }
   void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) override {
     wide_->fill_normal(x, mean, std, seed, stream, first_elem);
@@ -41,7 +40,6 @@ class EmulatedKernels final : public Kernels {
   void adamw(View parameters, View gradients, View m, View v, const AdamWStep& step, View rounded) override {
     wide_->adamw(parameters, gradients, m, v, step, rounded);
   }
-  void embedding_forward(View ids, View weight, View y) override { wide_->embedding_forward(ids, weight, y); }
   void gather_rows(View x, View rows, View y) override { wide_->gather_rows(x, rows, y); }
   void scatter_rows(View x, View rows, View y) override { wide_->scatter_rows(x, rows, y); }
 

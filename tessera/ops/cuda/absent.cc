@@ -8,6 +8,4 @@ std::unique_ptr<Kernels> make_cuda_kernels(Device&, bool) {
   return nullptr;
 }
 
-void tune_products(Kernels&, bool) {}
-
 }  // namespace tessera

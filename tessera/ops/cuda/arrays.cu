@@ -194,14 +194,6 @@ void fill(const Context& context, View x, double value) {
   check_launch("fill_kernel");
 }
 
-void copy(const Context& context, View from, View to) {
-  TESSERA_ASSERT(from.shape == to.shape && from.dtype == to.dtype);
-  if (from.bytes() == 0) return;
-  check(
-      cudaMemcpyAsync(to.data, from.data, static_cast<size_t>(from.bytes()), cudaMemcpyDeviceToDevice, context.stream),
-      "cudaMemcpyAsync");
-}
-
 void convert(const Context& context, View from, View to) {
   TESSERA_ASSERT(from.shape == to.shape);
   const int64_t count = from.num_elems();

@@ -7,7 +7,6 @@
 namespace tessera::cuda {
 
 void fill(const Context& context, View x, double value);
-void copy(const Context& context, View from, View to);
 void convert(const Context& context, View from, View to);
 void fill_normal(const Context& context, View x, double mean, double std, uint64_t seed, uint64_t stream,
                  int64_t first_elem);

@@ -4,7 +4,6 @@
 #include "tessera/ops/cuda/attention.h"
 #include "tessera/ops/cuda/linear.h"
 #include "tessera/ops/cuda/norm.h"
-#include "tessera/ops/flops.h"
 
 namespace tessera {
 namespace {
@@ -21,7 +20,6 @@ class CudaKernels final : public Kernels {
         products_(context_, workspace_.data() + cuda::kScratchBytes, allow_tf32) {}
 
   void fill(View x, double value) override { cuda::fill(context_, x, value); }
-  void copy(View from, View to) override { cuda::copy(context_, from, to); }
   void convert(View from, View to) override { cuda::convert(context_, from, to); }
   void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) override {
     cuda::fill_normal(context_, x, mean, std, seed, stream, first_elem);
@@ -32,7 +30,6 @@ class CudaKernels final : public Kernels {
   void add(View x, View sum) override { cuda::add(context_, x, sum); }
   void add_sum_of_squares(View x, View sum) override { cuda::add_sum_of_squares(context_, x, sum); }
 
-  void embedding_forward(View ids, View weight, View y) override { cuda::gather_rows(context_, weight, ids, y); }
   void embedding_backward(View ids, View d_y, View d_weight) override {
     cuda::embedding_backward(context_, ids, d_y, d_weight);
   }
@@ -106,7 +103,6 @@ class CudaKernels final : public Kernels {
     return value;
   }
   // Of x·weightᵀ or either of its gradients: the same number.
-  void count_linear(View rows, View weight) { flops_ += linear_flops(rows.shape[0], weight.shape[1], weight.shape[0]); }
 
   Buffer workspace_;
   const cuda::Context context_;

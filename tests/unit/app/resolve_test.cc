@@ -106,9 +106,11 @@ TEST(Resolve, printed_settings_read_back_as_the_same) {
 
 TEST(Resolve, json_has_the_settings_of_the_verb_in_order) {
   const ResolvedSettings resolved = resolve_toml("seed = 9007199254740993", kMachine);
-  EXPECT_EQ(settings_json(resolved.settings, kMachine).dump(),
-            R"({"device":"auto","precision":"fp32","threads":0,"seed":9007199254740993})");
-  EXPECT_EQ(resolved_config_json(resolved)["seed"].dump(), R"({"value":9007199254740993,"origin":"c.toml:1"})");
+  const auto json = resolved_config_json(resolved);
+  std::vector<std::string> names;
+  for (const auto& [name, _] : json.items()) names.push_back(name);
+  EXPECT_EQ(names, (std::vector<std::string>{"device", "precision", "threads", "seed"}));
+  EXPECT_EQ(json["seed"].dump(), R"({"value":9007199254740993,"origin":"c.toml:1"})");
 }
 
 }  // namespace

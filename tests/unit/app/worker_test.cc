@@ -26,8 +26,8 @@ TEST(Worker, RanksHaveGpusOfTheirOwn) {
 
 TEST(Worker, OlderGpusHaveFewerPrecisions) {
   using P = Settings::Precision;
-  const CudaDeviceInfo v100{.ordinal = 0, .name = "V100", .memory_bytes = 0, .major = 7, .minor = 0};
-  const CudaDeviceInfo a100{.ordinal = 0, .name = "A100", .memory_bytes = 0, .major = 8, .minor = 0};
+  const CudaDeviceInfo v100{.name = "V100", .memory_bytes = 0, .major = 7, .minor = 0};
+  const CudaDeviceInfo a100{.name = "A100", .memory_bytes = 0, .major = 8, .minor = 0};
   for (const P precision : {P::fp32, P::tf32, P::fp16, P::bf16}) {
     EXPECT_NO_THROW(check_precision(precision, a100));
     if (precision == P::fp32 || precision == P::fp16) {

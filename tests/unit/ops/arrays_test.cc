@@ -5,7 +5,7 @@
 namespace tessera::testing {
 namespace {
 
-TEST(Arrays, FillCopyConvert) {
+TEST(Arrays, FillConvert) {
   for (int threads : {1, 2, 3}) {
     Rig rig(threads);
     std::vector<float> x(70001, 1.0f), y(x.size());
@@ -14,7 +14,7 @@ TEST(Arrays, FillCopyConvert) {
     rig->fill(view(x), -2.5);
     EXPECT_EQ(x, std::vector<float>(x.size(), -2.5f));
     x = random_values<float>(70001, 1);
-    rig->copy(view(x), view(y));
+    rig->convert(view(x), view(y));
     EXPECT_EQ(x, y);
     std::vector<uint16_t> half(x.size());
     const View half_view{reinterpret_cast<std::byte*>(half.data()), DType::bf16, {70001}};
@@ -48,7 +48,7 @@ TEST(Arrays, EmptyArraysAreNoWork) {
   std::vector<double> sum{1};
   const View empty = view_of(&nothing, {0});
   rig->fill(empty, 1);
-  rig->copy(empty, empty);
+  rig->convert(empty, empty);
   rig->add_sum_of_squares(empty, view(sum));
   rig->fill_normal(empty, 0, 1, 1, 1, 0);
   EXPECT_EQ(sum[0], 1);
@@ -111,7 +111,7 @@ TEST(Embedding, ForwardGatherScatter) {
     std::vector<int32_t> ids{49, 0, 7, 7, 12, 3, 3, 48, 20, 21, 22, 23, 24, 25, 26, 27, 28};
     const auto rows = static_cast<int64_t>(ids.size());
     std::vector<float> y(static_cast<size_t>(rows * channels));
-    rig->embedding_forward(view(ids), view(weight, {vocabulary, channels}), view(y, {rows, channels}));
+    rig->gather_rows(view(weight, {vocabulary, channels}), view(ids), view(y, {rows, channels}));
     for (int64_t n = 0; n < rows; ++n) {
       for (int64_t c = 0; c < channels; ++c) {
         ASSERT_EQ(y[static_cast<size_t>(n * channels + c)],
@@ -140,7 +140,7 @@ TEST(Embedding, GradientsMatchFiniteDifferences) {
   auto r = random_values(num_chosen * channels, 2);
   std::vector<double> y(static_cast<size_t>(rows * channels)), d_y(y.size()), part(r.size()), d_weight(weight.size());
   const auto value = [&] {
-    rig->embedding_forward(view(ids), view(weight, {vocabulary, channels}), view(y, {rows, channels}));
+    rig->gather_rows(view(weight, {vocabulary, channels}), view(ids), view(y, {rows, channels}));
     rig->gather_rows(view(y, {rows, channels}), view(chosen), view(part, {num_chosen, channels}));
     return dot(part, r);
   };

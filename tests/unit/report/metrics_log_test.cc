@@ -9,7 +9,6 @@
 #include <fstream>
 #include <sstream>
 
-#include "tessera/report/summary.h"
 
 namespace tessera {
 namespace {
@@ -136,8 +135,6 @@ TEST_F(MetricsLogTest, RefusesToResumeAFileThatIsNotTheCheckpoints) {
 TEST_F(MetricsLogTest, UnwritablePlacesAreRunErrors) {
   EXPECT_EQ(message_of<RunError>([&] { MetricsLog::create(folder_ + "/none/metrics.jsonl"); }),
             folder_ + "/none/metrics.jsonl: cannot open it: No such file or directory. Make the folder first");
-  EXPECT_THAT(message_of<RunError>([&] { write_summary(folder_ + "/none/summary.json", {}); }),
-              StartsWith(folder_ + "/none/summary.json.partial: cannot open it: "));
 }
 
 // A limit on the size of files stands for a disk that fills up in the middle of a record.
@@ -161,14 +158,6 @@ TEST_F(MetricsLogTest, FullDiskLeavesTheRecordBefore) {
   EXPECT_EQ(after_error, before);
   log.append("train", 2, 1.0, {{"loss", 0.5}});  // with room again, the log goes on
   EXPECT_EQ(records(path_).size(), 2u);
-}
-
-TEST_F(MetricsLogTest, SummaryReplacesTheFileAtOnce) {
-  const std::string path = folder_ + "/summary.json";
-  write(path, "old");
-  write_summary(path, {{"exact_match", 0.84}, {"loss_per_epoch", std::vector<double>{4.9, 1.0}}, {"steps", 96}});
-  EXPECT_EQ(read(path), "{\n  \"exact_match\": 0.84,\n  \"loss_per_epoch\": [4.9, 1.0],\n  \"steps\": 96\n}\n");
-  EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
 }
 
 }  // namespace
