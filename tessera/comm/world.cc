@@ -56,16 +56,11 @@ std::optional<RankEnvironment> detect_ranks(const Environment& environment) {
   const auto other_size = ompi ? get("OMPI_COMM_WORLD_SIZE") : get("SLURM_STEP_NUM_TASKS");
   const bool contradicted = has_mpi && ((ompi ? ompi : pmix) != rank || (other_size && other_size != size));
   if (rank && size && !contradicted) {
-    return RankEnvironment{.rank = *rank,
-                           .size = *size,
-                           .source = "torchrun",
-                           .has_mpi = has_mpi};
+    return RankEnvironment{.rank = *rank, .size = *size, .source = "torchrun", .has_mpi = has_mpi};
   }
   if (ompi) {
-    return RankEnvironment{.rank = *ompi,
-                           .size = get("OMPI_COMM_WORLD_SIZE").value_or(1),
-                           .source = "mpirun",
-                           .has_mpi = true};
+    return RankEnvironment{
+        .rank = *ompi, .size = get("OMPI_COMM_WORLD_SIZE").value_or(1), .source = "mpirun", .has_mpi = true};
   }
   // SLURM_PROCID stands in the shell of a batch job, too: only a step has ranks.
   const auto tasks = get("SLURM_STEP_NUM_TASKS"), procid = get("SLURM_PROCID");
