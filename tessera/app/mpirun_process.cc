@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "tessera/app/signals.h"
 #include "tessera/base/error.h"
 
 namespace tessera {
@@ -138,7 +139,7 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
   MpirunEnd end;
   int status = 0, unheard = 0;  // a signal that came before there was a rank to hear it
   bool running = true;
-  std::optional<Clock::time_point> failed_at;
+  std::optional<Clock::time_point> failed_at, signalled_at;
   while (running) {
     pollfd events[] = {{signals.descriptor(), POLLIN, 0}, {streams.descriptor(), POLLIN, 0}, {output[0], POLLIN, 0}};
     poll(events, 3, unheard ? 20 : 1000);
@@ -149,6 +150,8 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
     }
     while (const int signal = signals.next()) {
       if (signal == SIGCHLD) continue;
+      if (!signalled_at) signalled_at = Clock::now();
+      if (!end.forwarded.empty() && Clock::now() - *signalled_at <= kSameRequest) continue;
       end.forwarded.push_back(signal);
       if (unheard || end.forwarded.size() > 2) kill(child, SIGTERM);
       unheard = signal;

@@ -1,7 +1,13 @@
 // SIGTERM, SIGINT and SIGUSR1 ask a run to save and end; a second one ends it at once with 128 + its number.
 #pragma once
 
+#include <chrono>
+
 namespace tessera {
+
+// What comes so soon after the first signal is the same request: timeout(1) sends it to its child and then to the whole
+// group, and batch systems send to a step's processes and to the shell that has started them.
+inline constexpr std::chrono::milliseconds kSameRequest{100};
 
 // Handles the signals from construction to destruction; one at a time.
 class StopSignals {

@@ -13,6 +13,13 @@ namespace {
 // Waking a sleeping thread costs tens of microseconds, as long as a small operator: spin about that long first.
 constexpr int kSpins = 4000;
 
+// Of the gate.
+constexpr uint64_t kInside = 0xFFFF, kOpen = kInside + 1, kNextLoop = 2 * kOpen;
+
+uint64_t loop_of(uint64_t gate) {
+  return gate / kNextLoop;
+}
+
 int default_num_threads() {
   if (const char* text = std::getenv("OMP_NUM_THREADS")) {
     const int n = std::atoi(text);
@@ -37,13 +44,18 @@ ThreadPool::ThreadPool(int num_threads) {
 }
 
 ThreadPool::~ThreadPool() {
+  stop_ = true;
+  open_gate(false);
+  for (auto& worker : workers_) worker.join();
+}
+
+// The next loop's, which workers wake up to; nobody is inside.
+void ThreadPool::open_gate(bool for_tasks) {
   {
     std::lock_guard lock(mutex_);
-    stop_ = true;
-    ++generation_;
+    gate_ = (loop_of(gate_) + 1) * kNextLoop + (for_tasks ? kOpen : 0);
   }
   wake_.notify_all();
-  for (auto& worker : workers_) worker.join();
 }
 
 void ThreadPool::take_tasks() {
@@ -59,19 +71,24 @@ void ThreadPool::take_tasks() {
 }
 
 void ThreadPool::work() {
-  uint64_t seen = 0;
-  for (;;) {
-    for (int i = 0; i < kSpins && generation_.load() == seen; ++i) pause();
-    if (generation_.load() == seen) {
+  for (uint64_t seen = 0;;) {
+    for (int i = 0; i < kSpins && loop_of(gate_) == seen; ++i) pause();
+    if (loop_of(gate_) == seen) {
       std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return generation_.load() != seen; });
+      wake_.wait(lock, [&] { return loop_of(gate_) != seen; });
     }
-    seen = generation_.load();
-    if (stop_) return;
-    take_tasks();
-    if (busy_.fetch_sub(1) == 1) {
-      std::lock_guard lock(mutex_);
-      done_.notify_one();
+    uint64_t gate = gate_;
+    while (gate & kOpen && !gate_.compare_exchange_weak(gate, gate + 1)) {
+    }
+    seen = loop_of(gate);
+    if (gate & kOpen) {
+      take_tasks();
+      if ((gate_.fetch_sub(1) & (kOpen | kInside)) == 1) {  // the last to leave, and the caller may wait for it
+        std::lock_guard lock(mutex_);
+        done_.notify_one();
+      }
+    } else if (stop_) {  // asked after the gate has been read: it comes before the gate's last change
+      return;
     }
   }
 }
@@ -83,24 +100,21 @@ void ThreadPool::run(int64_t count, const std::function<void(int64_t)>& task) {
     return;
   }
   const std::lock_guard turn(turn_);
-  {
-    std::lock_guard lock(mutex_);
-    task_ = &task;
-    count_ = count;
-    next_ = 0;
-    failure_ = nullptr;
-    busy_ = static_cast<int>(workers_.size());
-    ++generation_;
-  }
-  wake_.notify_all();
+  task_ = &task;
+  count_ = count;
+  next_ = 0;
+  failure_ = nullptr;
+  open_gate(true);
   take_tasks();
-  for (int i = 0; i < kSpins && busy_.load() != 0; ++i) pause();
-  if (busy_.load() != 0) {
+  gate_ &= ~kOpen;
+  const auto is_empty = [this] { return (gate_ & kInside) == 0; };
+  for (int i = 0; i < kSpins && !is_empty(); ++i) pause();
+  if (!is_empty()) {
     std::unique_lock lock(mutex_);
-    done_.wait(lock, [&] { return busy_.load() == 0; });
+    done_.wait(lock, is_empty);
   }
-  task_ = nullptr;
-  // A worker that saw busy_ reach 0 may still be about to take the mutex to notify: it touches nothing of this loop.
+  // A worker that was the last to leave may still be about to take the mutex to notify: it touches nothing of this
+  // loop.
   if (failure_) std::rethrow_exception(failure_);
 }
 

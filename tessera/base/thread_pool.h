@@ -22,8 +22,9 @@ class ThreadPool {
   int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls task(i) once for every i in [0, count), spread over the team in an order that is not defined; returns when
-  // all are done. The caller takes part. An exception of a task is thrown again here after the others have ended.
-  // Not reentrant: a task must not call run() of the same pool. Callers in several threads take turns, loop by loop.
+  // all are done. The caller takes part, and does not wait for threads that have not come to take a task, as where
+  // cores are shared with other programs. An exception of a task is thrown again here after the others have ended. Not
+  // reentrant: a task must not call run() of the same pool. Callers in several threads take turns, loop by loop.
   void run(int64_t count, const std::function<void(int64_t)>& task);
 
   // Splits [0, count) into at most num_threads() contiguous ranges of at least `grain` items (the last may be shorter)
@@ -33,17 +34,20 @@ class ThreadPool {
  private:
   void work();
   void take_tasks();
+  void open_gate(bool for_tasks);
 
   std::vector<std::thread> workers_;
   std::mutex turn_;  // the caller's whose loop runs
   std::mutex mutex_;
   std::condition_variable wake_, done_;
-  const std::function<void(int64_t)>* task_ = nullptr;  // set while a loop runs
+  // The loop's; they change while no worker is inside.
+  const std::function<void(int64_t)>* task_ = nullptr;
   int64_t count_ = 0;
   std::atomic<int64_t> next_{0};
-  std::atomic<uint64_t> generation_{0};  // a worker spins on this for a moment before it sleeps
-  std::atomic<int> busy_{0};
   std::exception_ptr failure_;
+  // The number of the loop, whether workers may still come in, and how many are inside. A worker spins on it for a
+  // moment before it sleeps.
+  std::atomic<uint64_t> gate_{0};
   std::atomic<bool> stop_{false};
 };
 

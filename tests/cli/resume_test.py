@@ -130,7 +130,8 @@ class Stopped(Interrupted):
         process = self.start("out", "--batch-size", "100000", "--grad-accum", "1", job=self.slow_job())
         self.assertTrue(self.wait_for_lines("out", 1, process))
         process.send_signal(signal.SIGTERM)
-        time.sleep(0.05)
+        process.send_signal(signal.SIGUSR1)  # so soon it is the same request
+        time.sleep(0.15)
         process.send_signal(signal.SIGUSR1)
         self.assertEqual(process.wait(timeout=RUN_LIMIT_S), 128 + signal.SIGUSR1)
         self.assertEqual(self.checkpoints("out"), [])

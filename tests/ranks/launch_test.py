@@ -192,6 +192,14 @@ class Launch(unittest.TestCase):
             _, err = process.communicate(timeout=RUN_LIMIT_S)
             self.assertEqual((process.returncode, err), (75, b""))
 
+    def test_signals_that_come_together_are_one(self):
+        for others in [[signal.SIGTERM], [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]]:
+            process = self.at_work("--max-restarts", "3")
+            for number in [signal.SIGTERM, *others]:
+                process.send_signal(number)
+            _, err = process.communicate(timeout=RUN_LIMIT_S)
+            self.assertEqual((process.returncode, err), (75, b""))
+
     def test_a_signal_before_there_are_ranks_reaches_them(self):
         process = self.start("work", "--nproc", "2", "--max-restarts", "3")
         children = ""
@@ -205,7 +213,7 @@ class Launch(unittest.TestCase):
     def test_a_second_signal_ends_at_once(self):
         process = self.at_work("--prompt", "forever", "--max-restarts", "3")
         process.send_signal(signal.SIGTERM)
-        time.sleep(0.5)
+        time.sleep(1)
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=RUN_LIMIT_S)
         self.assertEqual((process.returncode, err), (128 + signal.SIGTERM, b""))

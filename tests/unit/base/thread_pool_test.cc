@@ -22,6 +22,15 @@ TEST(ThreadPool, RunsEveryTaskOnce) {
   }
 }
 
+TEST(ThreadPool, EndsWhateverItsThreadsAreAt) {
+  for (int round = 0; round < 1000; ++round) {
+    ThreadPool pool(2 + round % 3);
+    std::atomic<int> done{0};
+    for (int loop = 0; loop < round % 3; ++loop) pool.run(5, [&](int64_t) { ++done; });
+    ASSERT_EQ(done, 5 * (round % 3));
+  }
+}
+
 TEST(ThreadPool, RangesCoverTheCountInOrder) {
   ThreadPool pool(3);
   for (const int64_t count : {0, 1, 2, 3, 10, 100}) {
