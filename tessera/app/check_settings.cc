@@ -11,6 +11,26 @@ namespace {
 
 using S = Settings;
 
+bool on_command_line(const ResolvedSettings& resolved, const std::string& name) {
+  const auto origin = resolved.origins.find(name);
+  return origin != resolved.origins.end() && origin->second.kind == Origin::Kind::flag;
+}
+
+// Flags that would do nothing. A file or the environment may hold them for other runs.
+void check_effective(const ResolvedSettings& resolved) {
+  const S& s = resolved.settings;
+  const auto refuse_if = [&](bool idle, const char* name, const char* what, const char* remedy) {
+    if (idle && on_command_line(resolved, name)) throw UsageError(resolved.where(name), what, remedy);
+  };
+  refuse_if(s.save_strategy != S::Interval::steps && !on_command_line(resolved, "save_strategy"), "save_steps",
+            "does nothing unless save_strategy is \"steps\"", "Add --save-strategy steps");
+  refuse_if(s.eval_strategy != S::Interval::steps && !on_command_line(resolved, "eval_strategy"), "eval_steps",
+            "does nothing unless eval_strategy is \"steps\"", "Add --eval-strategy steps");
+  for (const char* name : {"eval_before", "eval_generation", "eval_size"}) {
+    refuse_if(s.eval_dataset.empty(), name, "does nothing without an eval_dataset", "Give --eval-dataset");
+  }
+}
+
 void check_training(const ResolvedSettings& resolved) {
   const S& s = resolved.settings;
   if (s.eval_strategy == S::Interval::steps && s.eval_steps == 0) {
@@ -63,9 +83,8 @@ void check_shape(const ResolvedSettings& resolved) {
   if (model.empty() || model == "gpt") return;
   const Settings defaults;
   for (const Setting* setting : settings_of(resolved.groups & (kShape | kVocabulary))) {
-    const auto origin = resolved.origins.find(setting->name);
-    const bool on_command_line = origin != resolved.origins.end() && origin->second.kind == Origin::Kind::flag;
-    if (!on_command_line && setting->get(resolved.settings) == setting->get(defaults)) continue;
+    if (!on_command_line(resolved, setting->name) && setting->get(resolved.settings) == setting->get(defaults))
+      continue;
     throw UsageError(resolved.where(setting->name),
                      fmt::format("shapes a new model \"gpt\", and \"{}\" has a shape of its own", model),
                      "Leave it out, or give --model gpt --init random");
@@ -77,6 +96,7 @@ void check_shape(const ResolvedSettings& resolved) {
 void check_consistent(const ResolvedSettings& resolved) {
   const S& s = resolved.settings;
   check_training(resolved);
+  check_effective(resolved);
   check_rates(resolved);
   check_best_model(resolved);
   check_shape(resolved);
@@ -100,7 +120,7 @@ void check_consistent(const ResolvedSettings& resolved) {
 void check_supported(const ResolvedSettings& resolved) {
   const S& s = resolved.settings;
   if (s.precision != S::Precision::tf32 || !(find_setting("precision")->group & resolved.groups)) return;
-  const bool plans = resolved.groups & kPlan && resolved.groups != kAllGroups;  // for any machine
+  const bool plans = resolved.groups & kPlan && resolved.groups != kAllGroups && s.device != S::DeviceChoice::cpu;
   if (plans || uses_cuda(s)) return;
   throw UsageError(resolved.where("precision"), "\"tf32\" needs a GPU", "The CPU supports: fp32, fp16, bf16");
 }

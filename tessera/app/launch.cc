@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <regex>
+#include <thread>
 
 #include "tessera/app/machine.h"
 #include "tessera/app/mpirun_process.h"
@@ -23,6 +24,17 @@ struct Outcome {
   std::string account;  // of what failed; empty: the ranks have said all there is to say
   bool may_restart = false;
 };
+
+// Before so many processes take the machine away from everybody, this one included.
+void check_number(const ResolvedSettings& resolved) {
+  const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
+  const int64_t most = std::max<int64_t>(64, 16 * cores);
+  if (resolved.settings.nproc <= most) return;
+  throw UsageError(resolved.where("nproc"),
+                   fmt::format("{} ranks are too many for this machine of {} cores, which may start {}",
+                               resolved.settings.nproc, cores, most),
+                   "Start them on several machines with mpirun or srun");
+}
 
 std::string mpirun_path(const Environment& environment) {
   if (!have_mpi()) {
@@ -114,6 +126,7 @@ std::optional<KilledRank> killed_rank(const std::string& mpiruns_words) {
 
 int launch(const Invocation& invocation, const std::vector<std::string>& arguments) {
   const Settings& settings = invocation.settings();
+  check_number(invocation.resolved);
   const std::string mpirun = mpirun_path(invocation.environment);
   const int num_ranks = static_cast<int>(settings.nproc);
   const auto begin = fs::file_time_type::clock::now();

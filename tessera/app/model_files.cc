@@ -168,6 +168,10 @@ ModelConfig model_config_of(const Settings& settings) {
 Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config) {
   const fs::path path =
       settings.tokenizer.empty() ? folder_of_model(settings) / "tokenizer.json" : tokenizer_path(settings);
+  if (settings.tokenizer.empty() && !fs::exists(folder_of_model(settings))) {
+    throw UsageError("--tokenizer", fmt::format("\"{}\" names a shape, which has none", settings.model),
+                     "Give a tokenizer.json or its folder");
+  }
   if (settings.tokenizer.empty() && !fs::exists(path)) {
     throw InputError(path.string(), "the model has no tokenizer.json", "Give one with --tokenizer");
   }

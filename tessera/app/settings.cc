@@ -107,7 +107,7 @@ std::vector<Setting> checkpoint_settings() {
               {"eval_on_start"}),
       text("resume", &S::resume, kCheckpoints, "auto|none|PATH",
            "go on from the newest whole checkpoint of the output folder, from none, or from this one (of a folder of "
-           "checkpoints the newest)",
+           "checkpoints the newest); newer ones of the output folder are removed",
            {"resume_from_checkpoint"}),
       choice("save_strategy", &S::save_strategy, kCheckpoints, intervals(),
              "save a checkpoint never, after each epoch, or every --save-steps"),

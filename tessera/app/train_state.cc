@@ -88,7 +88,8 @@ std::string TrainState::to_json(const Record& fingerprint) const {
                 {"runtime_s", runtime_s},
                 {"steady_s", steady_s},
                 {"steady_samples", steady_samples},
-                {"steady_tokens", steady_tokens}};
+                {"steady_tokens", steady_tokens},
+                {"eval_timing", eval_timing}};
   if (best_metric) record.set("best_metric", *best_metric);
   if (fused_micro_batches) record.set("fused_micro_batches", *fused_micro_batches);
   if (loss_scale) {
@@ -147,6 +148,7 @@ TrainState TrainState::from_json(const std::string& text, const Record& fingerpr
   state.steady_s = read.get<double>("steady_s");
   state.steady_samples = read.get<int64_t>("steady_samples");
   state.steady_tokens = read.get<int64_t>("steady_tokens");
+  if (read.find("eval_timing")) state.eval_timing = read.get<Record>("eval_timing");
   return state;
 }
 

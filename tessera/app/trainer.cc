@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "tessera/app/machine.h"
 #include "tessera/app/memory_check.h"
@@ -243,6 +244,13 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
     state_.steady_samples += result.num_sequences;
     state_.steady_tokens += result.num_tokens;
   }
+  if (!result.skipped && !std::isfinite(result.loss()) && !std::exchange(told_of_no_loss_, true)) {
+    console_.note(
+        fmt::format("warning: the loss of step {} is {}, and nothing is learnt from here on. Stop the run, and give a "
+                    "smaller --lr, "
+                    "a longer warm-up or a smaller --max-grad-norm",
+                    state_.step, std::isnan(result.loss()) ? "not a number" : "infinite"));
+  }
   progress_->update(state_.step, result.num_sequences, result.loss());
   if (settings_.logging_steps > 0 && state_.step % settings_.logging_steps == 0) {
     log_step(result, learning_rate, loss_scale);
@@ -280,7 +288,7 @@ std::optional<EvalOutcome> Trainer::evaluate() {
   if (!loss) return std::nullopt;
   outcome.loss = loss->loss;
   const EvalMetrics metrics{loss->loss, loss->runtime_s, loss->num_samples, loss->num_steps, epoch_now()};
-  eval_timing_ = timing_record(metrics);
+  state_.eval_timing = timing_record(metrics);
   Record values{{"eval_loss", loss->loss}};
   std::optional<AnswerEvaluation> answers;
   if (settings_.eval_generation) {
@@ -290,11 +298,11 @@ std::optional<EvalOutcome> Trainer::evaluate() {
     outcome.exact_match = answers->metrics.exact_match;
     outcome.f1 = answers->metrics.f1;
     values.set("exact_match", *outcome.exact_match).set("f1", *outcome.f1);
-    eval_timing_.set("answers_runtime", answers->runtime_s);
+    state_.eval_timing.set("answers_runtime", answers->runtime_s);
   }
   say(trainer_line(metrics));
   if (answers) say(trainer_line(answers->metrics));
-  append("eval", values, eval_timing_);
+  append("eval", values, state_.eval_timing);
   return outcome;
 }
 

@@ -81,7 +81,7 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   record.set("num_samples", state_.num_samples)
       .set("num_tokens", state_.num_tokens)
       .set("num_targets", state_.num_targets);
-  record.merge(timing_record(metrics)).merge(eval_timing_);
+  record.merge(timing_record(metrics)).merge(state_.eval_timing);
   const auto rate = [](int64_t n, double s) { return s > 0 ? static_cast<double>(n) / s : 0.0; };
   const bool steady = state_.steady_s > 0;  // else the run had no step but its first
   record.set("train_samples_per_second_steady",

@@ -151,7 +151,8 @@ class Stopped(Interrupted):
         self.assert_same_results("out", "copy")
         after, was = self.json_of("out", "summary.json"), json.loads(before["summary.json"])
         for key in ["eval_loss", "exact_match", "f1", "eval_loss_before", "train_loss", "steps", "num_tokens", "best_step",
-                    "epochs", "train_samples_per_second_steady", "train_tokens_per_second_steady"]:
+                    "epochs", "train_samples_per_second_steady", "train_tokens_per_second_steady", "eval_runtime",
+                    "answers_runtime"]:
             self.assertEqual(after[key], was[key], key)
         self.assertEqual(self.read("out", "resolved-config.toml"), before["resolved-config.toml"])
 

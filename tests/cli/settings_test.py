@@ -38,6 +38,23 @@ class Program(CliTest):
 
 
 class Flags(CliTest):
+    def test_flags_that_would_do_nothing(self):
+        for words, error in [(["--save-steps", "2"], '--save-steps: does nothing unless save_strategy is "steps"'),
+                             (["--eval-steps", "2"], '--eval-steps: does nothing unless eval_strategy is "steps"'),
+                             (["--eval-before"], "--eval-before: does nothing without an eval_dataset"),
+                             (["--eval-generation"], "--eval-generation: does nothing without an eval_dataset"),
+                             (["--eval-size", "2"], "--eval-size: does nothing without an eval_dataset")]:
+            self.fails(2, error, "config", "train", *words)
+        self.write("run.toml", "save_steps = 2\neval_before = true\n")  # which other runs may share
+        self.succeeds("config", "train", "run.toml")
+        for strategy in "steps", "no":
+            self.succeeds("config", "train", "--save-steps", "2", "--save-strategy", strategy)
+
+    def test_more_ranks_than_a_machine_can_start(self):
+        self.write("data.json", "{}")
+        self.fails(2, "--nproc: 1000000 ranks are too many for this machine", "train", "--nproc", "1000000", "--model", "m",
+                   "--dataset", "data.json", "--output-dir", "out")
+
     def test_unknown_flags(self):
         self.fails(2, '--leraning-rate: unknown flag. Did you mean "--learning-rate"?', "config", "--leraning-rate", "1")
         self.fails(2, '--batchsize: unknown flag. Did you mean "--batch-size"?', "config", "--batchsize=3")

@@ -3,6 +3,7 @@ import ast
 import json
 import math
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -44,6 +45,11 @@ class Output(TinyJobTest):
     def assert_same_timing(self, line, record, keys):
         for key in keys:
             self.assertEqual(line[key], round(record[key], 4 if key.endswith("_runtime") else 3), key)
+
+    def test_a_loss_that_is_no_number_is_told_once(self):
+        _, _, err = self.run_tessera("train", *JOB, "--lr", "1e30", "--output-dir", "out")
+        self.assertEqual(len(re.findall(r"warning: the loss of step \d+ is (not a number|infinite), and nothing is learnt",
+                                        err)), 1, err)
 
     def test_a_single_step_has_a_speed(self):
         out = self.train("out", "--max-steps", "1", job=JOB)
