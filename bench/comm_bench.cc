@@ -62,12 +62,7 @@ void measure(World& world, Communicator& communicator, Device& device, int64_t b
 }
 
 int run(int64_t mib) {
-  std::map<std::string, std::string> environment;
-  for (char** entry = environ; *entry; ++entry) {
-    const std::string text = *entry;
-    environment.emplace(text.substr(0, text.find('=')), text.substr(std::min(text.size(), text.find('=') + 1)));
-  }
-  const auto ranks = detect_ranks(environment);
+  const auto ranks = detect_ranks(environment_of_process());
   const Transport transport = std::getenv("TRANSPORT") && std::string(std::getenv("TRANSPORT")) == "messages"
                                   ? Transport::messages
                                   : Transport::direct;

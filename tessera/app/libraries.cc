@@ -139,12 +139,12 @@ void add_driver(Json& facts) {
   }
 }
 
-std::string cudnn_version() {
-  const Library cudnn{"libcudnn.so.9", "libcudnn.so.8"};
-  auto* version_of = cudnn.find<size_t()>("cudnnGetVersion");
+std::string cublas_lt_version() {
+  const Library cublas_lt{"libcublasLt.so.13", "libcublasLt.so.12"};
+  auto* version_of = cublas_lt.find<size_t()>("cublasLtGetVersion");
   if (!version_of) return "";
-  const size_t version = version_of(), unit = version >= 90000 ? 10000 : 1000;  // 9.1.2 is 90102, 8.9.2 is 8902
-  return fmt::format("{}.{}.{}", version / unit, version % unit / 100, version % 100);
+  const size_t version = version_of();  // 13.1.0 is 130100
+  return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
 }
 
 }  // namespace
@@ -187,7 +187,7 @@ Json accelerator_facts() {
   facts["cuda"] = version_of && version_of(&version) == 0 ? cuda_version_text(version) : "not found";
   facts["gpus"] = gpus_of(driver);
   facts["nccl"] = nccl_description();
-  facts["cudnn"] = or_none(cudnn_version());
+  facts["cublaslt"] = or_none(cublas_lt_version());
   return facts;
 }
 

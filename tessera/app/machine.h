@@ -16,7 +16,7 @@ nlohmann::ordered_json cpu_facts();                            // model, cores, 
 nlohmann::ordered_json memory_facts();                         // total, available, the control group's limit
 nlohmann::ordered_json disk_facts(const std::string& folder);  // free space where `folder` is or would be
 nlohmann::ordered_json library_facts();                        // BLAS and its threads, Oniguruma, …
-nlohmann::ordered_json accelerator_facts();                    // driver, GPUs, NCCL, cuDNN
+nlohmann::ordered_json accelerator_facts();                    // driver, GPUs, NCCL, cuBLASLt
 nlohmann::ordered_json mpi_facts(const Environment& environment);
 nlohmann::ordered_json environment_facts(const Environment& environment);  // the variables that matter, no secrets
 

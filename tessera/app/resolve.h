@@ -10,10 +10,9 @@
 
 #include "tessera/app/config_file.h"
 #include "tessera/app/settings.h"
+#include "tessera/base/process.h"
 
 namespace tessera {
-
-using Environment = std::map<std::string, std::string>;
 
 // Where a setting's value came from.
 struct Origin {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <fstream>
@@ -25,6 +26,16 @@ std::optional<ProcessState> state_of_process(int pid) {
   for (int field = 4; field < 22; ++field) fields >> skipped;
   fields >> state.start_time;
   return state;
+}
+
+Environment environment_of_process() {
+  Environment environment;
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string text = *entry;
+    const size_t equals = text.find('=');
+    if (equals != std::string::npos) environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return environment;
 }
 
 }  // namespace tessera

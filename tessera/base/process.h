@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <string>
 
 namespace tessera {
 
@@ -13,5 +15,9 @@ struct ProcessState {
 
 // Nothing where there is none, or none but a dead one that has not been waited for.
 std::optional<ProcessState> state_of_process(int pid);
+
+// The variables of this process, by name.
+using Environment = std::map<std::string, std::string>;
+Environment environment_of_process();
 
 }  // namespace tessera

@@ -13,8 +13,6 @@
 namespace tessera {
 namespace {
 
-using Environment = std::map<std::string, std::string>;
-
 std::optional<int> number(const Environment& environment, const char* name) {
   const auto it = environment.find(name);
   if (it == environment.end() || it->second.empty()) return std::nullopt;

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "tessera/base/process.h"
 #include "tessera/comm/communicator.h"
 
 namespace tessera {
@@ -24,7 +24,7 @@ struct RankEnvironment {
 // PMIX_RANK with SLURM_*, else SLURM_PROCID of a step; none of them: nothing. Under salloc every rank of mpirun sees
 // the same SLURM_PROCID, so mpirun goes first; torchrun's variables that those of MPI contradict are inherited ones.
 // Throws UsageError on a number that is none.
-std::optional<RankEnvironment> detect_ranks(const std::map<std::string, std::string>& environment);
+std::optional<RankEnvironment> detect_ranks(const Environment& environment);
 
 // How ranks of one node move data. `automatic`: reading each other's memory where they may, else messages.
 enum class Transport { automatic, direct, messages };

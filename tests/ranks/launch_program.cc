@@ -1,6 +1,5 @@
 // A program of Tessera's command line whose verbs do to ranks what tests of the launcher want to see.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -14,8 +13,6 @@
 #include "tessera/app/machine.h"
 #include "tessera/base/error.h"
 #include "tessera/report/console.h"
-
-extern char** environ;
 
 namespace tessera {
 namespace {
@@ -145,11 +142,5 @@ const std::vector<Verb>& verbs() {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  tessera::Environment environment;
-  for (char** entry = environ; *entry; ++entry) {
-    const std::string text = *entry;
-    const size_t equals = text.find('=');
-    if (equals != std::string::npos) environment.emplace(text.substr(0, equals), text.substr(equals + 1));
-  }
-  return tessera::guarded_run({argv + 1, argv + argc}, environment, tessera::verbs());
+  return tessera::guarded_run({argv + 1, argv + argc}, tessera::environment_of_process(), tessera::verbs());
 }

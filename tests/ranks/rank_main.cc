@@ -1,8 +1,5 @@
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 #include <memory>
 #include <string>
 
@@ -14,16 +11,6 @@ namespace {
 std::unique_ptr<World> world;
 Transport transport = Transport::automatic;
 bool uses_cuda = false;
-
-std::map<std::string, std::string> environment_of_process() {
-  std::map<std::string, std::string> environment;
-  for (char** entry = environ; *entry; ++entry) {
-    const std::string text = *entry;
-    const size_t equals = text.find('=');
-    if (equals != std::string::npos) environment.emplace(text.substr(0, equals), text.substr(equals + 1));
-  }
-  return environment;
-}
 
 int run(int size) {
   world = make_world(detect_ranks(environment_of_process()), {.timeout_s = 60, .transport = transport});

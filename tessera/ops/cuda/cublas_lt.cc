@@ -39,7 +39,6 @@ CublasLt load() {
   find(library, "cublasLtMatmulPreferenceDestroy", lt.preference_destroy);
   find(library, "cublasLtMatmulPreferenceSetAttribute", lt.preference_set);
   find(library, "cublasLtGetStatusString", lt.status_string);
-  find(library, "cublasLtGetVersion", lt.get_version);
   return lt;
 }
 
