@@ -22,12 +22,16 @@ void check_effective(const ResolvedSettings& resolved) {
   const auto refuse_if = [&](bool idle, const char* name, const char* what, const char* remedy) {
     if (idle && on_command_line(resolved, name)) throw UsageError(resolved.where(name), what, remedy);
   };
-  refuse_if(s.save_strategy != S::Interval::steps && !on_command_line(resolved, "save_strategy"), "save_steps",
-            "does nothing unless save_strategy is \"steps\"", "Add --save-strategy steps");
-  refuse_if(s.eval_strategy != S::Interval::steps && !on_command_line(resolved, "eval_strategy"), "eval_steps",
-            "does nothing unless eval_strategy is \"steps\"", "Add --eval-strategy steps");
-  for (const char* name : {"eval_before", "eval_generation", "eval_size"}) {
-    refuse_if(s.eval_dataset.empty(), name, "does nothing without an eval_dataset", "Give --eval-dataset");
+  const bool saves = s.save_strategy == S::Interval::steps || on_command_line(resolved, "save_strategy");
+  const bool evaluates = s.eval_strategy == S::Interval::steps || on_command_line(resolved, "eval_strategy");
+  refuse_if(s.save_steps > 0 && !saves, "save_steps", "does nothing unless save_strategy is \"steps\"",
+            "Add --save-strategy steps");
+  refuse_if(s.eval_steps > 0 && !evaluates, "eval_steps", "does nothing unless eval_strategy is \"steps\"",
+            "Add --eval-strategy steps");
+  for (const auto& [name, asked] :
+       {std::pair{"eval_before", s.eval_before}, std::pair{"eval_generation", s.eval_generation},
+        std::pair{"eval_size", s.eval_size > 0}}) {
+    refuse_if(asked && s.eval_dataset.empty(), name, "does nothing without an eval_dataset", "Give --eval-dataset");
   }
 }
 

@@ -168,7 +168,7 @@ ModelConfig model_config_of(const Settings& settings) {
 Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config) {
   const fs::path path =
       settings.tokenizer.empty() ? folder_of_model(settings) / "tokenizer.json" : tokenizer_path(settings);
-  if (settings.tokenizer.empty() && !fs::exists(folder_of_model(settings))) {
+  if (settings.tokenizer.empty() && !fs::exists(settings.model)) {
     throw UsageError("--tokenizer", fmt::format("\"{}\" names a shape, which has none", settings.model),
                      "Give a tokenizer.json or its folder");
   }

@@ -104,7 +104,7 @@ std::optional<Settings> fused(const Settings& settings, const ModelConfig& confi
   throw OutOfMemoryError(
       "--fit",
       fmt::format("nothing fits into {}: the least, {}, needs {} ({}: {})", format_bytes(limits.device_bytes),
-                  flags_between(Settings(), least.settings),
+                  to_json(searched_settings(least.settings)),
                   format_bytes(least.excess.limit_bytes + least.excess.bytes), name_of(least.excess.largest),
                   format_bytes(least.excess.largest_bytes)),
       "Use more ranks, a smaller --max-length or a smaller model, or leave free what the command line fixes");

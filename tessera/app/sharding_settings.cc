@@ -113,10 +113,12 @@ std::vector<Setting> gradient_settings() {
 
 std::vector<Setting> plan_settings() {
   return {
-      bytes("fit", &S::fit, kPlan, kNonNegativeReal,
-            "find the fastest strategy, batch and checkpointing that fit into so much device memory; 0: plan as given"),
+      bytes(
+          "fit", &S::fit, kPlan, kNonNegativeReal,
+          "find the fastest strategy, batch and checkpointing that fit into so much memory of a rank (of its GPU with "
+          "--device cuda); 0: plan as given"),
       bytes("device_memory", &S::device_memory, kPlan, kNonNegativeReal,
-            "what a rank's device has; 0: what this machine has"),
+            "what a rank has (its GPU with --device cuda); 0: what this machine has"),
   };
 }
 

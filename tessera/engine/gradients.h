@@ -31,7 +31,7 @@ class UnitGradients {
   Acquired acquire(int64_t unit, bool computes);
   // Backward has added all of this micro-batch to the unit: reduces what is due. Collective.
   void reduce(int64_t unit);
-  // The accumulators get what is still on its way.
+  // What is to leave the device goes; after the step's last one the accumulators get all that is still on its way.
   void end_micro_batch();
 
   // After the step's last micro-batch: the sum over micro-batches and ranks of the part of a unit that this rank

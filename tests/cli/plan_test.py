@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import shutil
 import unittest
 
 from tessera_cli import main, unless_sanitized
@@ -105,6 +106,14 @@ class Ledger(PlanTest):
         self.assertEqual(halved["master"], 2 * halved["parameters"])
         self.assertEqual((fp32["memory_bytes"], fp32["fits"]), (80 * 2 ** 30, True))
         self.assertFalse(self.plan(*words[:-1], "1GiB")["fits"])
+
+    def test_a_tokenizer_beside_the_model(self):
+        words = ["--model", "config.json", "--init", "random", "--dataset", "train.jsonl"]
+        self.fails(3, "tokenizer.json: the model has no tokenizer.json. Give one with --tokenizer", "plan", *words)
+        shutil.copy(self.path("tok", "tokenizer.json"), self.path("tokenizer.json"))
+        self.plan(*words)
+        self.fails(2, '--tokenizer: "bloom-560m" names a shape, which has none', "plan", "--model", "bloom-560m",
+                   "--dataset", "train.jsonl")
 
     def test_a_shape_that_is_none(self):
         shape = ["--model", "gpt", "--init", "random", "--vocab-size", "9", "--hidden-size", "32768", "--num-heads", "64"]

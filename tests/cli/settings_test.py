@@ -47,6 +47,7 @@ class Flags(CliTest):
             self.fails(2, error, "config", "train", *words)
         self.write("run.toml", "save_steps = 2\neval_before = true\n")  # which other runs may share
         self.succeeds("config", "train", "run.toml")
+        self.succeeds("config", "train", "--no-eval-before", "--eval-size", "0", "--save-steps", "0")
         for strategy in "steps", "no":
             self.succeeds("config", "train", "--save-steps", "2", "--save-strategy", strategy)
 

@@ -22,8 +22,12 @@ class CountingKernels final : public Kernels {
   void scatter_rows(View, View, View) override {}
   void layer_norm_forward(View, View, View, double, View, View) override {}
   void layer_norm_backward(View, View, View, View, View, View, View, View) override {}
-  void linear_forward(View x, View weight, View, const LinearEpilogue&, View, View) override { count_linear(x, weight); }
-  void linear_backward_input(View d_y, View weight, const LinearEpilogue&, View, View) override { count_linear(d_y, weight); }
+  void linear_forward(View x, View weight, View, const LinearEpilogue&, View, View) override {
+    count_linear(x, weight);
+  }
+  void linear_backward_input(View d_y, View weight, const LinearEpilogue&, View, View) override {
+    count_linear(d_y, weight);
+  }
   void linear_backward_weight(View d_y, View, bool, View d_weight, View) override { count_linear(d_y, d_weight); }
   void activation_forward(View, const LinearEpilogue&, View) override {}
   void dropout_backward(View, const Dropout&, View) override {}

@@ -89,8 +89,6 @@ class CpuKernels final : public Kernels {
   }
 
  private:
-  // Of x·weightᵀ or either of its gradients: the same number.
-
   cpu::Team team_;
   cpu::AttentionTasks attention_tasks_;
 };

@@ -102,7 +102,6 @@ class CudaKernels final : public Kernels {
     cuda::check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
     return value;
   }
-  // Of x·weightᵀ or either of its gradients: the same number.
 
   Buffer workspace_;
   const cuda::Context context_;
