@@ -4,8 +4,8 @@
   bench/gpu_table.py [--tessera build/tessera] [--dataset xquad.en.json] [--budget SECONDS] [--repeat 3] [--only WORD[,WORD]]
 
 Needs python3 alone. Makes its own data, random words of a fixed seed; --dataset adds the row of real questions. Weights
-are random, of the shapes of bloom-560m and bloom-7b1. Rows whose GPUs are not there are left out, saying so. All rows run once, then
-again as long as the budget lasts, at most --repeat times; medians count. A training run's rate is that of its steps after
+are random, of the shapes of bloom-560m and bloom-7b1. Rows whose GPUs are not there are left out, saying so. All rows run
+once, then again as long as the budget lasts, at most --repeat times; medians count. A training run's rate is that of its steps after
 the warm-up, and its memory what Tessera's ledger had at most on the GPU. The table goes to standard output as Markdown,
 progress to standard error. The peers' figures were taken on H200 GPUs (docs/performance.md). To try the script itself
 out without a GPU: --try-out, which runs a tiny model for a few steps on the CPU.

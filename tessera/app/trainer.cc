@@ -247,8 +247,7 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
   if (!result.skipped && !std::isfinite(result.loss()) && !std::exchange(told_of_no_loss_, true)) {
     console_.note(
         fmt::format("warning: the loss of step {} is {}, and nothing is learnt from here on. Stop the run, and give a "
-                    "smaller --lr, "
-                    "a longer warm-up or a smaller --max-grad-norm",
+                    "smaller --lr, a longer warm-up or a smaller --max-grad-norm",
                     state_.step, std::isnan(result.loss()) ? "not a number" : "infinite"));
   }
   progress_->update(state_.step, result.num_sequences, result.loss());

@@ -96,8 +96,8 @@ class Trainer {
   double begin_s_ = steady_seconds();  // of training: data and model have been read
   double runtime_before_s_ = 0;        // of the runs that this one continues
   int64_t last_saved_step_ = -1;
-  int64_t bytes_sent_ = 0;  // by this rank, in training
-  bool told_of_no_loss_ = false;
+  int64_t bytes_sent_ = 0;                 // by this rank, in training
+  bool told_of_no_loss_ = false;           // that it is no number any more
   std::optional<MetricsLog> metrics_;      // of the first rank
   std::optional<LossScaler> loss_scaler_;  // of fp16
   std::unique_ptr<BackgroundCheckpoint> background_;

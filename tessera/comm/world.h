@@ -20,9 +20,9 @@ struct RankEnvironment {
   bool has_mpi = false;  // the one that started it speaks to MPI
 };
 
-// From the variables RANK, WORLD_SIZE (torchrun), else OMPI_COMM_WORLD_* (mpirun), else
-// PMIX_RANK with SLURM_*, else SLURM_PROCID of a step; none of them: nothing. Under salloc every rank of mpirun sees
-// the same SLURM_PROCID, so mpirun goes first; torchrun's variables that those of MPI contradict are inherited ones.
+// From the variables RANK, WORLD_SIZE (torchrun), else OMPI_COMM_WORLD_* (mpirun), else PMIX_RANK with SLURM_*, else
+// SLURM_PROCID of a step; none of them: nothing. Under salloc every rank of mpirun sees the same SLURM_PROCID, so
+// mpirun goes first; torchrun's variables that those of MPI contradict are inherited ones.
 // Throws UsageError on a number that is none.
 std::optional<RankEnvironment> detect_ranks(const Environment& environment);
 

@@ -129,8 +129,8 @@ class Stopped(Interrupted):
         # One step of so much work that both signals fall into it.
         process = self.start("out", "--batch-size", "100000", "--grad-accum", "1", job=self.slow_job())
         self.assertTrue(self.wait_for_lines("out", 1, process))
-        process.send_signal(signal.SIGTERM)
-        process.send_signal(signal.SIGUSR1)  # so soon it is the same request
+        for number in signal.SIGSTOP, signal.SIGTERM, signal.SIGUSR1, signal.SIGCONT:
+            process.send_signal(number)  # two at once are one request
         time.sleep(0.15)
         process.send_signal(signal.SIGUSR1)
         self.assertEqual(process.wait(timeout=RUN_LIMIT_S), 128 + signal.SIGUSR1)
