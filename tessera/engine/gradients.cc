@@ -36,10 +36,12 @@ UnitGradients::UnitGradients(Workplace& place, int64_t micro_batches)
   std::vector<int64_t> updated;
   for (const UnitShards& unit : place.units) updated.push_back(place.plan.updated(unit).size());
   const auto stage = [&](Buffer& buffer, bool wanted, DType dtype) {
-    if (wanted) buffer = place.host.allocate(bytes_of(piece_elems(updated), dtype), Category::staging);
+    if (wanted) buffer = place.host.allocate(bytes_of(place.staging_elems(updated), dtype), Category::staging);
   };
-  stage(incoming_, micro_batches > 1 || tier == Tier::file, backward_dtype_);
-  stage(stored_, micro_batches > 1 && tier == Tier::file, sum_dtype);
+  for (Lane& lane : lanes_) {
+    stage(lane.incoming, micro_batches > 1 || tier == Tier::file, backward_dtype_);
+    stage(lane.stored, micro_batches > 1 && tier == Tier::file, sum_dtype);
+  }
 }
 
 void UnitGradients::allocate_slots() {
@@ -183,36 +185,56 @@ void UnitGradients::accumulate_beyond_device(int64_t unit, View part, Slot& slot
   Stream& copy = *place_.streams.copy;
   Stream& host = *place_.streams.host;
   const auto u = static_cast<size_t>(unit);
+  const bool in_file = tier() == Tier::file, adds = begun_[u], as_it_is = !adds && part.dtype == dtype();
   copy.wait(complete_[u]);
-  for (int64_t first = 0; first < part.num_elems(); first += kChunkElems) {
-    const int64_t last = std::min(first + kChunkElems, part.num_elems());
-    const View piece = part.rows(first, last);
-    const bool as_it_is = !begun_[u] && piece.dtype == dtype();
-    if (tier() == Tier::host && as_it_is) {
-      copy.copy(piece, accumulators_.view(unit).rows(first, last));
-      slot.free = copy.record();
+  if (as_it_is && !in_file) {
+    copy.wait(host.record());  // what the last step added up there
+    copy.copy(part, accumulators_.view(unit));
+    slot.free = complete_[u] = copy.record();
+    return;
+  }
+  const int64_t most = place_.piece_elems(), num_pieces = (part.num_elems() + most - 1) / most;
+  const size_t first_lane = next_lane_;
+  const auto first_of = [&](int64_t i) { return i * most; };
+  const auto size_of_piece = [&](int64_t i) { return std::min(most, part.num_elems() - first_of(i)); };
+  const auto lane_of = [&](int64_t i) -> Lane& {
+    return lanes_[(first_lane + static_cast<size_t>(i)) % std::size(lanes_)];
+  };
+  const auto stored_of = [&](int64_t i) {
+    return in_file ? lane_of(i).stored.view({size_of_piece(i)}, dtype())
+                   : accumulators_.view(unit).rows(first_of(i), first_of(i) + size_of_piece(i));
+  };
+  const auto fetch = [&](int64_t i) {
+    Lane& lane = lane_of(i);
+    copy.wait(lane.free);
+    copy.copy(part.rows(first_of(i), first_of(i) + size_of_piece(i)),
+              lane.incoming.view({size_of_piece(i)}, part.dtype));
+    slot.free = copy.record();
+    if (in_file && adds) accumulators_.load(unit, first_of(i), stored_of(i), copy);
+    lane.ready = copy.record();
+  };
+  if (num_pieces > 0) fetch(0);
+  for (int64_t i = 0; i < num_pieces; ++i) {
+    if (i + 1 < num_pieces) fetch(i + 1);
+    Lane& lane = lane_of(i);
+    const View incoming = lane.incoming.view({size_of_piece(i)}, part.dtype);
+    if (as_it_is) {
+      accumulators_.save(unit, first_of(i), incoming, copy);
+      lane.free = copy.record();
       continue;
     }
-    copy.wait(pieces_free_);
-    const View incoming = incoming_.view({last - first}, piece.dtype);
-    copy.copy(piece, incoming);
-    slot.free = copy.record();
-    if (as_it_is) {
-      accumulators_.save(unit, first, incoming, copy);
-    } else {
-      const View stored =
-          tier() == Tier::host ? accumulators_.view(unit).rows(first, last) : stored_.view({last - first}, dtype());
-      if (tier() == Tier::file && begun_[u]) accumulators_.load(unit, first, stored, copy);
-      host.wait(copy.record());
-      host.run([&ops = place_.host_ops, incoming, stored, adds = begun_[u] != 0] {
-        adds ? ops.add(incoming, stored) : ops.convert(incoming, stored);
-      });
-      copy.wait(host.record());
-      if (tier() == Tier::file) accumulators_.save(unit, first, stored, copy);
-    }
-    pieces_free_ = copy.record();
+    host.wait(lane.ready);
+    host.run([&ops = place_.host_ops, incoming, stored = stored_of(i), adds] {
+      adds ? ops.add(incoming, stored) : ops.convert(incoming, stored);
+    });
+    lane.free = host.record();
+    if (!in_file) continue;
+    copy.wait(lane.free);
+    accumulators_.save(unit, first_of(i), stored_of(i), copy);
+    lane.free = copy.record();
   }
-  complete_[u] = copy.record();
+  next_lane_ = (first_lane + static_cast<size_t>(num_pieces)) % std::size(lanes_);
+  complete_[u] = in_file ? copy.record() : host.record();
 }
 
 // The next forward goes on during the last reductions: what the device then adds up may wait until its slot is taken

@@ -78,8 +78,14 @@ class UnitGradients {
   size_t next_slot_ = 1;
   std::vector<Event> complete_, read_until_;  // [units]
   std::vector<char> begun_;                   // [units] the accumulators hold something of this step
-  Buffer incoming_, stored_;  // pieces of accumulators beyond the device, from the second micro-batch on
-  Event pieces_free_;
+  // What pieces of gradients pass through on their way to accumulators beyond the device: while one is added up, the
+  // next one comes.
+  struct Lane {
+    Buffer incoming, stored;
+    Event ready, free;
+  };
+  Lane lanes_[2];
+  size_t next_lane_ = 0;
   int64_t bucket_last_ = -1;  // the highest unit of the bucket that is being filled
   bool last_micro_batch_ = false;
 };

@@ -23,11 +23,11 @@ UnitOptimizer::UnitOptimizer(Workplace& place, UnitParameters& parameters, UnitG
   v_ = Shelf(place, tier, Category::optimizer, dtype, elems);
   sum_ = (gradients.tier() == Tier::device ? place.device : place.host).allocate(sizeof(double), Category::workspace);
   if (tier == Tier::device) return;
-  const int64_t chunk_elems = piece_elems(elems);
+  const int64_t staging_elems = place.staging_elems(elems);
   lanes_.resize(2);
   for (Lane& lane : lanes_) {
     const auto stage = [&](Buffer& buffer, bool wanted, DType type) {
-      if (wanted) buffer = place.host.allocate(bytes_of(chunk_elems, type), Category::staging);
+      if (wanted) buffer = place.host.allocate(bytes_of(staging_elems, type), Category::staging);
     };
     for (Buffer* buffer : {&lane.master, &lane.m, &lane.v}) stage(*buffer, tier == Tier::file, dtype);
     stage(lane.gradient, gradients.tier() != Tier::host, gradients.dtype());
@@ -41,8 +41,8 @@ std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces(PartOf&& part_of) const 
   std::vector<Piece> all;
   for (int64_t u = 0; u < place_.num_units(); ++u) {
     const ElemRange part = part_of(u);
-    for (int64_t first = part.begin; first < part.end; first += kChunkElems) {
-      all.push_back({u, first, std::min(first + kChunkElems, part.end)});
+    for (int64_t first = part.begin; first < part.end; first += place_.piece_elems()) {
+      all.push_back({u, first, std::min(first + place_.piece_elems(), part.end)});
     }
   }
   return all;

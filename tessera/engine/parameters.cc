@@ -40,7 +40,8 @@ void UnitParameters::prepare() {
     slots_[i].buffer = place_.device.allocate(bytes_of(elems, place_.dtype), Category::gathered);
   }
   if (kept_.tier() == Tier::file) {
-    staging_ = place_.host.allocate(bytes_of(piece_elems(kept_elems(place_)), place_.dtype), Category::staging);
+    staging_ =
+        place_.host.allocate(bytes_of(place_.staging_elems(kept_elems(place_)), place_.dtype), Category::staging);
   }
 }
 
@@ -111,8 +112,8 @@ void UnitParameters::bring_own_part(int64_t unit, View own) {
     upload.wait(comm.record());  // the slot is free
     kept_.load(unit, 0, own, upload);
   }
-  for (int64_t first = 0; kept_.tier() == Tier::file && first < own.num_elems(); first += kChunkElems) {
-    const int64_t last = std::min(first + kChunkElems, own.num_elems());
+  for (int64_t first = 0; kept_.tier() == Tier::file && first < own.num_elems(); first += place_.piece_elems()) {
+    const int64_t last = std::min(first + place_.piece_elems(), own.num_elems());
     const View piece = staging_.view({last - first}, place_.dtype);
     upload.wait(staging_free_);
     kept_.load(unit, first, piece, upload);

@@ -45,8 +45,10 @@ struct ShardOptions {
   bool forward_prefetch = true;
   int max_units_in_flight = 2;               // gathered blocks that exist at a time, where they are freed after forward
   int64_t bucket_bytes = int64_t{25} << 20;  // replicated gradients are reduced in pieces of about this size
-  std::optional<DType> reduce_dtype;         // in which gradients are added up; none: see gradient_dtype()
-  bool sync_module_states = false;           // rank 0 alone reads the parameters that a run begins with
+  // Large arrays pass between tiers in pieces of so many elements: enough for full speed, little beside a unit.
+  int64_t piece_elems = int64_t{8} << 20;
+  std::optional<DType> reduce_dtype;  // in which gradients are added up; none: see gradient_dtype()
+  bool sync_module_states = false;    // rank 0 alone reads the parameters that a run begins with
 
   bool offloads() const { return parameters != Tier::device || gradients != Tier::device || optimizer != Tier::device; }
 };

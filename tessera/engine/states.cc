@@ -40,11 +40,11 @@ void Engine::load_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64
     return;
   }
   if (range.size() <= 0) return;
-  const int64_t chunk_elems = std::min(kChunkElems, range.size());
-  const Buffer buffer = place_.host.allocate(bytes_of(chunk_elems, shelf.dtype()), Category::staging);
+  const int64_t most = std::min(place_.piece_elems(), range.size());
+  const Buffer buffer = place_.host.allocate(bytes_of(most, shelf.dtype()), Category::staging);
   if (counting()) return;
-  for (int64_t at = range.begin; at < range.end; at += kChunkElems) {
-    const ElemRange piece{at, std::min(at + kChunkElems, range.end)};
+  for (int64_t at = range.begin; at < range.end; at += most) {
+    const ElemRange piece{at, std::min(at + most, range.end)};
     const View view = buffer.view({piece.size()}, shelf.dtype());
     read(piece, view);
     shelf.save(unit, first + at - range.begin, view, *place_.streams.copy);
@@ -92,11 +92,11 @@ void Engine::load_parameters(const ReadParameters& read, bool from_rank_0) {
 void Engine::load_from_rank_0(const ReadParameters& read) {
   Stream& comm = *place_.streams.comm;
   Passage passage(*this);
-  const View all_told = passage.take(kChunkElems, place_.master_dtype());
+  const View all_told = passage.take(place_.piece_elems(), place_.master_dtype());
   const Buffer own = place_.host.allocate(all_told.bytes(), Category::staging);
   for (int64_t u = 0; u < place_.num_units(); ++u) {
-    for (int64_t at = 0; at < place_.cut(u).num_elems; at += kChunkElems) {
-      const ElemRange piece{at, std::min(at + kChunkElems, place_.cut(u).num_elems)};
+    for (int64_t at = 0; at < place_.cut(u).num_elems; at += place_.piece_elems()) {
+      const ElemRange piece{at, std::min(at + place_.piece_elems(), place_.cut(u).num_elems)};
       const View told = all_told.rows(0, piece.size());
       const View here = own.view({piece.size()}, place_.master_dtype());
       if (place_.ranks.world->rank() == 0 && !counting()) {
@@ -207,7 +207,7 @@ void Engine::collect_parameters(const std::function<void(int64_t unit, View whol
   const DType dtype = master.dtype();
   int64_t most = 0;
   for (const UnitShards& unit : place_.units) most = std::max(most, unit.padded_elems);
-  const int64_t piece_elems = std::clamp<int64_t>(kChunkElems / S, ParameterTable::kAlignment, most / S);
+  const int64_t piece_elems = std::clamp<int64_t>(place_.piece_elems() / S, ParameterTable::kAlignment, most / S);
   const bool in_place = S == 1 && visible(master);
   Passage passage(*this);
   Buffer whole_buffer;

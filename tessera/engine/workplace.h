@@ -57,6 +57,12 @@ struct Workplace {
     for (size_t u = 1; u < units.size(); ++u) most = std::max(most, units[u].padded_elems);
     return most;
   }
+  // Of a piece in which large arrays pass between tiers.
+  int64_t piece_elems() const { return plan.options().piece_elems; }
+  // Of a buffer that the pieces of arrays of these sizes pass through.
+  int64_t staging_elems(const std::vector<int64_t>& sizes) const {
+    return std::min(piece_elems(), *std::max_element(sizes.begin(), sizes.end()));
+  }
 };
 
 inline int64_t bytes_of(int64_t elems, DType dtype) {
@@ -65,13 +71,6 @@ inline int64_t bytes_of(int64_t elems, DType dtype) {
 // Elements [begin, end) of a flat view.
 inline View part_of(View flat, ElemRange range) {
   return flat.rows(range.begin, range.end);
-}
-
-// Large arrays pass between tiers in pieces of this many elements: enough for full speed, little beside a unit.
-inline constexpr int64_t kChunkElems = int64_t{8} << 20;
-// Elements of a buffer that the pieces of arrays of these sizes pass through.
-inline int64_t piece_elems(const std::vector<int64_t>& sizes) {
-  return std::min(kChunkElems, *std::max_element(sizes.begin(), sizes.end()));
 }
 
 }  // namespace tessera

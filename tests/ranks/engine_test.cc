@@ -42,6 +42,7 @@ std::vector<Case> all_cases() {
           options.forward_prefetch = turn / 3 % 2;
           options.max_units_in_flight = 1 + turn % 4;
           options.bucket_bytes = turn % 2 ? 1000 : 100000;
+          if (turn % 3) options.piece_elems = turn % 3 * 1000;  // else a unit is one piece
           options.file_folder = testing::TempDir();
           ++turn;
           cases.push_back({options, checkpoint_blocks,
@@ -81,7 +82,7 @@ void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_
   const std::optional<DType> reduce_dtype = options.sharding.reduce_dtype;
   const Outcome plain = rig.plain(config, options, num_micro_batches);
   EXPECT_LT(plain.losses.back(), plain.losses.front() + 1);
-  std::map<std::tuple<int, bool, bool, bool>, Outcome> same_reductions;
+  std::map<std::tuple<int, bool, bool, int64_t>, Outcome> same_reductions;
   for (const Case& test : cases) {
     SCOPED_TRACE(test.name);
     options.sharding = test.options;
@@ -96,8 +97,11 @@ void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_
     // A GPU's sums of squares and AdamW round otherwise than the CPU's, which takes its place where states are
     // offloaded.
     const bool other_adamw = test_uses_cuda() && test.options.optimizer != Tier::device;
-    const bool other_norm = test_uses_cuda() && test.options.gradients != Tier::device;
-    auto& first = same_reductions[{plan.shard_group_size(), plan.reduce_every_micro_batch(), other_adamw, other_norm}];
+    // The norm of gradients that have left the device is added up piece by piece.
+    const int64_t on_device = test_uses_cuda() ? 0 : ShardOptions().piece_elems;  // CPUs: as if a unit were one piece
+    const int64_t pieces_of_norm = test.options.gradients == Tier::device ? on_device : test.options.piece_elems;
+    auto& first =
+        same_reductions[{plan.shard_group_size(), plan.reduce_every_micro_batch(), other_adamw, pieces_of_norm}];
     if (first.losses.empty()) first = outcome;
     EXPECT_TRUE(same_bits(first, outcome));
     if (testing::Test::HasFailure()) return;

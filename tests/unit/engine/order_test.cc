@@ -292,21 +292,24 @@ TEST_F(OrderTest, FilesAreReadOnePieceAhead) {
             "ccc");
 }
 
-// Every tier, against an engine whose streams are threads.
+// Every tier, in one piece a unit and in many, against an engine whose streams are threads.
 TEST_F(OrderTest, TheLatestScheduleGivesTheSameBits) {
   for (const Tiers& tiers : kOffloads) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       for (const int64_t micro_batches : {1, 3}) {
-        EngineOptions options;
-        options.dtype = dtype;
-        options.max_grad_norm = 0.5;
-        options.sharding = options_of(tiers);
-        options.sharding.forward_prefetch = micro_batches == 3;
-        Journal journal;
-        LateDevice device(pool_, journal, "muc"), host(pool_, journal, "h");
-        EXPECT_TRUE(outcome_of(*make(device, host, options, micro_batches), micro_batches) ==
-                    outcome_of(*make(*device_, *host_, options, micro_batches), micro_batches))
-            << name_of(dtype) << " " << micro_batches << " " << words_of(tiers);
+        for (const int64_t piece_elems : {ShardOptions().piece_elems, int64_t{500}}) {
+          EngineOptions options;
+          options.dtype = dtype;
+          options.max_grad_norm = 0.5;
+          options.sharding = options_of(tiers);
+          options.sharding.forward_prefetch = micro_batches == 3;
+          options.sharding.piece_elems = piece_elems;
+          Journal journal;
+          LateDevice device(pool_, journal, "muc"), host(pool_, journal, "h");
+          EXPECT_TRUE(outcome_of(*make(device, host, options, micro_batches), micro_batches) ==
+                      outcome_of(*make(*device_, *host_, options, micro_batches), micro_batches))
+              << name_of(dtype) << " " << micro_batches << " " << piece_elems << " " << words_of(tiers);
+        }
       }
     }
   }
