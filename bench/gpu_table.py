@@ -13,6 +13,7 @@ out without a GPU: --try-out, which runs a tiny model for a few steps on the CPU
 import argparse
 import ctypes
 import json
+import mmap
 import os
 import random
 import shutil
@@ -331,14 +332,21 @@ def measure_copies():
     to_host = rate(lambda: cuda.cuMemcpyDtoH_v2(host, gpu, ctypes.c_size_t(size)))
     to_gpu = rate(lambda: cuda.cuMemcpyHtoD_v2(gpu, host, ctypes.c_size_t(size)))
     threads = len(os.sched_getaffinity(0))
-    blocks = [(ctypes.create_string_buffer(size // 2), ctypes.create_string_buffer(size // 2)) for _ in range(threads)]
+    arrays = [mmap.mmap(-1, size) for _ in range(threads)]
+    places = [ctypes.addressof(ctypes.c_char.from_buffer(array)) for array in arrays]
 
-    def copy_all():  # ctypes lets other threads run meanwhile
-        team = [threading.Thread(target=ctypes.memmove, args=(a, b, size // 2)) for a, b in blocks]
+    def all_at_once(work):  # ctypes lets other threads run meanwhile
+        team = [threading.Thread(target=work, args=(place,)) for place in places]
         for thread in team:
             thread.start()
         for thread in team:
             thread.join()
+
+    # Each thread touches its memory first, which gives it pages near its core.
+    all_at_once(lambda place: ctypes.memset(place, 1, size))
+
+    def copy_all():
+        all_at_once(lambda place: ctypes.memmove(place, place + size // 2, size // 2))
 
     host_rate = rate(copy_all) * threads  # size // 2 bytes are read and as many are written by each
     print(json.dumps({"to_host": to_host, "to_gpu": to_gpu, "host": host_rate}))
