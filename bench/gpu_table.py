@@ -124,7 +124,12 @@ def over_floor(row, rows):
 def all_rows(with_dataset):
     full_shard = ["--strategy", "full_shard"]
     fp16, bf16 = ["--precision", "fp16"], ["--precision", "bf16"]
-    offload = [*bf16, "--offload", "optimizer", "--pin-memory"]
+
+    def offloaded(key, strategy, what, goals):
+        return Row(key, f"{strategy}, {what.replace(',', ' + ')} offloaded, pinned, bf16, 4 × 4",
+                   ["--strategy", strategy, *bf16, "--offload", what, "--pin-memory"], batch=(4, 4), warm_steps=5, steps=30,
+                   goals=goals)
+
     on_floor = [Goal("step by its floor", over_floor, 1.3, 1.1, lower=True)]
     rows = [
         Row("fp16", "fp16, 1 × 4", fp16, peer="HF Trainer", peer_rate=26.5, peer_mib=12161, steps=220,
@@ -148,10 +153,10 @@ def all_rows(with_dataset):
             goals=[speed(), memory()]),
         Row("fp32", "fp32, 1 × 4", ["--precision", "fp32"], steps=50, peer="HF Trainer", peer_rate=16.6, peer_mib=11538,
             goals=[speed(), memory()]),
-        Row("zero2", "zero2, optimizer offloaded, pinned, 4 × 4", ["--strategy", "zero2", *offload], batch=(4, 4),
-            warm_steps=5, steps=30, goals=on_floor),
-        Row("zero3", "zero3, optimizer offloaded, pinned, 4 × 4", ["--strategy", "zero3", *offload], batch=(4, 4),
-            warm_steps=5, steps=30, goals=on_floor),
+        offloaded("zero2", "zero2", "optimizer", on_floor),
+        offloaded("zero3", "zero3", "optimizer", on_floor),
+        offloaded("zero3-gradients", "zero3", "optimizer,gradients", []),
+        offloaded("zero3-all", "zero3", "optimizer,gradients,parameters", []),
         Row("7b1", "bloom-7b1 shape, zero3, all offloaded, pinned, bf16, 4 × 1",
             ["--strategy", "zero3", *bf16, "--offload", "optimizer,gradients,parameters", "--pin-memory"], batch=(4, 1),
             warm_steps=2, steps=4, model="bloom-7b1", kind="endless", estimate_s=90,
@@ -290,7 +295,8 @@ def visible_gpus():
 
 
 def used_mib():
-    used = output_of("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", visible_gpus()[0])
+    used = output_of("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i",
+                     ",".join(visible_gpus()[:1]))
     return float(used) if used.strip().isdigit() else 0
 
 
