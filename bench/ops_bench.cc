@@ -192,10 +192,14 @@ void flat(Bench& bench, int64_t count) {
   step.learning_rate = 1e-5;
   step.num_decayed = count;
   bench.line("adamw", 28 * elems, "GB/s", [&] { kernels.adamw(p, g, m, v, step, {}); });
-  const View halves = bench.array({count}, DType::bf16), rounded = bench.array({count}, DType::bf16);
-  kernels.convert(g, halves);
-  bench.line("adamw, bf16 gradients, rounded copy", 28 * elems, "GB/s",
-             [&] { kernels.adamw(p, halves, m, v, step, rounded); });
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const View halves = bench.array({count}, dtype), rounded = bench.array({count}, dtype);
+    kernels.convert(g, halves);
+    bench.line(fmt::format("adamw, {} gradients, rounded copy", name_of(dtype)), 28 * elems, "GB/s",
+               [&] { kernels.adamw(p, halves, m, v, step, rounded); });
+    bench.line(fmt::format("widen {}", name_of(dtype)), 6 * elems, "GB/s", [&] { kernels.convert(halves, g); });
+    bench.line(fmt::format("round to {}", name_of(dtype)), 6 * elems, "GB/s", [&] { kernels.convert(g, halves); });
+  }
   bench.line("sum of squares", 4 * elems, "GB/s", [&] { kernels.add_sum_of_squares(p, sum); });
   bench.line("fill", 4 * elems, "GB/s", [&] { kernels.fill(p, 0); });
   bench.line("copy", 8 * elems, "GB/s", [&] { kernels.convert(g, p); });

@@ -1,5 +1,7 @@
 #include "tessera/base/dtype.h"
 
+#include "tessera/base/narrow_floats.h"
+
 namespace tessera {
 
 namespace {
@@ -8,7 +10,13 @@ template <DType S, DType T>
 void convert_typed(const void* source, void* target, size_t count) {
   const auto* s = static_cast<const typename Element<S>::Type*>(source);
   auto* t = static_cast<typename Element<T>::Type*>(target);
-  for (size_t i = 0; i < count; ++i) t[i] = Element<T>::store(Element<S>::load(s[i]));
+  size_t i = 0;
+  if constexpr (S == DType::f32 && size_of(T) == 2) {
+    for (; i + kNarrowFloats <= count; i += kNarrowFloats) narrow_floats<T>(s + i, t + i);
+  } else if constexpr (T == DType::f32 && size_of(S) == 2) {
+    for (; i + kNarrowFloats <= count; i += kNarrowFloats) widen_floats<S>(s + i, t + i);
+  }
+  for (; i < count; ++i) t[i] = Element<T>::store(Element<S>::load(s[i]));
 }
 
 template <DType S>

@@ -11,6 +11,10 @@ namespace {
 
 constexpr size_t kHugePage = 2u << 20;
 
+// Large arrays begin at different places of their huge pages. Kernels walk through several side by side (AdamW through
+// five), which would otherwise want the same sets of caches and banks of memory all the time.
+constexpr size_t kShift = 3 * 4096, kShifts = 16;
+
 // An empty vector's address may be null, which memcpy must not get even for no bytes.
 void copy_bytes(void* to, const void* from, int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
@@ -37,10 +41,14 @@ void CpuDevice::copy_from_host(const void* from, View to) {
 
 std::byte* CpuDevice::take(int64_t bytes) {
   const size_t length = mapped(bytes);
-  void* data = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) return nullptr;
-  if (length >= 4 * kHugePage) madvise(data, length, MADV_HUGEPAGE);
-  return static_cast<std::byte*>(data);
+  const bool is_large = length >= 4 * kHugePage;
+  const size_t shift = is_large ? num_large_++ % kShifts * kShift : 0;
+  void* mapping = mmap(nullptr, length + shift, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapping == MAP_FAILED) return nullptr;
+  if (shift > 0) munmap(mapping, shift);
+  std::byte* const data = static_cast<std::byte*>(mapping) + shift;
+  if (is_large) madvise(data, length, MADV_HUGEPAGE);
+  return data;
 }
 
 void CpuDevice::give_back(std::byte* data, int64_t bytes) {

@@ -1,6 +1,8 @@
 // The host as a device; other kinds of host memory (pinned) derive from it.
 #pragma once
 
+#include <atomic>
+
 #include "tessera/device/device.h"
 
 namespace tessera {
@@ -32,6 +34,7 @@ class CpuDevice : public Device {
  private:
   ThreadPool& pool_;
   ImmediateStream compute_;
+  std::atomic<size_t> num_large_ = 0;  // allocations so far
 };
 
 }  // namespace tessera

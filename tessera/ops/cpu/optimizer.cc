@@ -3,7 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/base/narrow_floats.h"
 #include "tessera/ops/cpu/dispatch.h"
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 namespace tessera::cpu {
 
@@ -13,26 +18,130 @@ namespace {
 // something else. Longer ones are faster, whose pages the hardware fetches ahead.
 constexpr int64_t kRangesPerThread = 8, kRangeUnit = 4096;
 
+// Elements that are fetched, updated and stored together, and how far ahead they are fetched: the arrays are more
+// streams than the hardware follows well, above all where they lie at equal places of their pages.
+constexpr int64_t kBlock = 32, kAhead = 256;
+
+// A copy of more bytes passes the caches by: nobody would find it there, and a line that is only written would be read
+// from memory first.
+constexpr int64_t kStreamedBytes = int64_t{4} << 20;
+
+template <DType D>
+using ElementOf = typename Element<D>::Type;
+
+template <typename T>
+void fetch(const T* block, bool to_write) {
+  for (int64_t i = 0; i < kBlock; i += 64 / static_cast<int64_t>(sizeof(T))) {
+    to_write ? __builtin_prefetch(block + i, 1) : __builtin_prefetch(block + i, 0);
+  }
+}
+
+template <typename T, DType D>
+void widen_block(const ElementOf<D>* from, T* to) {
+  if constexpr (dtype_of<T>() == DType::f32 && size_of(D) == 2) {
+    for (int64_t i = 0; i < kBlock; i += kNarrowFloats) widen_floats<D>(from + i, to + i);
+  } else {
+    for (int64_t i = 0; i < kBlock; ++i) to[i] = static_cast<T>(Element<D>::load(from[i]));
+  }
+}
+
+template <typename T, DType D>
+void narrow_block(const T* from, ElementOf<D>* to) {
+  if constexpr (dtype_of<T>() == DType::f32 && size_of(D) == 2) {
+    for (int64_t i = 0; i < kBlock; i += kNarrowFloats) narrow_floats<D>(from + i, to + i);
+  } else {
+    for (int64_t i = 0; i < kBlock; ++i) to[i] = Element<D>::store(from[i]);
+  }
+}
+
+// `to` lies at a multiple of 16 bytes. Other threads see it after end_streaming().
+template <typename T>
+void stream_block(const T* from, T* to) {
+#ifdef __SSE2__
+  const auto* source = reinterpret_cast<const __m128i*>(from);
+  auto* target = reinterpret_cast<__m128i*>(to);
+  for (size_t i = 0; i < kBlock * sizeof(T) / sizeof *target; ++i) {
+    _mm_stream_si128(target + i, _mm_loadu_si128(source + i));
+  }
+#else
+  std::copy_n(from, kBlock, to);
+#endif
+}
+void end_streaming() {
+#ifdef __SSE2__
+  _mm_sfence();
+#endif
+}
+
 // torch.optim.AdamW, in its order of operations:
 //   p *= 1 − lr·decay;  m += (g − m)·(1 − β₁);  v = β₂·v + (1 − β₂)·g²;  p −= (lr / bc₁)·m / (√v / √bc₂ + ε)
+template <typename T>
+struct Numbers {
+  Numbers(const AdamWStep& step, double weight_decay)
+      : shrink(static_cast<T>(1 - step.learning_rate * weight_decay)),
+        beta2(static_cast<T>(step.beta2)),
+        rest1(static_cast<T>(1 - step.beta1)),
+        rest2(static_cast<T>(1 - step.beta2)),
+        scale(static_cast<T>(step.gradient_scale)),
+        step_size(static_cast<T>(step.learning_rate / step.bias_correction1)),
+        root_correction(static_cast<T>(std::sqrt(step.bias_correction2))),
+        epsilon(static_cast<T>(step.epsilon)) {}
+
+  void update_block(T* __restrict p, const T* __restrict g, T* __restrict m, T* __restrict v) const {
+#pragma omp simd
+    for (int64_t i = 0; i < kBlock; ++i) {
+      const T gradient = g[i] * scale;
+      m[i] += (gradient - m[i]) * rest1;
+      v[i] = v[i] * beta2 + rest2 * gradient * gradient;
+      p[i] = p[i] * shrink - step_size * (m[i] / (std::sqrt(v[i]) / root_correction + epsilon));
+    }
+  }
+
+  T shrink, beta2, rest1, rest2, scale, step_size, root_correction, epsilon;
+};
+
 // Gradients of G are widened, and a copy of the parameters is written as R, on the way: a pass of its own would move
 // them through memory again.
 template <bool kCopies, typename T, DType G, DType R>
-void update(T* __restrict p, const typename Element<G>::Type* __restrict g, T* __restrict m, T* __restrict v,
-            typename Element<R>::Type* __restrict copy, int64_t count, const AdamWStep& step, double weight_decay) {
-  const T shrink = static_cast<T>(1 - step.learning_rate * weight_decay);
-  const T beta2 = static_cast<T>(step.beta2), rest1 = static_cast<T>(1 - step.beta1);
-  const T rest2 = static_cast<T>(1 - step.beta2), scale = static_cast<T>(step.gradient_scale);
-  const T step_size = static_cast<T>(step.learning_rate / step.bias_correction1);
-  const T root_correction = static_cast<T>(std::sqrt(step.bias_correction2)), epsilon = static_cast<T>(step.epsilon);
-#pragma omp simd
-  for (int64_t i = 0; i < count; ++i) {
-    const T gradient = static_cast<T>(Element<G>::load(g[i])) * scale;
-    m[i] += (gradient - m[i]) * rest1;
-    v[i] = v[i] * beta2 + rest2 * gradient * gradient;
-    p[i] = p[i] * shrink - step_size * (m[i] / (std::sqrt(v[i]) / root_correction + epsilon));
-    if constexpr (kCopies) copy[i] = Element<R>::store(p[i]);
+void update(T* p, const ElementOf<G>* g, T* m, T* v, ElementOf<R>* copy, int64_t count, const Numbers<T>& numbers,
+            bool streams) {
+  alignas(64) T widened[kBlock];
+  alignas(64) ElementOf<R> rounded[kBlock];
+  int64_t i = 0;
+  for (; i + kBlock <= count; i += kBlock) {
+    for (const T* array : {p, m, v}) fetch(array + i + kAhead, true);
+    fetch(g + i + kAhead, false);
+    if constexpr (G == dtype_of<T>()) {
+      numbers.update_block(p + i, g + i, m + i, v + i);
+    } else {
+      widen_block<T, G>(g + i, widened);
+      numbers.update_block(p + i, widened, m + i, v + i);
+    }
+    if constexpr (!kCopies) continue;
+    if (streams) {
+      narrow_block<T, R>(p + i, rounded);
+      stream_block(rounded, copy + i);
+    } else {
+      narrow_block<T, R>(p + i, copy + i);
+    }
   }
+  if (i == count) return;
+  // The rest as a block of its own.
+  const int64_t n = count - i;
+  T rest_p[kBlock] = {}, rest_m[kBlock] = {}, rest_v[kBlock] = {};
+  ElementOf<G> rest_g[kBlock] = {};
+  std::copy_n(p + i, n, rest_p);
+  std::copy_n(m + i, n, rest_m);
+  std::copy_n(v + i, n, rest_v);
+  std::copy_n(g + i, n, rest_g);
+  widen_block<T, G>(rest_g, widened);
+  numbers.update_block(rest_p, widened, rest_m, rest_v);
+  std::copy_n(rest_p, n, p + i);
+  std::copy_n(rest_m, n, m + i);
+  std::copy_n(rest_v, n, v + i);
+  if constexpr (!kCopies) return;
+  narrow_block<T, R>(rest_p, rounded);
+  std::copy_n(rounded, n, copy + i);
 }
 
 // Calls body with the constant of the type of 16 bits that `dtype` names, else with that of T.
@@ -55,19 +164,24 @@ void adamw(Team& team, View parameters, View gradients, View m, View v, const Ad
   const int64_t count = parameters.num_elems();
   TESSERA_ASSERT(gradients.num_elems() == count && m.num_elems() == count && v.num_elems() == count);
   const auto run = [&]<bool kCopies, typename T, DType G, DType R>() {
-    auto* const g = reinterpret_cast<const typename Element<G>::Type*>(gradients.data);
-    auto* const copy = reinterpret_cast<typename Element<R>::Type*>(rounded.data);
+    auto* const g = reinterpret_cast<const ElementOf<G>*>(gradients.data);
+    auto* const copy = reinterpret_cast<ElementOf<R>*>(rounded.data);
+    const bool is_large = kCopies && rounded.bytes() > kStreamedBytes;
+    const Numbers<T> decaying(step, step.weight_decay), others(step, 0);
     const int64_t parts = kRangesPerThread * team.num_threads();
     const int64_t range = (count / parts / kRangeUnit + 1) * kRangeUnit;
     team.for_each((count + range - 1) / range, [&](int64_t, int64_t i) {
       const int64_t begin = i * range, end = std::min(begin + range, count);
-      const auto part = [&](int64_t from, int64_t to, double weight_decay) {
-        update<kCopies, T, G, R>(parameters.as<T>() + from, g + from, m.as<T>() + from, v.as<T>() + from,
-                                 kCopies ? copy + from : nullptr, to - from, step, weight_decay);
+      const auto part = [&](int64_t from, int64_t to, const Numbers<T>& numbers) {
+        auto* const copy_from = kCopies ? copy + from : nullptr;
+        const bool streams = is_large && reinterpret_cast<uintptr_t>(copy_from) % 16 == 0;
+        update<kCopies, T, G, R>(parameters.as<T>() + from, g + from, m.as<T>() + from, v.as<T>() + from, copy_from,
+                                 to - from, numbers, streams);
       };
       const int64_t border = std::clamp(step.num_decayed, begin, end);
-      part(begin, border, step.weight_decay);
-      part(border, end, 0);
+      part(begin, border, decaying);
+      part(border, end, others);
+      end_streaming();
     });
   };
   with_float_type(parameters.dtype, [&](auto zero) {

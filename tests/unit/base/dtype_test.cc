@@ -93,6 +93,26 @@ TEST(Bf16, RoundsToNearestTiesToEven) {
   EXPECT_TRUE(std::isinf(bf16_to_f32(f32_to_bf16(std::numeric_limits<float>::max()))));
 }
 
+// As above; what decides the rounding are the lower 16 bits.
+TEST(Bf16, ArraysConvertAsValuesDo) {
+  std::vector<uint16_t> halves;
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) halves.push_back(static_cast<uint16_t>(bits));
+  std::vector<float> floats(halves.size());
+  convert(halves.data(), DType::bf16, floats.data(), DType::f32, halves.size());
+  for (size_t i = 0; i < halves.size(); ++i) {
+    ASSERT_EQ(std::bit_cast<uint32_t>(floats[i]), std::bit_cast<uint32_t>(bf16_to_f32(halves[i]))) << i;
+  }
+  floats.clear();
+  for (uint32_t upper = 0; upper < 1u << 16; ++upper) {
+    for (uint32_t lower : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+      floats.push_back(std::bit_cast<float>(upper << 16 | lower));
+    }
+  }
+  halves.resize(floats.size());
+  convert(floats.data(), DType::f32, halves.data(), DType::bf16, floats.size());
+  for (size_t i = 0; i < halves.size(); ++i) ASSERT_EQ(halves[i], f32_to_bf16(floats[i])) << i;
+}
+
 TEST(Convert, GoesBetweenAllFloatingPointTypes) {
   const double source[] = {0.0, -1.5, 3.0, 0.25};
   for (const DType middle : {DType::f64, DType::f32, DType::f16, DType::bf16}) {

@@ -238,23 +238,26 @@ TEST_P(Halves, FillsAreRoundedOnes) {
   EXPECT_EQ(bits, std::vector<uint16_t>(kElems, 0));
 }
 
-// Masters and moments move as with the same gradients in f32, and the copy for the computation is the rounded master.
+// Masters and moments move as with the same gradients in f32, and the copy for the computation is the rounded master:
+// of few elements, and of so many that the copy passes the caches by.
 TEST_P(Halves, AdamW) {
-  constexpr int64_t kElems = 5000;
-  Array gradients = random({kElems}, 1);
-  std::vector<float> widened(kElems);
-  convert(gradients.bits().data(), GetParam(), widened.data(), DType::f32, kElems);
-  auto p = random_values<float>(kElems, 2), m = random_values<float>(kElems, 3), v = std::vector<float>(kElems, 0.5f);
-  auto p2 = p, m2 = m, v2 = v;
-  Array rounded = nothing({kElems});
-  AdamWStep step{.learning_rate = 0.01, .weight_decay = 0.1, .bias_correction1 = 0.1, .bias_correction2 = 0.01};
-  step.num_decayed = 777;
-  rig_->adamw(view(p), gradients.narrow(), view(m), view(v), step, rounded.narrow());
-  rig_->adamw(view(p2), view(widened), view(m2), view(v2), step, {});
-  EXPECT_TRUE(p == p2 && m == m2 && v == v2);
-  std::vector<std::byte> expected(2 * kElems);
-  convert(p.data(), DType::f32, expected.data(), GetParam(), kElems);
-  EXPECT_EQ(rounded.bits(), expected);
+  for (const int64_t count : {5000, 2'200'013}) {
+    const auto n = static_cast<size_t>(count);
+    Array gradients = random({count}, 1);
+    std::vector<float> widened(n);
+    convert(gradients.bits().data(), GetParam(), widened.data(), DType::f32, n);
+    auto p = random_values<float>(count, 2), m = random_values<float>(count, 3), v = std::vector<float>(n, 0.5f);
+    auto p2 = p, m2 = m, v2 = v;
+    Array rounded = nothing({count});
+    AdamWStep step{.learning_rate = 0.01, .weight_decay = 0.1, .bias_correction1 = 0.1, .bias_correction2 = 0.01};
+    step.num_decayed = 777;
+    rig_->adamw(view(p), gradients.narrow(), view(m), view(v), step, rounded.narrow());
+    rig_->adamw(view(p2), view(widened), view(m2), view(v2), step, {});
+    EXPECT_TRUE(p == p2 && m == m2 && v == v2);
+    std::vector<std::byte> expected(2 * n);
+    convert(p.data(), DType::f32, expected.data(), GetParam(), n);
+    EXPECT_TRUE(rounded.bits() == expected);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, Halves, ::testing::Values(DType::bf16, DType::f16),
