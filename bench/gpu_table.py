@@ -337,24 +337,29 @@ def measure_copies():
 
     to_host = rate(lambda: cuda.cuMemcpyDtoH_v2(host, gpu, ctypes.c_size_t(size)))
     to_gpu = rate(lambda: cuda.cuMemcpyHtoD_v2(gpu, host, ctypes.c_size_t(size)))
-    threads = len(os.sched_getaffinity(0))
-    arrays = [mmap.mmap(-1, size) for _ in range(threads)]
-    places = [ctypes.addressof(ctypes.c_char.from_buffer(array)) for array in arrays]
+    cores = sorted(os.sched_getaffinity(0))
+    begins, ends = threading.Barrier(len(cores) + 1), threading.Barrier(len(cores) + 1)
 
-    def all_at_once(work):  # ctypes lets other threads run meanwhile
-        team = [threading.Thread(target=work, args=(place,)) for place in places]
-        for thread in team:
-            thread.start()
-        for thread in team:
-            thread.join()
-
-    # Each thread touches its memory first, which gives it pages near its core.
-    all_at_once(lambda place: ctypes.memset(place, 1, size))
+    # Each on a core of its own, with memory that it has touched itself, which lies near that core, in huge pages as
+    # Tessera's; ctypes lets other threads run meanwhile.
+    def copy_on(core):
+        os.sched_setaffinity(0, {core})
+        array = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        array.madvise(mmap.MADV_HUGEPAGE)
+        place = ctypes.addressof(ctypes.c_char.from_buffer(array))
+        ctypes.memset(place, 1, size)
+        for _ in range(times + 1):
+            begins.wait()
+            ctypes.memmove(place, place + size // 2, size // 2)
+            ends.wait()
 
     def copy_all():
-        all_at_once(lambda place: ctypes.memmove(place, place + size // 2, size // 2))
+        begins.wait()
+        ends.wait()
 
-    host_rate = rate(copy_all) * threads  # size // 2 bytes are read and as many are written by each
+    for core in cores:
+        threading.Thread(target=copy_on, args=(core,), daemon=True).start()
+    host_rate = rate(copy_all) * len(cores)  # size // 2 bytes are read and as many are written by each
     print(json.dumps({"to_host": to_host, "to_gpu": to_gpu, "host": host_rate}))
 
 

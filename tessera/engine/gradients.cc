@@ -93,8 +93,8 @@ UnitGradients::Slot& UnitGradients::slot_of(int64_t unit) {
   assertion_failed("the unit has a slot", __FILE__, __LINE__);
 }
 
-// The last step's sums go here, and no earlier. Those beyond the device go in the order of the copy stream, where the
-// update that read them has been.
+// The last step's sums go here, and no earlier. Those beyond the device go in the order of the copy stream or of
+// the host's, where the update that read them has been.
 UnitGradients::Acquired UnitGradients::acquire(int64_t unit, bool computes) {
   const auto u = static_cast<size_t>(unit);
   if (!begun_[u]) place_.streams.compute->wait(read_until_[u]);
@@ -179,8 +179,8 @@ void UnitGradients::settle(Slot& slot) {
   slot.unit = -1;
 }
 
-// From a slot that is complete, in pieces: a step's first micro-batch is stored, as what the accumulators are of, and
-// the others are added by the CPU.
+// From a slot that is complete. A step's first micro-batch is stored, as what the accumulators are of, and the others
+// are added by the CPU; in pieces, but for what is stored in the host's memory as it is.
 void UnitGradients::accumulate_beyond_device(int64_t unit, View part, Slot& slot) {
   Stream& copy = *place_.streams.copy;
   Stream& host = *place_.streams.host;

@@ -67,12 +67,14 @@ void Engine::save_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64
   if (!counting()) write(range, view);
 }
 
-// Arrays are read and written by the host, while updates run on the compute and on the copy stream. A failure on any
-// stream shows here, before its results are saved.
+// Arrays are read and written by the host, while updates run on the compute, the copy and the host
+// stream. A failure on any stream shows here, before its results are saved.
 void Engine::finish_update() {
   place_.streams.compute->synchronize();
-  for (const auto& stream : {&place_.streams.comm, &place_.streams.upload, &place_.streams.copy})
-    (*stream)->synchronize();
+  for (const auto* stream :
+       {&place_.streams.comm, &place_.streams.upload, &place_.streams.copy, &place_.streams.host}) {
+    if (*stream) (*stream)->synchronize();
+  }
 }
 
 void Engine::load_parameters(const ReadParameters& read, bool from_rank_0) {

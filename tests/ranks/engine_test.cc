@@ -42,7 +42,7 @@ std::vector<Case> all_cases() {
           options.forward_prefetch = turn / 3 % 2;
           options.max_units_in_flight = 1 + turn % 4;
           options.bucket_bytes = turn % 2 ? 1000 : 100000;
-          if (turn % 3) options.piece_elems = turn % 3 * 1000;  // else a unit is one piece
+          if (turn / 2 % 3) options.piece_elems = turn / 2 % 3 * 1000;  // else a unit is one piece
           options.file_folder = testing::TempDir();
           ++turn;
           cases.push_back({options, checkpoint_blocks,

@@ -3,6 +3,7 @@
 #include "tessera/device/cpu/cpu_device.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -13,7 +14,7 @@ constexpr size_t kHugePage = 2u << 20;
 
 // Large arrays begin at different places of their huge pages. Kernels walk through several side by side (AdamW through
 // five), which would otherwise want the same sets of caches and banks of memory all the time.
-constexpr size_t kShift = 3 * 4096, kShifts = 16;
+constexpr size_t kShiftPages = 3, kShifts = 16;
 
 // An empty vector's address may be null, which memcpy must not get even for no bytes.
 void copy_bytes(void* to, const void* from, int64_t bytes) {
@@ -42,7 +43,8 @@ void CpuDevice::copy_from_host(const void* from, View to) {
 std::byte* CpuDevice::take(int64_t bytes) {
   const size_t length = mapped(bytes);
   const bool is_large = length >= 4 * kHugePage;
-  const size_t shift = is_large ? num_large_++ % kShifts * kShift : 0;
+  static const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t shift = is_large ? num_large_++ % kShifts * kShiftPages * page : 0;
   void* mapping = mmap(nullptr, length + shift, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping == MAP_FAILED) return nullptr;
   if (shift > 0) munmap(mapping, shift);

@@ -29,10 +29,13 @@ constexpr int64_t kStreamedBytes = int64_t{4} << 20;
 template <DType D>
 using ElementOf = typename Element<D>::Type;
 
+// The block kAhead elements after `data`, which may lie beyond the array: it is asked for and no more.
 template <typename T>
-void fetch(const T* block, bool to_write) {
-  for (int64_t i = 0; i < kBlock; i += 64 / static_cast<int64_t>(sizeof(T))) {
-    to_write ? __builtin_prefetch(block + i, 1) : __builtin_prefetch(block + i, 0);
+void fetch_ahead(const T* data, bool to_write) {
+  const auto block = reinterpret_cast<uintptr_t>(data) + kAhead * sizeof(T);
+  for (uintptr_t line = block; line < block + kBlock * sizeof(T); line += 64) {
+    const auto* at = reinterpret_cast<const void*>(line);
+    to_write ? __builtin_prefetch(at, 1) : __builtin_prefetch(at, 0);
   }
 }
 
@@ -109,8 +112,8 @@ void update(T* p, const ElementOf<G>* g, T* m, T* v, ElementOf<R>* copy, int64_t
   alignas(64) ElementOf<R> rounded[kBlock];
   int64_t i = 0;
   for (; i + kBlock <= count; i += kBlock) {
-    for (const T* array : {p, m, v}) fetch(array + i + kAhead, true);
-    fetch(g + i + kAhead, false);
+    for (const T* array : {p, m, v}) fetch_ahead(array + i, true);
+    fetch_ahead(g + i, false);
     if constexpr (G == dtype_of<T>()) {
       numbers.update_block(p + i, g + i, m + i, v + i);
     } else {

@@ -292,6 +292,21 @@ TEST_F(OrderTest, FilesAreReadOnePieceAhead) {
             "ccc");
 }
 
+// Of steps whose sums nobody reads, too.
+TEST_F(OrderTest, GradientsAreAddedUpBeforeTheNextStepStoresItsFirst) {
+  EngineOptions options;
+  options.sharding = options_of({H, H, D});
+  const auto outcome = [&](Engine& engine) {
+    std::vector<PackedBatch> window;
+    for (uint64_t i = 0; i < 3; ++i) window.push_back(make_batch(i, {5, 4}));
+    for (int i = 0; i < 2; ++i) engine.accumulate_gradients(window);
+    return outcome_of(engine, 3);
+  };
+  Journal journal;
+  LateDevice device(pool_, journal, "muc"), host(pool_, journal, "h");
+  EXPECT_TRUE(outcome(*make(device, host, options, 3)) == outcome(*make(*device_, *host_, options, 3)));
+}
+
 // Every tier, in one piece a unit and in many, against an engine whose streams are threads.
 TEST_F(OrderTest, TheLatestScheduleGivesTheSameBits) {
   for (const Tiers& tiers : kOffloads) {
