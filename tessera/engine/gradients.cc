@@ -23,7 +23,7 @@ UnitGradients::UnitGradients(Workplace& place, int64_t micro_batches)
       direct_(!place.plan.reduce_every_micro_batch()),
       backward_dtype_(direct_ && micro_batches > 1 ? place.master_dtype() : place.gradient_dtype()),
       wire_dtype_(wire_dtype(place.plan, backward_dtype_)),
-      complete_(place.units.size()),
+      complete_(place.units.size(), std::vector<Event>(1)),
       read_until_(place.units.size()),
       begun_(place.units.size(), 0) {
   if (!direct_ || wire_dtype_) allocate_slots();
@@ -33,6 +33,7 @@ UnitGradients::UnitGradients(Workplace& place, int64_t micro_batches)
   accumulators_ = Shelf(place, tier, Category::gradients, sum_dtype, accumulated_elems(place),
                         root_stays ? part_of(in_slot(slots_[0], 0), range(0)) : View{});
   if (tier == Tier::device) return;
+  if (micro_batches == 1) squares_ = place.device.allocate(sizeof(double), Category::workspace);
   std::vector<int64_t> updated;
   for (const UnitShards& unit : place.units) updated.push_back(place.plan.updated(unit).size());
   const auto stage = [&](Buffer& buffer, bool wanted, DType dtype) {
@@ -56,6 +57,11 @@ void UnitGradients::allocate_slots() {
 
 View UnitGradients::in_slot(const Slot& slot, int64_t unit) const {
   return slot.buffer.view({place_.cut(unit).padded_elems}, backward_dtype_);
+}
+
+void UnitGradients::begin_step() {
+  std::ranges::fill(begun_, 0);
+  if (squares()) place_.ops.fill(squares(), 0);
 }
 
 ParameterViews UnitGradients::whole(int64_t unit) const {
@@ -126,7 +132,7 @@ void UnitGradients::reduce(int64_t unit) {
   const UnitShards& cut = place_.cut(unit);
   if (direct_ && !wire_dtype_) {
     if (place_.plan.shard_optimizer()) {
-      complete_[static_cast<size_t>(unit)] = reduce_among_ranks(accumulators_.view(unit), cut);
+      complete_[static_cast<size_t>(unit)] = {reduce_among_ranks(accumulators_.view(unit), cut)};
     } else {
       reduce_bucket(unit);
     }
@@ -151,7 +157,7 @@ void UnitGradients::reduce_bucket(int64_t unit) {
   Stream& comm = *place_.streams.comm;
   comm.wait(place_.streams.compute->record());
   place_.ranks.world->all_reduce(bucket, comm, kSubject);
-  for (int64_t u = unit; u <= bucket_last_; ++u) complete_[static_cast<size_t>(u)] = comm.record();
+  for (int64_t u = unit; u <= bucket_last_; ++u) complete_[static_cast<size_t>(u)] = {comm.record()};
   bucket_last_ = -1;
 }
 
@@ -166,14 +172,18 @@ void UnitGradients::settle(Slot& slot) {
   const View reduced = wire_dtype_ ? part_of(slot.wire.view({cut.padded_elems}, *wire_dtype_), range) : part;
   const View sums = !direct_ && tier() == Tier::device ? accumulators_.view(slot.unit) : View{};
   const bool is_there = sums && !begun_[u] && reduced.data == sums.data;
-  complete_[u] = slot.ready;
+  complete_[u] = {slot.ready};
   if (!is_there && (sums || wire_dtype_)) {
     compute.wait(slot.ready);
     const View to = sums ? sums : part;
     begun_[u] && sums ? place_.ops.add(reduced, to) : place_.ops.convert(reduced, to);
-    complete_[u] = compute.record();
+    complete_[u] = {compute.record()};
   }
-  slot.free = complete_[u];
+  slot.free = complete_[u].front();
+  if (squares()) {
+    compute.wait(slot.ready);
+    place_.ops.add_sum_of_squares(part_of(in_slot(slot, slot.unit), cut.own), squares());
+  }
   if (!direct_ && !sums) accumulate_beyond_device(slot.unit, part, slot);
   begun_[u] = 1;
   slot.unit = -1;
@@ -186,14 +196,20 @@ void UnitGradients::accumulate_beyond_device(int64_t unit, View part, Slot& slot
   Stream& host = *place_.streams.host;
   const auto u = static_cast<size_t>(unit);
   const bool in_file = tier() == Tier::file, adds = begun_[u], as_it_is = !adds && part.dtype == dtype();
-  copy.wait(complete_[u]);
+  const int64_t most = place_.piece_elems();
+  copy.wait(complete_[u].front());
   if (as_it_is && !in_file) {
     copy.wait(host.record());  // what the last step added up there
-    copy.copy(part, accumulators_.view(unit));
-    slot.free = complete_[u] = copy.record();
+    complete_[u].clear();
+    for (int64_t first = 0; first < part.num_elems(); first += most) {
+      const int64_t last = std::min(first + most, part.num_elems());
+      copy.copy(part.rows(first, last), accumulators_.view(unit).rows(first, last));
+      complete_[u].push_back(copy.record());
+    }
+    slot.free = complete_[u].back();
     return;
   }
-  const int64_t most = place_.piece_elems(), num_pieces = (part.num_elems() + most - 1) / most;
+  const int64_t num_pieces = (part.num_elems() + most - 1) / most;
   const size_t first_lane = next_lane_;
   const auto first_of = [&](int64_t i) { return i * most; };
   const auto size_of_piece = [&](int64_t i) { return std::min(most, part.num_elems() - first_of(i)); };
@@ -234,17 +250,20 @@ void UnitGradients::accumulate_beyond_device(int64_t unit, View part, Slot& slot
     lane.free = copy.record();
   }
   next_lane_ = (first_lane + static_cast<size_t>(num_pieces)) % std::size(lanes_);
-  complete_[u] = in_file ? copy.record() : host.record();
+  complete_[u] = {in_file ? copy.record() : host.record()};
 }
 
 // The next forward goes on during the last reductions: what the device then adds up may wait until its slot is taken
 // again.
 void UnitGradients::end_micro_batch() {
   if (!last_micro_batch_ && tier() == Tier::device) return;
-  for (size_t i = 1; i <= slots_.size(); ++i) {  // the root's, which is reduced last, comes last
-    Slot& slot = slots_[i % slots_.size()];
+  // In the order in which they were taken; the root's, which is reduced last, comes last.
+  const size_t num_turns = slots_.empty() ? 0 : slots_.size() - 1;
+  for (size_t i = 0; i < num_turns; ++i) {
+    Slot& slot = slots_[1 + (next_slot_ - 1 + i) % num_turns];
     if (slot.unit >= 0) settle(slot);
   }
+  if (!slots_.empty() && slots_[0].unit >= 0) settle(slots_[0]);
 }
 
 }  // namespace tessera

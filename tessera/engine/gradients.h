@@ -19,7 +19,7 @@ class UnitGradients {
   // Allocates all, for steps of at most so many micro-batches. The workplace must outlive it.
   UnitGradients(Workplace& place, int64_t micro_batches);
 
-  void begin_step() { std::fill(begun_.begin(), begun_.end(), 0); }
+  void begin_step();
   void begin_micro_batch(bool last_of_step) { last_micro_batch_ = last_of_step; }
   // A unit's gradients, whole, for the compute stream to add to, until reduce(). One block at a time, beside the root.
   // Where they are fresh nothing of the step, or of the micro-batch, is in them: weights that decay hold anything then,
@@ -35,7 +35,11 @@ class UnitGradients {
   void end_micro_batch();
 
   // After the step's last micro-batch: the sum over micro-batches and ranks of the part of a unit that this rank
-  // updates, complete once the event is reached.
+  // updates, whose first elements up to `last` are complete once the event is reached.
+  const Event& complete(int64_t unit, int64_t last) const {
+    const std::vector<Event>& pieces = complete_[static_cast<size_t>(unit)];
+    return pieces[std::min(pieces.size(), static_cast<size_t>((last - 1) / place_.piece_elems() + 1)) - 1];
+  }
   ElemRange range(int64_t unit) const { return place_.plan.updated(place_.cut(unit)); }
   Tier tier() const { return accumulators_.tier(); }
   DType dtype() const { return accumulators_.dtype(); }
@@ -43,8 +47,10 @@ class UnitGradients {
   View sum(int64_t unit, int64_t first, int64_t last) const;
   // The same brought to a view in the host's memory.
   void load_sum(int64_t unit, int64_t first, View to, Stream& stream) const;
-  const Event& complete(int64_t unit) const { return complete_[static_cast<size_t>(unit)]; }
-  // Work before the event, which is of the copy stream, still reads a unit's sums of this step.
+  // [1] f64, of the compute stream: the sum of squares of this rank's own elements of all units, where it was taken on
+  // the device before they left; or empty.
+  View squares() const { return squares_.bytes() > 0 ? squares_.view({1}, DType::f64) : View{}; }
+  // Work before the event still reads a unit's sums of this step.
   void read_until(int64_t unit, Event event) { read_until_[static_cast<size_t>(unit)] = std::move(event); }
 
   // The accumulators of a unit whole; where direct() alone.
@@ -74,9 +80,11 @@ class UnitGradients {
   const DType backward_dtype_;       // of what backward adds to: the slots, or directly the accumulators
   std::optional<DType> wire_dtype_;  // of slots' wires, if any
   Shelf accumulators_;
+  Buffer squares_;
   std::vector<Slot> slots_;  // [0] the root's, the others the blocks' in turn
   size_t next_slot_ = 1;
-  std::vector<Event> complete_, read_until_;  // [units]
+  std::vector<std::vector<Event>> complete_;  // [units] of all, or of pieces of piece_elems() in order
+  std::vector<Event> read_until_;             // [units]
   std::vector<char> begun_;                   // [units] the accumulators hold something of this step
   // What pieces of gradients pass through on their way to accumulators beyond the device: while one is added up, the
   // next one comes.

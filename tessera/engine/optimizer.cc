@@ -49,7 +49,7 @@ std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces(PartOf&& part_of) const 
 }
 
 // In the order in which backward has completed them, the root's last: while one unit's are added up, later ones are
-// still on their way.
+// still on their way. What was one micro-batch's was added up on the device, wherever it lies now: the same bits.
 double UnitOptimizer::sum_of_squares() {
   // Of replicated gradients every rank takes a part, the same as if they were sharded: the same bits.
   const auto counted = [&](int64_t unit) {
@@ -57,12 +57,14 @@ double UnitOptimizer::sum_of_squares() {
     return place_.plan.shard_optimizer() ? ElemRange{0, all.size()} : own;
   };
   double result = 0;
-  if (gradients_.tier() == Tier::device) {
+  if (gradients_.squares()) {
+    place_.device.copy_to_host(gradients_.squares(), &result);
+  } else if (gradients_.tier() == Tier::device) {
     const View sum = sum_.view({1}, DType::f64);
     place_.ops.fill(sum, 0);
     for (int64_t u = place_.num_units() - 1; u >= 0; --u) {
-      place_.streams.compute->wait(gradients_.complete(u));
       const ElemRange part = counted(u);
+      place_.streams.compute->wait(gradients_.complete(u, part.end));
       place_.ops.add_sum_of_squares(gradients_.sum(u, part.begin, part.end), sum);
     }
     place_.device.copy_to_host(sum, &result);
@@ -93,7 +95,7 @@ double UnitOptimizer::sum_of_squares_on_host(const std::vector<Piece>& all) {
   for (size_t i = 0; i < all.size(); ++i) {
     fetch_one(i + 1);
     Lane& lane = lanes_[i % lanes_.size()];
-    host.wait(staged ? lane.ready : gradients_.complete(all[i].unit));
+    host.wait(staged ? lane.ready : gradients_.complete(all[i].unit, all[i].last));
     host.run(
         [&ops = place_.host_ops, values = gradient_in(lane, all[i]), sum] { ops.add_sum_of_squares(values, sum); });
     lane.free = host.record();
@@ -105,7 +107,7 @@ double UnitOptimizer::sum_of_squares_on_host(const std::vector<Piece>& all) {
 // What lies in the host's memory stays there.
 void UnitOptimizer::fetch_gradient(const Piece& piece, Lane& lane) {
   Stream& copy = *place_.streams.copy;
-  copy.wait(gradients_.complete(piece.unit));
+  copy.wait(gradients_.complete(piece.unit, piece.last));
   if (lane.gradient.bytes() > 0) {
     gradients_.load_sum(piece.unit, piece.first, gradient_in(lane, piece), copy);
   }
@@ -147,7 +149,7 @@ void UnitOptimizer::update_on_device(const AdamWStep& step) {
   Stream& compute = *place_.streams.compute;
   for (int64_t u = 0; u < place_.num_units(); ++u) {
     const int64_t size = range(u).size();
-    compute.wait(gradients_.complete(u));
+    compute.wait(gradients_.complete(u, size));
     const View kept = parameters_.kept().view(u).rows(first_kept_elem(u), first_kept_elem(u) + size);
     const View master = has_own_master() ? own_master_.view(u) : kept;
     place_.ops.adamw(master, gradients_.sum(u, 0, size), m_.view(u), v_.view(u), step_of(step, {u, 0, size}),
@@ -158,6 +160,11 @@ void UnitOptimizer::update_on_device(const AdamWStep& step) {
 
 void UnitOptimizer::fetch(const Piece& piece, Lane& lane) {
   Stream& copy = *place_.streams.copy;
+  const bool fetches = lane.m.bytes() > 0 || lane.gradient.bytes() > 0;
+  if (!fetches) {  // the piece lies there as soon as its gradient does, of which later ones may be on their way
+    lane.ready = gradients_.complete(piece.unit, piece.last);
+    return;
+  }
   copy.wait(lane.free);
   const DType dtype = place_.master_dtype();
   const auto load = [&](const Shelf& shelf, int64_t first, const Buffer& staging) {
@@ -189,6 +196,7 @@ Event UnitOptimizer::update_piece(const Piece& piece, Lane& lane, const AdamWSte
     rounded = lane.rounded.view({size}, place_.dtype);
 
   host.wait(lane.ready);
+  host.wait(lane.free);
   host.run([&ops = place_.host_ops, p, gradient, m, v, own_step = step_of(step, piece), rounded] {
     ops.adamw(p, gradient, m, v, own_step, rounded);
   });

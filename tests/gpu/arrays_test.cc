@@ -138,5 +138,59 @@ TEST(AdamW, EqualsTheCpu) {
   }
 }
 
+// Where the state is updated decides nothing: five steps on either, of numbers of all sizes, those among them that are
+// too small for a normal one.
+TEST(AdamW, HasTheBitsOfTheCpu) {
+  constexpr int64_t kCount = 100003;
+  for (const DType gradient : {DType::f32, DType::f16, DType::bf16}) {
+    for (const DType copy : {DType::f32, DType::f16, DType::bf16}) {
+      SCOPED_TRACE(std::string(name_of(gradient)) + " " + name_of(copy));
+      struct Array {
+        Array(DType type, std::vector<double> values)
+            : dtype(type),
+              bits(values.size() * size_of(type)),
+              on_gpu(rig().gpu->allocate(std::ssize(bits), Category::activations)) {
+          convert(values.data(), DType::f64, bits.data(), type, values.size());
+          rig().gpu->copy_from_host(bits.data(), gpu());
+        }
+        View cpu() { return {bits.data(), dtype, {kCount}}; }
+        View gpu() const { return on_gpu.view({kCount}, dtype); }
+        std::vector<std::byte> gpu_bits() const {
+          std::vector<std::byte> result(bits.size());
+          rig().gpu->copy_to_host(gpu(), result.data());
+          return result;
+        }
+        DType dtype;
+        std::vector<std::byte> bits;
+        Buffer on_gpu;
+      };
+      const auto values_of_all_sizes = [](uint64_t seed) {
+        std::vector<double> values = random_values(kCount, seed);
+        for (size_t i = 0; i < values.size(); ++i) values[i] = std::ldexp(values[i], -static_cast<int>(i % 160));
+        return values;
+      };
+      std::vector<double> squares = values_of_all_sizes(4);
+      for (double& v : squares) v = std::abs(v);
+      Array p(DType::f32, random_values(kCount, 1)), g(gradient, values_of_all_sizes(2)),
+          m(DType::f32, values_of_all_sizes(3)), v(DType::f32, squares), rounded(copy, random_values(kCount, 5));
+      for (int t = 1; t <= 5; ++t) {
+        const AdamWStep step{1e-2, 0.9, 0.999, 1e-8, 0.1, 1 - std::pow(0.9, t), 1 - std::pow(0.999, t), 0.37, 50001};
+        rig().cpu_kernels->adamw(p.cpu(), g.cpu(), m.cpu(), v.cpu(), step, rounded.cpu());
+        rig().gpu_kernels->adamw(p.gpu(), g.gpu(), m.gpu(), v.gpu(), step, rounded.gpu());
+      }
+      const auto num_different = [](const Array& array) {
+        const std::vector<std::byte> on_gpu = array.gpu_bits();
+        int64_t count = 0;
+        for (size_t i = 0; i < on_gpu.size(); ++i) count += on_gpu[i] != array.bits[i];
+        return count;
+      };
+      EXPECT_EQ(num_different(p), 0);
+      EXPECT_EQ(num_different(m), 0);
+      EXPECT_EQ(num_different(v), 0);
+      EXPECT_EQ(num_different(rounded), 0);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera::testing

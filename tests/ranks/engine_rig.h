@@ -90,7 +90,7 @@ struct Outcome {
   std::vector<double> losses, norms;
   double eval_loss = 0;
   std::vector<std::vector<int32_t>> answers;  // of this rank's prompts
-  States states;                              // of all ranks
+  States initial, states;                     // of all ranks
 };
 
 inline std::vector<std::vector<int32_t>> prompts_of(int rank, int world_size) {
@@ -170,14 +170,16 @@ class Rig {
     engine.initialize_parameters(5);
     // Everything passes through a checkpoint's arrays once.
     enter(Phase::save);
-    const auto states = all_states(engine, world);
+    Outcome outcome;
+    outcome.initial = all_states(engine, world);
+    // A GPU draws other bits than a CPU, each what it keeps: all runs begin with those of the plain one.
+    const States& states = test_uses_cuda() && !initial_.empty() ? initial_ : outcome.initial;
     enter(Phase::resume);
     engine.load_states([&](StateKind kind, int64_t unit, ElemRange range, View to) {
       const auto& all = states.at({unit, static_cast<int>(kind)});
       ASSERT_EQ(to.num_elems(), range.size());
       convert(all.data() + range.begin, DType::f32, to.data, to.dtype, static_cast<size_t>(range.size()));
     });
-    Outcome outcome;
     const double loss_scale = options.dtype == DType::f16 ? 1024 : 1;
     for (int step = 0; step < kSteps; ++step) {
       enter(Phase::step);
@@ -234,7 +236,9 @@ class Rig {
     const auto device = make_cpu_device(pool_), host = make_cpu_device(pool_);
     const auto alone = make_self_communicator();
     options.sharding = {};
-    return run(*alone, *device, *host, config, options, num_micro_batches, 1);
+    const Outcome outcome = run(*alone, *device, *host, config, options, num_micro_batches, 1);
+    initial_ = outcome.initial;
+    return outcome;
   }
 
   // As this rank of the test's world. The ledgers must be those of the plan.
@@ -271,6 +275,7 @@ class Rig {
 
  private:
   ThreadPool pool_;
+  States initial_;       // of the plain run
   bool pinned_ = false;  // of the run before: both kinds of memory get their turn
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tessera/base/narrow_floats.h"
+#include "tessera/ops/adamw_numbers.h"
 #include "tessera/ops/cpu/dispatch.h"
 
 #ifdef __SSE2__
@@ -76,38 +77,11 @@ void end_streaming() {
 #endif
 }
 
-// torch.optim.AdamW, in its order of operations:
-//   p *= 1 − lr·decay;  m += (g − m)·(1 − β₁);  v = β₂·v + (1 − β₂)·g²;  p −= (lr / bc₁)·m / (√v / √bc₂ + ε)
-template <typename T>
-struct Numbers {
-  Numbers(const AdamWStep& step, double weight_decay)
-      : shrink(static_cast<T>(1 - step.learning_rate * weight_decay)),
-        beta2(static_cast<T>(step.beta2)),
-        rest1(static_cast<T>(1 - step.beta1)),
-        rest2(static_cast<T>(1 - step.beta2)),
-        scale(static_cast<T>(step.gradient_scale)),
-        step_size(static_cast<T>(step.learning_rate / step.bias_correction1)),
-        root_correction(static_cast<T>(std::sqrt(step.bias_correction2))),
-        epsilon(static_cast<T>(step.epsilon)) {}
-
-  void update_block(T* __restrict p, const T* __restrict g, T* __restrict m, T* __restrict v) const {
-#pragma omp simd
-    for (int64_t i = 0; i < kBlock; ++i) {
-      const T gradient = g[i] * scale;
-      m[i] += (gradient - m[i]) * rest1;
-      v[i] = v[i] * beta2 + rest2 * gradient * gradient;
-      p[i] = p[i] * shrink - step_size * (m[i] / (std::sqrt(v[i]) / root_correction + epsilon));
-    }
-  }
-
-  T shrink, beta2, rest1, rest2, scale, step_size, root_correction, epsilon;
-};
-
 // Gradients of G are widened, and a copy of the parameters is written as R, on the way: a pass of its own would move
 // them through memory again.
 template <bool kCopies, typename T, DType G, DType R>
-void update(T* p, const ElementOf<G>* g, T* m, T* v, ElementOf<R>* copy, int64_t count, const Numbers<T>& numbers,
-            bool streams) {
+void update(T* p, const ElementOf<G>* g, T* m, T* v, ElementOf<R>* copy, int64_t count, const AdamWNumbers<T>& numbers,
+            T shrink, bool streams) {
   alignas(64) T widened[kBlock];
   alignas(64) ElementOf<R> rounded[kBlock];
   int64_t i = 0;
@@ -115,10 +89,10 @@ void update(T* p, const ElementOf<G>* g, T* m, T* v, ElementOf<R>* copy, int64_t
     for (const T* array : {p, m, v}) fetch_ahead(array + i, true);
     fetch_ahead(g + i, false);
     if constexpr (G == dtype_of<T>()) {
-      numbers.update_block(p + i, g + i, m + i, v + i);
+      numbers.template update<kBlock>(p + i, g + i, m + i, v + i, shrink);
     } else {
       widen_block<T, G>(g + i, widened);
-      numbers.update_block(p + i, widened, m + i, v + i);
+      numbers.template update<kBlock>(p + i, widened, m + i, v + i, shrink);
     }
     if constexpr (!kCopies) continue;
     if (streams) {
@@ -138,7 +112,7 @@ void update(T* p, const ElementOf<G>* g, T* m, T* v, ElementOf<R>* copy, int64_t
   std::copy_n(v + i, n, rest_v);
   std::copy_n(g + i, n, rest_g);
   widen_block<T, G>(rest_g, widened);
-  numbers.update_block(rest_p, widened, rest_m, rest_v);
+  numbers.template update<kBlock>(rest_p, widened, rest_m, rest_v, shrink);
   std::copy_n(rest_p, n, p + i);
   std::copy_n(rest_m, n, m + i);
   std::copy_n(rest_v, n, v + i);
@@ -170,20 +144,20 @@ void adamw(Team& team, View parameters, View gradients, View m, View v, const Ad
     auto* const g = reinterpret_cast<const ElementOf<G>*>(gradients.data);
     auto* const copy = reinterpret_cast<ElementOf<R>*>(rounded.data);
     const bool is_large = kCopies && rounded.bytes() > kStreamedBytes;
-    const Numbers<T> decaying(step, step.weight_decay), others(step, 0);
+    const AdamWNumbers<T> numbers(step);
     const int64_t parts = kRangesPerThread * team.num_threads();
     const int64_t range = (count / parts / kRangeUnit + 1) * kRangeUnit;
     team.for_each((count + range - 1) / range, [&](int64_t, int64_t i) {
       const int64_t begin = i * range, end = std::min(begin + range, count);
-      const auto part = [&](int64_t from, int64_t to, const Numbers<T>& numbers) {
+      const auto part = [&](int64_t from, int64_t to, T shrink) {
         auto* const copy_from = kCopies ? copy + from : nullptr;
         const bool streams = is_large && reinterpret_cast<uintptr_t>(copy_from) % 16 == 0;
         update<kCopies, T, G, R>(parameters.as<T>() + from, g + from, m.as<T>() + from, v.as<T>() + from, copy_from,
-                                 to - from, numbers, streams);
+                                 to - from, numbers, shrink, streams);
       };
       const int64_t border = std::clamp(step.num_decayed, begin, end);
-      part(begin, border, decaying);
-      part(border, end, others);
+      part(begin, border, numbers.shrink);
+      part(border, end, T(1));
       end_streaming();
     });
   };

@@ -1,6 +1,5 @@
 // AdamW: one pass over parameters, moments and gradients, all state in registers.
-#include <cmath>
-
+#include "tessera/ops/adamw_numbers.h"
 #include "tessera/ops/cuda/arrays.h"
 #include "tessera/ops/cuda/types.cuh"
 
@@ -9,37 +8,11 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// The numbers of a step in the order of operations of torch.optim.AdamW:
-//   p *= 1 − lr·decay;  m += (g − m)·(1 − β₁);  v = β₂·v + (1 − β₂)·g²;  p −= (lr / bc₁)·m / (√v / √bc₂ + ε)
-template <typename P>
-struct Numbers {
-  P shrink, beta2, rest1, rest2, scale, step_size, root_correction, epsilon;
-  int64_t num_decayed;
-
-  explicit Numbers(const AdamWStep& step)
-      : shrink(static_cast<P>(1 - step.learning_rate * step.weight_decay)),
-        beta2(static_cast<P>(step.beta2)),
-        rest1(static_cast<P>(1 - step.beta1)),
-        rest2(static_cast<P>(1 - step.beta2)),
-        scale(static_cast<P>(step.gradient_scale)),
-        step_size(static_cast<P>(step.learning_rate / step.bias_correction1)),
-        root_correction(static_cast<P>(std::sqrt(step.bias_correction2))),
-        epsilon(static_cast<P>(step.epsilon)),
-        num_decayed(step.num_decayed) {}
-
-  __device__ void update(int64_t i, P gradient, P& p, P& m, P& v) const {
-    gradient *= scale;
-    m += (gradient - m) * rest1;
-    v = v * beta2 + rest2 * gradient * gradient;
-    p = p * (i < num_decayed ? shrink : P(1)) - step_size * (m / (sqrt(v) / root_correction + epsilon));
-  }
-};
-
 // R: the type of the rounded copy; `rounded` may be null.
 template <typename P, typename G, typename R, int N>
 __global__ void __launch_bounds__(kThreads)
     adamw_kernel(P* __restrict__ parameters, const G* __restrict__ gradients, P* __restrict__ m, P* __restrict__ v,
-                 R* __restrict__ rounded, int64_t count, Numbers<P> numbers) {
+                 R* __restrict__ rounded, int64_t count, int64_t num_decayed, AdamWNumbers<P> numbers) {
   const int64_t begin = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * N;
   if (begin + N <= count) {
     auto p = load_pack<P, N>(parameters + begin);
@@ -49,7 +22,9 @@ __global__ void __launch_bounds__(kThreads)
     Acc<R> copy[N];
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      numbers.update(begin + j, static_cast<P>(g[j]), p.at[j], first.at[j], second.at[j]);
+      const P gradient = static_cast<P>(g[j]);
+      numbers.template update<1>(&p.at[j], &gradient, &first.at[j], &second.at[j],
+                                 begin + j < num_decayed ? numbers.shrink : P(1));
       copy[j] = static_cast<Acc<R>>(p.at[j]);
     }
     store_pack(parameters + begin, p);
@@ -59,7 +34,8 @@ __global__ void __launch_bounds__(kThreads)
     return;
   }
   for (int64_t i = begin; i < count; ++i) {
-    numbers.update(i, static_cast<P>(to_acc(gradients[i])), parameters[i], m[i], v[i]);
+    const P gradient = static_cast<P>(to_acc(gradients[i]));
+    numbers.template update<1>(parameters + i, &gradient, m + i, v + i, i < num_decayed ? numbers.shrink : P(1));
     if (rounded) rounded[i] = from_acc<R>(parameters[i]);
   }
 }
@@ -71,14 +47,14 @@ void launch(const Context& context, View parameters, View gradients, View m, Vie
   P *p = data_of<P>(parameters), *first = data_of<P>(m), *second = data_of<P>(v);
   const G* g = data_of<G>(gradients);
   const int64_t count = parameters.num_elems();
-  const Numbers<P> numbers(step);
+  const AdamWNumbers<P> numbers(step);
   if (aligned_for<P>(p, N) && aligned_for<P>(first, N) && aligned_for<P>(second, N) && aligned_for<G>(g, N) &&
       aligned_for<R>(rounded, N)) {
-    adamw_kernel<P, G, R, N><<<blocks_for(count, kThreads * N), kThreads, 0, context.stream>>>(p, g, first, second,
-                                                                                               rounded, count, numbers);
+    adamw_kernel<P, G, R, N><<<blocks_for(count, kThreads * N), kThreads, 0, context.stream>>>(
+        p, g, first, second, rounded, count, step.num_decayed, numbers);
   } else {
-    adamw_kernel<P, G, R, 1>
-        <<<blocks_for(count, kThreads), kThreads, 0, context.stream>>>(p, g, first, second, rounded, count, numbers);
+    adamw_kernel<P, G, R, 1><<<blocks_for(count, kThreads), kThreads, 0, context.stream>>>(
+        p, g, first, second, rounded, count, step.num_decayed, numbers);
   }
   check_launch("adamw_kernel");
 }

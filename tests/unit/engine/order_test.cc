@@ -263,14 +263,14 @@ TEST_F(OrderTest, StatesWaitForTheUpdate) {
 TEST_F(OrderTest, FilesAreReadOnePieceAhead) {
   EngineOptions options;
   options.sharding = options_of({F, F, F});
-  const auto engine = make_late(options);
-  const PackedBatch batch = make_batch(2, {9, 9});
-  engine->accumulate_gradients({&batch, 1});
+  const auto engine = make_late(options, 2);  // the norm of one micro-batch's gradients is taken on the device
+  const PackedBatch window[] = {make_batch(2, {9, 9}), make_batch(3, {9, 9})};
+  engine->accumulate_gradients(window);
   const size_t num_before = journal_.put.size();
-  engine->accumulate_gradients({&batch, 1});
+  engine->accumulate_gradients(window);
   const size_t num_of_backward = journal_.put.size() - num_before;
   journal_.put.clear();
-  engine->train_step({&batch, 1}, kRate);
+  engine->train_step(window, kRate);
   EXPECT_EQ(journal_.put.substr(num_of_backward),
             // The norm: zero, then a sum a piece.
             "h"
@@ -328,6 +328,25 @@ TEST_F(OrderTest, TheLatestScheduleGivesTheSameBits) {
       }
     }
   }
+}
+
+// Gradients of one micro-batch that leave the device are added up before, as those that stay.
+TEST_F(OrderTest, TheNormDoesNotDependOnWhereGradientsLie) {
+  ModelConfig config = small_config("bloom");
+  config.num_layers = 11;
+  const auto outcome = [&](const Tiers& tiers) {
+    EngineOptions options;
+    options.max_grad_norm = 0.5;
+    options.sharding = options_of(tiers);
+    options.sharding.max_units_in_flight = 6;
+    Engine engine({*device_, *host_, *alone_}, config, options);
+    engine.prepare({kBounds, kBounds, kBounds, 8, 1});
+    engine.initialize_parameters(7);
+    return outcome_of(engine, 1);
+  };
+  const auto expected = outcome({D, D, D});
+  EXPECT_TRUE(outcome({H, H, D}) == expected);
+  EXPECT_TRUE(outcome({F, F, F}) == expected);
 }
 
 }  // namespace

@@ -1,0 +1,53 @@
+// AdamW's arithmetic, the same on every device.
+#pragma once
+
+#include <cmath>
+
+#include "tessera/ops/kernels.h"
+
+namespace tessera {
+
+// torch.optim.AdamW, in its order of operations:
+//   p *= 1 − lr·decay;  m += (g − m)·(1 − β₁);  v = β₂·v + (1 − β₂)·g²;  p −= (lr / bc₁)·m / (√v / √bc₂ + ε)
+// Which products and sums are rounded once, together, stands here and is not left to compilers (who uses this is
+// compiled without contraction); numbers too small for a normal one are taken as 0. So CPUs and GPUs round alike.
+template <typename T>
+struct AdamWNumbers {
+  explicit AdamWNumbers(const AdamWStep& step)
+      : shrink(static_cast<T>(1 - step.learning_rate * step.weight_decay)),
+        beta2(static_cast<T>(step.beta2)),
+        rest1(static_cast<T>(1 - step.beta1)),
+        rest2(static_cast<T>(1 - step.beta2)),
+        scale(static_cast<T>(step.gradient_scale)),
+        step_size(static_cast<T>(step.learning_rate / step.bias_correction1)),
+        root_correction(static_cast<T>(std::sqrt(step.bias_correction2))),
+        epsilon(static_cast<T>(step.epsilon)) {}
+
+  // `count` elements side by side, of arrays that do not overlap. What does not decay has an own_shrink of 1.
+  template <int64_t count>
+  constexpr void update(T* __restrict p, const T* __restrict g, T* __restrict m, T* __restrict v, T own_shrink) const {
+#ifndef __CUDACC__
+#pragma omp simd
+#endif
+    for (int64_t i = 0; i < count; ++i) {
+      const T gradient = g[i] * scale;
+      m[i] = multiply_add(gradient - m[i], rest1, m[i]);
+      v[i] = multiply_add(v[i], beta2, rest2 * gradient * gradient);
+      p[i] = multiply_add(p[i], own_shrink, -(step_size * (m[i] / (std::sqrt(v[i]) / root_correction + epsilon))));
+    }
+  }
+
+  T shrink;  // of what decays
+  T beta2, rest1, rest2, scale, step_size, root_correction, epsilon;
+
+ private:
+  static constexpr T multiply_add(T a, T b, T c) {
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__CUDA_ARCH__)
+    return std::fma(a, b, c);
+#else
+    return a * b + c;  // a CPU that has no such instruction, for which a function would be called
+#endif
+  }
+};
+
+}  // namespace tessera
