@@ -200,9 +200,11 @@ void UnitGradients::accumulate_beyond_device(int64_t unit, View part, Slot& slot
   copy.wait(complete_[u].front());
   if (as_it_is && !in_file) {
     copy.wait(host.record());  // what the last step added up there
+    // The root's, which come last, in pieces: AdamW waits for the first of them alone.
+    const int64_t size = unit == 0 ? most : part.num_elems();
     complete_[u].clear();
-    for (int64_t first = 0; first < part.num_elems(); first += most) {
-      const int64_t last = std::min(first + most, part.num_elems());
+    for (int64_t first = 0; first < part.num_elems(); first += size) {
+      const int64_t last = std::min(first + size, part.num_elems());
       copy.copy(part.rows(first, last), accumulators_.view(unit).rows(first, last));
       complete_[u].push_back(copy.record());
     }

@@ -129,7 +129,7 @@ class Kernels {
 
   // Parameters and moments are f32 (or f64), gradients of any floating-point type. `rounded` gets a copy of the new
   // parameters in its own type, for the computation, or is empty.
-  // GPUs and CPUs with fused multiply-add give the same bits of f32, but for what is no number.
+  // GPUs and x86 CPUs with fused multiply-add give the same bits of f32, but for what is no number.
   virtual void adamw(View parameters /*[P]*/, View gradients /*[P]*/, View m /*[P]*/, View v /*[P]*/,
                      const AdamWStep& step, View rounded /*[P] or empty*/) = 0;
 

@@ -2,35 +2,22 @@
 // Built with other names than the library's (tests/CMakeLists.txt), so that programs may have both.
 #include <cuda_runtime_api.h>
 
-#include "cuda_runtime_stub.h"
-
 #include <chrono>
 #include <cstring>
-#include <deque>
 #include <thread>
 
 #include "tessera/base/random.h"
 #include "tessera/device/stream.h"
 
-std::atomic<std::thread::id> cuda_runtime_stub::most_recent_waiter;
-
 struct CUstream_st {
   std::unique_ptr<tessera::Stream> thread = tessera::make_host_stream();
   tessera::RandomStream random{reinterpret_cast<uintptr_t>(this), 0};  // of that thread
 
-  std::deque<tessera::Event> queued;
-
   void put(std::function<void()> work) {
-    while (!queued.empty() && queued.front().reached()) queued.pop_front();
-    if (queued.size() >= 1000) {  // CUDA's queue is full
-      cuda_runtime_stub::most_recent_waiter = std::this_thread::get_id();
-      queued.front().synchronize();
-    }
     thread->run([this, work = std::move(work)] {
       std::this_thread::sleep_for(std::chrono::microseconds(random.next_below(60)));
       work();
     });
-    queued.push_back(thread->record());
   }
 };
 struct CUevent_st {
@@ -53,9 +40,6 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   stream->thread->synchronize();
   return cudaSuccess;
-}
-cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  return stream->thread->record().reached() ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   stream->thread->wait(event->recorded);

@@ -80,30 +80,13 @@ CudaStream::~CudaStream() {
   cudaStreamDestroy(stream_);
 }
 
-// CUDA takes about a thousand calls a stream and then makes the caller wait.
-bool CudaStream::has_room() {
-  constexpr int kMostCalls = 400;
-  if (num_calls_ >= kMostCalls) {
-    check(cudaSetDevice(ordinal_), "cudaSetDevice");
-    const cudaError_t error = cudaStreamQuery(stream_);
-    if (error == cudaErrorNotReady) {
-      cudaGetLastError();  // else the next kernel's launch might be told of it
-      return false;
-    }
-    check(error, "cudaStreamQuery");
-    num_calls_ = 0;
-  }
-  ++num_calls_;
-  return true;
-}
-
 // Reached once `call` was made. After a failure of the own thread there are no more calls, and the event has failed.
 Event CudaStream::issue(std::function<void()> call) {
   const auto on_device = [ordinal = ordinal_, call = std::move(call)] {
     check(cudaSetDevice(ordinal), "cudaSetDevice");
     call();
   };
-  if (!issuer_ || (issuer_->record().reached() && has_room())) {
+  if (!issuer_ || issuer_->record().reached()) {
     on_device();
     return {};
   }

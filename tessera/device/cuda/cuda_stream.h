@@ -8,8 +8,8 @@
 namespace tessera::cuda {
 
 // The thread that puts work here gives it to CUDA at once, unless it has to wait for the host first: for an event of a
-// host's thread, for code to run, or for room in CUDA's queue. Then a thread of the stream's own waits, runs and gives
-// to CUDA what follows, until it has caught up; events that it has not come to yet can be waited for like others.
+// host's thread, or for code to run. Then a thread of the stream's own waits, runs and gives to CUDA what follows,
+// until it has caught up; events that it has not come to yet can be waited for like others.
 class CudaStream final : public Stream {
  public:
   // Without a thread of its own the caller does all of it, as suits the stream whose handle the kernels hold.
@@ -30,11 +30,9 @@ class CudaStream final : public Stream {
 
  private:
   Event issue(std::function<void()> call);
-  bool has_room();
 
   const int ordinal_;
   cudaStream_t stream_ = nullptr;
-  int num_calls_ = 0;               // given to CUDA at once since it was known to have done all
   std::unique_ptr<Stream> issuer_;  // or none
 };
 
