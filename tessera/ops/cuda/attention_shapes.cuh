@@ -1,7 +1,6 @@
-// Where attention's parts lie, which block of which sequence a thread block works on, and what its launch needs.
+// Where attention's parts lie, and which block of which sequence a thread block works on.
 #pragma once
 
-#include "tessera/device/cuda/cuda_check.h"
 #include "tessera/ops/cuda/random.cuh"
 #include "tessera/ops/cuda/reduce.cuh"
 #include "tessera/ops/cuda/types.cuh"
@@ -73,13 +72,6 @@ __device__ inline Block find_block(const int32_t* starts, int num_sequences, int
 
 inline unsigned num_blocks(int64_t num_rows, int rows, int64_t num_sequences) {
   return static_cast<unsigned>(num_rows / rows + num_sequences);
-}
-
-// More than 48 KiB of shared memory must be asked for, once a kernel and device; it costs little to ask again.
-template <typename Kernel>
-void allow_shared(Kernel* kernel, size_t bytes) {
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-        "cudaFuncSetAttribute");
 }
 
 }  // namespace tessera::cuda

@@ -18,6 +18,7 @@ struct Context {
   int num_multiprocessors = 0;
   int code_major = 0;        // of the compute capability that the kernels in use were compiled for: the GPU's or below
   int max_shared_bytes = 0;  // that a block may ask for
+  bool has_wgmma = false;    // the GPU is of compute capability 9.0, which alone runs code for sm_90a
 
   template <typename T>
   T* scratch_of() const {
@@ -36,6 +37,14 @@ int code_major_for_this_gpu();
 // After a kernel's launch: a bad configuration throws here, naming the kernel.
 inline void check_launch(const char* kernel) {
   check(cudaGetLastError(), kernel);
+}
+
+// More than 48 KiB of shared memory must be asked for, once a kernel and device; it costs little to ask again.
+template <typename Kernel>
+void allow_shared(Kernel* kernel, size_t bytes) {
+  check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(bytes)),
+        "cudaFuncSetAttribute");
 }
 
 inline unsigned blocks_for(int64_t count, int64_t per_block) {

@@ -94,16 +94,9 @@ void finish_rows(const Context& context, View from, View bias, const LinearEpilo
           <<<blocks_for(counters, kThreads), kThreads, 0, context.stream>>>(arrays, Mask::of(epilogue.dropout));
       return;
     }
-    constexpr int N = kPackOf<T>;
-    bool aligned = columns % N == 0;
-    for (const View& view : {from, bias, epilogue.residual, preactivation, to}) {
-      aligned = aligned && aligned_for<T>(view.data, N);
-    }
-    if (aligned) {
-      finish_kernel<T, kBackward, N><<<blocks_for(rows * columns, kThreads * N), kThreads, 0, context.stream>>>(arrays);
-    } else {
-      finish_kernel<T, kBackward, 1><<<blocks_for(rows * columns, kThreads), kThreads, 0, context.stream>>>(arrays);
-    }
+    with_pack<T>(columns, {from, bias, epilogue.residual, preactivation, to}, [&](auto n) {
+      finish_kernel<T, kBackward, n><<<blocks_for(rows * columns, kThreads * n), kThreads, 0, context.stream>>>(arrays);
+    });
   });
   check_launch("finish_kernel");
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "tessera/ops/cuda/arrays.h"
-#include "tessera/ops/cuda/norm.h"
+#include "tessera/ops/cuda/column_sums.h"
 
 namespace tessera::cuda {
 namespace {

@@ -1,6 +1,7 @@
 // Layer norm: a row lies in the registers of one warp, or of the warps of one block, and is read once.
 #include <algorithm>
 
+#include "tessera/ops/cuda/column_sums.h"
 #include "tessera/ops/cuda/norm.h"
 #include "tessera/ops/cuda/reduce.cuh"
 #include "tessera/ops/cuda/types.cuh"
@@ -8,8 +9,9 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr int kForwardPacks = 4;  // a thread's packs of a row
-constexpr int kMaxWarps = 32;     // of a block
+constexpr int kForwardPacks = 4;       // a thread's packs of a row
+constexpr int kMaxWarps = 32;          // of a block
+constexpr int kBackwardThreads = 768;  // of a block of several rows, the registers of a multiprocessor
 
 // How rows of C channels lie in a block: `warps` a row, each thread with its packs at a stride.
 struct Rows {
@@ -101,16 +103,22 @@ struct BackwardRow {
   }
 };
 
-// With x̂ = (x − mean)·rstd and g = d_y∘weight: d_x = residual + rstd·(g − Σg/C − x̂·Σ(g∘x̂)/C). A block takes every
-// gridDim.x-th group of blockDim.y rows, loading the next while it works on one, and leaves its sums Σ d_y∘x̂ and Σ d_y
-// in partial [gridDim.x, 2, C]. A thread has few channels, so that its sums leave registers for many warps.
-template <typename T, int N, int kPacks, int kThreads, int kBlocks>
-__global__ void __launch_bounds__(kThreads, kBlocks)
+// Waits for the warps of this thread's row, of which a block has threadIdx.y before it.
+__device__ inline void row_barrier() {
+  asm volatile("bar.sync %0, %1;" ::"r"(threadIdx.y + 1), "r"(blockDim.x) : "memory");
+}
+
+// With x̂ = (x − mean)·rstd and g = d_y∘weight: d_x = residual + rstd·(g − Σg/C − x̂·Σ(g∘x̂)/C). Of the gridDim.x ·
+// blockDim.y rows under way at once a block has those at a stride of gridDim.x, loading the next while it works on
+// them, and leaves its sums Σ d_y∘x̂ and Σ d_y in partial [gridDim.x, 2, C]. A thread has few channels, so that its sums
+// leave registers for many warps.
+template <typename T, int N, int kPacks, int kThreads>
+__global__ void __launch_bounds__(kThreads)
     norm_backward_kernel(const T* d_y, const T* x, const T* __restrict__ weight, const Acc<T>* __restrict__ stats,
                          const T* residual, T* d_x, Acc<T>* __restrict__ partial, int64_t num_rows, int channels) {
   using A = Acc<T>;
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
-  A* const exchange = reinterpret_cast<A*>(dynamic_shared);  // [2, C], only with several rows a block
+  A* const exchange = reinterpret_cast<A*>(dynamic_shared);  // [blockDim.y, 2, C], only with several rows a block
   // Two sets of the warps' sums, so that a fast warp does not overwrite what a slow one still reads.
   __shared__ A shared[2][2][kThreads / kWarp];
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warps_of_row = static_cast<int>(blockDim.x) / kWarp,
@@ -121,17 +129,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   A weight_sums[kPacks][N] = {}, bias_sums[kPacks][N] = {};
   for_packs<N, kPacks>(channels, [&](int v, int c) { weights[v] = load_pack<T, N>(weight + c); });
   BackwardRow<T, N, kPacks> next;
-  int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  int64_t row = static_cast<int64_t>(threadIdx.y) * gridDim.x + blockIdx.x;
   if (row < num_rows) next.load(d_y, x, stats, residual, row, channels);
-  // A block's last rows may not be; its threads stay for the barriers.
-  for (int turn = 0; row - threadIdx.y < num_rows; row += stride, turn ^= 1) {
+  for (int turn = 0; row < num_rows; row += stride, turn ^= 1) {
     BackwardRow<T, N, kPacks> now = next;
-    if (row + stride < num_rows) {
-      next.load(d_y, x, stats, residual, row + stride, channels);
-    } else {
-      next = {};  // adds nothing to the sums
-    }
-    const bool real = row < num_rows;
+    if (row + stride < num_rows) next.load(d_y, x, stats, residual, row + stride, channels);
     A sum_g = 0, sum_gx = 0;
     for_packs<N, kPacks>(channels, [&](int v, int) {
 #pragma unroll
@@ -151,14 +153,13 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         shared[turn][0][warp] = sum_g;
         shared[turn][1][warp] = sum_gx;
       }
-      __syncthreads();
+      row_barrier();
       sum_g = sum_gx = 0;
       for (int w = first_warp; w < first_warp + warps_of_row; ++w) {
         sum_g += shared[turn][0][w];
         sum_gx += shared[turn][1][w];
       }
     }
-    if (!real) continue;
     const A mean_g = sum_g / static_cast<A>(channels), mean_gx = sum_gx / static_cast<A>(channels);
     for_packs<N, kPacks>(channels, [&](int v, int c) {
       A d_values[N];
@@ -170,111 +171,25 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       store_pack(d_x + row * channels + c, Pack<T, N>::of(d_values));
     });
   }
-  for (unsigned y = 1; y < blockDim.y; ++y) {
-    __syncthreads();
-    if (threadIdx.y == y) {
-      for_packs<N, kPacks>(channels, [&](int v, int c) {
-#pragma unroll
-        for (int j = 0; j < N; ++j) {
-          exchange[c + j] = weight_sums[v][j];
-          exchange[channels + c + j] = bias_sums[v][j];
-        }
-      });
-    }
-    __syncthreads();
-    if (threadIdx.y == 0) {
-      for_packs<N, kPacks>(channels, [&](int v, int c) {
-#pragma unroll
-        for (int j = 0; j < N; ++j) {
-          weight_sums[v][j] += exchange[c + j];
-          bias_sums[v][j] += exchange[channels + c + j];
-        }
-      });
-    }
-  }
-  if (threadIdx.y != 0) return;
-  A* const mine = partial + static_cast<int64_t>(blockIdx.x) * 2 * channels;
+  const int rows = static_cast<int>(blockDim.y), width = 2 * channels;
+  A* const block_sums = partial + static_cast<int64_t>(blockIdx.x) * width;
+  A* const mine = rows > 1 ? exchange + static_cast<int>(threadIdx.y) * width : block_sums;
   for_packs<N, kPacks>(channels, [&](int v, int c) {
-#pragma unroll
-    for (int j = 0; j < N; ++j) {
-      mine[c + j] = weight_sums[v][j];
-      mine[channels + c + j] = bias_sums[v][j];
-    }
+    store_pack(mine + c, Pack<A, N>::of(weight_sums[v]));
+    store_pack(mine + channels + c, Pack<A, N>::of(bias_sums[v]));
   });
-}
-
-// first [columns] += and second [columns] += the sums over `count` rows of partial [count, 2, columns]; with no
-// `second` partial is [count, columns].
-constexpr int kSumLanes = 32;
-template <typename A, typename G>
-__global__ void add_partial_rows_kernel(const A* __restrict__ partial, int count, int columns, G* __restrict__ first,
-                                        G* __restrict__ second) {
-  __shared__ A shared[kSumLanes][kWarp + 1];
-  const int width = second ? 2 * columns : columns;
-  const int column = static_cast<int>(blockIdx.x * kWarp + threadIdx.x);
-  A sum = 0;
-  if (column < width) {
-#pragma unroll 8
-    for (int i = static_cast<int>(threadIdx.y); i < count; i += kSumLanes) {
-      sum += partial[static_cast<int64_t>(i) * width + column];
-    }
-  }
-  shared[threadIdx.y][threadIdx.x] = sum;
+  if (rows == 1) return;
   __syncthreads();
-  if (threadIdx.y != 0 || column >= width) return;
-  for (int i = 1; i < kSumLanes; ++i) sum += shared[i][threadIdx.x];
-  G* const to = column < columns ? first + column : second + (column - columns);
-  *to = from_acc<G>(to_acc(*to) + static_cast<Acc<G>>(sum));
-}
-
-template <typename A, typename G>
-void add_partial_rows(const Context& context, int64_t count, int64_t columns, G* first, G* second) {
-  const int64_t width = second ? 2 * columns : columns;
-  add_partial_rows_kernel<A, G><<<blocks_for(width, kWarp), dim3(kWarp, kSumLanes), 0, context.stream>>>(
-      context.scratch_of<A>(), static_cast<int>(count), static_cast<int>(columns), first, second);
-  check_launch("add_partial_rows_kernel");
-}
-
-// ---- column sums: a block sums a range of rows over its columns, a pack a thread
-
-constexpr int kColumnRows = 8;  // rows that a block reads side by side
-
-template <typename T, int N>
-__global__ void column_sums_kernel(const T* __restrict__ x, int64_t num_rows, int columns,
-                                   Acc<T>* __restrict__ partial) {
-  using A = Acc<T>;
-  __shared__ A shared[kColumnRows][kWarp][N];
-  const int column = static_cast<int>(blockIdx.x * kWarp + threadIdx.x) * N;
-  A sums[N] = {};
-  if (column < columns) {
-    for (int64_t row = static_cast<int64_t>(blockIdx.y) * kColumnRows + threadIdx.y; row < num_rows;
-         row += static_cast<int64_t>(gridDim.y) * kColumnRows) {
-      const auto pack = load_pack<T, N>(x + row * columns + column);
+  constexpr int kTogether = N < kPackOf<A> ? N : kPackOf<A>;
+  const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
+  for (int c = thread * kTogether; c < width; c += static_cast<int>(blockDim.x) * rows * kTogether) {
+    A sums[kTogether] = {};
+    for (int y = 0; y < rows; ++y) {
+      const auto pack = load_pack<A, kTogether>(exchange + y * width + c);
 #pragma unroll
-      for (int j = 0; j < N; ++j) sums[j] += pack[j];
+      for (int j = 0; j < kTogether; ++j) sums[j] += pack[j];
     }
-  }
-#pragma unroll
-  for (int j = 0; j < N; ++j) shared[threadIdx.y][threadIdx.x][j] = sums[j];
-  __syncthreads();
-  if (threadIdx.y != 0 || column >= columns) return;
-  for (int r = 1; r < kColumnRows; ++r) {
-#pragma unroll
-    for (int j = 0; j < N; ++j) sums[j] += shared[r][threadIdx.x][j];
-  }
-#pragma unroll
-  for (int j = 0; j < N; ++j) partial[static_cast<int64_t>(blockIdx.y) * columns + column + j] = sums[j];
-}
-
-// Calls body(N) as a constant: the widest pack that the channels and all pointers allow, or 1.
-template <typename T, typename Body>
-void with_pack(int64_t channels, std::initializer_list<View> views, Body&& body) {
-  bool aligned = channels % kPackOf<T> == 0;
-  for (const View& view : views) aligned = aligned && aligned_for<T>(view.data, kPackOf<T>);
-  if (aligned) {
-    body(std::integral_constant<int, kPackOf<T>>());
-  } else {
-    body(std::integral_constant<int, 1>());
+    store_pack(block_sums + c, Pack<A, kTogether>::of(sums));
   }
 }
 
@@ -309,56 +224,28 @@ void layer_norm_backward(const Context& context, View d_y, View x, View weight, 
     using A = Acc<T>;
     int64_t blocks = 0;
     with_pack<T>(channels, {d_y, x, weight, residual, d_x}, [&](auto n) {
-      const auto launch = [&](auto packs, auto threads, auto blocks_together) {
+      const auto launch = [&](auto packs, auto threads) {
         // Rows of many warps have no room in shared memory for each other's sums.
         const Rows rows = backward_rows(channels, n * packs, packs == 1 ? threads / kWarp : 1);
-        blocks = std::min<int64_t>({blocks_for(num_rows, rows.rows), blocks_together * context.num_multiprocessors,
-                                    Context::scratch_elems<A>() / (2 * channels)});
-        const size_t shared = rows.rows > 1 ? static_cast<size_t>(2 * channels) * sizeof(A) : 0;
-        norm_backward_kernel<T, n, packs, threads, blocks_together>
-            <<<static_cast<unsigned>(blocks), rows.block(), shared, context.stream>>>(
-                data_of<T>(d_y), data_of<T>(x), data_of<T>(weight), data_of<A>(stats), data_of<T>(residual),
-                data_of<T>(d_x), context.scratch_of<A>(), num_rows, static_cast<int>(channels));
+        blocks =
+            std::min<int64_t>({num_rows, context.num_multiprocessors, Context::scratch_elems<A>() / (2 * channels)});
+        const size_t shared = rows.rows > 1 ? static_cast<size_t>(rows.rows * 2 * channels) * sizeof(A) : 0;
+        auto* const kernel = norm_backward_kernel<T, n, packs, threads>;
+        allow_shared(kernel, shared);
+        kernel<<<static_cast<unsigned>(blocks), rows.block(), shared, context.stream>>>(
+            data_of<T>(d_y), data_of<T>(x), data_of<T>(weight), data_of<A>(stats), data_of<T>(residual),
+            data_of<T>(d_x), context.scratch_of<A>(), num_rows, static_cast<int>(channels));
       };
       using std::integral_constant;
-      if (warps_for(channels, n) <= 8) {
-        launch(integral_constant<int, 1>(), integral_constant<int, 256>(), integral_constant<int, 3>());
+      if (warps_for(channels, n) <= kBackwardThreads / kWarp) {
+        launch(integral_constant<int, 1>(), integral_constant<int, kBackwardThreads>());
       } else {  // n · kPacks · 1024 channels at most
         constexpr int kWide = (sizeof(T) == 2 && n > 1) ? 2 : 4;
-        launch(integral_constant<int, kWide>(), integral_constant<int, 1024>(), integral_constant<int, 1>());
+        launch(integral_constant<int, kWide>(), integral_constant<int, 1024>());
       }
     });
     check_launch("norm_backward_kernel");
-    with_gradient_type<T>(d_weight.dtype, [&](auto zero_gradient) {
-      using G = decltype(zero_gradient);
-      add_partial_rows<A, G>(context, blocks, channels, data_of<G>(d_weight), data_of<G>(d_bias));
-    });
-  });
-}
-
-void add_column_sums(const Context& context, View x, View sums) {
-  const int64_t num_rows = x.shape[0], columns = x.shape[1];
-  TESSERA_ASSERT(sums.num_elems() == columns);
-  if (num_rows == 0) return;
-  with_float_type(x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    using A = Acc<T>;
-    int64_t parts = 0;
-    with_pack<T>(columns, {x}, [&](auto n) {
-      const unsigned across = blocks_for(columns, kWarp * n);
-      parts =
-          std::min<int64_t>({blocks_for(num_rows, kColumnRows * 4), blocks_for(8 * context.num_multiprocessors, across),
-                             Context::scratch_elems<A>() / columns});
-      TESSERA_ASSERT(parts > 0);
-      column_sums_kernel<T, n>
-          <<<dim3(across, static_cast<unsigned>(parts)), dim3(kWarp, kColumnRows), 0, context.stream>>>(
-              data_of<T>(x), num_rows, static_cast<int>(columns), context.scratch_of<A>());
-    });
-    check_launch("column_sums_kernel");
-    with_gradient_type<T>(sums.dtype, [&](auto zero_sum) {
-      using G = decltype(zero_sum);
-      add_partial_rows<A, G>(context, parts, columns, data_of<G>(sums), nullptr);
-    });
+    add_column_sums(context, {context.scratch, dtype_in_views<A>(), {blocks, 2 * channels}}, d_weight, d_bias);
   });
 }
 

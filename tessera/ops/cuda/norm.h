@@ -10,9 +10,6 @@ void layer_norm_forward(const Context& context, View x, View weight, View bias, 
 void layer_norm_backward(const Context& context, View d_y, View x, View weight, View stats, View residual, View d_x,
                          View d_weight, View d_bias);
 
-// sums [columns] += Σ rows of x [rows, columns], rows in a fixed order.
-void add_column_sums(const Context& context, View x, View sums);
-
 void softmax_cross_entropy(const Context& context, View logits, View targets, double d_scale, View loss);
 void argmax_rows(const Context& context, View logits, View ids);
 

@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <type_traits>
 
 #include "tessera/base/view.h"
@@ -152,6 +153,18 @@ T* data_of(View view) {
   if (!view) return nullptr;
   TESSERA_ASSERT(view.dtype == dtype_in_views<T>());
   return reinterpret_cast<T*>(view.data);
+}
+
+// Calls body(N) as a constant: the widest pack that rows of `columns` elements and all views allow, or 1.
+template <typename T, typename Body>
+void with_pack(int64_t columns, std::initializer_list<View> views, Body&& body) {
+  bool aligned = columns % kPackOf<T> == 0;
+  for (const View& view : views) aligned = aligned && aligned_for<T>(view.data, kPackOf<T>);
+  if (aligned) {
+    body(std::integral_constant<int, kPackOf<T>>());
+  } else {
+    body(std::integral_constant<int, 1>());
+  }
 }
 
 }  // namespace tessera::cuda
