@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "gpu_testing.h"
+#include "tessera/ops/cuda/attention_mma.h"
 
 namespace tessera::testing {
 namespace {
@@ -68,39 +69,63 @@ struct SlopesOnBoth {
   std::vector<float> cpu;
 };
 
-class AttentionTest : public TypedTest {};
+class AttentionTest : public TypedTest {
+ protected:
+  // The GPU's kernels, or with `mma` those that GPUs other than Hopper have of them.
+  void check(const Case& c, bool mma);
+};
 TESSERA_FOR_ALL_TYPES(AttentionTest);
 
 TEST_P(AttentionTest, ForwardAndBackward) {
-  for (const Case& c : kCases) {
-    SCOPED_TRACE(::testing::Message() << "case " << &c - kCases << ", head of " << c.head_dim);
-    const int64_t N = c.rows(), C = c.channels();
-    Tensor qkv = random_tensor(dtype(), {N, 3 * C}, 1), d_o = random_tensor(dtype(), {N, C}, 2), starts(c.starts()),
-           o(dtype(), {N, C}), log_sum_exp(stats(), {N, c.heads}), d_qkv(dtype(), {N, 3 * C}), ids(row_ids(N));
-    SlopesOnBoth slopes(c);
-    const auto shape = [&](const Side& at) {
-      return AttentionShape{c.heads, c.head_dim, c.layout, c.alibi ? slopes(at) : View{}};
-    };
-    const auto dropout = [&](const Side& at) { return Dropout{c.dropout, 31, 4, at(ids)}; };
-    on_both({&o, &log_sum_exp, &d_qkv}, [&](Kernels& k, const Side& at) {
-      k.attention_forward(at(qkv), at(starts), shape(at), dropout(at), at(o), at(log_sum_exp));
-      k.attention_backward(at(qkv), at(o), at(log_sum_exp), at(d_o), at(starts), shape(at), dropout(at), at(d_qkv));
-    });
-    // Scores reach slope·T and are rounded to ε of that, a relative error of the probabilities; o is an average of
-    // values ≤ 1 over 1 − rate, whose weights and result are rounded to the type.
-    const double scores =
-        arithmetic_roundoff(dtype()) * (8 * (c.alibi ? c.longest() : 4) + 2 * static_cast<double>(c.head_dim) + 32);
-    log_sum_exp.expect_close(scores * 2, "log_sum_exp");
-    o.expect_close(2 * scores + 4 * roundoff(dtype()) * std::max(1.0, o.largest()), "o");
-    // Weights, d_score and the o in delta are rounded to the type; the sums over them are of either sign, so that the
-    // largest results bound their terms' sum within a small factor.
-    const double largest = std::max(1.0, d_qkv.largest());
-    d_qkv.expect_close((8 * scores + 12 * roundoff(dtype())) * largest, "d_qkv");
+  for (const Case& c : kCases) check(c, false);
+}
 
-    Tensor without(dtype(), {N, C});
-    rig().gpu_kernels->attention_forward(qkv.gpu(), starts.gpu(), shape({true}), dropout({true}), without.gpu(), {});
-    EXPECT_EQ(without.bits(), o.bits()) << "without log_sum_exp";
+TEST_P(AttentionTest, ForwardAndBackwardByMma) {
+  if (size_of(dtype()) != 2) return;
+  for (const Case& c : kCases) {
+    if (c.head_dim % 8 == 0 && c.head_dim <= 64) check(c, true);
   }
+}
+
+void AttentionTest::check(const Case& c, bool mma) {
+  SCOPED_TRACE(::testing::Message() << "case " << &c - kCases << ", head of " << c.head_dim);
+  const int64_t N = c.rows(), C = c.channels();
+  Tensor qkv = random_tensor(dtype(), {N, 3 * C}, 1), d_o = random_tensor(dtype(), {N, C}, 2), starts(c.starts()),
+         o(dtype(), {N, C}), log_sum_exp(stats(), {N, c.heads}), d_qkv(dtype(), {N, 3 * C}), ids(row_ids(N));
+  SlopesOnBoth slopes(c);
+  const auto shape = [&](const Side& at) {
+    return AttentionShape{c.heads, c.head_dim, c.layout, c.alibi ? slopes(at) : View{}};
+  };
+  const auto dropout = [&](const Side& at) { return Dropout{c.dropout, 31, 4, at(ids)}; };
+  const Buffer scratch = rig().gpu->allocate(cuda::kScratchBytes, Category::workspace);
+  cuda::Context context;
+  context.stream = static_cast<cudaStream_t>(rig().gpu->compute_stream().native());
+  context.scratch = scratch.data();
+  on_both({&o, &log_sum_exp, &d_qkv}, [&](Kernels& k, const Side& at) {
+    if (at.gpu && mma) {
+      cuda::mma_attention_forward(context, at(qkv), at(starts), shape(at), dropout(at), at(o), at(log_sum_exp));
+      cuda::mma_attention_backward(context, at(qkv), at(o), at(log_sum_exp), at(d_o), at(starts), shape(at),
+                                   dropout(at), at(d_qkv));
+      return;
+    }
+    k.attention_forward(at(qkv), at(starts), shape(at), dropout(at), at(o), at(log_sum_exp));
+    k.attention_backward(at(qkv), at(o), at(log_sum_exp), at(d_o), at(starts), shape(at), dropout(at), at(d_qkv));
+  });
+  // Scores reach slope·T and are rounded to ε of that, a relative error of the probabilities; o is an average of
+  // values ≤ 1 over 1 − rate, whose weights and result are rounded to the type.
+  const double scores =
+      arithmetic_roundoff(dtype()) * (8 * (c.alibi ? c.longest() : 4) + 2 * static_cast<double>(c.head_dim) + 32);
+  log_sum_exp.expect_close(scores * 2, "log_sum_exp");
+  o.expect_close(2 * scores + 4 * roundoff(dtype()) * std::max(1.0, o.largest()), "o");
+  // Weights, d_score and the o in delta are rounded to the type; the sums over them are of either sign, so that the
+  // largest results bound their terms' sum within a small factor.
+  const double largest = std::max(1.0, d_qkv.largest());
+  d_qkv.expect_close((8 * scores + 12 * roundoff(dtype())) * largest, "d_qkv");
+
+  if (mma) return;
+  Tensor without(dtype(), {N, C});
+  rig().gpu_kernels->attention_forward(qkv.gpu(), starts.gpu(), shape({true}), dropout({true}), without.gpu(), {});
+  EXPECT_EQ(without.bits(), o.bits()) << "without log_sum_exp";
 }
 
 TEST_P(AttentionTest, DecodeContinuesAPrompt) {

@@ -3,6 +3,7 @@
 #include "tessera/ops/cuda/attention_mma.h"
 #include "tessera/ops/cuda/attention_plain.h"
 #include "tessera/ops/cuda/attention_tiled.h"
+#include "tessera/ops/cuda/attention_wgmma.h"
 
 namespace tessera::cuda {
 namespace {
@@ -21,6 +22,9 @@ void attention_forward(const Context& context, View qkv, View starts, const Atte
   TESSERA_ASSERT(o.shape == (Shape{qkv.shape[0], shape.num_heads * shape.head_dim}));
   TESSERA_ASSERT(!log_sum_exp || log_sum_exp.shape == (Shape{qkv.shape[0], shape.num_heads}));
   if (qkv.shape[0] == 0) return;
+  if (wgmma_attention_can(context, qkv, shape)) {
+    return wgmma_attention_forward(context, qkv, starts, shape, dropout, o, log_sum_exp);
+  }
   if (mma_attention_can(context, qkv, shape)) {
     return mma_attention_forward(context, qkv, starts, shape, dropout, o, log_sum_exp);
   }
@@ -36,6 +40,9 @@ void attention_backward(const Context& context, View qkv, View o, View log_sum_e
   TESSERA_ASSERT(o.shape == (Shape{qkv.shape[0], shape.num_heads * shape.head_dim}) && d_o.shape == o.shape);
   TESSERA_ASSERT(d_qkv.shape == qkv.shape && log_sum_exp.shape == (Shape{qkv.shape[0], shape.num_heads}));
   if (qkv.shape[0] == 0) return;
+  if (wgmma_attention_can(context, qkv, shape)) {
+    return wgmma_attention_backward(context, qkv, o, log_sum_exp, d_o, starts, shape, dropout, d_qkv);
+  }
   if (mma_attention_can(context, qkv, shape)) {
     return mma_attention_backward(context, qkv, o, log_sum_exp, d_o, starts, shape, dropout, d_qkv);
   }

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <limits>
 
-#include "tessera/ops/cuda/mma.cuh"
 #include "tessera/ops/cuda/norm.h"
 #include "tessera/ops/cuda/reduce.cuh"
+#include "tessera/ops/cuda/tiles.cuh"
 #include "tessera/ops/cuda/types.cuh"
 
 namespace tessera::cuda {

@@ -1,14 +1,13 @@
 // What the forward and the backward kernels on tensor cores share.
 #pragma once
 
-#include "tessera/ops/cuda/attention_mma.h"
 #include "tessera/ops/cuda/attention_shapes.cuh"
-#include "tessera/ops/cuda/mma.cuh"
+#include "tessera/ops/cuda/tiles.cuh"
 
 namespace tessera::cuda {
 
-// A warp has 16·kM rows. With two the tiles in shared memory are read half as often, which measured no faster.
-inline constexpr int kMmaWarps = 4, kMmaThreads = kMmaWarps * kWarp, kM = 1;
+// A block has 64 rows, a warp 16 of them.
+inline constexpr int kTileWarps = 4, kTileThreads = kTileWarps * kWarp, kTileRows = kTileWarps * 16;
 inline constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
 // Scores are kept times log₂e, so that a power of two stands for an exponential: score = q·k·scale + slope·key.
@@ -46,21 +45,10 @@ __device__ inline bool keeps(uint32_t kept, int n, int e) {
   return kept >> (2 * n + e) & 1;
 }
 
-// Calls body(T{}, D, drops) with the type, the narrowest head that a kernel is made for, and whether there is dropout.
-template <typename Body>
-void with_mma_kernel(DType dtype, int64_t head_dim, const Dropout& dropout, Body&& body) {
-  using std::integral_constant;
-  const auto with_dropout = [&](auto zero, auto d) {
-    if (dropout.rate > 0) return body(zero, d, std::true_type());
-    body(zero, d, std::false_type());
-  };
-  const auto with_head = [&](auto zero) {
-    if (head_dim <= 64) return with_dropout(zero, integral_constant<int, 64>());
-    if (head_dim <= 96) return with_dropout(zero, integral_constant<int, 96>());
-    with_dropout(zero, integral_constant<int, 128>());
-  };
-  if (dtype == DType::f16) return with_head(Half{});
-  with_head(Bf16{});
+// The first of the rows of a block that go through products together with this warp's.
+template <typename Products>
+__device__ inline int first_row_together() {
+  return static_cast<int>(threadIdx.x) / kWarp / Products::kWarpsTogether * Products::kWarpsTogether * 16;
 }
 
 }  // namespace tessera::cuda

@@ -1,0 +1,314 @@
+// Attention backward on tensor cores. Blocks of queries sum their own gradients over blocks of keys, and blocks of keys
+// theirs over blocks of queries: scores are computed twice, but nothing is added in an order left to chance.
+//   P = exp(S − log_sum_exp);  dP = d_o·vᵀ;  dS = P∘(dP − delta)/√D;  d_q = dS·k;  d_k = dSᵀ·q;  d_v = Pᵀ·d_o
+// Products are those of mma.cuh or wgmma.cuh.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tessera/ops/cuda/attention_plain.h"
+#include "tessera/ops/cuda/attention_scores.cuh"
+#include "tessera/ops/cuda/context.h"
+
+namespace tessera::cuda {
+
+// Queries or keys that pass by at once. Wide heads leave registers for fewer.
+template <typename Products>
+inline constexpr int kPassing = Products::Rows::kColumns <= 64 ? 64 : 32;
+template <typename Products>
+inline constexpr size_t kBackwardSharedBytes =
+    sizeof(uint16_t) * Products::Rows::kStride*(3 * kTileRows + 4 * kPassing<Products>)+sizeof(float) *
+    (4 + 4) * kPassing<Products>;
+
+template <typename T>
+struct BackwardArrays {
+  const T *qkv, *o, *d_o;
+  const float* log_sum_exp;  // [N, H]
+  float* deltas;             // [N, num_heads] from first_head on: written by the queries' blocks, read by the keys'
+  T* d_qkv;
+  int first_head, num_heads;
+  float scale;
+};
+
+// The tiles of a block: up to three it owns, and two pairs of passing ones, one on its way while the other is used.
+template <typename Products>
+struct BackwardTiles {
+  using T = typename Products::Element;
+  using Rows = typename Products::Rows;
+  static constexpr int kOwn = kTileRows * Rows::kStride, kPass = kPassing<Products> * Rows::kStride;
+  T *own[3], *passing[2];
+  float* numbers;  // [2 slots][2][kPassing]
+  uint32_t* kept;  // [2 slots][kPassing/2][4]: of two queries the keys [16w, 16w + 16) that dropout keeps
+  __device__ explicit BackwardTiles(unsigned char* shared) {
+    T* const base = reinterpret_cast<T*>(shared);
+    own[0] = base;
+    own[1] = base + kOwn;
+    own[2] = base + 2 * kOwn;
+    passing[0] = base + 3 * kOwn;
+    passing[1] = passing[0] + 2 * kPass;
+    numbers = reinterpret_cast<float*>(passing[1] + 2 * kPass);
+    kept = reinterpret_cast<uint32_t*>(numbers + 4 * kPassing<Products>);
+  }
+};
+
+// Σ d_o∘o of the rows that this thread has elements of, from the warp's rows of tiles.
+template <typename Rows, typename T>
+__device__ inline void sum_products(const T* d_o, const T* o, float (&sums)[2]) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float sum = 0;
+#pragma unroll
+    for (int n = 0; n < Rows::kColumns; n += 8) {
+      const int at = Rows::at(half * 8 + lane / 4, n + lane % 4 * 2);
+      const auto left = load_pack<T, 2>(d_o + at), right = load_pack<T, 2>(o + at);
+      sum += left[0] * right[0] + left[1] * right[1];
+    }
+    sum += __shfl_xor_sync(kAllLanes, sum, 1);
+    sums[half] = sum + __shfl_xor_sync(kAllLanes, sum, 2);
+  }
+}
+
+// kBlocks: of a multiprocessor, which registers are limited for.
+template <typename Products, bool kDrops, int kBlocks>
+__global__ void __launch_bounds__(kTileThreads, kBlocks)
+    query_gradient_kernel(BackwardArrays<typename Products::Element> at, Heads heads, Mask mask) {
+  using T = typename Products::Element;
+  using Rows = typename Products::Rows;
+  constexpr int kKeys = kPassing<Products>;
+  extern __shared__ __align__(1024) unsigned char shared_tiles[];
+  const BackwardTiles<Products> tiles(shared_tiles);
+  const int head = at.first_head + static_cast<int>(blockIdx.y), warp = static_cast<int>(threadIdx.x) / kWarp,
+            lane = static_cast<int>(threadIdx.x) % kWarp;
+  const Block block = find_block(heads.starts, heads.num_sequences, kTileRows, static_cast<int>(blockIdx.x));
+  if (!block.found) return;
+  const int q0 = ((block.length - 1) / kTileRows - block.index) * kTileRows, end = min(block.length, q0 + kTileRows);
+  const int64_t stride = 3 * heads.channels,
+                in_o = static_cast<int64_t>(block.begin) * heads.channels + head * heads.head_dim;
+  const T* const queries = heads.query(at.qkv, block.begin, head);
+  const auto load_keys = [&](int k0, int slot) {
+    load_tile<Rows, kKeys, kTileThreads>(tiles.passing[0] + slot * tiles.kPass, queries + heads.key_offset, stride, k0,
+                                         block.length, heads.head_dim);
+    load_tile<Rows, kKeys, kTileThreads>(tiles.passing[1] + slot * tiles.kPass, queries + heads.value_offset, stride,
+                                         k0, block.length, heads.head_dim);
+    commit_copies();
+  };
+  load_tile<Rows, kTileRows, kTileThreads>(tiles.own[0], queries, stride, q0, block.length, heads.head_dim);
+  load_tile<Rows, kTileRows, kTileThreads>(tiles.own[1], at.d_o + in_o, heads.channels, q0, block.length,
+                                           heads.head_dim);
+  load_tile<Rows, kTileRows, kTileThreads>(tiles.own[2], at.o + in_o, heads.channels, q0, block.length, heads.head_dim);
+  load_keys(0, 0);
+
+  const Scores scores(at.scale, heads.slope(head));
+  const int first_row = q0 + warp * 16, together = q0 + first_row_together<Products>(),
+            real_rows = block.length - first_row, own = warp * 16 * Rows::kStride;
+  T *const q = tiles.own[0] + own, *const d_o = tiles.own[1] + own;
+  float log_sum_exp[2], delta[2];  // rows past the end get probabilities of 0
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = half * 8 + lane / 4;
+    log_sum_exp[half] = row < real_rows
+                            ? at.log_sum_exp[(int64_t{block.begin} + first_row + row) * heads.num_heads + head] * kLog2E
+                            : std::numeric_limits<float>::infinity();
+  }
+  wait_for_copies<0>();
+  __syncthreads();
+  sum_products<Rows>(d_o, tiles.own[2] + own, delta);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = half * 8 + lane / 4;
+    if (row >= real_rows || lane % 4 != 0) continue;
+    at.deltas[(int64_t{block.begin} + first_row + row) * at.num_heads + static_cast<int>(blockIdx.y)] = delta[half];
+  }
+  Accumulator<Rows::kColumns> d_q;
+  d_q.clear();
+  for (int k0 = 0, slot = 0; k0 < end; k0 += kKeys, slot ^= 1) {
+    wait_for_copies<0>();
+    Products::publish_tiles();
+    __syncthreads();
+    if (k0 + kKeys < end) load_keys(k0 + kKeys, slot ^ 1);
+    if (together >= block.length || k0 >= together + 16 * Products::kWarpsTogether) continue;
+    const T *const k = tiles.passing[0] + slot * tiles.kPass, *const v = tiles.passing[1] + slot * tiles.kPass;
+    Accumulator<kKeys> s, d_p;
+    Products::multiply_transposed(s, tiles.own[0], k);
+    Products::multiply_transposed(d_p, tiles.own[1], v);
+    Products::template wait<1>(s);  // probabilities, while d_p comes
+    const bool masks = k0 + kKeys - 1 > first_row;
+    const float first_bias = scores.bias(k0 + lane % 4 * 2);
+    uint32_t kept[2] = {};
+    for (int half = 0; kDrops && half < 2; ++half) {
+      const int row = min(first_row + half * 8 + lane / 4, block.length - 1);
+      kept[half] = kept_keys<kKeys>(mask, block.begin + row, head, k0);
+    }
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int key = k0 + n * 8 + lane % 4 * 2 + e % 2, row = first_row + e / 2 * 8 + lane / 4;
+        const float bias = fmaf(scores.slope, static_cast<float>(n * 8 + e % 2), first_bias);
+        const float power = fmaf(s.at[n][e], scores.scale, bias) - log_sum_exp[e / 2];
+        s.at[n][e] = masks && key > row ? 0.0f : fast_exp2(power);
+      }
+    }
+    Products::template wait<0>(d_p);
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        if constexpr (kDrops) d_p.at[n][e] *= keeps(kept[e / 2], n, e % 2) ? mask.scale<float>() : 0.0f;
+        s.at[n][e] *= d_p.at[n][e] - delta[e / 2];
+      }
+    }
+    Products::multiply_registers(d_q, s, k);
+  }
+  __syncthreads();  // results go where queries were
+  if (real_rows <= 0) return;
+  round_into_rows<Rows>(d_q, q, [&](int) { return at.scale; });
+  __syncwarp();
+  store_rows<Rows>(q, heads.query(at.d_qkv, block.begin + first_row, head), stride, real_rows, heads.head_dim);
+}
+
+// Works on Sᵀ and dPᵀ: rows are keys, columns queries, so that Pᵀ and dSᵀ are left factors as they are computed.
+template <typename Products, bool kDrops, int kBlocks>
+__global__ void __launch_bounds__(kTileThreads, kBlocks)
+    key_gradient_kernel(BackwardArrays<typename Products::Element> at, Heads heads, Mask mask) {
+  using T = typename Products::Element;
+  using Rows = typename Products::Rows;
+  constexpr int kQueries = kPassing<Products>;
+  extern __shared__ __align__(1024) unsigned char shared_tiles[];
+  const BackwardTiles<Products> tiles(shared_tiles);
+  const int head = at.first_head + static_cast<int>(blockIdx.y), warp = static_cast<int>(threadIdx.x) / kWarp,
+            lane = static_cast<int>(threadIdx.x) % kWarp;
+  const Block block = find_block(heads.starts, heads.num_sequences, kTileRows, static_cast<int>(blockIdx.x));
+  if (!block.found) return;
+  const int k0 = block.index * kTileRows;  // the first block of a sequence is seen by most queries
+  const int64_t stride = 3 * heads.channels;
+  const T *const queries = heads.query(at.qkv, block.begin, head), *const d_os = at.d_o +
+                                                                                 static_cast<int64_t>(block.begin) *
+                                                                                     heads.channels +
+                                                                                 head * heads.head_dim;
+  const auto load_queries = [&](int q0, int slot) {
+    load_tile<Rows, kQueries, kTileThreads>(tiles.passing[0] + slot * tiles.kPass, queries, stride, q0, block.length,
+                                            heads.head_dim);
+    load_tile<Rows, kQueries, kTileThreads>(tiles.passing[1] + slot * tiles.kPass, d_os, heads.channels, q0,
+                                            block.length, heads.head_dim);
+    commit_copies();
+    float* const numbers = tiles.numbers + slot * 2 * kQueries;
+    if (static_cast<int>(threadIdx.x) < kQueries) {
+      const int query = q0 + static_cast<int>(threadIdx.x);
+      const int64_t row = block.begin + query;
+      const bool real = query < block.length;
+      numbers[threadIdx.x] =
+          real ? at.log_sum_exp[row * heads.num_heads + head] * kLog2E : std::numeric_limits<float>::infinity();
+      numbers[kQueries + threadIdx.x] = real ? at.deltas[row * at.num_heads + static_cast<int>(blockIdx.y)] : 0;
+    }
+    // Four warps need a word each of the same counters: each computes a quarter for all of them.
+    for (int pair = warp; kDrops && pair < kQueries / 2; pair += kTileWarps) {
+      const int query = min(q0 + 2 * pair + lane / 16, block.length - 1);
+      const Words words = mask.words(block.begin + query, attention_dropout_column(head, k0 + lane % 16));
+#pragma unroll
+      for (uint32_t w = 0; w < 4; ++w) {
+        const uint32_t kept = __ballot_sync(kAllLanes, words[w] >= mask.threshold);
+        if (lane == 0) tiles.kept[(slot * kQueries / 2 + pair) * 4 + static_cast<int>(w)] = kept;
+      }
+    }
+  };
+  load_tile<Rows, kTileRows, kTileThreads>(tiles.own[0], queries + heads.key_offset, stride, k0, block.length,
+                                           heads.head_dim);
+  load_tile<Rows, kTileRows, kTileThreads>(tiles.own[1], queries + heads.value_offset, stride, k0, block.length,
+                                           heads.head_dim);
+  load_queries(k0, 0);
+
+  const Scores scores(at.scale, heads.slope(head));
+  const int first_row = k0 + warp * 16, together = k0 + first_row_together<Products>();
+  T *const k = tiles.own[0] + warp * 16 * Rows::kStride, *const v = tiles.own[1] + warp * 16 * Rows::kStride;
+  Accumulator<Rows::kColumns> d_k, d_v;
+  d_k.clear();
+  d_v.clear();
+  for (int q0 = k0, slot = 0; q0 < block.length; q0 += kQueries, slot ^= 1) {
+    wait_for_copies<0>();
+    Products::publish_tiles();
+    __syncthreads();
+    if (q0 + kQueries < block.length) load_queries(q0 + kQueries, slot ^ 1);
+    if (together >= block.length || q0 + kQueries <= together) continue;
+    const T *const q = tiles.passing[0] + slot * tiles.kPass, *const d_o = tiles.passing[1] + slot * tiles.kPass;
+    const float* const numbers = tiles.numbers + slot * 2 * kQueries;
+    Accumulator<kQueries> s, d_p;
+    Products::multiply_transposed(s, tiles.own[0], q);
+    Products::multiply_transposed(d_p, tiles.own[1], d_o);
+    Products::template wait<1>(s);  // probabilities, while d_p comes
+    const bool masks = first_row + 16 - 1 > q0;
+#pragma unroll
+    for (int n = 0; n < kQueries / 8; ++n) {
+      const int column = n * 8 + lane % 4 * 2;
+      const auto log_sum_exps = load_pack<float, 2>(numbers + column);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int key = first_row + e / 2 * 8 + lane / 4;
+        const float power = fmaf(s.at[n][e], scores.scale, scores.bias(key)) - log_sum_exps.at[e % 2];
+        s.at[n][e] = masks && key > q0 + column + e % 2 ? 0.0f : fast_exp2(power);
+      }
+    }
+    Products::template wait<0>(d_p);
+#pragma unroll
+    for (int n = 0; n < kQueries / 8; ++n) {
+      const int column = n * 8 + lane % 4 * 2;
+      const auto deltas = load_pack<float, 2>(numbers + kQueries + column);
+      const uint32_t of_pair = kDrops ? tiles.kept[(slot * kQueries + column) / 2 * 4 + warp] : 0;
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int own_key = e / 2 * 8 + lane / 4;  // of the warp's
+        const bool kept = !kDrops || (of_pair >> (e % 2 * 16 + own_key) & 1);
+        if constexpr (kDrops) d_p.at[n][e] = kept ? d_p.at[n][e] * mask.scale<float>() : 0;
+        d_p.at[n][e] = s.at[n][e] * (d_p.at[n][e] - deltas.at[e % 2]);
+        if (!kept) s.at[n][e] = 0;  // dropout's factor follows at the end
+      }
+    }
+    Products::multiply_registers(d_v, s, d_o);
+    Products::multiply_registers(d_k, d_p, q);
+  }
+  __syncthreads();  // results go where keys and values were
+  if (first_row >= block.length) return;
+  round_into_rows<Rows>(d_k, k, [&](int) { return at.scale; });
+  round_into_rows<Rows>(d_v, v, [&](int) { return kDrops ? mask.scale<float>() : 1.0f; });
+  __syncwarp();
+  T* const to = heads.query(at.d_qkv, block.begin + first_row, head);
+  store_rows<Rows>(k, to + heads.key_offset, stride, block.length - first_row, heads.head_dim);
+  store_rows<Rows>(v, to + heads.value_offset, stride, block.length - first_row, heads.head_dim);
+}
+
+template <typename Products, bool kDrops, int kQueryBlocks, int kKeyBlocks>
+void launch_attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,
+                               const AttentionShape& shape, const Dropout& dropout, View d_qkv) {
+  using T = typename Products::Element;
+  const Heads heads = Heads::of(shape, starts);
+  const Mask mask = Mask::of(dropout);
+  const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
+  auto* const queries_kernel = query_gradient_kernel<Products, kDrops, kQueryBlocks>;
+  auto* const keys_kernel = key_gradient_kernel<Products, kDrops, kKeyBlocks>;
+  constexpr size_t kShared = kBackwardSharedBytes<Products>;
+  allow_shared(queries_kernel, kShared);
+  allow_shared(keys_kernel, kShared);
+  const int together = heads_at_once(qkv.shape[0], heads.num_heads, sizeof(float));
+  for (int first = 0; first < heads.num_heads; first += together) {
+    const int end = std::min(heads.num_heads, first + together);
+    const dim3 grid(num_blocks(qkv.shape[0], kTileRows, heads.num_sequences), static_cast<unsigned>(end - first));
+    const BackwardArrays<T> at{data_of<T>(qkv),
+                               data_of<T>(o),
+                               data_of<T>(d_o),
+                               data_of<float>(log_sum_exp),
+                               context.scratch_of<float>(),
+                               data_of<T>(d_qkv),
+                               first,
+                               end - first,
+                               scale};
+    queries_kernel<<<grid, kTileThreads, kShared, context.stream>>>(at, heads, mask);
+    check_launch("query_gradient_kernel");
+    keys_kernel<<<grid, kTileThreads, kShared, context.stream>>>(at, heads, mask);
+    check_launch("key_gradient_kernel");
+  }
+}
+
+}  // namespace tessera::cuda

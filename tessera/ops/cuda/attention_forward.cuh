@@ -1,0 +1,178 @@
+// Attention forward on tensor cores, after Dao, "FlashAttention-2: Faster Attention with Better Parallelism and Work
+// Partitioning" (2023), algorithm 1: a block of queries stays, blocks of keys pass by, with a running maximum. Products
+// are those of mma.cuh or wgmma.cuh.
+#pragma once
+
+#include <cmath>
+#include <limits>
+
+#include "tessera/ops/cuda/attention_scores.cuh"
+#include "tessera/ops/cuda/context.h"
+
+namespace tessera::cuda {
+
+inline constexpr int kForwardKeys = 64;  // that pass by at once
+template <typename Products>
+inline constexpr size_t kForwardSharedBytes = sizeof(uint16_t) * Products::Rows::kStride*(kTileRows + 4 * kForwardKeys);
+
+// Maximum, in powers of two, and this thread's part of the sum of each row that the thread has elements of.
+struct Softmax {
+  float maximum[2], sum[2];
+};
+
+// s: products q·k of a block of keys from k0 on, for the rows from `first_row` of the sequence on. They become
+// exp(score − maximum); o is brought to the new maximum.
+template <int D>
+__device__ inline void softmax_block(Accumulator<kForwardKeys>& s, const Scores& scores, int first_row, int k0,
+                                     Softmax& softmax, Accumulator<D>& o) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const bool masks = k0 + kForwardKeys - 1 > first_row;
+  const float first_bias = scores.bias(k0 + lane % 4 * 2);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = first_row + half * 8 + lane / 4;
+    float most = softmax.maximum[half];
+#pragma unroll
+    for (int n = 0; n < kForwardKeys / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int key = k0 + n * 8 + lane % 4 * 2 + e;
+        const float bias = fmaf(scores.slope, static_cast<float>(n * 8 + e), first_bias);
+        float& x = s.at[n][2 * half + e];
+        x = masks && key > row ? -std::numeric_limits<float>::infinity() : fmaf(x, scores.scale, bias);
+        most = fmaxf(most, x);
+      }
+    }
+    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
+    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));  // finite: key 0 is seen by all
+    const float correction = fast_exp2(softmax.maximum[half] - most);
+    float sum = softmax.sum[half] * correction;
+#pragma unroll
+    for (int n = 0; n < kForwardKeys / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        float& x = s.at[n][2 * half + e];
+        x = fast_exp2(x - most);
+        sum += x;
+      }
+    }
+    softmax.maximum[half] = most;
+    softmax.sum[half] = sum;
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n) {
+      o.at[n][2 * half] *= correction;
+      o.at[n][2 * half + 1] *= correction;
+    }
+  }
+}
+
+// Dropout's factor of what is kept is left to the end.
+__device__ inline void drop(Accumulator<kForwardKeys>& p, const Mask& mask, const Block& block, int head, int first_row,
+                            int k0) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = min(first_row + half * 8 + lane / 4, block.length - 1);
+    const uint32_t kept = kept_keys<kForwardKeys>(mask, block.begin + row, head, k0);
+#pragma unroll
+    for (int n = 0; n < kForwardKeys / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        if (!keeps(kept, n, e)) p.at[n][2 * half + e] = 0;
+      }
+    }
+  }
+}
+
+// kBlocks: of a multiprocessor, which registers are limited for.
+template <typename Products, bool kDrops, int kBlocks>
+__global__ void __launch_bounds__(kTileThreads, kBlocks)
+    attention_forward_kernel(const typename Products::Element* __restrict__ qkv, Heads heads, Mask mask, float scale,
+                             typename Products::Element* __restrict__ o, float* __restrict__ log_sum_exp) {
+  using T = typename Products::Element;
+  using Rows = typename Products::Rows;
+  constexpr int kTile = kForwardKeys * Rows::kStride;
+  extern __shared__ __align__(1024) unsigned char shared_tiles[];
+  T* const q_tile = reinterpret_cast<T*>(shared_tiles);
+  T *const k_tiles = q_tile + kTileRows * Rows::kStride, *const v_tiles = k_tiles + 2 * kTile;
+
+  const int head = static_cast<int>(blockIdx.y), warp = static_cast<int>(threadIdx.x) / kWarp,
+            lane = static_cast<int>(threadIdx.x) % kWarp;
+  const Block block = find_block(heads.starts, heads.num_sequences, kTileRows, static_cast<int>(blockIdx.x));
+  if (!block.found) return;
+  // The last block of a sequence sees most keys and starts first.
+  const int q0 = ((block.length - 1) / kTileRows - block.index) * kTileRows;
+  const int64_t stride = 3 * heads.channels;
+  const T* const queries = heads.query(qkv, block.begin, head);
+  const auto load_keys = [&](int k0, int slot) {
+    load_tile<Rows, kForwardKeys, kTileThreads>(k_tiles + slot * kTile, queries + heads.key_offset, stride, k0,
+                                                block.length, heads.head_dim);
+    load_tile<Rows, kForwardKeys, kTileThreads>(v_tiles + slot * kTile, queries + heads.value_offset, stride, k0,
+                                                block.length, heads.head_dim);
+    commit_copies();
+  };
+  load_tile<Rows, kTileRows, kTileThreads>(q_tile, queries, stride, q0, block.length, heads.head_dim);
+  load_keys(0, 0);
+
+  const Scores scores(scale, heads.slope(head));
+  const int first_row = q0 + warp * 16, together = q0 + first_row_together<Products>(),
+            end = min(block.length, q0 + kTileRows);
+  Accumulator<Rows::kColumns> result;
+  result.clear();
+  Softmax softmax;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    softmax.maximum[half] = -std::numeric_limits<float>::infinity();
+    softmax.sum[half] = 0;
+  }
+  for (int k0 = 0, slot = 0; k0 < end; k0 += kForwardKeys, slot ^= 1) {
+    wait_for_copies<0>();
+    Products::publish_tiles();
+    __syncthreads();  // this block's keys are there, and everybody is done with those before them
+    if (k0 + kForwardKeys < end) load_keys(k0 + kForwardKeys, slot ^ 1);
+    if (together >= block.length || k0 >= together + 16 * Products::kWarpsTogether) continue;  // nothing that these see
+    Accumulator<kForwardKeys> s;
+    Products::multiply_transposed(s, q_tile, k_tiles + slot * kTile);
+    Products::template wait<0>(s);
+    softmax_block(s, scores, first_row, k0, softmax, result);
+    if constexpr (kDrops) drop(s, mask, block, head, first_row, k0);
+    Products::multiply_registers(result, s, v_tiles + slot * kTile);
+  }
+  __syncthreads();  // results go where queries were
+  if (first_row >= block.length) return;
+
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float sum = softmax.sum[half];
+    sum += __shfl_xor_sync(kAllLanes, sum, 1);
+    sum += __shfl_xor_sync(kAllLanes, sum, 2);
+    softmax.sum[half] = sum;
+    const int row = first_row + half * 8 + lane / 4;
+    if (log_sum_exp && lane % 4 == 0 && row < block.length) {
+      log_sum_exp[static_cast<int64_t>(block.begin + row) * heads.num_heads + head] =
+          (softmax.maximum[half] + log2f(sum)) * kLn2;
+    }
+  }
+  T* const own = q_tile + warp * 16 * Rows::kStride;
+  round_into_rows<Rows>(result, own,
+                        [&](int half) { return (kDrops ? mask.scale<float>() : 1.0f) / softmax.sum[half]; });
+  __syncwarp();
+  store_rows<Rows>(own, o + static_cast<int64_t>(block.begin + first_row) * heads.channels + head * heads.head_dim,
+                   heads.channels, block.length - first_row, heads.head_dim);
+}
+
+template <typename Products, bool kDrops, int kBlocks>
+void launch_attention_forward(const Context& context, View qkv, View starts, const AttentionShape& shape,
+                              const Dropout& dropout, View o, View log_sum_exp) {
+  using T = typename Products::Element;
+  const Heads heads = Heads::of(shape, starts);
+  const dim3 grid(num_blocks(qkv.shape[0], kTileRows, heads.num_sequences), static_cast<unsigned>(heads.num_heads));
+  auto* const kernel = attention_forward_kernel<Products, kDrops, kBlocks>;
+  allow_shared(kernel, kForwardSharedBytes<Products>);
+  kernel<<<grid, kTileThreads, kForwardSharedBytes<Products>, context.stream>>>(
+      data_of<T>(qkv), heads, Mask::of(dropout), 1 / std::sqrt(static_cast<float>(shape.head_dim)), data_of<T>(o),
+      data_of<float>(log_sum_exp));
+  check_launch("attention_forward_kernel");
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,51 @@
+#include "tessera/ops/cuda/attention_mma.h"
+
+#include "tessera/ops/cuda/attention_backward.cuh"
+#include "tessera/ops/cuda/attention_forward.cuh"
+#include "tessera/ops/cuda/mma.cuh"
+
+namespace tessera::cuda {
+namespace {
+
+// Calls body(products, drops) with the type, the narrowest head that a kernel is made for, and whether there is
+// dropout.
+template <typename Body>
+void with_products(DType dtype, int64_t head_dim, const Dropout& dropout, Body&& body) {
+  const auto with_dropout = [&](auto products) {
+    if (dropout.rate > 0) return body(products, std::true_type());
+    body(products, std::false_type());
+  };
+  const auto with_head = [&](auto zero) {
+    using T = decltype(zero);
+    if (head_dim <= 64) return with_dropout(MmaProducts<T, 64>());
+    if (head_dim <= 96) return with_dropout(MmaProducts<T, 96>());
+    with_dropout(MmaProducts<T, 128>());
+  };
+  if (dtype == DType::f16) return with_head(Half{});
+  with_head(Bf16{});
+}
+
+}  // namespace
+
+bool mma_attention_can(const Context& context, View qkv, const AttentionShape& shape) {
+  return context.code_major >= 8 && size_of(qkv.dtype) == 2 && shape.head_dim % 8 == 0 && shape.head_dim <= 128;
+}
+
+void mma_attention_forward(const Context& context, View qkv, View starts, const AttentionShape& shape,
+                           const Dropout& dropout, View o, View log_sum_exp) {
+  with_products(qkv.dtype, shape.head_dim, dropout, [&](auto products, auto drops) {
+    using Products = decltype(products);
+    constexpr int kBlocks = Products::Rows::kColumns <= 64 ? 3 : 2;
+    launch_attention_forward<Products, drops, kBlocks>(context, qkv, starts, shape, dropout, o, log_sum_exp);
+  });
+}
+
+void mma_attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,
+                            const AttentionShape& shape, const Dropout& dropout, View d_qkv) {
+  with_products(qkv.dtype, shape.head_dim, dropout, [&](auto products, auto drops) {
+    launch_attention_backward<decltype(products), drops, 2, 2>(context, qkv, o, log_sum_exp, d_o, starts, shape,
+                                                               dropout, d_qkv);
+  });
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,42 @@
+#include "tessera/ops/cuda/attention_wgmma.h"
+
+#include "tessera/ops/cuda/attention_backward.cuh"
+#include "tessera/ops/cuda/attention_forward.cuh"
+#include "tessera/ops/cuda/wgmma.cuh"
+
+namespace tessera::cuda {
+namespace {
+
+// Calls body(products, drops) with the type and whether there is dropout.
+template <typename Body>
+void with_products(DType dtype, const Dropout& dropout, Body&& body) {
+  const auto with_dropout = [&](auto products) {
+    if (dropout.rate > 0) return body(products, std::true_type());
+    body(products, std::false_type());
+  };
+  if (dtype == DType::f16) return with_dropout(WgmmaProducts<Half>());
+  with_dropout(WgmmaProducts<Bf16>());
+}
+
+}  // namespace
+
+bool wgmma_attention_can(const Context& context, View qkv, const AttentionShape& shape) {
+  return context.has_wgmma && size_of(qkv.dtype) == 2 && shape.head_dim % 8 == 0 && shape.head_dim <= 64;
+}
+
+void wgmma_attention_forward(const Context& context, View qkv, View starts, const AttentionShape& shape,
+                             const Dropout& dropout, View o, View log_sum_exp) {
+  with_products(qkv.dtype, dropout, [&](auto products, auto drops) {
+    launch_attention_forward<decltype(products), drops, 4>(context, qkv, starts, shape, dropout, o, log_sum_exp);
+  });
+}
+
+void wgmma_attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,
+                              const AttentionShape& shape, const Dropout& dropout, View d_qkv) {
+  with_products(qkv.dtype, dropout, [&](auto products, auto drops) {
+    launch_attention_backward<decltype(products), drops, 3, 2>(context, qkv, o, log_sum_exp, d_o, starts, shape,
+                                                               dropout, d_qkv);
+  });
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,118 @@
+// Tiles of 16-bit elements in shared memory, as tensor cores read them, and a warp's part of a product in registers.
+#pragma once
+
+#include "tessera/ops/cuda/reduce.cuh"
+#include "tessera/ops/cuda/types.cuh"
+
+namespace tessera::cuda {
+
+// Code for older GPUs has nothing of this, and nobody calls it there (Context::code_major).
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+inline constexpr bool kHasMma = false;
+#else
+inline constexpr bool kHasMma = true;
+#endif
+
+__device__ inline uint32_t shared_address(const void* shared) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+}
+
+// 16 bytes from global to shared memory, asynchronously; zeros where not `real`.
+__device__ inline void copy_async(void* to, const void* from, bool real) {
+  if constexpr (kHasMma)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+                 "r"(real ? 16 : 0));
+}
+__device__ inline void commit_copies() {
+  if constexpr (kHasMma) asm volatile("cp.async.commit_group;");
+}
+// Returns when all but the `kPending` latest groups of this thread have arrived.
+template <int kPending>
+__device__ inline void wait_for_copies() {
+  if constexpr (kHasMma) asm volatile("cp.async.wait_group %0;" ::"n"(kPending));
+}
+
+// Where element (row, column) of a tile lies. Of a thread's 16 bytes, 8 elements, columns are neighbours in either way.
+
+// Each row is 16 bytes longer than its elements, so that the eight rows of an ldmatrix fall into different banks.
+template <int kWidth>
+struct PaddedRows {
+  static constexpr int kColumns = kWidth, kStride = kWidth + 8;
+  __device__ static int at(int row, int column) { return row * kStride + column; }
+};
+
+// Rows of 128 bytes whose eight pieces of 16 are permuted from row to row: the "128-byte swizzle" of the PTX ISA. The
+// tile begins at a multiple of 1,024 bytes.
+struct SwizzledRows {
+  static constexpr int kColumns = 64, kStride = 64;
+  __device__ static int at(int row, int column) { return row * kStride + (column / 8 ^ row % 8) * 8 + column % 8; }
+};
+
+// Starts the copy of rows [first, first + kRows) of an array into a tile: zeros past `num_rows` rows and `num_columns`
+// columns. `from` is to row 0; all kThreads threads of the block take part.
+template <typename Rows, int kRows, int kThreads, typename T>
+__device__ inline void load_tile(T* tile, const T* from, int64_t row_stride, int first, int num_rows, int num_columns) {
+  constexpr int kChunks = Rows::kColumns / 8;  // of 16 bytes
+  static_assert(kRows * kChunks % kThreads == 0);
+#pragma unroll
+  for (int i = 0; i < kRows * kChunks / kThreads; ++i) {
+    const int index = i * kThreads + static_cast<int>(threadIdx.x), row = index / kChunks, column = index % kChunks * 8;
+    const bool real = first + row < num_rows && column < num_columns;
+    copy_async(tile + Rows::at(row, column), real ? from + (first + row) * row_stride + column : from, real);
+  }
+}
+
+// Writes the 16 rows of a warp to an array, 16 bytes a lane. `tile` and `to` are to the first of them.
+template <typename Rows, typename T>
+__device__ inline void store_rows(const T* tile, T* to, int64_t row_stride, int num_rows, int num_columns) {
+  constexpr int kChunks = Rows::kColumns / 8;
+  for (int index = static_cast<int>(threadIdx.x) % kWarp; index < 16 * kChunks; index += kWarp) {
+    const int row = index / kChunks, column = index % kChunks * 8;
+    if (row < num_rows && column < num_columns) {
+      store_pack(to + row * row_stride + column, load_pack<T, 8>(tile + Rows::at(row, column)));
+    }
+  }
+}
+
+// A warp's rows [16, kN] of a product: with g = lane / 4 and t = lane % 4 at[n][0] and at[n][1] are row g, columns
+// 8n + 2t and 8n + 2t + 1, and at[n][2], at[n][3] the same of row g + 8 (PTX ISA: of mma.m16n8k16 and of
+// wgmma.m64nNk16).
+template <int kN>
+struct Accumulator {
+  float at[kN / 8][4];
+  __device__ void clear() {
+#pragma unroll
+    for (int n = 0; n < kN / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) at[n][e] = 0;
+    }
+  }
+};
+
+// Columns [16k, 16k + 16) of a product, rounded, as a left factor [16, 16].
+struct FragmentA {
+  uint32_t at[4];
+};
+template <typename T, int kN>
+__device__ inline FragmentA as_left(const Accumulator<kN>& c, int k) {
+  const float(&first)[4] = c.at[2 * k], (&second)[4] = c.at[2 * k + 1];
+  return {{pack_two<T>(first[0], first[1]), pack_two<T>(first[2], first[3]), pack_two<T>(second[0], second[1]),
+           pack_two<T>(second[2], second[3])}};
+}
+
+// Rounds a warp's product into its rows of a tile, row r times factor(half) with r = 8·half + lane / 4.
+template <typename Rows, typename T, typename Factor>
+__device__ inline void round_into_rows(const Accumulator<Rows::kColumns>& c, T* tile, const Factor& factor) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float scale = factor(half);
+#pragma unroll
+    for (int n = 0; n < Rows::kColumns / 8; ++n) {
+      *reinterpret_cast<uint32_t*>(tile + Rows::at(half * 8 + lane / 4, n * 8 + lane % 4 * 2)) =
+          pack_two<T>(c.at[n][2 * half] * scale, c.at[n][2 * half + 1] * scale);
+    }
+  }
+}
+
+}  // namespace tessera::cuda

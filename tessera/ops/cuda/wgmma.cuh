@@ -1,0 +1,139 @@
+// Products of tiles on Hopper's tensor cores by wgmma (sm_90a): four warps take part in one, whose right factor, and
+// left if it is a tile, are read from shared memory once for all of them.
+#pragma once
+
+#include "tessera/ops/cuda/tiles.cuh"
+
+namespace tessera::cuda {
+
+// A tile for wgmma, or a part of it (PTX ISA, "Matrix descriptor"): groups of eight rows, 1,024 bytes apart.
+__device__ inline uint64_t tile_descriptor(const void* tile) {
+  constexpr uint64_t kRowGroup = 1024 / 16, kSwizzle128 = 1;
+  return (shared_address(tile) & 0x3ffff) >> 4 | uint64_t{1} << 16 | kRowGroup << 32 | kSwizzle128 << 62;
+}
+
+// Starts c = or += left·rightᵀ: [64, 16] by [64, 16], elements of a row side by side.
+template <typename T>
+__device__ inline void start_product(Accumulator<64>& c, uint64_t left, uint64_t right, bool adds) {
+  if constexpr (std::is_same_v<T, Bf16>) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+        "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, p, "
+        "1, 1, 0, 0;\n}\n"
+        : "+f"(c.at[0][0]), "+f"(c.at[0][1]), "+f"(c.at[0][2]), "+f"(c.at[0][3]), "+f"(c.at[1][0]), "+f"(c.at[1][1]),
+          "+f"(c.at[1][2]), "+f"(c.at[1][3]), "+f"(c.at[2][0]), "+f"(c.at[2][1]), "+f"(c.at[2][2]), "+f"(c.at[2][3]),
+          "+f"(c.at[3][0]), "+f"(c.at[3][1]), "+f"(c.at[3][2]), "+f"(c.at[3][3]), "+f"(c.at[4][0]), "+f"(c.at[4][1]),
+          "+f"(c.at[4][2]), "+f"(c.at[4][3]), "+f"(c.at[5][0]), "+f"(c.at[5][1]), "+f"(c.at[5][2]), "+f"(c.at[5][3]),
+          "+f"(c.at[6][0]), "+f"(c.at[6][1]), "+f"(c.at[6][2]), "+f"(c.at[6][3]), "+f"(c.at[7][0]), "+f"(c.at[7][1]),
+          "+f"(c.at[7][2]), "+f"(c.at[7][3])
+        : "l"(left), "l"(right), "r"(adds ? 1 : 0));
+  } else {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+        "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, p, "
+        "1, 1, 0, 0;\n}\n"
+        : "+f"(c.at[0][0]), "+f"(c.at[0][1]), "+f"(c.at[0][2]), "+f"(c.at[0][3]), "+f"(c.at[1][0]), "+f"(c.at[1][1]),
+          "+f"(c.at[1][2]), "+f"(c.at[1][3]), "+f"(c.at[2][0]), "+f"(c.at[2][1]), "+f"(c.at[2][2]), "+f"(c.at[2][3]),
+          "+f"(c.at[3][0]), "+f"(c.at[3][1]), "+f"(c.at[3][2]), "+f"(c.at[3][3]), "+f"(c.at[4][0]), "+f"(c.at[4][1]),
+          "+f"(c.at[4][2]), "+f"(c.at[4][3]), "+f"(c.at[5][0]), "+f"(c.at[5][1]), "+f"(c.at[5][2]), "+f"(c.at[5][3]),
+          "+f"(c.at[6][0]), "+f"(c.at[6][1]), "+f"(c.at[6][2]), "+f"(c.at[6][3]), "+f"(c.at[7][0]), "+f"(c.at[7][1]),
+          "+f"(c.at[7][2]), "+f"(c.at[7][3])
+        : "l"(left), "l"(right), "r"(adds ? 1 : 0));
+  }
+}
+
+// Starts c += left·right: [64, 16] in registers by [16, 64].
+template <typename T>
+__device__ inline void start_product(Accumulator<64>& c, const FragmentA& left, uint64_t right) {
+  if constexpr (std::is_same_v<T, Bf16>) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+        "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, "
+        "%34, %35}, %36, 1, 1, 1, 1;\n"
+        : "+f"(c.at[0][0]), "+f"(c.at[0][1]), "+f"(c.at[0][2]), "+f"(c.at[0][3]), "+f"(c.at[1][0]), "+f"(c.at[1][1]),
+          "+f"(c.at[1][2]), "+f"(c.at[1][3]), "+f"(c.at[2][0]), "+f"(c.at[2][1]), "+f"(c.at[2][2]), "+f"(c.at[2][3]),
+          "+f"(c.at[3][0]), "+f"(c.at[3][1]), "+f"(c.at[3][2]), "+f"(c.at[3][3]), "+f"(c.at[4][0]), "+f"(c.at[4][1]),
+          "+f"(c.at[4][2]), "+f"(c.at[4][3]), "+f"(c.at[5][0]), "+f"(c.at[5][1]), "+f"(c.at[5][2]), "+f"(c.at[5][3]),
+          "+f"(c.at[6][0]), "+f"(c.at[6][1]), "+f"(c.at[6][2]), "+f"(c.at[6][3]), "+f"(c.at[7][0]), "+f"(c.at[7][1]),
+          "+f"(c.at[7][2]), "+f"(c.at[7][3])
+        : "r"(left.at[0]), "r"(left.at[1]), "r"(left.at[2]), "r"(left.at[3]), "l"(right));
+  } else {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+        "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, "
+        "%34, %35}, %36, 1, 1, 1, 1;\n"
+        : "+f"(c.at[0][0]), "+f"(c.at[0][1]), "+f"(c.at[0][2]), "+f"(c.at[0][3]), "+f"(c.at[1][0]), "+f"(c.at[1][1]),
+          "+f"(c.at[1][2]), "+f"(c.at[1][3]), "+f"(c.at[2][0]), "+f"(c.at[2][1]), "+f"(c.at[2][2]), "+f"(c.at[2][3]),
+          "+f"(c.at[3][0]), "+f"(c.at[3][1]), "+f"(c.at[3][2]), "+f"(c.at[3][3]), "+f"(c.at[4][0]), "+f"(c.at[4][1]),
+          "+f"(c.at[4][2]), "+f"(c.at[4][3]), "+f"(c.at[5][0]), "+f"(c.at[5][1]), "+f"(c.at[5][2]), "+f"(c.at[5][3]),
+          "+f"(c.at[6][0]), "+f"(c.at[6][1]), "+f"(c.at[6][2]), "+f"(c.at[6][3]), "+f"(c.at[7][0]), "+f"(c.at[7][1]),
+          "+f"(c.at[7][2]), "+f"(c.at[7][3])
+        : "r"(left.at[0]), "r"(left.at[1]), "r"(left.at[2]), "r"(left.at[3]), "l"(right));
+  }
+}
+
+// The same as MmaProducts for tiles [64, 64].
+template <typename T>
+struct WgmmaProducts {
+  using Element = T;
+  using Rows = SwizzledRows;
+  static constexpr int kWarpsTogether = 4;
+
+  // Starts c = left · rightᵀ; c is to be waited for.
+  __device__ static void multiply_transposed(Accumulator<64>& c, const T* left, const T* right) {
+    const uint64_t left_tile = tile_descriptor(left), right_tile = tile_descriptor(right);
+    keep(c);
+    begin();
+#pragma unroll
+    for (uint32_t d = 0; d < 64; d += 16) {
+      constexpr uint32_t kElemsOfUnit = 16 / sizeof(T);
+      start_product<T>(c, left_tile + d / kElemsOfUnit, right_tile + d / kElemsOfUnit, d > 0);
+    }
+    commit();
+  }
+
+  // c += left · right, waited for.
+  __device__ static void multiply_registers(Accumulator<64>& c, const Accumulator<64>& left, const T* right) {
+    FragmentA a[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) a[k] = as_left<T>(left, k);
+    const uint64_t right_tile = tile_descriptor(right);
+    keep(c);
+    begin();
+#pragma unroll
+    for (uint32_t k = 0; k < 4; ++k) start_product<T>(c, a[k], right_tile + k * (16 * Rows::kStride * sizeof(T) / 16));
+    commit();
+    wait<0>(c);
+  }
+
+  // Returns when all but the `kPending` latest products are there, of which `c` is none.
+  template <int kPending>
+  __device__ static void wait(Accumulator<64>& c) {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+    keep(c);
+  }
+  // Before the barrier after which tiles are read: wgmma sees what this thread has written to them.
+  __device__ static void publish_tiles() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  }
+
+ private:
+  __device__ static void begin() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+  }
+  __device__ static void commit() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  }
+  // The compiler does not know that registers change while a product goes on: it keeps their uses on this side of here.
+  __device__ static void keep(Accumulator<64>& c) {
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) asm volatile("" : "+f"(c.at[n][e])::"memory");
+    }
+  }
+};
+
+}  // namespace tessera::cuda
