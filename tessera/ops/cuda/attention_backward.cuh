@@ -80,11 +80,11 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
   constexpr int kKeys = kPassing<Products>;
   extern __shared__ __align__(1024) unsigned char shared_tiles[];
   const BackwardTiles<Products> tiles(shared_tiles);
-  const int head = at.first_head + static_cast<int>(blockIdx.y), warp = static_cast<int>(threadIdx.x) / kWarp,
+  const int head = at.first_head + static_cast<int>(blockIdx.x), warp = static_cast<int>(threadIdx.x) / kWarp,
             lane = static_cast<int>(threadIdx.x) % kWarp;
-  const Block block = find_block(heads.starts, heads.num_sequences, kTileRows, static_cast<int>(blockIdx.x));
+  const Block block = find_longest_block(heads.starts, heads.num_sequences, kTileRows, static_cast<int>(blockIdx.y));
   if (!block.found) return;
-  const int q0 = ((block.length - 1) / kTileRows - block.index) * kTileRows, end = min(block.length, q0 + kTileRows);
+  const int q0 = block.index * kTileRows, end = min(block.length, q0 + kTileRows);
   const int64_t stride = 3 * heads.channels,
                 in_o = static_cast<int64_t>(block.begin) * heads.channels + head * heads.head_dim;
   const T* const queries = heads.query(at.qkv, block.begin, head);
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
   for (int half = 0; half < 2; ++half) {
     const int row = half * 8 + lane / 4;
     if (row >= real_rows || lane % 4 != 0) continue;
-    at.deltas[(int64_t{block.begin} + first_row + row) * at.num_heads + static_cast<int>(blockIdx.y)] = delta[half];
+    at.deltas[(int64_t{block.begin} + first_row + row) * at.num_heads + static_cast<int>(blockIdx.x)] = delta[half];
   }
   Accumulator<Rows::kColumns> d_q;
   d_q.clear();
@@ -135,7 +135,6 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
     Products::multiply_transposed(s, tiles.own[0], k);
     Products::multiply_transposed(d_p, tiles.own[1], v);
     Products::template wait<1>(s);  // probabilities, while d_p comes
-    const bool masks = k0 + kKeys - 1 > first_row;
     const float first_bias = scores.bias(k0 + lane % 4 * 2);
     uint32_t kept[2] = {};
     for (int half = 0; kDrops && half < 2; ++half) {
@@ -146,12 +145,11 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
     for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int key = k0 + n * 8 + lane % 4 * 2 + e % 2, row = first_row + e / 2 * 8 + lane / 4;
         const float bias = fmaf(scores.slope, static_cast<float>(n * 8 + e % 2), first_bias);
-        const float power = fmaf(s.at[n][e], scores.scale, bias) - log_sum_exp[e / 2];
-        s.at[n][e] = masks && key > row ? 0.0f : fast_exp2(power);
+        s.at[n][e] = fast_exp2(fmaf(s.at[n][e], scores.scale, bias) - log_sum_exp[e / 2]);
       }
     }
+    if (k0 + kKeys - 1 > first_row) mask_scores(s, first_row, k0, 0);
     Products::template wait<0>(d_p);
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n) {
@@ -162,6 +160,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
       }
     }
     Products::multiply_registers(d_q, s, k);
+    Products::template wait<0>(d_q);
   }
   __syncthreads();  // results go where queries were
   if (real_rows <= 0) return;
@@ -179,11 +178,12 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
   constexpr int kQueries = kPassing<Products>;
   extern __shared__ __align__(1024) unsigned char shared_tiles[];
   const BackwardTiles<Products> tiles(shared_tiles);
-  const int head = at.first_head + static_cast<int>(blockIdx.y), warp = static_cast<int>(threadIdx.x) / kWarp,
+  const int head = at.first_head + static_cast<int>(blockIdx.x), warp = static_cast<int>(threadIdx.x) / kWarp,
             lane = static_cast<int>(threadIdx.x) % kWarp;
-  const Block block = find_block(heads.starts, heads.num_sequences, kTileRows, static_cast<int>(blockIdx.x));
+  const Block block = find_longest_block(heads.starts, heads.num_sequences, kTileRows, static_cast<int>(blockIdx.y));
   if (!block.found) return;
-  const int k0 = block.index * kTileRows;  // the first block of a sequence is seen by most queries
+  const int k0 =
+      ((block.length - 1) / kTileRows - block.index) * kTileRows;  // a sequence's first keys are seen by most
   const int64_t stride = 3 * heads.channels;
   const T *const queries = heads.query(at.qkv, block.begin, head), *const d_os = at.d_o +
                                                                                  static_cast<int64_t>(block.begin) *
@@ -194,16 +194,16 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
                                             heads.head_dim);
     load_tile<Rows, kQueries, kTileThreads>(tiles.passing[1] + slot * tiles.kPass, d_os, heads.channels, q0,
                                             block.length, heads.head_dim);
-    commit_copies();
-    float* const numbers = tiles.numbers + slot * 2 * kQueries;
-    if (static_cast<int>(threadIdx.x) < kQueries) {
-      const int query = q0 + static_cast<int>(threadIdx.x);
-      const int64_t row = block.begin + query;
+    for (int i = static_cast<int>(threadIdx.x); i < 2 * kQueries; i += kTileThreads) {
+      const int query = q0 + i % kQueries;
       const bool real = query < block.length;
-      numbers[threadIdx.x] =
-          real ? at.log_sum_exp[row * heads.num_heads + head] * kLog2E : std::numeric_limits<float>::infinity();
-      numbers[kQueries + threadIdx.x] = real ? at.deltas[row * at.num_heads + static_cast<int>(blockIdx.y)] : 0;
+      const int64_t row = real ? block.begin + query : block.begin;
+      copy_word_async(tiles.numbers + slot * 2 * kQueries + i,
+                      i < kQueries ? at.log_sum_exp + row * heads.num_heads + head
+                                   : at.deltas + row * at.num_heads + static_cast<int>(blockIdx.x),
+                      real);
     }
+    commit_copies();
     // Four warps need a word each of the same counters: each computes a quarter for all of them.
     for (int pair = warp; kDrops && pair < kQueries / 2; pair += kTileWarps) {
       const int query = min(q0 + 2 * pair + lane / 16, block.length - 1);
@@ -224,6 +224,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
   const Scores scores(at.scale, heads.slope(head));
   const int first_row = k0 + warp * 16, together = k0 + first_row_together<Products>();
   T *const k = tiles.own[0] + warp * 16 * Rows::kStride, *const v = tiles.own[1] + warp * 16 * Rows::kStride;
+  const float biases[2] = {scores.bias(first_row + lane / 4), scores.bias(first_row + 8 + lane / 4)};
   Accumulator<Rows::kColumns> d_k, d_v;
   d_k.clear();
   d_v.clear();
@@ -239,35 +240,43 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
     Products::multiply_transposed(s, tiles.own[0], q);
     Products::multiply_transposed(d_p, tiles.own[1], d_o);
     Products::template wait<1>(s);  // probabilities, while d_p comes
-    const bool masks = first_row + 16 - 1 > q0;
 #pragma unroll
     for (int n = 0; n < kQueries / 8; ++n) {
       const int column = n * 8 + lane % 4 * 2;
       const auto log_sum_exps = load_pack<float, 2>(numbers + column);
+      const uint32_t kept = kDrops ? tiles.kept[(slot * kQueries + column) / 2 * 4 + warp] : 0;
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int key = first_row + e / 2 * 8 + lane / 4;
-        const float power = fmaf(s.at[n][e], scores.scale, scores.bias(key)) - log_sum_exps.at[e % 2];
-        s.at[n][e] = masks && key > q0 + column + e % 2 ? 0.0f : fast_exp2(power);
+        s.at[n][e] = fast_exp2(fmaf(log_sum_exps.at[e % 2], -kLog2E, fmaf(s.at[n][e], scores.scale, biases[e / 2])));
+        // What is dropped is below 0.
+        if (kDrops && !(kept >> (e % 2 * 16 + e / 2 * 8 + lane / 4) & 1)) s.at[n][e] = -s.at[n][e];
       }
     }
-    Products::template wait<0>(d_p);
+    if (first_row + 16 - 1 > q0 || q0 + kQueries > block.length) {
+#pragma unroll
+      for (int n = 0; n < kQueries / 8; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int query = q0 + n * 8 + lane % 4 * 2 + e % 2;
+          if (first_row + e / 2 * 8 + lane / 4 > query || query >= block.length) s.at[n][e] = 0;
+        }
+      }
+    }
+    // Dropout's factor follows at the end.
+    Products::multiply_registers(d_v, s, d_o, [](float p) { return kDrops ? fmaxf(p, 0) : p; });
+    Products::template wait<1>(d_p);
 #pragma unroll
     for (int n = 0; n < kQueries / 8; ++n) {
-      const int column = n * 8 + lane % 4 * 2;
-      const auto deltas = load_pack<float, 2>(numbers + kQueries + column);
-      const uint32_t of_pair = kDrops ? tiles.kept[(slot * kQueries + column) / 2 * 4 + warp] : 0;
+      const auto deltas = load_pack<float, 2>(numbers + kQueries + n * 8 + lane % 4 * 2);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int own_key = e / 2 * 8 + lane / 4;  // of the warp's
-        const bool kept = !kDrops || (of_pair >> (e % 2 * 16 + own_key) & 1);
-        if constexpr (kDrops) d_p.at[n][e] = kept ? d_p.at[n][e] * mask.scale<float>() : 0;
-        d_p.at[n][e] = s.at[n][e] * (d_p.at[n][e] - deltas.at[e % 2]);
-        if (!kept) s.at[n][e] = 0;  // dropout's factor follows at the end
+        const float p = s.at[n][e];
+        if constexpr (kDrops) d_p.at[n][e] = p > 0 ? d_p.at[n][e] * mask.scale<float>() : 0;
+        d_p.at[n][e] = fabsf(p) * (d_p.at[n][e] - deltas.at[e % 2]);
       }
     }
-    Products::multiply_registers(d_v, s, d_o);
     Products::multiply_registers(d_k, d_p, q);
+    Products::template wait<0>(d_v, d_k);
   }
   __syncthreads();  // results go where keys and values were
   if (first_row >= block.length) return;
@@ -294,7 +303,7 @@ void launch_attention_backward(const Context& context, View qkv, View o, View lo
   const int together = heads_at_once(qkv.shape[0], heads.num_heads, sizeof(float));
   for (int first = 0; first < heads.num_heads; first += together) {
     const int end = std::min(heads.num_heads, first + together);
-    const dim3 grid(num_blocks(qkv.shape[0], kTileRows, heads.num_sequences), static_cast<unsigned>(end - first));
+    const dim3 grid(static_cast<unsigned>(end - first), num_blocks(qkv.shape[0], kTileRows, heads.num_sequences));
     const BackwardArrays<T> at{data_of<T>(qkv),
                                data_of<T>(o),
                                data_of<T>(d_o),

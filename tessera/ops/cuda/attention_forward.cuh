@@ -26,22 +26,22 @@ template <int D>
 __device__ inline void softmax_block(Accumulator<kForwardKeys>& s, const Scores& scores, int first_row, int k0,
                                      Softmax& softmax, Accumulator<D>& o) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const bool masks = k0 + kForwardKeys - 1 > first_row;
   const float first_bias = scores.bias(k0 + lane % 4 * 2);
 #pragma unroll
+  for (int n = 0; n < kForwardKeys / 8; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const float bias = fmaf(scores.slope, static_cast<float>(n * 8 + e % 2), first_bias);
+      s.at[n][e] = fmaf(s.at[n][e], scores.scale, bias);
+    }
+  }
+  if (k0 + kForwardKeys - 1 > first_row) mask_scores(s, first_row, k0, -std::numeric_limits<float>::infinity());
+#pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int row = first_row + half * 8 + lane / 4;
     float most = softmax.maximum[half];
 #pragma unroll
     for (int n = 0; n < kForwardKeys / 8; ++n) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int key = k0 + n * 8 + lane % 4 * 2 + e;
-        const float bias = fmaf(scores.slope, static_cast<float>(n * 8 + e), first_bias);
-        float& x = s.at[n][2 * half + e];
-        x = masks && key > row ? -std::numeric_limits<float>::infinity() : fmaf(x, scores.scale, bias);
-        most = fmaxf(most, x);
-      }
+      most = fmaxf(most, fmaxf(s.at[n][2 * half], s.at[n][2 * half + 1]));
     }
     most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
     most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));  // finite: key 0 is seen by all
@@ -96,12 +96,11 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
   T* const q_tile = reinterpret_cast<T*>(shared_tiles);
   T *const k_tiles = q_tile + kTileRows * Rows::kStride, *const v_tiles = k_tiles + 2 * kTile;
 
-  const int head = static_cast<int>(blockIdx.y), warp = static_cast<int>(threadIdx.x) / kWarp,
+  const int head = static_cast<int>(blockIdx.x), warp = static_cast<int>(threadIdx.x) / kWarp,
             lane = static_cast<int>(threadIdx.x) % kWarp;
-  const Block block = find_block(heads.starts, heads.num_sequences, kTileRows, static_cast<int>(blockIdx.x));
+  const Block block = find_longest_block(heads.starts, heads.num_sequences, kTileRows, static_cast<int>(blockIdx.y));
   if (!block.found) return;
-  // The last block of a sequence sees most keys and starts first.
-  const int q0 = ((block.length - 1) / kTileRows - block.index) * kTileRows;
+  const int q0 = block.index * kTileRows;
   const int64_t stride = 3 * heads.channels;
   const T* const queries = heads.query(qkv, block.begin, head);
   const auto load_keys = [&](int k0, int slot) {
@@ -137,6 +136,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
     softmax_block(s, scores, first_row, k0, softmax, result);
     if constexpr (kDrops) drop(s, mask, block, head, first_row, k0);
     Products::multiply_registers(result, s, v_tiles + slot * kTile);
+    Products::template wait<0>(result);
   }
   __syncthreads();  // results go where queries were
   if (first_row >= block.length) return;
@@ -166,7 +166,7 @@ void launch_attention_forward(const Context& context, View qkv, View starts, con
                               const Dropout& dropout, View o, View log_sum_exp) {
   using T = typename Products::Element;
   const Heads heads = Heads::of(shape, starts);
-  const dim3 grid(num_blocks(qkv.shape[0], kTileRows, heads.num_sequences), static_cast<unsigned>(heads.num_heads));
+  const dim3 grid(static_cast<unsigned>(heads.num_heads), num_blocks(qkv.shape[0], kTileRows, heads.num_sequences));
   auto* const kernel = attention_forward_kernel<Products, kDrops, kBlocks>;
   allow_shared(kernel, kForwardSharedBytes<Products>);
   kernel<<<grid, kTileThreads, kForwardSharedBytes<Products>, context.stream>>>(

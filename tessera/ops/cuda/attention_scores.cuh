@@ -25,6 +25,19 @@ __device__ inline float fast_exp2(float x) {
   return y;
 }
 
+// Sets what the warp's queries from `first_row` on do not see of keys from k0 on.
+template <int kKeys>
+__device__ inline void mask_scores(Accumulator<kKeys>& s, int first_row, int k0, float value) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll
+  for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      if (k0 + n * 8 + lane % 4 * 2 + e % 2 > first_row + e / 2 * 8 + lane / 4) s.at[n][e] = value;
+    }
+  }
+}
+
 // The keys that dropout keeps of a row of an accumulator: bit 2n + e is of the thread's element e of columns [8n, 8n +
 // 8), which begin with key k0. Keys 16 apart are words of one counter.
 template <int kKeys>

@@ -70,6 +70,33 @@ __device__ inline Block find_block(const int32_t* starts, int num_sequences, int
   return {0, 0, 0, false};
 }
 
+// The same blocks in another order: of any 32 sequences those come first that most others of their sequence lie before.
+// These are the blocks of queries that see most keys; the blocks of keys that most queries see are the same counted
+// from the sequence's other end.
+__device__ inline Block find_longest_block(const int32_t* starts, int num_sequences, int rows, int number) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int first = 0; first < num_sequences; first += kWarp) {
+    const int b = first + lane;
+    const int begin = b < num_sequences ? starts[b] : 0, length = b < num_sequences ? starts[b + 1] - begin : 0;
+    const int blocks = (length + rows - 1) / rows, all = warp_reduce(blocks, Sum());
+    if (number >= all) {
+      number -= all;
+      continue;
+    }
+    for (int index = warp_reduce(blocks, Max()) - 1;; --index) {
+      const unsigned holders = __ballot_sync(kAllLanes, blocks > index);
+      const int count = __popc(holders);
+      if (number < count) {
+        const bool chosen = blocks > index && __popc(holders & ((1u << lane) - 1)) == number;
+        const int holder = __ffs(static_cast<int>(__ballot_sync(kAllLanes, chosen))) - 1;
+        return {__shfl_sync(kAllLanes, begin, holder), __shfl_sync(kAllLanes, length, holder), index, true};
+      }
+      number -= count;
+    }
+  }
+  return {0, 0, 0, false};
+}
+
 inline unsigned num_blocks(int64_t num_rows, int rows, int64_t num_sequences) {
   return static_cast<unsigned>(num_rows / rows + num_sequences);
 }

@@ -56,12 +56,13 @@ struct MmaProducts {
     }
   }
 
-  // c += left · right: `left` is rounded to T; `right` has kK rows.
-  template <int kK>
-  __device__ static void multiply_registers(Accumulator<kWidth>& c, const Accumulator<kK>& left, const T* right) {
+  // c += of(left) · right: the factor of(x), x an element of `left`, is rounded to T; `right` has kK rows.
+  template <int kK, typename Of = Same>
+  __device__ static void multiply_registers(Accumulator<kWidth>& c, const Accumulator<kK>& left, const T* right,
+                                            const Of& of = {}) {
 #pragma unroll
     for (int k = 0; k < kK; k += 16) {
-      const FragmentA a = as_left<T>(left, k / 16);
+      const FragmentA a = as_left<T>(left, k / 16, of);
 #pragma unroll
       for (int n = 0; n < kWidth; n += 16) {
         FragmentB b[2];
@@ -72,9 +73,9 @@ struct MmaProducts {
     }
   }
 
-  // Of products that go on while their warp does: nothing here.
-  template <int kPending, int kN>
-  __device__ static void wait(Accumulator<kN>&) {}
+  // Of products that go on while their warp does, as WgmmaProducts has them: nothing here.
+  template <int kPending, typename... Accumulators>
+  __device__ static void wait(Accumulators&...) {}
   __device__ static void publish_tiles() {}
 
  private:

@@ -56,10 +56,14 @@ __global__ void norm_forward_kernel(const T* x, const T* __restrict__ weight, co
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   if (row >= num_rows) return;  // whole warps; a row of several warps has a block of its own
   const int warps = static_cast<int>(blockDim.x) / kWarp;
-  Pack<T, N> packs[kForwardPacks];
-  A sum = 0;
+  Pack<T, N> packs[kForwardPacks], weights[kForwardPacks], biases[kForwardPacks];
   for_packs<N, kForwardPacks>(channels, [&](int v, int c) {
     packs[v] = load_pack<T, N>(x + row * channels + c);
+    weights[v] = load_pack<T, N>(weight + c);  // early: they arrive while the row is summed
+    biases[v] = load_pack<T, N>(bias + c);
+  });
+  A sum = 0;
+  for_packs<N, kForwardPacks>(channels, [&](int v, int) {
 #pragma unroll
     for (int j = 0; j < N; ++j) sum += packs[v][j];
   });
@@ -74,10 +78,9 @@ __global__ void norm_forward_kernel(const T* x, const T* __restrict__ weight, co
   });
   const A rstd = A(1) / sqrt(block_reduce(squares, Sum(), shared[1], warps) / static_cast<A>(channels) + epsilon);
   for_packs<N, kForwardPacks>(channels, [&](int v, int c) {
-    const auto w = load_pack<T, N>(weight + c), b = load_pack<T, N>(bias + c);
     A values[N];
 #pragma unroll
-    for (int j = 0; j < N; ++j) values[j] = (packs[v][j] - mean) * rstd * w[j] + b[j];
+    for (int j = 0; j < N; ++j) values[j] = (packs[v][j] - mean) * rstd * weights[v][j] + biases[v][j];
     store_pack(y + row * channels + c, Pack<T, N>::of(values));
   });
   if (stats && threadIdx.x == 0) {

@@ -23,6 +23,12 @@ __device__ inline void copy_async(void* to, const void* from, bool real) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
                  "r"(real ? 16 : 0));
 }
+// The same of 4 bytes.
+__device__ inline void copy_word_async(void* to, const void* from, bool real) {
+  if constexpr (kHasMma)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from),
+                 "r"(real ? 4 : 0));
+}
 __device__ inline void commit_copies() {
   if constexpr (kHasMma) asm volatile("cp.async.commit_group;");
 }
@@ -54,9 +60,22 @@ template <typename Rows, int kRows, int kThreads, typename T>
 __device__ inline void load_tile(T* tile, const T* from, int64_t row_stride, int first, int num_rows, int num_columns) {
   constexpr int kChunks = Rows::kColumns / 8;  // of 16 bytes
   static_assert(kRows * kChunks % kThreads == 0);
+  const int thread = static_cast<int>(threadIdx.x);
+  if constexpr (kThreads % (8 * kChunks) == 0) {  // a thread's copies are of one column, rows a multiple of 8 apart
+    constexpr int kStep = kThreads / kChunks;
+    if (first + kRows <= num_rows && num_columns == Rows::kColumns) {
+      T* to = tile + Rows::at(thread / kChunks, thread % kChunks * 8);
+      const T* at = from + (first + thread / kChunks) * row_stride + thread % kChunks * 8;
+#pragma unroll
+      for (int row = 0; row < kRows; row += kStep, at += kStep * row_stride) {
+        copy_async(to + row * Rows::kStride, at, true);
+      }
+      return;
+    }
+  }
 #pragma unroll
   for (int i = 0; i < kRows * kChunks / kThreads; ++i) {
-    const int index = i * kThreads + static_cast<int>(threadIdx.x), row = index / kChunks, column = index % kChunks * 8;
+    const int index = i * kThreads + thread, row = index / kChunks, column = index % kChunks * 8;
     const bool real = first + row < num_rows && column < num_columns;
     copy_async(tile + Rows::at(row, column), real ? from + (first + row) * row_stride + column : from, real);
   }
@@ -66,7 +85,9 @@ __device__ inline void load_tile(T* tile, const T* from, int64_t row_stride, int
 template <typename Rows, typename T>
 __device__ inline void store_rows(const T* tile, T* to, int64_t row_stride, int num_rows, int num_columns) {
   constexpr int kChunks = Rows::kColumns / 8;
-  for (int index = static_cast<int>(threadIdx.x) % kWarp; index < 16 * kChunks; index += kWarp) {
+#pragma unroll
+  for (int i = 0; i < 16 * kChunks / kWarp; ++i) {
+    const int index = i * kWarp + static_cast<int>(threadIdx.x) % kWarp;
     const int row = index / kChunks, column = index % kChunks * 8;
     if (row < num_rows && column < num_columns) {
       store_pack(to + row * row_stride + column, load_pack<T, 8>(tile + Rows::at(row, column)));
@@ -89,16 +110,23 @@ struct Accumulator {
   }
 };
 
-// Columns [16k, 16k + 16) of a product, rounded, as a left factor [16, 16].
+// Columns [16k, 16k + 16) of a product as a left factor [16, 16]: rounded, after of(x) of each element x.
 struct FragmentA {
   uint32_t at[4];
 };
-template <typename T, int kN>
-__device__ inline FragmentA as_left(const Accumulator<kN>& c, int k) {
-  const float(&first)[4] = c.at[2 * k], (&second)[4] = c.at[2 * k + 1];
-  return {{pack_two<T>(first[0], first[1]), pack_two<T>(first[2], first[3]), pack_two<T>(second[0], second[1]),
-           pack_two<T>(second[2], second[3])}};
+template <typename T, int kN, typename Of>
+__device__ inline FragmentA as_left(const Accumulator<kN>& c, int k, const Of& of) {
+  FragmentA a;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float(&two)[4] = c.at[2 * k + i / 2];
+    a.at[i] = pack_two<T>(of(two[i % 2 * 2]), of(two[i % 2 * 2 + 1]));
+  }
+  return a;
 }
+struct Same {
+  __device__ float operator()(float x) const { return x; }
+};
 
 // Rounds a warp's product into its rows of a tile, row r times factor(half) with r = 8·half + lane / 4.
 template <typename Rows, typename T, typename Factor>

@@ -94,25 +94,26 @@ struct WgmmaProducts {
     commit();
   }
 
-  // c += left · right, waited for.
-  __device__ static void multiply_registers(Accumulator<64>& c, const Accumulator<64>& left, const T* right) {
+  // Starts c += of(left) · right; c is to be waited for.
+  template <typename Of = Same>
+  __device__ static void multiply_registers(Accumulator<64>& c, const Accumulator<64>& left, const T* right,
+                                            const Of& of = {}) {
     FragmentA a[4];
 #pragma unroll
-    for (int k = 0; k < 4; ++k) a[k] = as_left<T>(left, k);
+    for (int k = 0; k < 4; ++k) a[k] = as_left<T>(left, k, of);
     const uint64_t right_tile = tile_descriptor(right);
     keep(c);
     begin();
 #pragma unroll
     for (uint32_t k = 0; k < 4; ++k) start_product<T>(c, a[k], right_tile + k * (16 * Rows::kStride * sizeof(T) / 16));
     commit();
-    wait<0>(c);
   }
 
-  // Returns when all but the `kPending` latest products are there, of which `c` is none.
-  template <int kPending>
-  __device__ static void wait(Accumulator<64>& c) {
+  // Returns when all but the `kPending` latest products are there, of which `c` are none.
+  template <int kPending, typename... Accumulators>
+  __device__ static void wait(Accumulators&... c) {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
-    keep(c);
+    (keep(c), ...);
   }
   // Before the barrier after which tiles are read: wgmma sees what this thread has written to them.
   __device__ static void publish_tiles() {
