@@ -97,23 +97,21 @@ __device__ inline A correction(A from, A to) {
   return from == lowest<A>() ? A(0) : exp(from - to);
 }
 
-// Over a block, with one exponential a thread; every thread gets the result.
+// Of the lanes' parts; every lane gets the same bits.
+template <typename A>
+__device__ LogSum<A> warp_log_sum(const LogSum<A>& part) {
+  const A maximum = warp_reduce(part.maximum, Max());
+  return {maximum, warp_reduce(part.sum * correction(part.maximum, maximum), Sum())};
+}
+
+// Over a block of kWarps warps; every thread gets the result.
 template <int kWarps, typename A>
 __device__ LogSum<A> block_log_sum(const LogSum<A>& mine, LogSum<A>* shared) {
-  const int thread = static_cast<int>(threadIdx.x);
-  const A in_warp = warp_reduce(mine.maximum, Max());
-  const A sum = warp_reduce(mine.sum * correction(mine.maximum, in_warp), Sum());
-  if (thread % kWarp == 0) shared[thread / kWarp] = {in_warp, sum};
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const LogSum<A> of_warp = warp_log_sum(mine);
+  if (lane == 0) shared[threadIdx.x / kWarp] = of_warp;
   __syncthreads();
-  LogSum<A> all{lowest<A>(), 0};
-  for (int w = 0; w < kWarps; ++w) all.maximum = max(all.maximum, shared[w].maximum);
-  // The warps' sums are brought to the common maximum by as many threads.
-  const LogSum<A> of_warp = shared[thread % kWarps];
-  __syncthreads();
-  if (thread < kWarps) shared[thread].sum = of_warp.sum * correction(of_warp.maximum, all.maximum);
-  __syncthreads();
-  for (int w = 0; w < kWarps; ++w) all.sum += shared[w].sum;
-  return all;
+  return warp_log_sum(lane < kWarps ? shared[lane] : LogSum<A>{lowest<A>(), 0});
 }
 
 // A block a row: reads it twice and writes it once.
@@ -180,18 +178,10 @@ __global__ void __launch_bounds__(kSliceThreads)
   mine = block_log_sum<kSliceWarps>(mine, shared);
   if (threadIdx.x == 0) of_slice = mine;
   cluster.sync();  // all have read the target's logit, and left the sums of their slices
-  __shared__ LogSum<A> of_row;
-  if (threadIdx.x == 0) {
-    LogSum<A> sum{lowest<A>(), 0};
-    for (int r = 0; r < kCluster; ++r) sum.maximum = max(sum.maximum, cluster.map_shared_rank(&of_slice, r)->maximum);
-    for (int r = 0; r < kCluster; ++r) {
-      const LogSum<A> part = *cluster.map_shared_rank(&of_slice, r);
-      sum.sum += part.sum * correction(part.maximum, sum.maximum);
-    }
-    of_row = sum;
-  }
-  __syncthreads();
-  const LogSum<A> all = of_row;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const LogSum<A> all =
+      warp_log_sum(lane < kCluster ? *cluster.map_shared_rank(&of_slice, lane) : LogSum<A>{lowest<A>(), 0});
+  cluster.barrier_arrive();  // before the row is stored: it would wait for that
   const A log_sum_exp = all.maximum + log(all.sum);
   if (rank == 0 && threadIdx.x == 0) row_losses[row_index] = loss_of(all, at_target);
   if (d_scale != 0) {
@@ -199,7 +189,7 @@ __global__ void __launch_bounds__(kSliceThreads)
       store_pack(row + first + i, gradient_of(load_pack<T, N>(slice + i), log_sum_exp, first + i, target, d_scale));
     }
   }
-  cluster.sync();  // shared memory lives until all have read it
+  cluster.barrier_wait();  // shared memory lives until all have read it
 #else
   __trap();  // can_slice knows better
 #endif
