@@ -1,4 +1,5 @@
-// A block sums 32 columns over all rows, so that no second kernel has to add up parts, unless there are very many.
+// A block sums a few columns over all rows, so that no second kernel has to add up parts, unless there are very many
+// rows.
 #include "tessera/ops/cuda/column_sums.h"
 
 #include <algorithm>
@@ -9,21 +10,24 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr int kColumns = kWarp, kWarps = 32;  // of a block
-constexpr int kTogether = 8;                  // loads of a thread under way
-constexpr int64_t kPartRows = 2048;           // rows of a part where they are divided
+constexpr int kWarps = 32;    // of a block
+constexpr int kTogether = 8;  // loads of a thread under way
+// Where rows are divided into parts, parts rather than columns make enough blocks, and longer pieces of rows are read.
+constexpr int64_t kUndivided = 4096, kPartRows = 1024, kMostParts = 2048;
+constexpr int kColumns = 32, kColumnsOfPart = 64;
 
-// A warp reads several rows side by side, N columns a lane. Of several parts, gridDim.y, the sums go to `parts`
-// [gridDim.y, columns]; of one they are added to `sums`, and those of columns from `split` on to `second`.
-template <typename T, int N, typename G>
+// A block sums kWidth columns; a warp reads several rows side by side, N columns a lane. Of several parts, gridDim.y,
+// the sums go to `parts` [gridDim.y, columns]; of one they are added to `sums`, and those of columns from `split` on to
+// `second`.
+template <typename T, int N, int kWidth, typename G>
 __global__ void __launch_bounds__(kWarps* kWarp)
     column_sums_kernel(const T* __restrict__ x, int64_t num_rows, int64_t part_rows, int columns,
                        Acc<T>* __restrict__ parts, int split, G* __restrict__ sums, G* __restrict__ second) {
   using A = Acc<T>;
-  constexpr int kLanes = kColumns / N, kRows = kWarps * kWarp / kLanes;  // lanes of a row, rows of the block at once
-  __shared__ A shared[kWarps][kColumns + 1];
+  constexpr int kLanes = kWidth / N, kRows = kWarps * kWarp / kLanes;  // lanes of a row, rows of the block at once
+  __shared__ A shared[kWarps][kWidth + 1];
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp,
-            first = static_cast<int>(blockIdx.x) * kColumns, column = first + lane % kLanes * N;
+            first = static_cast<int>(blockIdx.x) * kWidth, column = first + lane % kLanes * N;
   A own[N] = {};
   if (column < columns) {
     const int64_t first_row = blockIdx.y * part_rows, end = min(first_row + part_rows, num_rows);
@@ -47,15 +51,18 @@ __global__ void __launch_bounds__(kWarps* kWarp)
     if (lane < kLanes) shared[warp][lane * N + j] = own[j];
   }
   __syncthreads();
-  const A sum = warp_reduce(shared[lane][warp], Sum());  // a warp adds up one column
-  const int summed = first + warp;
-  if (lane != 0 || summed >= columns) return;
-  if (gridDim.y > 1) {
-    parts[static_cast<int64_t>(blockIdx.y) * columns + summed] = sum;
-    return;
+#pragma unroll
+  for (int c = 0; c < kWidth; c += kWarps) {  // a warp adds up one column at a time
+    const A sum = warp_reduce(shared[lane][c + warp], Sum());
+    const int summed = first + c + warp;
+    if (lane != 0 || summed >= columns) continue;
+    if (gridDim.y > 1) {
+      parts[static_cast<int64_t>(blockIdx.y) * columns + summed] = sum;
+    } else {
+      G* const to = summed < split ? sums + summed : second + (summed - split);
+      *to = from_acc<G>(to_acc(*to) + static_cast<Acc<G>>(sum));
+    }
   }
-  G* const to = summed < split ? sums + summed : second + (summed - split);
-  *to = from_acc<G>(to_acc(*to) + static_cast<Acc<G>>(sum));
 }
 
 // Calls body(G{}) with the type of sums of T.
@@ -77,17 +84,18 @@ void add_column_sums(const Context& context, View x, View sums, View second) {
   with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     using A = Acc<T>;
-    const int64_t parts = num_rows <= 2 * kPartRows ? 1
-                                                    : std::clamp<int64_t>(Context::scratch_elems<A>() / columns, 1,
-                                                                          std::min(num_rows / kPartRows, kPartRows));
+    const int64_t most = std::min(Context::scratch_elems<A>() / columns, kMostParts);
+    const int64_t parts = num_rows <= kUndivided ? 1 : std::max<int64_t>(1, std::min(num_rows / kPartRows, most));
     TESSERA_ASSERT(parts == 1 || x.data != context.scratch);
     with_pack<T>(columns, {x}, [&](auto n) {
       with_sum_type<T>(sums.dtype, [&](auto zero_sum) {
         using G = decltype(zero_sum);
-        column_sums_kernel<T, n, G>
-            <<<dim3(blocks_for(columns, kColumns), static_cast<unsigned>(parts)), kWarps * kWarp, 0, context.stream>>>(
-                data_of<T>(x), num_rows, (num_rows + parts - 1) / parts, static_cast<int>(columns),
-                context.scratch_of<A>(), static_cast<int>(sums.num_elems()), data_of<G>(sums), data_of<G>(second));
+        constexpr int kWide = n > 1 ? kColumnsOfPart : kColumns;  // a row's lanes are of one warp
+        const int width = parts > 1 ? kWide : kColumns;
+        auto* const kernel = parts > 1 ? column_sums_kernel<T, n, kWide, G> : column_sums_kernel<T, n, kColumns, G>;
+        kernel<<<dim3(blocks_for(columns, width), static_cast<unsigned>(parts)), kWarps * kWarp, 0, context.stream>>>(
+            data_of<T>(x), num_rows, (num_rows + parts - 1) / parts, static_cast<int>(columns), context.scratch_of<A>(),
+            static_cast<int>(sums.num_elems()), data_of<G>(sums), data_of<G>(second));
       });
     });
     check_launch("column_sums_kernel");

@@ -106,11 +106,6 @@ struct BackwardRow {
   }
 };
 
-// Waits for the warps of this thread's row, of which a block has threadIdx.y before it.
-__device__ inline void row_barrier() {
-  asm volatile("bar.sync %0, %1;" ::"r"(threadIdx.y + 1), "r"(blockDim.x) : "memory");
-}
-
 // With x̂ = (x − mean)·rstd and g = d_y∘weight: d_x = residual + rstd·(g − Σg/C − x̂·Σ(g∘x̂)/C). Of the gridDim.x ·
 // blockDim.y rows under way at once a block has those at a stride of gridDim.x, loading the next while it works on
 // them, and leaves its sums Σ d_y∘x̂ and Σ d_y in partial [gridDim.x, 2, C]. A thread has few channels, so that its sums
@@ -134,9 +129,14 @@ __global__ void __launch_bounds__(kThreads)
   BackwardRow<T, N, kPacks> next;
   int64_t row = static_cast<int64_t>(threadIdx.y) * gridDim.x + blockIdx.x;
   if (row < num_rows) next.load(d_y, x, stats, residual, row, channels);
-  for (int turn = 0; row < num_rows; row += stride, turn ^= 1) {
+  // A block's last rows may not be; its threads stay for the barriers.
+  for (int turn = 0; row - static_cast<int64_t>(threadIdx.y) * gridDim.x < num_rows; row += stride, turn ^= 1) {
     BackwardRow<T, N, kPacks> now = next;
-    if (row + stride < num_rows) next.load(d_y, x, stats, residual, row + stride, channels);
+    if (row + stride < num_rows) {
+      next.load(d_y, x, stats, residual, row + stride, channels);
+    } else {
+      next = {};  // adds nothing to the sums
+    }
     A sum_g = 0, sum_gx = 0;
     for_packs<N, kPacks>(channels, [&](int v, int) {
 #pragma unroll
@@ -156,13 +156,14 @@ __global__ void __launch_bounds__(kThreads)
         shared[turn][0][warp] = sum_g;
         shared[turn][1][warp] = sum_gx;
       }
-      row_barrier();
+      __syncthreads();
       sum_g = sum_gx = 0;
       for (int w = first_warp; w < first_warp + warps_of_row; ++w) {
         sum_g += shared[turn][0][w];
         sum_gx += shared[turn][1][w];
       }
     }
+    if (row >= num_rows) continue;
     const A mean_g = sum_g / static_cast<A>(channels), mean_gx = sum_gx / static_cast<A>(channels);
     for_packs<N, kPacks>(channels, [&](int v, int c) {
       A d_values[N];

@@ -1,0 +1,46 @@
+#include "tessera/ops/cuda/column_sums.h"
+
+#include "gpu_testing.h"
+
+namespace tessera::testing {
+namespace {
+
+class ColumnSumsTest : public TypedTest {};
+TESSERA_FOR_ALL_TYPES(ColumnSumsTest);
+
+TEST_P(ColumnSumsTest, AreAddedToOneOrTwoArrays) {
+  const Buffer scratch = rig().gpu->allocate(cuda::kScratchBytes, Category::workspace);
+  cuda::Context context;
+  context.stream = static_cast<cudaStream_t>(rig().gpu->compute_stream().native());
+  context.scratch = scratch.data();
+  std::vector<DType> sum_types = gradient_types();
+  if (dtype() == DType::f32) sum_types = {DType::f32, DType::f16, DType::bf16};
+  // Whole packs and not, one block of columns and several, rows of one part and of several.
+  for (const auto& [N, C] :
+       {std::pair<int64_t, int64_t>{1, 8}, {3, 5}, {700, 72}, {4096, 40}, {4099, 200}, {9000, 37}}) {
+    for (const DType sum_type : sum_types) {
+      for (const int64_t first : {C, C / 2}) {
+        SCOPED_TRACE(::testing::Message() << N << "x" << C << " " << name_of(sum_type) << ", first " << first);
+        Tensor x = random_tensor(dtype(), {N, C}, 1), sums = random_tensor(sum_type, {first}, 2),
+               others = random_tensor(sum_type, {C - first + 1}, 3);
+        const std::vector<double> values = x.expected();
+        std::vector<double> expected = sums.expected();
+        for (int64_t c = first; c < C; ++c) expected.push_back(others.expected()[static_cast<size_t>(c - first)]);
+        for (int64_t i = 0; i < N * C; ++i) expected[static_cast<size_t>(i % C)] += values[static_cast<size_t>(i)];
+        const View second = first < C ? View{others.gpu().data, sum_type, {C - first}} : View{};
+        cuda::add_column_sums(context, x.gpu(), sums.gpu(), second);
+        std::vector<double> actual = sums.values();
+        const std::vector<double> rest = others.values();
+        actual.insert(actual.end(), rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(C - first));
+        EXPECT_EQ(rest.back(), others.expected().back()) << "past the end";
+        const double tolerance = arithmetic_roundoff(dtype()) * static_cast<double>(N);
+        for (size_t c = 0; c < actual.size(); ++c) {
+          ASSERT_NEAR(actual[c], expected[c], tolerance + roundoff(sum_type) * std::abs(expected[c])) << "column " << c;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::testing
