@@ -80,9 +80,10 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
   constexpr int kKeys = kPassing<Products>;
   extern __shared__ __align__(1024) unsigned char shared_tiles[];
   const BackwardTiles<Products> tiles(shared_tiles);
-  const int head = at.first_head + static_cast<int>(blockIdx.x), warp = static_cast<int>(threadIdx.x) / kWarp,
-            lane = static_cast<int>(threadIdx.x) % kWarp;
-  const Block block = find_longest_block(heads.starts, heads.num_sequences, kTileRows, static_cast<int>(blockIdx.y));
+  const int head_of_launch = static_cast<int>(blockIdx.x) % at.num_heads, head = at.first_head + head_of_launch,
+            warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const Block block =
+      find_longest_block(heads.starts, heads.num_sequences, kTileRows, static_cast<int>(blockIdx.x) / at.num_heads);
   if (!block.found) return;
   const int q0 = block.index * kTileRows, end = min(block.length, q0 + kTileRows);
   const int64_t stride = 3 * heads.channels,
@@ -120,7 +121,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
   for (int half = 0; half < 2; ++half) {
     const int row = half * 8 + lane / 4;
     if (row >= real_rows || lane % 4 != 0) continue;
-    at.deltas[(int64_t{block.begin} + first_row + row) * at.num_heads + static_cast<int>(blockIdx.x)] = delta[half];
+    at.deltas[(int64_t{block.begin} + first_row + row) * at.num_heads + head_of_launch] = delta[half];
   }
   Accumulator<Rows::kColumns> d_q;
   d_q.clear();
@@ -178,9 +179,10 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
   constexpr int kQueries = kPassing<Products>;
   extern __shared__ __align__(1024) unsigned char shared_tiles[];
   const BackwardTiles<Products> tiles(shared_tiles);
-  const int head = at.first_head + static_cast<int>(blockIdx.x), warp = static_cast<int>(threadIdx.x) / kWarp,
-            lane = static_cast<int>(threadIdx.x) % kWarp;
-  const Block block = find_longest_block(heads.starts, heads.num_sequences, kTileRows, static_cast<int>(blockIdx.y));
+  const int head_of_launch = static_cast<int>(blockIdx.x) % at.num_heads, head = at.first_head + head_of_launch,
+            warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const Block block =
+      find_longest_block(heads.starts, heads.num_sequences, kTileRows, static_cast<int>(blockIdx.x) / at.num_heads);
   if (!block.found) return;
   const int k0 =
       ((block.length - 1) / kTileRows - block.index) * kTileRows;  // a sequence's first keys are seen by most
@@ -200,7 +202,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
       const int64_t row = real ? block.begin + query : block.begin;
       copy_word_async(tiles.numbers + slot * 2 * kQueries + i,
                       i < kQueries ? at.log_sum_exp + row * heads.num_heads + head
-                                   : at.deltas + row * at.num_heads + static_cast<int>(blockIdx.x),
+                                   : at.deltas + row * at.num_heads + head_of_launch,
                       real);
     }
     commit_copies();
@@ -263,7 +265,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
       }
     }
     // Dropout's factor follows at the end.
-    Products::multiply_registers(d_v, s, d_o, [](float p) { return kDrops ? fmaxf(p, 0) : p; });
+    Products::multiply_registers(d_v, s, d_o, [](float p) { return kDrops && p < 0 ? 0 : p; });
     Products::template wait<1>(d_p);
 #pragma unroll
     for (int n = 0; n < kQueries / 8; ++n) {
@@ -303,7 +305,8 @@ void launch_attention_backward(const Context& context, View qkv, View o, View lo
   const int together = heads_at_once(qkv.shape[0], heads.num_heads, sizeof(float));
   for (int first = 0; first < heads.num_heads; first += together) {
     const int end = std::min(heads.num_heads, first + together);
-    const dim3 grid(static_cast<unsigned>(end - first), num_blocks(qkv.shape[0], kTileRows, heads.num_sequences));
+    const unsigned blocks =
+        static_cast<unsigned>(end - first) * num_blocks(qkv.shape[0], kTileRows, heads.num_sequences);
     const BackwardArrays<T> at{data_of<T>(qkv),
                                data_of<T>(o),
                                data_of<T>(d_o),
@@ -313,9 +316,9 @@ void launch_attention_backward(const Context& context, View qkv, View o, View lo
                                first,
                                end - first,
                                scale};
-    queries_kernel<<<grid, kTileThreads, kShared, context.stream>>>(at, heads, mask);
+    queries_kernel<<<blocks, kTileThreads, kShared, context.stream>>>(at, heads, mask);
     check_launch("query_gradient_kernel");
-    keys_kernel<<<grid, kTileThreads, kShared, context.stream>>>(at, heads, mask);
+    keys_kernel<<<blocks, kTileThreads, kShared, context.stream>>>(at, heads, mask);
     check_launch("key_gradient_kernel");
   }
 }

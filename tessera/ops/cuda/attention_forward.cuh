@@ -96,9 +96,10 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
   T* const q_tile = reinterpret_cast<T*>(shared_tiles);
   T *const k_tiles = q_tile + kTileRows * Rows::kStride, *const v_tiles = k_tiles + 2 * kTile;
 
-  const int head = static_cast<int>(blockIdx.x), warp = static_cast<int>(threadIdx.x) / kWarp,
+  const int head = static_cast<int>(blockIdx.x) % heads.num_heads, warp = static_cast<int>(threadIdx.x) / kWarp,
             lane = static_cast<int>(threadIdx.x) % kWarp;
-  const Block block = find_longest_block(heads.starts, heads.num_sequences, kTileRows, static_cast<int>(blockIdx.y));
+  const Block block =
+      find_longest_block(heads.starts, heads.num_sequences, kTileRows, static_cast<int>(blockIdx.x) / heads.num_heads);
   if (!block.found) return;
   const int q0 = block.index * kTileRows;
   const int64_t stride = 3 * heads.channels;
@@ -166,10 +167,11 @@ void launch_attention_forward(const Context& context, View qkv, View starts, con
                               const Dropout& dropout, View o, View log_sum_exp) {
   using T = typename Products::Element;
   const Heads heads = Heads::of(shape, starts);
-  const dim3 grid(static_cast<unsigned>(heads.num_heads), num_blocks(qkv.shape[0], kTileRows, heads.num_sequences));
+  const unsigned blocks =
+      static_cast<unsigned>(heads.num_heads) * num_blocks(qkv.shape[0], kTileRows, heads.num_sequences);
   auto* const kernel = attention_forward_kernel<Products, kDrops, kBlocks>;
   allow_shared(kernel, kForwardSharedBytes<Products>);
-  kernel<<<grid, kTileThreads, kForwardSharedBytes<Products>, context.stream>>>(
+  kernel<<<blocks, kTileThreads, kForwardSharedBytes<Products>, context.stream>>>(
       data_of<T>(qkv), heads, Mask::of(dropout), 1 / std::sqrt(static_cast<float>(shape.head_dim)), data_of<T>(o),
       data_of<float>(log_sum_exp));
   check_launch("attention_forward_kernel");

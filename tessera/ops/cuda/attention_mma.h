@@ -1,4 +1,5 @@
-// Attention on tensor cores (code for sm_80 and later): 16-bit types, heads of a multiple of 8 up to 128 elements.
+// Attention on tensor cores (code for sm_80 and later): 16-bit types, heads of a multiple of 8 up to 128 elements, on
+// Hopper those wider than attention_wgmma.h has.
 #pragma once
 
 #include "tessera/ops/cuda/attention.h"

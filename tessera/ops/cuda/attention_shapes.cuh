@@ -70,9 +70,8 @@ __device__ inline Block find_block(const int32_t* starts, int num_sequences, int
   return {0, 0, 0, false};
 }
 
-// The same blocks in another order: of any 32 sequences those come first that most others of their sequence lie before.
-// These are the blocks of queries that see most keys; the blocks of keys that most queries see are the same counted
-// from the sequence's other end.
+// The same blocks in another order: of any 32 sequences those with the highest index in their sequence come first. As
+// blocks of queries they see most keys; the blocks of keys that most queries see are counted from the other end.
 __device__ inline Block find_longest_block(const int32_t* starts, int num_sequences, int rows, int number) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (int first = 0; first < num_sequences; first += kWarp) {

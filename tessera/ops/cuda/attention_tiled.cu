@@ -158,8 +158,9 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
   extern __shared__ __align__(16) unsigned char shared[];
   float *const q = reinterpret_cast<float*>(shared), *const k = q + kRows * kStride<D>,
                *const v = k + kPassing<D> * kStride<D>, *const p = v + kPassing<D> * kStride<D>;
-  const int head = static_cast<int>(blockIdx.x), head_dim = heads.head_dim;
-  const Block block = find_longest_block(heads.starts, heads.num_sequences, kRows, static_cast<int>(blockIdx.y));
+  const int head = static_cast<int>(blockIdx.x) % heads.num_heads, head_dim = heads.head_dim;
+  const Block block =
+      find_longest_block(heads.starts, heads.num_sequences, kRows, static_cast<int>(blockIdx.x) / heads.num_heads);
   if (!block.found) return;
   const int q0 = block.index * kRows, end = min(block.length, q0 + kRows);
   const int64_t stride = 3 * heads.channels;
@@ -245,8 +246,10 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
   float *const q = reinterpret_cast<float*>(shared), *const d_o = q + kRows * kStride<D>,
                *const k = d_o + kRows * kStride<D>, *const v = k + kPassing<D> * kStride<D>,
                *const tile = v + kPassing<D> * kStride<D>;
-  const int head = at.first_head + static_cast<int>(blockIdx.x), head_dim = heads.head_dim;
-  const Block block = find_longest_block(heads.starts, heads.num_sequences, kRows, static_cast<int>(blockIdx.y));
+  const int head_of_launch = static_cast<int>(blockIdx.x) % at.num_heads, head = at.first_head + head_of_launch,
+            head_dim = heads.head_dim;
+  const Block block =
+      find_longest_block(heads.starts, heads.num_sequences, kRows, static_cast<int>(blockIdx.x) / at.num_heads);
   if (!block.found) return;
   const int q0 = block.index * kRows, end = min(block.length, q0 + kRows);
   const int64_t stride = 3 * heads.channels;
@@ -262,7 +265,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
     const int64_t row = block.begin + query;
     const bool real = query < block.length;
     log_sum_exp[i] = real ? at.log_sum_exp[row * heads.num_heads + head] : std::numeric_limits<float>::infinity();
-    delta[i] = real ? at.deltas[row * at.num_heads + static_cast<int>(blockIdx.x)] : 0;
+    delta[i] = real ? at.deltas[row * at.num_heads + head_of_launch] : 0;
   }
   for (int k0 = 0; k0 < end; k0 += kPassing<D>) {
     __syncthreads();
@@ -307,8 +310,10 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) key_gradient_kernel
   float *const k = reinterpret_cast<float*>(shared), *const v = k + kRows * kStride<D>,
                *const q = v + kRows * kStride<D>, *const d_o = q + kPassing<D> * kStride<D>,
                *const tile = d_o + kPassing<D> * kStride<D>;
-  const int head = at.first_head + static_cast<int>(blockIdx.x), head_dim = heads.head_dim;
-  const Block block = find_longest_block(heads.starts, heads.num_sequences, kRows, static_cast<int>(blockIdx.y));
+  const int head_of_launch = static_cast<int>(blockIdx.x) % at.num_heads, head = at.first_head + head_of_launch,
+            head_dim = heads.head_dim;
+  const Block block =
+      find_longest_block(heads.starts, heads.num_sequences, kRows, static_cast<int>(blockIdx.x) / at.num_heads);
   if (!block.found) return;
   const int k0 = ((block.length - 1) / kRows - block.index) * kRows;  // a sequence's first keys are seen by most
   const int64_t stride = 3 * heads.channels;
@@ -335,7 +340,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) key_gradient_kernel
       const bool real = query < block.length;
       const float log_sum_exp =
                       real ? at.log_sum_exp[row * heads.num_heads + head] : std::numeric_limits<float>::infinity(),
-                  delta = real ? at.deltas[row * at.num_heads + static_cast<int>(blockIdx.x)] : 0;
+                  delta = real ? at.deltas[row * at.num_heads + head_of_launch] : 0;
       // The thread's keys are words of two counters: those of its group's number and of eight more.
       Words words[2] = {};
       if (mask.row_ids && real) {
@@ -395,10 +400,10 @@ void tiled_attention_forward(const Context& context, View qkv, View starts, cons
                              const Dropout& dropout, View o, View log_sum_exp) {
   const Heads heads = Heads::of(shape, starts);
   const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
-  const dim3 grid(static_cast<unsigned>(heads.num_heads), num_blocks(qkv.shape[0], kRows, heads.num_sequences));
+  const unsigned blocks = static_cast<unsigned>(heads.num_heads) * num_blocks(qkv.shape[0], kRows, heads.num_sequences);
   with_tiled_kernel(shape.head_dim, [&](auto d) {
     allow_shared(forward_kernel<d>, shared_bytes<d>(1));
-    forward_kernel<d><<<grid, kThreads, shared_bytes<d>(1), context.stream>>>(
+    forward_kernel<d><<<blocks, kThreads, shared_bytes<d>(1), context.stream>>>(
         data_of<float>(qkv), heads, Mask::of(dropout), scale, data_of<float>(o), data_of<float>(log_sum_exp));
   });
   check_launch("attention forward_kernel");
@@ -413,7 +418,7 @@ void tiled_attention_backward(const Context& context, View qkv, View o, View log
   for (int first = 0; first < heads.num_heads; first += together) {
     const int end = std::min(heads.num_heads, first + together);
     attention_deltas(context, o, d_o, shape, first, end);
-    const dim3 grid(static_cast<unsigned>(end - first), num_blocks(qkv.shape[0], kRows, heads.num_sequences));
+    const unsigned blocks = static_cast<unsigned>(end - first) * num_blocks(qkv.shape[0], kRows, heads.num_sequences);
     with_tiled_kernel(shape.head_dim, [&](auto d) {
       const Backward at{data_of<float>(qkv),
                         data_of<float>(d_o),
@@ -424,10 +429,10 @@ void tiled_attention_backward(const Context& context, View qkv, View o, View log
                         end - first,
                         scale};
       allow_shared(query_gradient_kernel<d>, shared_bytes<d>(2));
-      query_gradient_kernel<d><<<grid, kThreads, shared_bytes<d>(2), context.stream>>>(at, heads, mask);
+      query_gradient_kernel<d><<<blocks, kThreads, shared_bytes<d>(2), context.stream>>>(at, heads, mask);
       check_launch("query_gradient_kernel");
       allow_shared(key_gradient_kernel<d>, shared_bytes<d>(2));
-      key_gradient_kernel<d><<<grid, kThreads, shared_bytes<d>(2), context.stream>>>(at, heads, mask);
+      key_gradient_kernel<d><<<blocks, kThreads, shared_bytes<d>(2), context.stream>>>(at, heads, mask);
       check_launch("key_gradient_kernel");
     });
   }

@@ -27,15 +27,16 @@ bool wgmma_attention_can(const Context& context, View qkv, const AttentionShape&
 void wgmma_attention_forward(const Context& context, View qkv, View starts, const AttentionShape& shape,
                              const Dropout& dropout, View o, View log_sum_exp) {
   with_products(qkv.dtype, dropout, [&](auto products, auto drops) {
-    launch_attention_forward<decltype(products), drops, 4>(context, qkv, starts, shape, dropout, o, log_sum_exp);
+    launch_attention_forward<decltype(products), drops, drops ? 3 : 4>(context, qkv, starts, shape, dropout, o,
+                                                                       log_sum_exp);
   });
 }
 
 void wgmma_attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,
                               const AttentionShape& shape, const Dropout& dropout, View d_qkv) {
   with_products(qkv.dtype, dropout, [&](auto products, auto drops) {
-    launch_attention_backward<decltype(products), drops, 3, 2>(context, qkv, o, log_sum_exp, d_o, starts, shape,
-                                                               dropout, d_qkv);
+    launch_attention_backward<decltype(products), drops, drops ? 2 : 3, 2>(context, qkv, o, log_sum_exp, d_o, starts,
+                                                                           shape, dropout, d_qkv);
   });
 }
 

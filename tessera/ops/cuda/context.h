@@ -18,7 +18,7 @@ struct Context {
   int num_multiprocessors = 0;
   int code_major = 0;        // of the compute capability that the kernels in use were compiled for: the GPU's or below
   int max_shared_bytes = 0;  // that a block may ask for
-  bool has_wgmma = false;    // the GPU is of compute capability 9.0, which alone runs code for sm_90a
+  bool has_wgmma = false;    // compute capability 9.0, which alone runs code for sm_90a, and code_major 9
 
   template <typename T>
   T* scratch_of() const {

@@ -9,9 +9,10 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr int kForwardPacks = 4;       // a thread's packs of a row
-constexpr int kMaxWarps = 32;          // of a block
-constexpr int kBackwardThreads = 768;  // of a block of several rows, the registers of a multiprocessor
+constexpr int kForwardPacks = 4;        // a thread's packs of a row
+constexpr int kMaxWarps = 32;           // of a block
+constexpr int kSmallBlock = 4 * kWarp;  // threads
+constexpr int kBackwardThreads = 768;   // of a block of several rows, the registers of a multiprocessor
 
 // How rows of C channels lie in a block: `warps` a row, each thread with its packs at a stride.
 struct Rows {
@@ -27,7 +28,7 @@ int64_t warps_for(int64_t channels, int elems_per_thread) {
 Rows forward_rows(int64_t channels, int pack) {
   const int64_t warps = warps_for(channels, pack * kForwardPacks);
   TESSERA_ASSERT(warps <= kMaxWarps);
-  return {static_cast<int>(warps), warps == 1 ? 4 : 1};
+  return {static_cast<int>(warps), warps == 1 ? kSmallBlock / kWarp : 1};
 }
 
 // Several rows while there are no more than `max_warps`, or one row.
@@ -48,10 +49,14 @@ __device__ inline void for_packs(int channels, const Body& body) {
 }
 
 // mean = Σx / C, variance = Σ(x − mean)² / C in two passes over registers: no cancellation.
-template <typename T, int N>
-__global__ void norm_forward_kernel(const T* x, const T* __restrict__ weight, const T* __restrict__ bias,
-                                    Acc<T> epsilon, T* y, Acc<T>* __restrict__ stats, int64_t num_rows, int channels) {
+// Of one warp a row, in small blocks, weights and biases are read early, so that they arrive while the row is summed;
+// of more, registers are too few.
+template <typename T, int N, int kThreads>
+__global__ void __launch_bounds__(kThreads)
+    norm_forward_kernel(const T* x, const T* __restrict__ weight, const T* __restrict__ bias, Acc<T> epsilon, T* y,
+                        Acc<T>* __restrict__ stats, int64_t num_rows, int channels) {
   using A = Acc<T>;
+  constexpr bool kEarly = kThreads <= kSmallBlock;
   __shared__ A shared[2][kMaxWarps];
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   if (row >= num_rows) return;  // whole warps; a row of several warps has a block of its own
@@ -59,8 +64,10 @@ __global__ void norm_forward_kernel(const T* x, const T* __restrict__ weight, co
   Pack<T, N> packs[kForwardPacks], weights[kForwardPacks], biases[kForwardPacks];
   for_packs<N, kForwardPacks>(channels, [&](int v, int c) {
     packs[v] = load_pack<T, N>(x + row * channels + c);
-    weights[v] = load_pack<T, N>(weight + c);  // early: they arrive while the row is summed
-    biases[v] = load_pack<T, N>(bias + c);
+    if constexpr (kEarly) {
+      weights[v] = load_pack<T, N>(weight + c);
+      biases[v] = load_pack<T, N>(bias + c);
+    }
   });
   A sum = 0;
   for_packs<N, kForwardPacks>(channels, [&](int v, int) {
@@ -78,6 +85,10 @@ __global__ void norm_forward_kernel(const T* x, const T* __restrict__ weight, co
   });
   const A rstd = A(1) / sqrt(block_reduce(squares, Sum(), shared[1], warps) / static_cast<A>(channels) + epsilon);
   for_packs<N, kForwardPacks>(channels, [&](int v, int c) {
+    if constexpr (!kEarly) {
+      weights[v] = load_pack<T, N>(weight + c);
+      biases[v] = load_pack<T, N>(bias + c);
+    }
     A values[N];
 #pragma unroll
     for (int j = 0; j < N; ++j) values[j] = (packs[v][j] - mean) * rstd * weights[v][j] + biases[v][j];
@@ -208,7 +219,9 @@ void layer_norm_forward(const Context& context, View x, View weight, View bias, 
     using T = decltype(zero);
     with_pack<T>(channels, {x, weight, bias, y}, [&](auto n) {
       const Rows rows = forward_rows(channels, n);
-      norm_forward_kernel<T, n><<<blocks_for(num_rows, rows.rows), rows.block(), 0, context.stream>>>(
+      auto* const kernel = rows.warps * rows.rows * kWarp <= kSmallBlock ? norm_forward_kernel<T, n, kSmallBlock>
+                                                                         : norm_forward_kernel<T, n, kMaxWarps * kWarp>;
+      kernel<<<blocks_for(num_rows, rows.rows), rows.block(), 0, context.stream>>>(
           data_of<T>(x), data_of<T>(weight), data_of<T>(bias), static_cast<Acc<T>>(epsilon), data_of<T>(y),
           data_of<Acc<T>>(stats), num_rows, static_cast<int>(channels));
     });
@@ -235,7 +248,7 @@ void layer_norm_backward(const Context& context, View d_y, View x, View weight, 
             std::min<int64_t>({num_rows, context.num_multiprocessors, Context::scratch_elems<A>() / (2 * channels)});
         const size_t shared = rows.rows > 1 ? static_cast<size_t>(rows.rows * 2 * channels) * sizeof(A) : 0;
         auto* const kernel = norm_backward_kernel<T, n, packs, threads>;
-        allow_shared(kernel, shared);
+        allow_shared(kernel, packs == 1 ? threads * n * 2 * sizeof(A) : 0);  // the most of any width
         kernel<<<static_cast<unsigned>(blocks), rows.block(), shared, context.stream>>>(
             data_of<T>(d_y), data_of<T>(x), data_of<T>(weight), data_of<A>(stats), data_of<T>(residual),
             data_of<T>(d_x), context.scratch_of<A>(), num_rows, static_cast<int>(channels));

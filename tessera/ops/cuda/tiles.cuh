@@ -30,12 +30,12 @@ __device__ inline void copy_word_async(void* to, const void* from, bool real) {
                  "r"(real ? 4 : 0));
 }
 __device__ inline void commit_copies() {
-  if constexpr (kHasMma) asm volatile("cp.async.commit_group;");
+  if constexpr (kHasMma) asm volatile("cp.async.commit_group;" ::: "memory");
 }
 // Returns when all but the `kPending` latest groups of this thread have arrived.
 template <int kPending>
 __device__ inline void wait_for_copies() {
-  if constexpr (kHasMma) asm volatile("cp.async.wait_group %0;" ::"n"(kPending));
+  if constexpr (kHasMma) asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
 // Where element (row, column) of a tile lies. Of a thread's 16 bytes, 8 elements, columns are neighbours in either way.

@@ -6,72 +6,60 @@
 
 namespace tessera::cuda {
 
-// A tile for wgmma, or a part of it (PTX ISA, "Matrix descriptor"): groups of eight rows, 1,024 bytes apart.
+// A tile of SwizzledRows for wgmma (PTX ISA, "Matrix descriptor"): groups of eight rows are 1,024 bytes apart; the
+// other distance is not used where 64 elements are the whole width. Descriptors count in units of 16 bytes. One step of
+// 16 inner elements is 32 bytes where they lie in a row, since the swizzle is of addresses, and 16 rows where they are
+// rows.
 __device__ inline uint64_t tile_descriptor(const void* tile) {
   constexpr uint64_t kRowGroup = 1024 / 16, kSwizzle128 = 1;
   return (shared_address(tile) & 0x3ffff) >> 4 | uint64_t{1} << 16 | kRowGroup << 32 | kSwizzle128 << 62;
 }
+inline constexpr uint32_t kStepInRow = 32 / 16, kStepOfRows = 16 * 128 / 16;
 
 // Starts c = or += left·rightᵀ: [64, 16] by [64, 16], elements of a row side by side.
 template <typename T>
 __device__ inline void start_product(Accumulator<64>& c, uint64_t left, uint64_t right, bool adds) {
+#define TESSERA_WGMMA(TYPES)                                                                                       \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32." TYPES       \
+               " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, " \
+               "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, p, 1, 1, 0, 0;\n}\n"             \
+               : "+f"(c.at[0][0]), "+f"(c.at[0][1]), "+f"(c.at[0][2]), "+f"(c.at[0][3]), "+f"(c.at[1][0]),         \
+                 "+f"(c.at[1][1]), "+f"(c.at[1][2]), "+f"(c.at[1][3]), "+f"(c.at[2][0]), "+f"(c.at[2][1]),         \
+                 "+f"(c.at[2][2]), "+f"(c.at[2][3]), "+f"(c.at[3][0]), "+f"(c.at[3][1]), "+f"(c.at[3][2]),         \
+                 "+f"(c.at[3][3]), "+f"(c.at[4][0]), "+f"(c.at[4][1]), "+f"(c.at[4][2]), "+f"(c.at[4][3]),         \
+                 "+f"(c.at[5][0]), "+f"(c.at[5][1]), "+f"(c.at[5][2]), "+f"(c.at[5][3]), "+f"(c.at[6][0]),         \
+                 "+f"(c.at[6][1]), "+f"(c.at[6][2]), "+f"(c.at[6][3]), "+f"(c.at[7][0]), "+f"(c.at[7][1]),         \
+                 "+f"(c.at[7][2]), "+f"(c.at[7][3])                                                                \
+               : "l"(left), "l"(right), "r"(adds ? 1 : 0))
   if constexpr (std::is_same_v<T, Bf16>) {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
-        "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, p, "
-        "1, 1, 0, 0;\n}\n"
-        : "+f"(c.at[0][0]), "+f"(c.at[0][1]), "+f"(c.at[0][2]), "+f"(c.at[0][3]), "+f"(c.at[1][0]), "+f"(c.at[1][1]),
-          "+f"(c.at[1][2]), "+f"(c.at[1][3]), "+f"(c.at[2][0]), "+f"(c.at[2][1]), "+f"(c.at[2][2]), "+f"(c.at[2][3]),
-          "+f"(c.at[3][0]), "+f"(c.at[3][1]), "+f"(c.at[3][2]), "+f"(c.at[3][3]), "+f"(c.at[4][0]), "+f"(c.at[4][1]),
-          "+f"(c.at[4][2]), "+f"(c.at[4][3]), "+f"(c.at[5][0]), "+f"(c.at[5][1]), "+f"(c.at[5][2]), "+f"(c.at[5][3]),
-          "+f"(c.at[6][0]), "+f"(c.at[6][1]), "+f"(c.at[6][2]), "+f"(c.at[6][3]), "+f"(c.at[7][0]), "+f"(c.at[7][1]),
-          "+f"(c.at[7][2]), "+f"(c.at[7][3])
-        : "l"(left), "l"(right), "r"(adds ? 1 : 0));
+    TESSERA_WGMMA("bf16.bf16");
   } else {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
-        "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, p, "
-        "1, 1, 0, 0;\n}\n"
-        : "+f"(c.at[0][0]), "+f"(c.at[0][1]), "+f"(c.at[0][2]), "+f"(c.at[0][3]), "+f"(c.at[1][0]), "+f"(c.at[1][1]),
-          "+f"(c.at[1][2]), "+f"(c.at[1][3]), "+f"(c.at[2][0]), "+f"(c.at[2][1]), "+f"(c.at[2][2]), "+f"(c.at[2][3]),
-          "+f"(c.at[3][0]), "+f"(c.at[3][1]), "+f"(c.at[3][2]), "+f"(c.at[3][3]), "+f"(c.at[4][0]), "+f"(c.at[4][1]),
-          "+f"(c.at[4][2]), "+f"(c.at[4][3]), "+f"(c.at[5][0]), "+f"(c.at[5][1]), "+f"(c.at[5][2]), "+f"(c.at[5][3]),
-          "+f"(c.at[6][0]), "+f"(c.at[6][1]), "+f"(c.at[6][2]), "+f"(c.at[6][3]), "+f"(c.at[7][0]), "+f"(c.at[7][1]),
-          "+f"(c.at[7][2]), "+f"(c.at[7][3])
-        : "l"(left), "l"(right), "r"(adds ? 1 : 0));
+    TESSERA_WGMMA("f16.f16");
   }
+#undef TESSERA_WGMMA
 }
 
 // Starts c += left·right: [64, 16] in registers by [16, 64].
 template <typename T>
 __device__ inline void start_product(Accumulator<64>& c, const FragmentA& left, uint64_t right) {
+#define TESSERA_WGMMA(TYPES)                                                                                       \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPES                                                 \
+               " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, " \
+               "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;\n"  \
+               : "+f"(c.at[0][0]), "+f"(c.at[0][1]), "+f"(c.at[0][2]), "+f"(c.at[0][3]), "+f"(c.at[1][0]),         \
+                 "+f"(c.at[1][1]), "+f"(c.at[1][2]), "+f"(c.at[1][3]), "+f"(c.at[2][0]), "+f"(c.at[2][1]),         \
+                 "+f"(c.at[2][2]), "+f"(c.at[2][3]), "+f"(c.at[3][0]), "+f"(c.at[3][1]), "+f"(c.at[3][2]),         \
+                 "+f"(c.at[3][3]), "+f"(c.at[4][0]), "+f"(c.at[4][1]), "+f"(c.at[4][2]), "+f"(c.at[4][3]),         \
+                 "+f"(c.at[5][0]), "+f"(c.at[5][1]), "+f"(c.at[5][2]), "+f"(c.at[5][3]), "+f"(c.at[6][0]),         \
+                 "+f"(c.at[6][1]), "+f"(c.at[6][2]), "+f"(c.at[6][3]), "+f"(c.at[7][0]), "+f"(c.at[7][1]),         \
+                 "+f"(c.at[7][2]), "+f"(c.at[7][3])                                                                \
+               : "r"(left.at[0]), "r"(left.at[1]), "r"(left.at[2]), "r"(left.at[3]), "l"(right))
   if constexpr (std::is_same_v<T, Bf16>) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
-        "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, "
-        "%34, %35}, %36, 1, 1, 1, 1;\n"
-        : "+f"(c.at[0][0]), "+f"(c.at[0][1]), "+f"(c.at[0][2]), "+f"(c.at[0][3]), "+f"(c.at[1][0]), "+f"(c.at[1][1]),
-          "+f"(c.at[1][2]), "+f"(c.at[1][3]), "+f"(c.at[2][0]), "+f"(c.at[2][1]), "+f"(c.at[2][2]), "+f"(c.at[2][3]),
-          "+f"(c.at[3][0]), "+f"(c.at[3][1]), "+f"(c.at[3][2]), "+f"(c.at[3][3]), "+f"(c.at[4][0]), "+f"(c.at[4][1]),
-          "+f"(c.at[4][2]), "+f"(c.at[4][3]), "+f"(c.at[5][0]), "+f"(c.at[5][1]), "+f"(c.at[5][2]), "+f"(c.at[5][3]),
-          "+f"(c.at[6][0]), "+f"(c.at[6][1]), "+f"(c.at[6][2]), "+f"(c.at[6][3]), "+f"(c.at[7][0]), "+f"(c.at[7][1]),
-          "+f"(c.at[7][2]), "+f"(c.at[7][3])
-        : "r"(left.at[0]), "r"(left.at[1]), "r"(left.at[2]), "r"(left.at[3]), "l"(right));
+    TESSERA_WGMMA("bf16.bf16");
   } else {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
-        "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, "
-        "%34, %35}, %36, 1, 1, 1, 1;\n"
-        : "+f"(c.at[0][0]), "+f"(c.at[0][1]), "+f"(c.at[0][2]), "+f"(c.at[0][3]), "+f"(c.at[1][0]), "+f"(c.at[1][1]),
-          "+f"(c.at[1][2]), "+f"(c.at[1][3]), "+f"(c.at[2][0]), "+f"(c.at[2][1]), "+f"(c.at[2][2]), "+f"(c.at[2][3]),
-          "+f"(c.at[3][0]), "+f"(c.at[3][1]), "+f"(c.at[3][2]), "+f"(c.at[3][3]), "+f"(c.at[4][0]), "+f"(c.at[4][1]),
-          "+f"(c.at[4][2]), "+f"(c.at[4][3]), "+f"(c.at[5][0]), "+f"(c.at[5][1]), "+f"(c.at[5][2]), "+f"(c.at[5][3]),
-          "+f"(c.at[6][0]), "+f"(c.at[6][1]), "+f"(c.at[6][2]), "+f"(c.at[6][3]), "+f"(c.at[7][0]), "+f"(c.at[7][1]),
-          "+f"(c.at[7][2]), "+f"(c.at[7][3])
-        : "r"(left.at[0]), "r"(left.at[1]), "r"(left.at[2]), "r"(left.at[3]), "l"(right));
+    TESSERA_WGMMA("f16.f16");
   }
+#undef TESSERA_WGMMA
 }
 
 // The same as MmaProducts for tiles [64, 64].
@@ -87,9 +75,8 @@ struct WgmmaProducts {
     keep(c);
     begin();
 #pragma unroll
-    for (uint32_t d = 0; d < 64; d += 16) {
-      constexpr uint32_t kElemsOfUnit = 16 / sizeof(T);
-      start_product<T>(c, left_tile + d / kElemsOfUnit, right_tile + d / kElemsOfUnit, d > 0);
+    for (uint32_t d = 0; d < 4; ++d) {
+      start_product<T>(c, left_tile + d * kStepInRow, right_tile + d * kStepInRow, d > 0);
     }
     commit();
   }
@@ -103,9 +90,14 @@ struct WgmmaProducts {
     for (int k = 0; k < 4; ++k) a[k] = as_left<T>(left, k, of);
     const uint64_t right_tile = tile_descriptor(right);
     keep(c);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(a[k].at[i])::"memory");
+    }
     begin();
 #pragma unroll
-    for (uint32_t k = 0; k < 4; ++k) start_product<T>(c, a[k], right_tile + k * (16 * Rows::kStride * sizeof(T) / 16));
+    for (uint32_t k = 0; k < 4; ++k) start_product<T>(c, a[k], right_tile + k * kStepOfRows);
     commit();
   }
 
