@@ -16,51 +16,48 @@ __device__ inline uint64_t tile_descriptor(const void* tile) {
 }
 inline constexpr uint32_t kStepInRow = 32 / 16, kStepOfRows = 16 * 128 / 16;
 
+// wgmma of an accumulator's 32 registers, %0 to %31, and the operands that follow them.
+#define TESSERA_WGMMA(C, BEFORE, TYPES, FACTORS, ...)                                                                \
+  asm volatile(BEFORE "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPES                                            \
+                      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
+                      "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, " FACTORS                        \
+               : "+f"(C.at[0][0]), "+f"(C.at[0][1]), "+f"(C.at[0][2]), "+f"(C.at[0][3]), "+f"(C.at[1][0]),           \
+                 "+f"(C.at[1][1]), "+f"(C.at[1][2]), "+f"(C.at[1][3]), "+f"(C.at[2][0]), "+f"(C.at[2][1]),           \
+                 "+f"(C.at[2][2]), "+f"(C.at[2][3]), "+f"(C.at[3][0]), "+f"(C.at[3][1]), "+f"(C.at[3][2]),           \
+                 "+f"(C.at[3][3]), "+f"(C.at[4][0]), "+f"(C.at[4][1]), "+f"(C.at[4][2]), "+f"(C.at[4][3]),           \
+                 "+f"(C.at[5][0]), "+f"(C.at[5][1]), "+f"(C.at[5][2]), "+f"(C.at[5][3]), "+f"(C.at[6][0]),           \
+                 "+f"(C.at[6][1]), "+f"(C.at[6][2]), "+f"(C.at[6][3]), "+f"(C.at[7][0]), "+f"(C.at[7][1]),           \
+                 "+f"(C.at[7][2]), "+f"(C.at[7][3])                                                                  \
+               : __VA_ARGS__)
+
 // Starts c = or += left·rightᵀ: [64, 16] by [64, 16], elements of a row side by side.
 template <typename T>
 __device__ inline void start_product(Accumulator<64>& c, uint64_t left, uint64_t right, bool adds) {
-#define TESSERA_WGMMA(TYPES)                                                                                       \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32." TYPES       \
-               " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, " \
-               "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, p, 1, 1, 0, 0;\n}\n"             \
-               : "+f"(c.at[0][0]), "+f"(c.at[0][1]), "+f"(c.at[0][2]), "+f"(c.at[0][3]), "+f"(c.at[1][0]),         \
-                 "+f"(c.at[1][1]), "+f"(c.at[1][2]), "+f"(c.at[1][3]), "+f"(c.at[2][0]), "+f"(c.at[2][1]),         \
-                 "+f"(c.at[2][2]), "+f"(c.at[2][3]), "+f"(c.at[3][0]), "+f"(c.at[3][1]), "+f"(c.at[3][2]),         \
-                 "+f"(c.at[3][3]), "+f"(c.at[4][0]), "+f"(c.at[4][1]), "+f"(c.at[4][2]), "+f"(c.at[4][3]),         \
-                 "+f"(c.at[5][0]), "+f"(c.at[5][1]), "+f"(c.at[5][2]), "+f"(c.at[5][3]), "+f"(c.at[6][0]),         \
-                 "+f"(c.at[6][1]), "+f"(c.at[6][2]), "+f"(c.at[6][3]), "+f"(c.at[7][0]), "+f"(c.at[7][1]),         \
-                 "+f"(c.at[7][2]), "+f"(c.at[7][3])                                                                \
-               : "l"(left), "l"(right), "r"(adds ? 1 : 0))
+#define TESSERA_OF_TILES(TYPES)                                                                                     \
+  TESSERA_WGMMA(c, "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n", TYPES, "%32, %33, p, 1, 1, 0, 0;\n}\n", "l"(left), \
+                "l"(right), "r"(adds ? 1 : 0))
   if constexpr (std::is_same_v<T, Bf16>) {
-    TESSERA_WGMMA("bf16.bf16");
+    TESSERA_OF_TILES("bf16.bf16");
   } else {
-    TESSERA_WGMMA("f16.f16");
+    TESSERA_OF_TILES("f16.f16");
   }
-#undef TESSERA_WGMMA
+#undef TESSERA_OF_TILES
 }
 
 // Starts c += left·right: [64, 16] in registers by [16, 64].
 template <typename T>
 __device__ inline void start_product(Accumulator<64>& c, const FragmentA& left, uint64_t right) {
-#define TESSERA_WGMMA(TYPES)                                                                                       \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPES                                                 \
-               " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, " \
-               "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;\n"  \
-               : "+f"(c.at[0][0]), "+f"(c.at[0][1]), "+f"(c.at[0][2]), "+f"(c.at[0][3]), "+f"(c.at[1][0]),         \
-                 "+f"(c.at[1][1]), "+f"(c.at[1][2]), "+f"(c.at[1][3]), "+f"(c.at[2][0]), "+f"(c.at[2][1]),         \
-                 "+f"(c.at[2][2]), "+f"(c.at[2][3]), "+f"(c.at[3][0]), "+f"(c.at[3][1]), "+f"(c.at[3][2]),         \
-                 "+f"(c.at[3][3]), "+f"(c.at[4][0]), "+f"(c.at[4][1]), "+f"(c.at[4][2]), "+f"(c.at[4][3]),         \
-                 "+f"(c.at[5][0]), "+f"(c.at[5][1]), "+f"(c.at[5][2]), "+f"(c.at[5][3]), "+f"(c.at[6][0]),         \
-                 "+f"(c.at[6][1]), "+f"(c.at[6][2]), "+f"(c.at[6][3]), "+f"(c.at[7][0]), "+f"(c.at[7][1]),         \
-                 "+f"(c.at[7][2]), "+f"(c.at[7][3])                                                                \
-               : "r"(left.at[0]), "r"(left.at[1]), "r"(left.at[2]), "r"(left.at[3]), "l"(right))
+#define TESSERA_OF_REGISTERS(TYPES)                                                                         \
+  TESSERA_WGMMA(c, "", TYPES, "{%32, %33, %34, %35}, %36, 1, 1, 1, 1;\n", "r"(left.at[0]), "r"(left.at[1]), \
+                "r"(left.at[2]), "r"(left.at[3]), "l"(right))
   if constexpr (std::is_same_v<T, Bf16>) {
-    TESSERA_WGMMA("bf16.bf16");
+    TESSERA_OF_REGISTERS("bf16.bf16");
   } else {
-    TESSERA_WGMMA("f16.f16");
+    TESSERA_OF_REGISTERS("f16.f16");
   }
-#undef TESSERA_WGMMA
+#undef TESSERA_OF_REGISTERS
 }
+#undef TESSERA_WGMMA
 
 // The same as MmaProducts for tiles [64, 64].
 template <typename T>
