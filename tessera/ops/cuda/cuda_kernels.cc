@@ -14,13 +14,13 @@ class CudaKernels final : public Kernels {
  public:
   CudaKernels(Device& device, bool allow_tf32)
       : workspace_(device.allocate(kCudaWorkspaceBytes, Category::workspace)),
-        context_{
-            static_cast<cudaStream_t>(device.compute_stream().native()),
-            workspace_.data(),
-            attribute(cudaDevAttrMultiProcessorCount),
-            cuda::code_major_for_this_gpu(),
-            attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin),
-            attribute(cudaDevAttrComputeCapabilityMajor) == 9 && attribute(cudaDevAttrComputeCapabilityMinor) == 0},
+        context_{static_cast<cudaStream_t>(device.compute_stream().native()),
+                 workspace_.data(),
+                 attribute(cudaDevAttrMultiProcessorCount),
+                 cuda::code_major_for_this_gpu(),
+                 attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin),
+                 cuda::code_major_for_this_gpu() == 9 && attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
+                     attribute(cudaDevAttrComputeCapabilityMinor) == 0},
         products_(context_, workspace_.data() + cuda::kScratchBytes, allow_tf32) {}
 
   void fill(View x, double value) override { cuda::fill(context_, x, value); }

@@ -208,9 +208,7 @@ void launch_sliced(const Context& context, T* logits, const int32_t* targets, in
                    double d_scale, double* row_losses) {
   const int64_t elems = slice_elems<T>(vocabulary);
   const size_t bytes = static_cast<size_t>(elems) * sizeof(T);
-  check(cudaFuncSetAttribute(sliced_cross_entropy_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(bytes)),
-        "cudaFuncSetAttribute");
+  allow_shared(sliced_cross_entropy_kernel<T>, bytes);
   cudaLaunchAttribute attribute;
   attribute.id = cudaLaunchAttributeClusterDimension;
   attribute.val.clusterDim = {kCluster, 1, 1};
@@ -267,17 +265,6 @@ __global__ void __launch_bounds__(kThreads)
   ids[blockIdx.x] = best.at < vocabulary ? best.at : 0;  // all NaN
 }
 
-// Calls body(N) as a constant: whole packs where every row starts at a multiple of one.
-template <typename T, typename Body>
-void with_row_pack(View logits, Body&& body) {
-  constexpr int N = kPackOf<T>;
-  if (logits.shape[1] % N == 0 && aligned_for<T>(logits.data, N)) {
-    body(std::integral_constant<int, N>());
-  } else {
-    body(std::integral_constant<int, 1>());
-  }
-}
-
 }  // namespace
 
 void softmax_cross_entropy(const Context& context, View logits, View targets, double d_scale, View loss) {
@@ -286,7 +273,7 @@ void softmax_cross_entropy(const Context& context, View logits, View targets, do
   double* const row_losses = context.scratch_of<double>();
   with_float_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
-    with_row_pack<T>(logits, [&](auto n) {
+    with_pack<T>(logits.shape[1], {logits}, [&](auto n) {
       for (int64_t first = 0; first < num_rows; first += Context::scratch_elems<double>()) {
         const int64_t count = std::min(Context::scratch_elems<double>(), num_rows - first);
         T* const rows = data_of<T>(logits) + first * vocabulary;
@@ -312,7 +299,7 @@ void argmax_rows(const Context& context, View logits, View ids) {
   if (num_rows == 0) return;
   with_float_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
-    with_row_pack<T>(logits, [&](auto n) {
+    with_pack<T>(logits.shape[1], {logits}, [&](auto n) {
       argmax_kernel<T, n><<<static_cast<unsigned>(num_rows), kThreads, 0, context.stream>>>(
           data_of<T>(logits), logits.shape[1], ids.as<int32_t>());
     });
