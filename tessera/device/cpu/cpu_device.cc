@@ -12,9 +12,10 @@ namespace {
 
 constexpr size_t kHugePage = 2u << 20;
 
-// Large arrays begin at different places of their huge pages. Kernels walk through several side by side (AdamW through
-// five), which would otherwise want the same sets of caches and banks of memory all the time.
-constexpr size_t kShiftPages = 3, kShifts = 16;
+// Large arrays are mapped with so much behind them that nobody touches. The kernel puts mappings side by side: arrays
+// of 128 MiB would all begin at the same places, and what walks through several of them at once (AdamW through five)
+// would want the same sets of caches and banks of memory all the time.
+constexpr size_t kLarge = 4 * kHugePage, kGap = 3 * 4096;
 
 // An empty vector's address may be null, which memcpy must not get even for no bytes.
 void copy_bytes(void* to, const void* from, int64_t bytes) {
@@ -22,7 +23,8 @@ void copy_bytes(void* to, const void* from, int64_t bytes) {
 }
 
 size_t mapped(int64_t bytes) {
-  return bytes > 0 ? static_cast<size_t>(bytes) : 1;
+  const size_t length = bytes > 0 ? static_cast<size_t>(bytes) : 1;
+  return length >= kLarge ? length + kGap : length;
 }
 
 }  // namespace
@@ -42,15 +44,10 @@ void CpuDevice::copy_from_host(const void* from, View to) {
 
 std::byte* CpuDevice::take(int64_t bytes) {
   const size_t length = mapped(bytes);
-  const bool is_large = length >= 4 * kHugePage;
-  static const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  const size_t shift = is_large ? num_large_++ % kShifts * kShiftPages * page : 0;
-  void* mapping = mmap(nullptr, length + shift, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapping == MAP_FAILED) return nullptr;
-  if (shift > 0) munmap(mapping, shift);
-  std::byte* const data = static_cast<std::byte*>(mapping) + shift;
-  if (is_large) madvise(data, length, MADV_HUGEPAGE);
-  return data;
+  void* data = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) return nullptr;
+  if (length >= kLarge) madvise(data, length, MADV_HUGEPAGE);
+  return static_cast<std::byte*>(data);
 }
 
 void CpuDevice::give_back(std::byte* data, int64_t bytes) {

@@ -1,8 +1,6 @@
 // The host as a device; other kinds of host memory (pinned) derive from it.
 #pragma once
 
-#include <atomic>
-
 #include "tessera/device/device.h"
 
 namespace tessera {
@@ -34,7 +32,6 @@ class CpuDevice : public Device {
  private:
   ThreadPool& pool_;
   ImmediateStream compute_;
-  std::atomic<size_t> num_large_ = 0;  // allocations so far
 };
 
 }  // namespace tessera

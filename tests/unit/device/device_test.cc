@@ -45,6 +45,16 @@ TEST(CpuDevice, AllocatesZeroedAlignedMemoryAndBooksIt) {
   EXPECT_EQ(device->ledger().current_total(), 0);
 }
 
+// Kernels that walk through several side by side are slow where all begin at the same places.
+TEST(CpuDevice, ArraysOfPowersOfTwoBeginAtDifferentPlaces) {
+  constexpr int64_t kBytes = int64_t{128} << 20;  // which nobody touches
+  ThreadPool pool(1);
+  const auto device = make_cpu_device(pool);
+  const Buffer first = device->allocate(kBytes, Category::gradients),
+               second = device->allocate(kBytes, Category::master);
+  EXPECT_NE((reinterpret_cast<intptr_t>(first.data()) - reinterpret_cast<intptr_t>(second.data())) % kBytes, 0);
+}
+
 TEST(HostStream, RunsInOrderAndHandsOverByEvents) {
   const auto first = make_host_stream(), second = make_host_stream();
   std::vector<int> order;
