@@ -197,6 +197,13 @@ void flat(Bench& bench, int64_t count) {
     kernels.convert(g, halves);
     bench.line(fmt::format("adamw, {} gradients, rounded copy", name_of(dtype)), 28 * elems, "GB/s",
                [&] { kernels.adamw(p, halves, m, v, step, rounded); });
+    AdamWStep part = step;
+    part.writes = AdamWWrites::parameters;
+    bench.line(fmt::format("adamw, {}, parameters alone", name_of(dtype)), 20 * elems, "GB/s",
+               [&] { kernels.adamw(p, halves, m, v, part, rounded); });
+    part.writes = AdamWWrites::moments;
+    bench.line(fmt::format("adamw, {}, moments alone", name_of(dtype)), 18 * elems, "GB/s",
+               [&] { kernels.adamw({}, halves, m, v, part, {}); });
     bench.line(fmt::format("widen {}", name_of(dtype)), 6 * elems, "GB/s", [&] { kernels.convert(halves, g); });
     bench.line(fmt::format("round to {}", name_of(dtype)), 6 * elems, "GB/s", [&] { kernels.convert(g, halves); });
   }

@@ -99,11 +99,10 @@ UnitGradients::Slot& UnitGradients::slot_of(int64_t unit) {
   assertion_failed("the unit has a slot", __FILE__, __LINE__);
 }
 
-// The last step's sums go here, and no earlier. Those beyond the device go in the order of the copy stream or of
-// the host's, where the update that read them has been.
+// The last step's sums go here, and no earlier. Those beyond the device go once others come there.
 UnitGradients::Acquired UnitGradients::acquire(int64_t unit, bool computes) {
   const auto u = static_cast<size_t>(unit);
-  if (!begun_[u]) place_.streams.compute->wait(read_until_[u]);
+  if (!begun_[u] && tier() == Tier::device) place_.streams.compute->wait(read_until_[u]);
   const bool fresh = !direct_ || !begun_[u];
   if (direct_) begun_[u] = 1;
   const View view = direct_ ? accumulators_.view(unit) : in_slot(take_slot(unit), unit);
@@ -199,7 +198,7 @@ void UnitGradients::accumulate_beyond_device(int64_t unit, View part, Slot& slot
   const int64_t most = place_.piece_elems();
   copy.wait(complete_[u].front());
   if (as_it_is && !in_file) {
-    copy.wait(host.record());  // what the last step added up there
+    copy.wait(squares() ? read_until_[u] : host.record());  // what the last step read, or added up, there
     // The root's, which come last, in pieces: AdamW waits for the first of them alone.
     const int64_t size = unit == 0 ? most : part.num_elems();
     complete_[u].clear();

@@ -1,9 +1,14 @@
 #include "tessera/engine/optimizer.h"
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 
 namespace tessera {
+
+static double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 static std::vector<int64_t> updated_elems(const Workplace& place) {
   std::vector<int64_t> elems;
@@ -33,6 +38,9 @@ UnitOptimizer::UnitOptimizer(Workplace& place, UnitParameters& parameters, UnitG
     stage(lane.gradient, gradients.tier() != Tier::host, gradients.dtype());
     stage(lane.rounded, place.dtype != dtype && parameters.kept().tier() != Tier::host, place.dtype);
   }
+  if (!place.plan.options().late_blocks && may_be_late() && place.device.kind() == DeviceKind::cuda) {
+    late_moments_.emplace(std::vector<int64_t>(elems.begin() + 1, elems.end()));
+  }
 }
 
 // Of part_of(unit), a part of range(unit) counted from its first element.
@@ -42,7 +50,7 @@ std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces(PartOf&& part_of) const 
   for (int64_t u = 0; u < place_.num_units(); ++u) {
     const ElemRange part = part_of(u);
     for (int64_t first = part.begin; first < part.end; first += place_.piece_elems()) {
-      all.push_back({u, first, std::min(first + place_.piece_elems(), part.end)});
+      all.push_back({u, first, std::min(first + place_.piece_elems(), part.end), AdamWWrites::all});
     }
   }
   return all;
@@ -121,6 +129,7 @@ View UnitOptimizer::gradient_in(const Lane& lane, const Piece& piece) const {
 AdamWStep UnitOptimizer::step_of(const AdamWStep& step, const Piece& piece) const {
   AdamWStep of_piece = step;
   const int64_t begin = range(piece.unit).begin + piece.first;
+  of_piece.writes = piece.writes;
   of_piece.num_decayed =
       std::clamp<int64_t>(place_.model.unit(piece.unit).table().num_decayed() - begin, 0, piece.size());
   return of_piece;
@@ -132,17 +141,56 @@ void UnitOptimizer::update(const AdamWOptions& options, int64_t number, double l
     update_on_device(step);
     return;
   }
+  Stream& host = *place_.streams.host;
+  const std::vector<Piece> all = pieces_of_update(num_late_blocks());
+  const auto end_of_now = std::ranges::find(all, AdamWWrites::moments, &Piece::writes);
   // One piece is fetched while the one before is updated.
-  const std::vector<Piece> all = pieces([&](int64_t unit) { return ElemRange{0, range(unit).size()}; });
   fetch(all[0], lanes_[0]);
   for (size_t i = 0; i < all.size(); ++i) {
+    const Piece& piece = all[i];
     if (i + 1 < all.size()) fetch(all[i + 1], lanes_[(i + 1) % lanes_.size()]);
-    const Event done = update_piece(all[i], lanes_[i % lanes_.size()], step);
-    const bool ends_unit = i + 1 == all.size() || all[i + 1].unit != all[i].unit;
-    if (!ends_unit) continue;
-    parameters_.updated(all[i].unit, done);
-    gradients_.read_until(all[i].unit, done);
+    const Event done = update_piece(piece, lanes_[i % lanes_.size()], step);
+    if (late_moments_ && all.begin() + static_cast<ptrdiff_t>(i) + 1 == end_of_now) {
+      host.run([this] { late_moments_->update_ended(now_s()); });
+    }
+    if (i + 1 < all.size() && all[i + 1].same_work(piece)) continue;
+    if (piece.writes != AdamWWrites::moments) parameters_.updated(piece.unit, done);
+    if (piece.writes != AdamWWrites::parameters) gradients_.read_until(piece.unit, done);
   }
+  if (!late_moments_) return;
+  host.run([this] { late_moments_->moments_ended(now_s()); });
+  timed_ = host.record();
+}
+
+// Where the host does nothing else during backward, and the moments lie in its memory.
+bool UnitOptimizer::may_be_late() const {
+  const Tier gradients = gradients_.tier();
+  return m_.tier() == Tier::host && (gradients == Tier::device || (gradients == Tier::host && gradients_.squares()));
+}
+
+// What changes how many are late changes no bit.
+int64_t UnitOptimizer::num_late_blocks() {
+  if (late_moments_) {
+    timed_.synchronize();  // which this update waits for anyway
+    return late_moments_->begin(now_s());
+  }
+  return may_be_late() ? std::min(place_.plan.options().late_blocks.value_or(0), place_.num_units() - 1) : 0;
+}
+
+// In forward order; then the moments of the first `num_late` blocks, in the order in which the next backward has their
+// gradients.
+std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces_of_update(int64_t num_late) const {
+  std::vector<Piece> all = pieces([&](int64_t unit) { return ElemRange{0, range(unit).size()}; });
+  std::vector<Piece> late;
+  for (Piece& piece : all) {
+    if (piece.unit == 0 || piece.unit > num_late) continue;
+    late.push_back(piece);
+    late.back().writes = AdamWWrites::moments;
+    piece.writes = AdamWWrites::parameters;
+  }
+  std::ranges::stable_sort(late, std::greater(), &Piece::unit);
+  all.insert(all.end(), late.begin(), late.end());
+  return all;
 }
 
 void UnitOptimizer::update_on_device(const AdamWStep& step) {
@@ -152,8 +200,8 @@ void UnitOptimizer::update_on_device(const AdamWStep& step) {
     compute.wait(gradients_.complete(u, size));
     const View kept = parameters_.kept().view(u).rows(first_kept_elem(u), first_kept_elem(u) + size);
     const View master = has_own_master() ? own_master_.view(u) : kept;
-    place_.ops.adamw(master, gradients_.sum(u, 0, size), m_.view(u), v_.view(u), step_of(step, {u, 0, size}),
-                     has_own_master() ? kept : View{});
+    place_.ops.adamw(master, gradients_.sum(u, 0, size), m_.view(u), v_.view(u),
+                     step_of(step, {u, 0, size, AdamWWrites::all}), has_own_master() ? kept : View{});
     parameters_.updated(u, compute.record());
   }
 }
@@ -177,6 +225,7 @@ void UnitOptimizer::fetch(const Piece& piece, Lane& lane) {
   lane.ready = copy.record();
 }
 
+// Returns what is to be waited for: by the next forward for the parameters, by who writes the gradients for moments.
 Event UnitOptimizer::update_piece(const Piece& piece, Lane& lane, const AdamWStep& step) {
   Stream& copy = *place_.streams.copy;
   Stream& host = *place_.streams.host;
@@ -188,6 +237,14 @@ Event UnitOptimizer::update_piece(const Piece& piece, Lane& lane, const AdamWSte
   const View p = staged_or(lane.master, master(), first_master);
   const View m = staged_or(lane.m, m_, piece.first), v = staged_or(lane.v, v_, piece.first);
   const View gradient = gradient_in(lane, piece);
+  if (piece.writes == AdamWWrites::moments) {
+    host.wait(lane.ready);
+    host.run([&ops = place_.host_ops, gradient, m, v, own_step = step_of(step, piece)] {
+      ops.adamw({}, gradient, m, v, own_step, {});
+    });
+    lane.free = host.record();
+    return lane.free;
+  }
   Shelf& kept = parameters_.kept();
   View rounded;
   if (has_own_master() && kept.tier() == Tier::host)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tessera/engine/gradients.h"
+#include "tessera/engine/late_moments.h"
 #include "tessera/engine/parameters.h"
 #include "tessera/optim/adamw.h"
 
@@ -34,7 +35,9 @@ class UnitOptimizer {
   };
   struct Piece {
     int64_t unit, first, last;  // elements of range(unit)
+    AdamWWrites writes = AdamWWrites::all;
     int64_t size() const { return last - first; }
+    bool same_work(const Piece& other) const { return unit == other.unit && writes == other.writes; }
   };
 
   int64_t first_kept_elem(int64_t unit) const { return range(unit).begin - parameters_.kept_range(unit).begin; }
@@ -42,6 +45,9 @@ class UnitOptimizer {
   std::vector<Piece> pieces(PartOf&& part_of) const;
   AdamWStep step_of(const AdamWStep& step, const Piece& piece) const;
   void update_on_device(const AdamWStep& step);
+  bool may_be_late() const;
+  int64_t num_late_blocks();
+  std::vector<Piece> pieces_of_update(int64_t num_late) const;
   double sum_of_squares_on_host(const std::vector<Piece>& all);
   void fetch(const Piece& piece, Lane& lane);
   void fetch_gradient(const Piece& piece, Lane& lane);
@@ -53,8 +59,10 @@ class UnitOptimizer {
   UnitGradients& gradients_;
   Shelf own_master_;  // empty where the kept parameters are the masters
   Shelf m_, v_;
-  std::vector<Lane> lanes_;  // of offloaded states
-  Buffer sum_;               // [1] f64
+  std::vector<Lane> lanes_;                  // of offloaded states
+  std::optional<LateMoments> late_moments_;  // where time tells how many blocks; the host stream's until timed_
+  Event timed_;
+  Buffer sum_;  // [1] f64
 };
 
 }  // namespace tessera

@@ -47,6 +47,9 @@ struct ShardOptions {
   int64_t bucket_bytes = int64_t{25} << 20;  // replicated gradients are reduced in pieces of about this size
   // Large arrays pass between tiers in pieces of so many elements: enough for full speed, little beside a unit.
   int64_t piece_elems = int64_t{8} << 20;
+  // Blocks whose moments an update in the host's memory leaves for the next backward pass (engine/late_moments), where
+  // it may; none: as many as fit there, on GPUs.
+  std::optional<int64_t> late_blocks;
   std::optional<DType> reduce_dtype;  // in which gradients are added up; none: see gradient_dtype()
   bool sync_module_states = false;    // rank 0 alone reads the parameters that a run begins with
 

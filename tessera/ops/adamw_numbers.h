@@ -24,16 +24,22 @@ struct AdamWNumbers {
         epsilon(static_cast<T>(step.epsilon)) {}
 
   // `count` elements side by side, of arrays that do not overlap. What does not decay has an own_shrink of 1.
-  template <int64_t count>
+  template <int64_t count, AdamWWrites writes = AdamWWrites::all>
   constexpr void update(T* __restrict p, const T* __restrict g, T* __restrict m, T* __restrict v, T own_shrink) const {
 #ifndef __CUDACC__
 #pragma omp simd
 #endif
     for (int64_t i = 0; i < count; ++i) {
       const T gradient = g[i] * scale;
-      m[i] = multiply_add(gradient - m[i], rest1, m[i]);
-      v[i] = multiply_add(v[i], beta2, rest2 * gradient * gradient);
-      p[i] = multiply_add(p[i], own_shrink, -(step_size * (m[i] / (std::sqrt(v[i]) / root_correction + epsilon))));
+      const T first = multiply_add(gradient - m[i], rest1, m[i]);
+      const T second = multiply_add(v[i], beta2, rest2 * gradient * gradient);
+      if constexpr (writes != AdamWWrites::moments) {
+        p[i] = multiply_add(p[i], own_shrink, -(step_size * (first / (std::sqrt(second) / root_correction + epsilon))));
+      }
+      if constexpr (writes != AdamWWrites::parameters) {
+        m[i] = first;
+        v[i] = second;
+      }
     }
   }
 

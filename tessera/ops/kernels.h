@@ -47,11 +47,16 @@ struct AttentionShape {
   View alibi_slopes;  // [H] f32 on the device, or empty for no position bias
 };
 
+// What an AdamW step writes of what it computes from parameters, gradients and moments. Parameters first and moments
+// later, from the same gradients, are the same bits as all at once.
+enum class AdamWWrites { all, parameters, moments };
+
 struct AdamWStep {
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
   double bias_correction1 = 1, bias_correction2 = 1;  // 1 − βᵗ
   double gradient_scale = 1;                          // applied to the gradient as it is read (clipping, loss scale)
   int64_t num_decayed = 0;                            // the first elements decay, the others do not
+  AdamWWrites writes = AdamWWrites::all;              // of a CPU's arrays; GPUs write all
 };
 
 class Kernels {
@@ -128,7 +133,8 @@ class Kernels {
   // ---- optimizer: AdamW (Loshchilov & Hutter 2019, as torch.optim.AdamW) on flat arrays of P elements
 
   // Parameters and moments are f32 (or f64), gradients of any floating-point type. `rounded` gets a copy of the new
-  // parameters in its own type, for the computation, or is empty.
+  // parameters in its own type, for the computation, or is empty. Parameters are not touched where moments alone are
+  // written, and may then be empty.
   // GPUs and x86 CPUs with fused multiply-add give the same bits of f32, but for what is no number.
   virtual void adamw(View parameters /*[P]*/, View gradients /*[P]*/, View m /*[P]*/, View v /*[P]*/,
                      const AdamWStep& step, View rounded /*[P] or empty*/) = 0;

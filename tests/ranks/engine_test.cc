@@ -42,6 +42,7 @@ std::vector<Case> all_cases() {
           options.forward_prefetch = turn / 3 % 2;
           options.max_units_in_flight = 1 + turn % 4;
           options.bucket_bytes = turn % 2 ? 1000 : 100000;
+          if (turn / 6 % 5 < 4) options.late_blocks = turn / 6 % 5;     // else time tells, on GPUs
           if (turn / 2 % 3) options.piece_elems = turn / 2 % 3 * 1000;  // else a unit is one piece
           options.file_folder = testing::TempDir();
           ++turn;

@@ -79,20 +79,23 @@ void end_streaming() {
 
 // Gradients of G are widened, and a copy of the parameters is written as R, on the way: a pass of its own would move
 // them through memory again.
-template <bool kCopies, typename T, DType G, DType R>
+template <AdamWWrites kWrites, bool kCopies, typename T, DType G, DType R>
 void update(T* p, const ElementOf<G>* g, T* m, T* v, ElementOf<R>* copy, int64_t count, const AdamWNumbers<T>& numbers,
             T shrink, bool streams) {
+  constexpr bool kParameters = kWrites != AdamWWrites::moments, kMoments = kWrites != AdamWWrites::parameters;
   alignas(64) T widened[kBlock];
   alignas(64) ElementOf<R> rounded[kBlock];
   int64_t i = 0;
   for (; i + kBlock <= count; i += kBlock) {
-    for (const T* array : {p, m, v}) fetch_ahead(array + i, true);
+    if constexpr (kParameters) fetch_ahead(p + i, true);
+    for (const T* array : {m, v}) fetch_ahead(array + i, kMoments);
     fetch_ahead(g + i, false);
+    T* const own_p = kParameters ? p + i : nullptr;
     if constexpr (G == dtype_of<T>()) {
-      numbers.template update<kBlock>(p + i, g + i, m + i, v + i, shrink);
+      numbers.template update<kBlock, kWrites>(own_p, g + i, m + i, v + i, shrink);
     } else {
       widen_block<T, G>(g + i, widened);
-      numbers.template update<kBlock>(p + i, widened, m + i, v + i, shrink);
+      numbers.template update<kBlock, kWrites>(own_p, widened, m + i, v + i, shrink);
     }
     if constexpr (!kCopies) continue;
     if (streams) {
@@ -107,13 +110,13 @@ void update(T* p, const ElementOf<G>* g, T* m, T* v, ElementOf<R>* copy, int64_t
   const int64_t n = count - i;
   T rest_p[kBlock] = {}, rest_m[kBlock] = {}, rest_v[kBlock] = {};
   ElementOf<G> rest_g[kBlock] = {};
-  std::copy_n(p + i, n, rest_p);
+  if constexpr (kParameters) std::copy_n(p + i, n, rest_p);
   std::copy_n(m + i, n, rest_m);
   std::copy_n(v + i, n, rest_v);
   std::copy_n(g + i, n, rest_g);
   widen_block<T, G>(rest_g, widened);
-  numbers.template update<kBlock>(rest_p, widened, rest_m, rest_v, shrink);
-  std::copy_n(rest_p, n, p + i);
+  numbers.template update<kBlock, kWrites>(rest_p, widened, rest_m, rest_v, shrink);
+  if constexpr (kParameters) std::copy_n(rest_p, n, p + i);
   std::copy_n(rest_m, n, m + i);
   std::copy_n(rest_v, n, v + i);
   if constexpr (!kCopies) return;
@@ -138,9 +141,10 @@ void with_16_bits_or(DType dtype, Body&& body) {
 }  // namespace
 
 void adamw(Team& team, View parameters, View gradients, View m, View v, const AdamWStep& step, View rounded) {
-  const int64_t count = parameters.num_elems();
-  TESSERA_ASSERT(gradients.num_elems() == count && m.num_elems() == count && v.num_elems() == count);
-  const auto run = [&]<bool kCopies, typename T, DType G, DType R>() {
+  const int64_t count = gradients.num_elems();
+  TESSERA_ASSERT(m.num_elems() == count && v.num_elems() == count);
+  TESSERA_ASSERT(step.writes == AdamWWrites::moments ? !rounded : parameters.num_elems() == count);
+  const auto run = [&]<AdamWWrites kWrites, bool kCopies, typename T, DType G, DType R>() {
     auto* const g = reinterpret_cast<const ElementOf<G>*>(gradients.data);
     auto* const copy = reinterpret_cast<ElementOf<R>*>(rounded.data);
     const bool is_large = kCopies && rounded.bytes() > kStreamedBytes;
@@ -152,8 +156,9 @@ void adamw(Team& team, View parameters, View gradients, View m, View v, const Ad
       const auto part = [&](int64_t from, int64_t to, T shrink) {
         auto* const copy_from = kCopies ? copy + from : nullptr;
         const bool streams = is_large && reinterpret_cast<uintptr_t>(copy_from) % 16 == 0;
-        update<kCopies, T, G, R>(parameters.as<T>() + from, g + from, m.as<T>() + from, v.as<T>() + from, copy_from,
-                                 to - from, numbers, shrink, streams);
+        T* const p = kWrites != AdamWWrites::moments ? parameters.as<T>() + from : nullptr;
+        update<kWrites, kCopies, T, G, R>(p, g + from, m.as<T>() + from, v.as<T>() + from, copy_from, to - from,
+                                          numbers, shrink, streams);
       };
       const int64_t border = std::clamp(step.num_decayed, begin, end);
       part(begin, border, numbers.shrink);
@@ -161,11 +166,17 @@ void adamw(Team& team, View parameters, View gradients, View m, View v, const Ad
       end_streaming();
     });
   };
-  with_float_type(parameters.dtype, [&](auto zero) {
+  using Writes = AdamWWrites;
+  with_float_type(m.dtype, [&](auto zero) {
     using T = decltype(zero);
     with_16_bits_or<T>(gradients.dtype, [&](auto G) {
-      if (!rounded) return run.template operator()<false, T, G(), G()>();
-      with_16_bits_or<T>(rounded.dtype, [&](auto R) { run.template operator()<true, T, G(), R()>(); });
+      const auto run_with = [&]<bool kCopies, DType R>() {
+        step.writes == Writes::all ? run.template operator()<Writes::all, kCopies, T, G(), R>()
+                                   : run.template operator()<Writes::parameters, kCopies, T, G(), R>();
+      };
+      if (step.writes == Writes::moments) return run.template operator()<Writes::moments, false, T, G(), G()>();
+      if (!rounded) return run_with.template operator()<false, G()>();
+      with_16_bits_or<T>(rounded.dtype, [&](auto R) { run_with.template operator()<true, R()>(); });
     });
   });
 }

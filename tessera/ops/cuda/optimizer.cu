@@ -66,6 +66,7 @@ void adamw(const Context& context, View parameters, View gradients, View m, View
   const int64_t count = parameters.num_elems();
   TESSERA_ASSERT(gradients.num_elems() == count && m.num_elems() == count && v.num_elems() == count);
   TESSERA_ASSERT(!rounded || rounded.num_elems() == count);
+  TESSERA_ASSERT(step.writes == AdamWWrites::all);
   if (count == 0) return;
   if (parameters.dtype == DType::f64) {
     if (!rounded || rounded.dtype == DType::f64) {

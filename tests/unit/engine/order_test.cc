@@ -208,6 +208,31 @@ TEST_F(OrderTest, ForwardBeginsWhileLaterUnitsAreToBeUpdated) {
   }
 }
 
+// Nor does it wait for moments that are written late: the next backward does, each block's for its own.
+TEST_F(OrderTest, LateMomentsAreWrittenDuringTheNextBackward) {
+  for (const Tiers& tiers : {Tiers{H, D, D}, Tiers{H, H, D}, Tiers{H, H, H}}) {
+    SCOPED_TRACE(words_of(tiers));
+    Journal journal;
+    LateDevice device(pool_, journal, "muc"), host(pool_, journal, "h");
+    EngineOptions options;
+    options.sharding = options_of(tiers);
+    options.sharding.late_blocks = 2;
+    options.max_grad_norm = 1;
+    const auto engine = make(device, host, options, 1);
+    const PackedBatch batch = make_batch(2, {9, 9});
+    engine->train_step({&batch, 1}, kRate);
+    EXPECT_EQ(journal.num_done['h'], 0);
+    engine->evaluate(batch);
+    EXPECT_EQ(journal.num_done['h'], 3);  // units
+    engine->accumulate_gradients({&batch, 1});
+    EXPECT_EQ(journal.num_done['h'], tiers.gradients == D ? 5 : 3);  // else the copy stream waits, and nobody for it
+    engine->save_states([&](StateKind, int64_t, ElemRange, View) { EXPECT_EQ(journal.num_done['h'], 5); });
+    journal.num_done['h'] = 0;
+    engine->train_step({&batch, 1}, kRate);
+    engine->save_states([&](StateKind, int64_t, ElemRange, View) { EXPECT_EQ(journal.num_done['h'], 5); });
+  }
+}
+
 // A unit's gradients of the next step are written once the update has read those of this one, and the others' need not
 // have been read.
 TEST_F(OrderTest, GradientsWaitForTheUpdateThatReadsThem) {
@@ -226,16 +251,22 @@ TEST_F(OrderTest, GradientsWaitForTheUpdateThatReadsThem) {
                     DType::f32,   std::move(streams), units};
     UnitGradients gradients(place, 1);
     std::string read;
+    Stream& reader = tier == H ? *place.streams.host : *place.streams.copy;
     for (int64_t u = 0; u < model.num_units(); ++u) {
-      place.streams.copy->run([&read, u] { read += std::to_string(u); });
-      gradients.read_until(u, place.streams.copy->record());
+      reader.run([&read, u] { read += std::to_string(u); });
+      gradients.read_until(u, reader.record());
     }
     gradients.begin_step();
+    gradients.begin_micro_batch(true);
     EXPECT_EQ(read, "");
     gradients.acquire(0, false);
-    EXPECT_EQ(read, "0");
+    EXPECT_EQ(read, tier == D ? "0" : "");
+    gradients.reduce(0);
+    gradients.end_micro_batch();
+    gradients.complete(0, 1).synchronize();
+    EXPECT_EQ(read, tier == F ? "012" : "0");  // of a file in the stream's order
     gradients.acquire(2, false);
-    EXPECT_EQ(read, "012");  // in their stream's order
+    EXPECT_EQ(read, tier == H ? "0" : "012");
     place.streams = {};
   }
 }
@@ -319,11 +350,15 @@ TEST_F(OrderTest, TheLatestScheduleGivesTheSameBits) {
           options.sharding = options_of(tiers);
           options.sharding.forward_prefetch = micro_batches == 3;
           options.sharding.piece_elems = piece_elems;
-          Journal journal;
-          LateDevice device(pool_, journal, "muc"), host(pool_, journal, "h");
-          EXPECT_TRUE(outcome_of(*make(device, host, options, micro_batches), micro_batches) ==
-                      outcome_of(*make(*device_, *host_, options, micro_batches), micro_batches))
-              << name_of(dtype) << " " << micro_batches << " " << piece_elems << " " << words_of(tiers);
+          const auto expected = outcome_of(*make(*device_, *host_, options, micro_batches), micro_batches);
+          for (const int64_t late_blocks : {0, 1, 2}) {
+            options.sharding.late_blocks = late_blocks;
+            Journal journal;
+            LateDevice device(pool_, journal, "muc"), host(pool_, journal, "h");
+            EXPECT_TRUE(outcome_of(*make(device, host, options, micro_batches), micro_batches) == expected)
+                << name_of(dtype) << " " << micro_batches << " " << piece_elems << " " << words_of(tiers) << " "
+                << late_blocks;
+          }
         }
       }
     }

@@ -248,12 +248,22 @@ TEST_P(Halves, AdamW) {
     convert(gradients.bits().data(), GetParam(), widened.data(), DType::f32, n);
     auto p = random_values<float>(count, 2), m = random_values<float>(count, 3), v = std::vector<float>(n, 0.5f);
     auto p2 = p, m2 = m, v2 = v;
+    const auto old_m = m, old_v = v;
     Array rounded = nothing({count});
     AdamWStep step{.learning_rate = 0.01, .weight_decay = 0.1, .bias_correction1 = 0.1, .bias_correction2 = 0.01};
     step.num_decayed = 777;
+    auto p3 = p, m3 = m, v3 = v;
     rig_->adamw(view(p), gradients.narrow(), view(m), view(v), step, rounded.narrow());
     rig_->adamw(view(p2), view(widened), view(m2), view(v2), step, {});
     EXPECT_TRUE(p == p2 && m == m2 && v == v2);
+    // Parameters first, moments later.
+    Array rounded3 = nothing({count});
+    step.writes = AdamWWrites::parameters;
+    rig_->adamw(view(p3), gradients.narrow(), view(m3), view(v3), step, rounded3.narrow());
+    EXPECT_TRUE(p3 == p && m3 == old_m && v3 == old_v && rounded3.bits() == rounded.bits());
+    step.writes = AdamWWrites::moments;
+    rig_->adamw({}, gradients.narrow(), view(m3), view(v3), step, {});
+    EXPECT_TRUE(p3 == p && m3 == m && v3 == v);
     std::vector<std::byte> expected(2 * n);
     convert(p.data(), DType::f32, expected.data(), GetParam(), n);
     EXPECT_TRUE(rounded.bits() == expected);

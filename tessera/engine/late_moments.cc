@@ -1,0 +1,27 @@
+#include "tessera/engine/late_moments.h"
+
+#include <algorithm>
+
+namespace tessera {
+
+// An evaluation between two updates is one long window: the shorter of two counts.
+int64_t LateMoments::begin(double now) {
+  late_elems_ = 0;
+  if (ended_ < 0) return 0;
+  const double window = now - ended_, shorter = std::min(window, last_window_);
+  last_window_ = window;
+  int64_t count = 0;
+  for (const int64_t elems : elems_) {
+    const bool fits = rate_ == 0 ? count == 0 : static_cast<double>(late_elems_ + elems) <= kShare * shorter * rate_;
+    if (!fits) break;
+    late_elems_ += elems;
+    ++count;
+  }
+  return count;
+}
+
+void LateMoments::moments_ended(double now) {
+  if (late_elems_ > 0 && now > ended_) rate_ = static_cast<double>(late_elems_) / (now - ended_);
+}
+
+}  // namespace tessera

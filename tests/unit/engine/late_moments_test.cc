@@ -1,0 +1,44 @@
+#include "tessera/engine/late_moments.h"
+
+#include <gtest/gtest.h>
+
+namespace tessera {
+namespace {
+
+// Updates of one second, after each of which moments are written at 100 elements a second, and the next update begins
+// after a time that is theirs to tell, or when the moments are written. Blocks of 10 elements.
+class Updates {
+ public:
+  int64_t step(double window) {
+    const int64_t count = late_.begin(now_);
+    late_.update_ended(now_ += 1);
+    const double written = 0.1 * static_cast<double>(count);
+    late_.moments_ended(now_ + written);
+    now_ += std::max(window, written);
+    return count;
+  }
+
+ private:
+  LateMoments late_{std::vector<int64_t>(8, 10)};
+  double now_ = 0;
+};
+
+TEST(LateMoments, TakeMostOfTheTimeBetweenUpdates) {
+  Updates run;
+  EXPECT_EQ(run.step(0.47), 0);
+  EXPECT_EQ(run.step(0.47), 1);
+  EXPECT_EQ(run.step(0.47), 4);
+  EXPECT_EQ(run.step(60), 4);    // then an evaluation
+  EXPECT_EQ(run.step(0.36), 4);  // which does not count
+  EXPECT_EQ(run.step(0.36), 3);
+  EXPECT_EQ(run.step(0.05), 3);
+  EXPECT_EQ(run.step(0.05), 2);  // the three took 0.3
+  EXPECT_EQ(run.step(0.05), 1);
+  EXPECT_EQ(run.step(0.05), 0);
+  EXPECT_EQ(run.step(60), 0);
+  EXPECT_EQ(run.step(60), 0);
+  EXPECT_EQ(run.step(60), 8);  // no more blocks than there are
+}
+
+}  // namespace
+}  // namespace tessera
