@@ -131,8 +131,11 @@ class Stopped(Interrupted):
         self.assertTrue(self.wait_for_lines("out", 1, process))
         for number in signal.SIGSTOP, signal.SIGTERM, signal.SIGUSR1, signal.SIGCONT:
             process.send_signal(number)  # two at once are one request
-        time.sleep(0.15)
+        time.sleep(0.02)
+        process.send_signal(signal.SIGSTOP)  # on a GPU the step would be done before the second request
+        time.sleep(0.13)
         process.send_signal(signal.SIGUSR1)
+        process.send_signal(signal.SIGCONT)
         self.assertEqual(process.wait(timeout=RUN_LIMIT_S), 128 + signal.SIGUSR1)
         self.assertEqual(self.checkpoints("out"), [])
 
