@@ -3,7 +3,6 @@
 #include "tessera/device/cpu/cpu_device.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstring>
 
