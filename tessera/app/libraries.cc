@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "tessera/comm/world.h"
 #include "tessera/device/cuda/cuda_device.h"
 #include "tessera/device/nvml/nvml.h"
+#include "tessera/ops/cuda/cuda_kernels.h"
 
 namespace tessera {
 
@@ -139,12 +141,20 @@ void add_driver(Json& facts) {
   }
 }
 
-std::string cublas_lt_version() {
-  const Library cublas_lt{"libcublasLt.so.13", "libcublasLt.so.12"};
-  auto* version_of = cublas_lt.find<size_t()>("cublasLtGetVersion");
-  if (!version_of) return "";
-  const size_t version = version_of();  // 13.1.0 is 130100
-  return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
+// Of GPUs that the program holds no code for; a newer one runs code of its first number.
+void mark_unusable(Json& gpus, const std::string& architectures) {
+  std::istringstream list(architectures);
+  int lowest = 0;
+  for (int one; list >> one;) lowest = lowest ? std::min(lowest, one) : one;
+  for (Json& gpu : gpus) {
+    const auto capability = gpu.find("compute_capability");
+    if (capability == gpu.end()) continue;
+    std::string digits = capability->get<std::string>();
+    std::erase(digits, '.');
+    if (std::stoi(digits) < lowest) {
+      gpu["problem"] = fmt::format("this program holds no code for it, but for {}", architectures);
+    }
+  }
 }
 
 }  // namespace
@@ -178,16 +188,23 @@ Json mpi_facts(const Environment& environment) {
 }
 
 Json accelerator_facts() {
-  const auto or_none = [](const std::string& version) { return version.empty() ? "not found" : version; };
-  Json facts = {{"built_in", cuda_info().built}};
+  const CudaInfo info = cuda_info();
+  Json facts = {{"built_in", info.built}};
+  if (info.built) {
+    facts["toolkit"] = info.toolkit;
+    facts["architectures"] = info.architectures;
+  }
+  if (!info.problem.empty()) facts["problem"] = info.problem;
   add_driver(facts);
   const Library driver{"libcuda.so.1"};
   int version = 0;
   auto* version_of = driver.find<int(int*)>("cuDriverGetVersion");
   facts["cuda"] = version_of && version_of(&version) == 0 ? cuda_version_text(version) : "not found";
   facts["gpus"] = gpus_of(driver);
+  if (info.built) mark_unusable(facts["gpus"], info.architectures);
   facts["nccl"] = nccl_description();
-  facts["cublaslt"] = or_none(cublas_lt_version());
+  facts["cublaslt"] = cublas_lt_description();
+  facts["cudnn"] = "not used: attention is by own kernels";
   return facts;
 }
 

@@ -27,10 +27,13 @@ namespace {
 // What to do about a run that does not fit: the fastest configuration that does.
 std::string advice(const ModelConfig& config, const Settings& settings, const WorkOf& work_of, const PlannedRank& rank,
                    const MemoryLimits& limits) {
-  const std::string general =
-      "Use a smaller --max-length or a smaller model, or more ranks with a --strategy that shards; tessera plan shows "
-      "what takes how much";
-  if (work_of(settings).training.num_tokens == 0) return general;
+  const WorkBounds work = work_of(settings);
+  const std::string general = fmt::format(
+      "Use a smaller {}--max-length or a smaller model, or more ranks with a --strategy that shards; tessera plan "
+      "shows "
+      "what takes how much",
+      work.evaluation.num_tokens > 0 ? "--eval-batch-size, a smaller " : "");
+  if (work.training.num_tokens == 0) return general;
   const FitResult result = find_fit({config, settings, {}, work_of, rank, limits});
   if (!result.best) return "No strategy, batch size or checkpointing makes it fit. " + general;
   const Plan& plan = result.best->plan;
@@ -41,8 +44,13 @@ std::string advice(const ModelConfig& config, const Settings& settings, const Wo
 
 }  // namespace
 
+std::optional<int64_t> usable_gpu_bytes(Device& device) {
+  if (device.kind() != DeviceKind::cuda) return {};
+  return cuda_memory_of(device).usable_bytes;
+}
+
 void check_memory(const ModelConfig& config, const Settings& settings, const WorkOf& work_of, const PlannedRank& rank,
-                  LocalRanks local, Device& device) {
+                  LocalRanks local, std::optional<int64_t> gpu_bytes) {
   const WorkBounds work = work_of(settings);
   const auto plan_of = [&](int number) {
     PlannedRank planned = rank;
@@ -50,7 +58,8 @@ void check_memory(const ModelConfig& config, const Settings& settings, const Wor
     return plan_training(config, settings, work, planned);
   };
   const Plan first = plan_of(0), other = rank.world_size > 1 ? plan_of(1) : first;
-  const bool gpu = rank.device == DeviceKind::cuda;
+  const bool gpu = gpu_bytes.has_value();
+  TESSERA_ASSERT(gpu == (rank.device == DeviceKind::cuda));
   MemoryLimits limits{.one_memory = !gpu};
   const auto refuse = [&](const std::string& needed, int64_t has_bytes, const char* of) {
     throw OutOfMemoryError("memory",
@@ -60,7 +69,7 @@ void check_memory(const ModelConfig& config, const Settings& settings, const Wor
   const std::optional<int64_t> usable_bytes = usable_memory_bytes();
   if (usable_bytes) (gpu ? limits.host_bytes : limits.device_bytes) = *usable_bytes / local.count;
   if (gpu) {
-    limits.device_bytes = cuda_memory_of(device).usable_bytes;
+    limits.device_bytes = *gpu_bytes;
     const int64_t needed = (rank.rank == 0 ? first : other).device.peak_total();
     if (needed > limits.device_bytes) refuse(format_bytes(needed), limits.device_bytes, "the GPU");
   }

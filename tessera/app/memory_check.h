@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include "tessera/app/settings.h"
 #include "tessera/engine/plan.h"
@@ -24,10 +25,13 @@ struct LocalRanks {
   bool with_first = true;  // the world's first rank, which collects the model at the end, is one of them
 };
 
-// Plans the work and compares what the ranks of this machine need together with the memory that they may have (of a GPU
-// what is free on it), the control group's limit included. OutOfMemoryError tells both, and for training the fastest
-// configuration that would fit.
+// Of a GPU, what this process may have now: what is free on it, and what the device holds. None of a CPU.
+std::optional<int64_t> usable_gpu_bytes(Device& device);
+
+// Plans the work and compares what the ranks of this machine need together with the memory that they may have
+// (`gpu_bytes` of rank.rank's GPU, where ranks have GPUs), the control group's limit included. OutOfMemoryError tells
+// both, and for training the fastest configuration that would fit.
 void check_memory(const ModelConfig& config, const Settings& settings, const WorkOf& work_of, const PlannedRank& rank,
-                  LocalRanks local, Device& device);
+                  LocalRanks local, std::optional<int64_t> gpu_bytes);
 
 }  // namespace tessera

@@ -224,6 +224,12 @@ void print_plan(const PlanReport& r, Console& console) {
   console.print(fmt::format("compute  {:.3g} TFLOP in a micro-batch of at most {} tokens{}, {:.3g} in a step", tera,
                             format_count(r.work.training.num_tokens), r.fused ? " (those of a step as one)" : "",
                             step_flops(r) * 1e-12));
+  const bool may_fuse = r.rank.device == DeviceKind::cuda && r.settings.grad_accum > 1 &&
+                        r.settings.fuse_micro_batches != Settings::FuseMicroBatches::off;
+  if (may_fuse && r.limits.device_bytes == MemoryLimits{}.device_bytes) {
+    console.print(
+        "fusing   a GPU that has the memory runs a step's micro-batches as one: --device-memory plans for one");
+  }
   if (world > 1) {
     console.print(fmt::format("sent     {} by a rank in a step", format_bytes(r.first.step_bytes_sent)));
   }

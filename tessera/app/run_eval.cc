@@ -35,9 +35,9 @@ int run_eval(const Invocation& invocation) {
   check_ranks_agree(worker.world(), model_fingerprint(config).set("eval_data_checksum", checksum_of(dataset.samples)));
   check_memory(
       config, settings, [&](const Settings&) { return work; }, worker.planned_rank(), worker.local_ranks(),
-      worker.device());
+      usable_gpu_bytes(worker.device()));
   if (!settings.output_dir.empty()) create_folders(settings.output_dir);  // before the work that it is for
-  worker.note_emulation(settings, console);
+  worker.note_device(settings, console);
   Engine engine(worker.place(), config, engine_options(settings));
   return run_among_ranks(invocation, [&] {
     engine.prepare(work);

@@ -42,8 +42,8 @@ int run_generate(const Invocation& invocation) {
   work.max_new_tokens = settings.max_new_tokens;
   check_memory(
       config, settings, [&](const Settings&) { return work; }, worker.planned_rank(), worker.local_ranks(),
-      worker.device());
-  worker.note_emulation(settings, console);
+      usable_gpu_bytes(worker.device()));
+  worker.note_device(settings, console);
   Engine engine(worker.place(), config, engine_options(settings));
   engine.prepare(work);
   load_or_initialize(engine, settings, worker.world(), pool);

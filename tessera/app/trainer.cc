@@ -53,14 +53,15 @@ static bool runs_fused(const Settings& settings, const Worker& worker, const Mod
   if (settings.fuse_micro_batches == Settings::FuseMicroBatches::off || settings.grad_accum == 1) return false;
   if (worker.device().kind() != DeviceKind::cuda) return false;
   const Plan plan = plan_training(config, settings, training_work(settings, train, eval, true), worker.planned_rank());
-  int64_t fits = plan.device.peak_total() <= cuda_memory_of(worker.device()).usable_bytes;
+  const bool fits = plan.device.peak_total() <= cuda_memory_of(worker.device()).usable_bytes;
   return worker.world().sum({static_cast<double>(fits)}, "memory of micro-batches")[0] == worker.num_ranks();
 }
 
 static WorkBounds work_within_memory(const Settings& settings, const Worker& worker, const ModelConfig& config,
                                      const Dataset& train, const Dataset* eval, bool fused) {
   const auto work_of = [&](const Settings& s) { return training_work(s, train, eval, fused); };
-  check_memory(config, settings, work_of, worker.planned_rank(), worker.local_ranks(), worker.device());
+  check_memory(config, settings, work_of, worker.planned_rank(), worker.local_ranks(),
+               usable_gpu_bytes(worker.device()));
   return work_of(settings);
 }
 
@@ -108,7 +109,15 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
   save_every_ = interval(settings_.save_strategy, settings_.save_steps);
   if (settings_.precision == Settings::Precision::fp16) loss_scaler_.emplace(settings_.loss_scaling());
   check_ranks_agree(worker_.world(), fingerprint_);  // and the output folder is ready when they go on
-  engine_.prepare(work_);
+  try {
+    engine_.prepare(work_);
+  } catch (const OutOfMemoryError&) {
+    // Another process may have taken memory since it was checked: with what there is now, it tells what would fit.
+    if (worker_.planned_rank().device == DeviceKind::cuda) {
+      work_within_memory(settings_, worker_, config_, train_, eval_ ? &*eval_ : nullptr, fused_);
+    }
+    throw;
+  }
   if (settings_.save_async) background_ = std::make_unique<BackgroundCheckpoint>(worker_.host(), worker_.world());
 }
 
@@ -144,7 +153,7 @@ void Trainer::say(const std::string& line) {
 int Trainer::train() {
   begin_s_ = steady_seconds();
   gpu_sampler_ = make_gpu_sampler(worker_.device());
-  worker_.note_emulation(settings_, console_);
+  worker_.note_device(settings_, console_);
   const std::string ranks = worker_.num_ranks() == 1 ? "" : fmt::format("{} ranks of ", worker_.num_ranks());
   console_.note(fmt::format("{} parameters, {} samples, {} steps of {} x {} samples{}, {}{} threads",
                             format_count(engine_.model().num_parameters()),

@@ -94,7 +94,11 @@ PlannedRank Worker::planned_rank() const {
           .device = device_->kind()};
 }
 
-void Worker::note_emulation(const Settings& settings, Console& console) const {
+void Worker::note_device(const Settings& settings, Console& console) const {
+  if (const CudaInfo info = cuda_info();
+      settings.device == Settings::DeviceChoice::automatic && info.has_driver && info.devices.empty()) {
+    console.note(fmt::format("No GPU is used, though this machine has a driver: {}", info.problem));
+  }
   const DType dtype = engine_options(settings).dtype;
   if (device_->kind() != DeviceKind::cpu || size_of(dtype) != 2) return;
   console.note(std::string("The CPU emulates ") + name_of(dtype) +

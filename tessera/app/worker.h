@@ -38,8 +38,8 @@ class Worker {
   // As the work of one rank of this world is planned.
   PlannedRank planned_rank() const;
   EnginePlace place() { return {*device_, *host_, *group_, ranks_per_node_}; }
-  // Tells, where it is so, that 16-bit arithmetic is emulated.
-  void note_emulation(const Settings& settings, Console& console) const;
+  // Tells, where it is so, that no GPU is used though there seems to be one, and that 16-bit arithmetic is emulated.
+  void note_device(const Settings& settings, Console& console) const;
   // A phase of the run, for the ledgers of the device and of the host's tier, and for the account of a failure.
   void enter(Phase phase);
 

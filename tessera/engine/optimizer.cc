@@ -29,7 +29,7 @@ UnitOptimizer::UnitOptimizer(Workplace& place, UnitParameters& parameters, UnitG
   sum_ = (gradients.tier() == Tier::device ? place.device : place.host).allocate(sizeof(double), Category::workspace);
   if (tier == Tier::device) return;
   const int64_t staging_elems = place.staging_elems(elems);
-  lanes_.resize(2);
+  lanes_.resize(tier == Tier::file ? 2 : 3);
   for (Lane& lane : lanes_) {
     const auto stage = [&](Buffer& buffer, bool wanted, DType type) {
       if (wanted) buffer = place.host.allocate(bytes_of(staging_elems, type), Category::staging);
@@ -144,12 +144,15 @@ void UnitOptimizer::update(const AdamWOptions& options, int64_t number, double l
   Stream& host = *place_.streams.host;
   const std::vector<Piece> all = pieces_of_update(num_late_blocks());
   const auto end_of_now = std::ranges::find(all, AdamWWrites::moments, &Piece::writes);
-  // One piece is fetched while the one before is updated.
-  fetch(all[0], lanes_[0]);
+  // Pieces are fetched while those before are updated: of a file the next one, else two ahead, since on the copy stream
+  // a piece also comes after the new parameters of one before.
+  const auto lane_of = [&](size_t i) -> Lane& { return lanes_[i % lanes_.size()]; };
+  const size_t ahead = lanes_.size() - 1;
+  for (size_t i = 0; i < std::min(ahead, all.size()); ++i) fetch(all[i], lane_of(i));
   for (size_t i = 0; i < all.size(); ++i) {
     const Piece& piece = all[i];
-    if (i + 1 < all.size()) fetch(all[i + 1], lanes_[(i + 1) % lanes_.size()]);
-    const Event done = update_piece(piece, lanes_[i % lanes_.size()], step);
+    if (i + ahead < all.size()) fetch(all[i + ahead], lane_of(i + ahead));
+    const Event done = update_piece(piece, lane_of(i), step);
     if (late_moments_ && all.begin() + static_cast<ptrdiff_t>(i) + 1 == end_of_now) {
       host.run([this] { late_moments_->update_ended(now_s()); });
     }

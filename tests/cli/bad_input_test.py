@@ -115,6 +115,16 @@ class SettingsOfARun(BadInputTest):
                    "bloom-560m", "--batch-size", "2147483647")
         self.assertGreater(json.loads(self.succeeds("plan", "--model", "bloom-176b", "--json"))["peak_bytes"], 2 ** 41)
 
+    def test_no_gpu(self):
+        words = [word for word in JOB if word not in ("--device", "cuda")]
+        for verb in [["train", *words, "--output-dir", "out"], ["eval", *words[:6], "--eval-dataset", "eval.jsonl"],
+                     ["generate", *words[:6], "--prompt", "a"]]:
+            with self.subTest(verb=verb[0]):
+                code, out, err = self.run_tessera(*verb, "--device", "cuda", env={"CUDA_VISIBLE_DEVICES": ""})
+                self.assertEqual((code, out, err.count("\n")), (USAGE, "", 1), err)
+                self.assertRegex(err, "^error: --device cuda: (there is no GPU to use: .|this tessera was built without CUDA)")
+        self.assertFalse(os.path.exists(self.path("out")))
+
     def test_gpt_without_weights_of_its_own(self):
         """A saved gpt has its shape in its config.json."""
         self.train("good", job=GPT)

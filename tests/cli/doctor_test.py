@@ -34,6 +34,22 @@ class Doctor(CliTest):
         self.assertEqual((code, err), (0, ""))
         self.assertEqual(json.loads(out)["cpu"]["cores_allowed"], 1)
 
+    def test_what_the_program_has_of_cuda(self):
+        """Whatever there is, a version or words that say what is missing."""
+        report = json.loads(self.succeeds("doctor", "--json", env={"CUDA_VISIBLE_DEVICES": ""}))
+        cuda, built_in = report["cuda"], "cuda" in report["build"]["back_ends"].split()
+        self.assertEqual(cuda["built_in"], built_in)
+        self.assertTrue(cuda["problem"])  # no GPU is visible
+        absent = ".*(not found|cannot be opened).*"
+        for library in ["nccl", "cublaslt"]:
+            self.assertRegex(cuda[library], rf"^(\d+\.\d+\.\d+|not in this build|{absent})$")
+        if not built_in:
+            self.assertEqual((cuda["nccl"], cuda["cublaslt"]), ("not in this build",) * 2)
+            return
+        self.assertRegex(cuda["toolkit"], r"^\d+\.\d+$")
+        self.assertRegex(cuda["architectures"], r"^\d+( \d+)*$")
+        self.assertNotEqual(cuda["cublaslt"], "not in this build")
+
     def test_driver_and_its_library(self):
         """Of a stand-in for the driver's management library, found where libraries are looked for."""
         stubs = os.environ["STUBS"]

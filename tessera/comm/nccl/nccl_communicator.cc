@@ -36,12 +36,6 @@ ncclDataType_t type_of(DType dtype) {
 // NCCL loads its kernels and finds its ways at the start, which takes longer than ranks need to wait for each other.
 constexpr double kStartSlack_s = 30;
 
-// Whether work put on the stream becomes a part of a CUDA graph: then its events cannot be asked.
-bool is_captured(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  return cudaStreamIsCapturing(stream, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
-}
-
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(std::unique_ptr<Communicator> host, std::shared_ptr<NcclMemory> memory, const WatchOptions& watch)
@@ -125,10 +119,9 @@ class NcclCommunicator final : public Communicator {
     const auto native = static_cast<cudaStream_t>(stream.native());
     TESSERA_ASSERT(native);
     if (!comm_) start();
-    const bool watched = !is_captured(native);
-    if (watched) watch_->begin(collective, what, stream);
+    watch_->begin(collective, what, stream);
     check(call(native), collective, what);
-    if (watched) watch_->called(stream);
+    watch_->called(stream);
   }
   CommunicationError failed(const char* collective, const char* what, const std::string& how) const {
     return {fmt::format("rank {}", watch_options_.rank), fmt::format("{} of {}: {}", collective, what, how),

@@ -31,10 +31,9 @@ class NcclMemory {
 // group. NCCL starts with the first array: a group that moves none, as the world of most hybrid runs, takes nothing.
 // NCCL sums in an order of its own, the same whenever the same ranks repeat a call. Collective.
 // What NCCL does not end within the time limit, its start and end included, or finds to have failed on any rank, fails
-// the run through the watch's options: the thread that waits for the GPU would not hear of it. Collectives that a CUDA
-// graph captures are not watched.
-// RunError: no NCCL here. The first collective waits for all ranks; a start that fails is its CommunicationError, or
-// OutOfMemoryError.
+// the run through the watch's options: the thread that waits for the GPU would not hear of it. The watch asks events,
+// so that a CUDA graph may not capture collectives. RunError: no NCCL here. The first collective waits for all ranks; a
+// start that fails is its CommunicationError, or OutOfMemoryError.
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host,
                                                      std::shared_ptr<NcclMemory> memory, const WatchOptions& watch);
 

@@ -12,13 +12,27 @@
 
 namespace tessera {
 
+static const char* remedy_for(cudaError_t error) {
+  switch (error) {
+    case cudaErrorDevicesUnavailable:
+      return "Another process may have the GPU for itself: `nvidia-smi` shows who, and the compute mode";
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+      return "The GPU is at fault: use another, and see `nvidia-smi -q` and the kernel's log";
+    case cudaErrorNoKernelImageForDevice:
+      return "Build with -DTESSERA_CUDA_ARCHITECTURES for this GPU; `tessera doctor` shows for which it was";
+    default:
+      return "If this repeats, run under compute-sanitizer and report what it prints";
+  }
+}
+
 void cuda::fail(const char* call, cudaError_t error) {
   cudaGetLastError();  // an error that CUDA does not consider lasting is not to be seen twice
   if (error == cudaErrorMemoryAllocation) {
     throw OutOfMemoryError("GPU memory", fmt::format("{} found none left", call), kNoMemoryRemedy);
   }
   throw RunError("CUDA", fmt::format("{} failed: {} ({})", call, cudaGetErrorString(error), cudaGetErrorName(error)),
-                 "If this repeats, run under compute-sanitizer and report what it prints");
+                 remedy_for(error));
 }
 
 namespace {
@@ -172,14 +186,26 @@ class PinnedHostDevice final : public CpuDevice {
 
 }  // namespace
 
+// CUDA writes versions as 1000 × major + 10 × minor.
+static std::string version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
 CudaInfo cuda_info() {
   CudaInfo info;
   info.built = true;
-  int count = 0;
+  info.toolkit = version_text(CUDART_VERSION);
+  info.architectures = TESSERA_CUDA_ARCHITECTURES;
+  int driver = 0, count = 0;
+  info.has_driver = cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) {
     cudaGetLastError();
-    info.problem = cudaGetErrorString(error);
+    // CUDA calls a driver that is not there an old one.
+    info.problem = error != cudaErrorInsufficientDriver ? cudaGetErrorString(error)
+                   : !info.has_driver                   ? "no NVIDIA driver is loaded"
+                                      : fmt::format("the driver is of CUDA {}, and this program was built with {}",
+                                                    version_text(driver), info.toolkit);
     return info;
   }
   if (count == 0) info.problem = "no CUDA-capable device is visible";

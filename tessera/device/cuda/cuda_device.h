@@ -17,6 +17,9 @@ struct CudaDeviceInfo {
 
 struct CudaInfo {
   bool built = false;                   // this program has the CUDA back end
+  std::string toolkit;                  // that it was built with, "13.0"
+  std::string architectures;            // that it holds code for, "80 90"
+  bool has_driver = false;              // the machine has NVIDIA's driver, of whatever version
   std::string problem;                  // why there are no devices, or empty
   std::vector<CudaDeviceInfo> devices;  // that CUDA_VISIBLE_DEVICES leaves, by ordinal
 };

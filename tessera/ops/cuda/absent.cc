@@ -8,4 +8,8 @@ std::unique_ptr<Kernels> make_cuda_kernels(Device&, bool) {
   return nullptr;
 }
 
+std::string cublas_lt_description() {
+  return "not in this build";
+}
+
 }  // namespace tessera

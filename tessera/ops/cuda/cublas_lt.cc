@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "tessera/device/cuda/cuda_check.h"
+#include "tessera/ops/cuda/cuda_kernels.h"
 
 namespace tessera::cuda {
 namespace {
@@ -39,6 +40,7 @@ CublasLt load() {
   find(library, "cublasLtMatmulPreferenceDestroy", lt.preference_destroy);
   find(library, "cublasLtMatmulPreferenceSetAttribute", lt.preference_set);
   find(library, "cublasLtGetStatusString", lt.status_string);
+  find(library, "cublasLtGetVersion", lt.version);
   return lt;
 }
 
@@ -59,3 +61,12 @@ void check(cublasStatus_t status, const char* call) {
 }
 
 }  // namespace tessera::cuda
+
+std::string tessera::cublas_lt_description() {
+  try {
+    const size_t version = cuda::cublas_lt().version();  // 13.1.0 is 130100
+    return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
+  } catch (const Error& error) {
+    return error.what();
+  }
+}

@@ -20,6 +20,7 @@ struct CublasLt {
   decltype(&::cublasLtMatmulPreferenceDestroy) preference_destroy;
   decltype(&::cublasLtMatmulPreferenceSetAttribute) preference_set;
   decltype(&::cublasLtGetStatusString) status_string;
+  decltype(&::cublasLtGetVersion) version;
 };
 
 // The library of the version compiled against, from the loader's search path or the toolkit's usual place. Throws

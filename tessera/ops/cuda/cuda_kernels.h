@@ -1,6 +1,8 @@
 // The kernels on NVIDIA GPUs.
 #pragma once
 
+#include <string>
+
 #include "tessera/ops/kernels.h"
 
 namespace tessera {
@@ -14,5 +16,8 @@ inline constexpr int64_t kCudaWorkspaceBytes = int64_t{64} << 20;
 // f32 round their factors to tf32's 11 bits. Throws RunError where cuBLASLt is missing or the program holds no code for
 // this GPU.
 std::unique_ptr<Kernels> make_cuda_kernels(Device& device, bool allow_tf32 = false);
+
+// The version of the cuBLASLt that would be used, "13.1.0", or why there is none.
+std::string cublas_lt_description();
 
 }  // namespace tessera

@@ -159,6 +159,28 @@ TEST(Excess, of_device_host_and_both) {
   EXPECT_EQ(excess_of(plan, {.device_bytes = 300, .one_memory = true}).bytes, 15);
 }
 
+// Of a GPU its own memory counts, to the byte, and what would fit there.
+TEST(CheckMemory, holds_a_gpu_to_what_is_free_on_it) {
+  const PlannedRank rank{.device = DeviceKind::cuda};
+  const WorkOf work_of = [](const Settings& s) {
+    return WorkBounds{{4096 * s.batch_size, s.batch_size, 4096 * s.batch_size}, {}, {}, 0};
+  };
+  Settings settings;
+  settings.batch_size = 4;
+  settings.grad_accum = 1;
+  settings.activation_checkpointing = S::ActivationCheckpointing::none;
+  const int64_t needed = plan_training(small_config(), settings, work_of(settings), rank).device.peak_total();
+  check_memory(small_config(), settings, work_of, rank, {}, needed);
+  try {
+    check_memory(small_config(), settings, work_of, rank, {}, needed - 1);
+    FAIL() << "it fits";
+  } catch (const OutOfMemoryError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("and the GPU has "), std::string::npos) << text;
+    EXPECT_NE(text.find("and fits"), std::string::npos) << text;
+  }
+}
+
 // A run whose batch this machine cannot hold, but whose samples it can.
 TEST(CheckMemory, tells_what_would_fit) {
   const std::optional<int64_t> usable_bytes = usable_memory_bytes();
@@ -176,10 +198,8 @@ TEST(CheckMemory, tells_what_would_fit) {
   const WorkOf of_batch = [&](const Settings& s) { return work_of_tokens(sample_tokens * s.batch_size, s.batch_size); };
   Settings settings;
   settings.activation_checkpointing = S::ActivationCheckpointing::none;
-  ThreadPool pool(1);
-  const auto device = make_cpu_device(pool);
   try {
-    check_memory(config, settings, of_batch, {}, {}, *device);
+    check_memory(config, settings, of_batch, {}, {}, {});
     FAIL() << "it fits";
   } catch (const OutOfMemoryError& error) {
     const std::string text = error.what();
@@ -190,14 +210,14 @@ TEST(CheckMemory, tells_what_would_fit) {
         << text;
   }
   settings.batch_size = 1;
-  check_memory(config, settings, of_batch, {}, {}, *device);
+  check_memory(config, settings, of_batch, {}, {}, {});
   // Nothing to choose: the advice is general.
   const WorkOf evaluation = [&](const Settings&) {
     WorkBounds work;
     work.evaluation = {sample_tokens * 100, 1, 1};
     return work;
   };
-  EXPECT_THROW(check_memory(config, settings, evaluation, {}, {}, *device), OutOfMemoryError);
+  EXPECT_THROW(check_memory(config, settings, evaluation, {}, {}, {}), OutOfMemoryError);
 }
 
 }  // namespace

@@ -34,6 +34,23 @@ TEST(Pack, NoSampleIsABatchWithoutSequences) {
   EXPECT_EQ(batch.num_targets, 0);
 }
 
+TEST(Merged, IsOneBatchWithTheSamplesOfAll) {
+  const std::vector<Sample> samples = {
+      {{1, 2}, {2, kNoTarget}}, {{3}, {kNoTarget}}, {{4, 5, 6}, {kNoTarget, 6, kNoTarget}}};
+  std::vector<PackedBatch> window = {pack(samples, std::vector<int64_t>{2, 0}), pack({}, {}),
+                                     pack(samples, std::vector<int64_t>{1, 0})};
+  window[0].sequence_numbers = {8, 9};  // of the step; a batch without is counted from 0
+  const PackedBatch all = merged(window);
+  EXPECT_THAT(all.ids, ElementsAre(4, 5, 6, 1, 2, 3, 1, 2));
+  EXPECT_THAT(all.labels, ElementsAre(kNoTarget, 6, kNoTarget, 2, kNoTarget, kNoTarget, 2, kNoTarget));
+  EXPECT_THAT(all.starts, ElementsAre(0, 3, 5, 6, 8));
+  EXPECT_THAT(all.sequence_numbers, ElementsAre(8, 9, 0, 1));
+  EXPECT_EQ(all.num_targets, 3);
+  const PackedBatch none = merged({});
+  EXPECT_THAT(none.ids, IsEmpty());
+  EXPECT_THAT(none.starts, ElementsAre(0));
+}
+
 TEST(BatchPlan, SlicesGoByRank) {
   const BatchOptions options{
       .num_samples = 11, .batch_size = 2, .grad_accum = 2, .world_size = 2, .rank = 0, .seed = 0, .shuffle = false};
