@@ -20,6 +20,7 @@ static std::optional<DType> wire_dtype(const ShardPlan& plan, DType dtype) {
 
 UnitGradients::UnitGradients(Workplace& place, int64_t micro_batches)
     : place_(place),
+      one_micro_batch_(micro_batches == 1),
       direct_(!place.plan.reduce_every_micro_batch()),
       backward_dtype_(direct_ && micro_batches > 1 ? place.master_dtype() : place.gradient_dtype()),
       wire_dtype_(wire_dtype(place.plan, backward_dtype_)),

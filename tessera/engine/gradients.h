@@ -47,6 +47,8 @@ class UnitGradients {
   View sum(int64_t unit, int64_t first, int64_t last) const;
   // The same brought to a view in the host's memory.
   void load_sum(int64_t unit, int64_t first, View to, Stream& stream) const;
+  // Steps are of one micro-batch: what the last step left is needed until this one's only backward.
+  bool one_micro_batch() const { return one_micro_batch_; }
   // [1] f64, of the compute stream: the sum of squares of this rank's own elements of all units, where it was taken on
   // the device before they left; or empty.
   View squares() const { return squares_.bytes() > 0 ? squares_.view({1}, DType::f64) : View{}; }
@@ -76,6 +78,7 @@ class UnitGradients {
   void accumulate_beyond_device(int64_t unit, View part, Slot& slot);
 
   Workplace& place_;
+  const bool one_micro_batch_;
   const bool direct_;
   const DType backward_dtype_;       // of what backward adds to: the slots, or directly the accumulators
   std::optional<DType> wire_dtype_;  // of slots' wires, if any

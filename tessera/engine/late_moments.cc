@@ -12,8 +12,8 @@ int64_t LateMoments::begin(double now) {
   last_window_ = window;
   int64_t count = 0;
   for (const int64_t elems : elems_) {
-    const bool fits = rate_ == 0 ? count == 0 : static_cast<double>(late_elems_ + elems) <= kShare * shorter * rate_;
-    if (!fits) break;
+    // One is always late: else a rate that was once told too low would never be told again.
+    if (count > 0 && static_cast<double>(late_elems_ + elems) > kShare * shorter * rate_) break;
     late_elems_ += elems;
     ++count;
   }

@@ -18,8 +18,8 @@ class LateMoments {
   // Elements of each block, in the order in which blocks are left late.
   explicit LateMoments(std::vector<int64_t> elems) : elems_(std::move(elems)) {}
 
-  // An update begins. Returns how many blocks it leaves late: none the first time, then one, and then as many as take
-  // kShare of the time between the last updates, as fast as the last ones were written.
+  // An update begins. Returns how many blocks it leaves late: none the first time, then one, and then one or as many as
+  // take kShare of the time between the last updates, as fast as the last ones were written.
   int64_t begin(double now);
   // What the update does at once is done.
   void update_ended(double now) { ended_ = now; }

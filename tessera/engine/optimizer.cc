@@ -152,23 +152,26 @@ void UnitOptimizer::update(const AdamWOptions& options, int64_t number, double l
   for (size_t i = 0; i < all.size(); ++i) {
     const Piece& piece = all[i];
     if (i + ahead < all.size()) fetch(all[i + ahead], lane_of(i + ahead));
-    const Event done = update_piece(piece, lane_of(i), step);
+    Lane& lane = lane_of(i);
+    const Event done = update_piece(piece, lane, step);
     if (late_moments_ && all.begin() + static_cast<ptrdiff_t>(i) + 1 == end_of_now) {
       host.run([this] { late_moments_->update_ended(now_s()); });
     }
     if (i + 1 < all.size() && all[i + 1].same_work(piece)) continue;
     if (piece.writes != AdamWWrites::moments) parameters_.updated(piece.unit, done);
-    if (piece.writes != AdamWWrites::parameters) gradients_.read_until(piece.unit, done);
+    if (piece.writes != AdamWWrites::parameters) {
+      gradients_.read_until(piece.unit, lane.gradient.bytes() > 0 ? lane.ready : done);
+    }
   }
   if (!late_moments_) return;
   host.run([this] { late_moments_->moments_ended(now_s()); });
   timed_ = host.record();
 }
 
-// Where the host does nothing else during backward, and the moments lie in its memory.
+// Where moments and gradients lie in memory, and a step has one backward alone: the first of several would wait for the
+// moments of which only the last has time enough.
 bool UnitOptimizer::may_be_late() const {
-  const Tier gradients = gradients_.tier();
-  return m_.tier() == Tier::host && (gradients == Tier::device || (gradients == Tier::host && gradients_.squares()));
+  return m_.tier() == Tier::host && gradients_.tier() != Tier::file && gradients_.one_micro_batch();
 }
 
 // What changes how many are late changes no bit.
@@ -245,8 +248,9 @@ Event UnitOptimizer::update_piece(const Piece& piece, Lane& lane, const AdamWSte
     host.run([&ops = place_.host_ops, gradient, m, v, own_step = step_of(step, piece)] {
       ops.adamw({}, gradient, m, v, own_step, {});
     });
-    lane.free = host.record();
-    return lane.free;
+    const Event done = host.record();
+    if (lane.gradient.bytes() > 0) lane.free = done;  // else it holds nothing of this piece
+    return done;
   }
   Shelf& kept = parameters_.kept();
   View rounded;

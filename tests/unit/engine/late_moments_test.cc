@@ -9,10 +9,10 @@ namespace {
 // after a time that is theirs to tell, or when the moments are written. Blocks of 10 elements.
 class Updates {
  public:
-  int64_t step(double window) {
+  int64_t step(double window, double seconds_per_block = 0.1) {
     const int64_t count = late_.begin(now_);
     late_.update_ended(now_ += 1);
-    const double written = 0.1 * static_cast<double>(count);
+    const double written = seconds_per_block * static_cast<double>(count);
     late_.moments_ended(now_ + written);
     now_ += std::max(window, written);
     return count;
@@ -34,10 +34,18 @@ TEST(LateMoments, TakeMostOfTheTimeBetweenUpdates) {
   EXPECT_EQ(run.step(0.05), 3);
   EXPECT_EQ(run.step(0.05), 2);  // the three took 0.3
   EXPECT_EQ(run.step(0.05), 1);
-  EXPECT_EQ(run.step(0.05), 0);
-  EXPECT_EQ(run.step(60), 0);
-  EXPECT_EQ(run.step(60), 0);
+  EXPECT_EQ(run.step(0.05), 1);  // which tells how fast they are written
+  EXPECT_EQ(run.step(60), 1);
+  EXPECT_EQ(run.step(60), 1);
   EXPECT_EQ(run.step(60), 8);  // no more blocks than there are
+}
+
+TEST(LateMoments, RecoverFromASlowStep) {
+  Updates run;
+  for (int i = 0; i < 3; ++i) run.step(0.47);
+  EXPECT_EQ(run.step(0.47, 10), 4);  // the process was stopped meanwhile
+  EXPECT_EQ(run.step(0.47), 1);
+  EXPECT_EQ(run.step(0.47), 4);
 }
 
 }  // namespace
