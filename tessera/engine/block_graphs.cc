@@ -5,9 +5,6 @@
 
 namespace tessera {
 
-// Of a graph for each block and direction, a few dozen sizes of batches. A graph of 25 kernels takes some 50 KB.
-static constexpr size_t kMaxGraphs = 4096;
-
 int64_t padded_tokens(int64_t num_tokens) {
   const auto below = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(num_tokens)));
   const int64_t step = std::max<int64_t>(32, below / 16);
@@ -22,10 +19,6 @@ BlockGraphs::BlockGraphs(Stream& compute, bool on) : compute_(compute), on_(on) 
 
 void BlockGraphs::run(const Key& key, Frame& frame, const Work& work) {
   if (!on_) return work(frame);
-  if (graphs_.size() >= kMaxGraphs && !graphs_.contains(key)) {
-    compute_.synchronize();
-    graphs_.clear();
-  }
   const auto [entry, is_new] = graphs_.try_emplace(key);
   if (is_new) return work(frame);  // products are chosen and code is loaded, which a capture could not
   std::unique_ptr<StreamGraph>& graph = entry->second;
@@ -33,7 +26,9 @@ void BlockGraphs::run(const Key& key, Frame& frame, const Work& work) {
     Frame elsewhere = frame.with(*no_kernels_);
     work(elsewhere);
   } else {
+    if (num_graphs_ >= most_graphs_) return work(frame);
     graph = compute_.capture([&] { work(frame); });
+    ++num_graphs_;
   }
   graph->launch();
   ++num_launches_;

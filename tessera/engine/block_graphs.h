@@ -5,6 +5,7 @@
 
 #include <array>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 
@@ -26,9 +27,12 @@ class BlockGraphs {
   BlockGraphs(Stream& compute, bool on);
 
   // Runs work that depends on the key alone, and leaves the frame's stack as it does: at once when the key is new, from
-  // the second time on as a graph. The work must put kernels on the compute stream and do nothing else.
+  // the second time on as a graph, as long as there are no more than limit_to() allows. The work must put kernels on
+  // the compute stream and do nothing else.
   void run(const Key& key, Frame& frame, const Work& work);
 
+  void limit_to(int64_t most_graphs) { most_graphs_ = most_graphs; }
+  int64_t num_graphs() const { return num_graphs_; }
   int64_t num_launches() const { return num_launches_; }
 
  private:
@@ -37,7 +41,7 @@ class BlockGraphs {
   std::unique_ptr<Device> nowhere_;  // where kernels do nothing: a frame that runs there only keeps its stack
   std::unique_ptr<Kernels> no_kernels_;
   std::map<Key, std::unique_ptr<StreamGraph>> graphs_;  // null: has run once
-  int64_t num_launches_ = 0;
+  int64_t most_graphs_ = std::numeric_limits<int64_t>::max(), num_graphs_ = 0, num_launches_ = 0;
 };
 
 }  // namespace tessera

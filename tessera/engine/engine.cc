@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tessera/device/cuda/cuda_device.h"
+
 namespace tessera {
 
 // What a token's dropout depends on: the update, its sequence's number in it, and its position there. Numbers below
@@ -101,6 +103,7 @@ void Engine::prepare_with_stack(const WorkBounds& work, int64_t stack_bytes) {
   }
   for (UploadBuffer& buffer : uploads_) buffer.host = place_.host.allocate(batch_bytes, Category::batch);
   batch_ = place_.device.allocate(batch_bytes, Category::batch);
+  block_graphs_.limit_to(most_cuda_graphs(place_.device.ledger().current_total()));
 }
 
 // Bytes of stack and of the kernels' scratch that the work needs, found by rehearsing it. They do not depend on the

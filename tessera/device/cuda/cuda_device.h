@@ -36,10 +36,16 @@ std::unique_ptr<Device> make_cuda_device(int ordinal);
 // --gpus-per-task` shows each rank its own alone.
 int cuda_ordinal_of_rank(int local_rank);
 
-// What the driver's context, the code of our kernels and cuBLASLt's, and the blocks' graphs take on a GPU, booked under
-// Category::context before it is taken: 532 to 540 MiB were seen on H200s with driver 580 for models of 0.5 to 7
-// billion parameters, and 2 to 115 MiB of graphs, by the number of sizes of batches.
+// What the driver's context, the code of our kernels and cuBLASLt's, and some of the blocks' graphs take on a GPU,
+// booked under Category::context before it is taken: 532 to 540 MiB were seen on H200s with driver 580 for models of
+// 0.5 to 7 billion parameters, whatever the sizes of batches, and the rest is for graphs.
 inline constexpr int64_t kCudaContextBytes = int64_t{576} << 20;
+// How many graphs of a block's kernels take no more than what is left of that and 1.5 % of what a process holds on its
+// GPU, so that its ledger is within 2 % of what is seen. A graph was seen to take 145 to 157 KiB.
+constexpr int64_t most_cuda_graphs(int64_t held_bytes) {
+  constexpr int64_t kGraphBytes = int64_t{150} << 10, kLeftBytes = int64_t{36} << 20;
+  return (kLeftBytes + held_bytes / 1000 * 15) / kGraphBytes;
+}
 
 struct CudaMemory {
   int64_t total_bytes = 0;   // of the GPU

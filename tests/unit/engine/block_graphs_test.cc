@@ -83,6 +83,19 @@ TEST_F(BlockGraphsTest, EachKeyHasItsOwn) {
   EXPECT_EQ(stream.num_launches, 2);
 }
 
+TEST_F(BlockGraphsTest, NoMoreThanTheLimitAreMade) {
+  BlockGraphs graphs(stream, true);
+  graphs.limit_to(2);
+  for (int i = 0; i < 3; ++i) {
+    for (const int64_t size : {100, 200, 300}) run(graphs, size);
+  }
+  EXPECT_EQ(stream.num_captures, 2);
+  EXPECT_EQ(graphs.num_graphs(), 2);
+  EXPECT_EQ(stream.num_launches, 4);  // of the first two sizes, twice each
+  EXPECT_EQ(kernels_of_runs.back(), kernels.get());
+  for (size_t i = 3; i < heights.size(); ++i) EXPECT_EQ(heights[i], heights[i - 3]);
+}
+
 TEST_F(BlockGraphsTest, OffRunsAllAtOnce) {
   BlockGraphs graphs(stream, false);
   for (int i = 0; i < 3; ++i) run(graphs, 100);
