@@ -16,7 +16,7 @@ MIB = 2 ** 20
 
 class GpuMemory(TinyJobTest):
     def check(self, *words):
-        """One run; its summary."""
+        """One run; its summary, and the loss of its first step."""
         self.train("out", *words, "--model", "bloom-560m", "--max-length", "512", "--resume", "none", "--save-strategy",
                    "no", "--save-dtype", "bf16", "--device", "cuda", job=JOB)
         summary = self.json_of("out", "summary.json")
@@ -24,7 +24,7 @@ class GpuMemory(TinyJobTest):
         seen = summary["gpu"]["process_memory_bytes"]["peak"] / MIB
         print(f"{' '.join(words)}: {booked:.0f} MiB booked, {seen:.0f} seen")
         self.assertLess(abs(seen - booked), 0.02 * booked)
-        return summary
+        return summary, self.metrics("out", "train")[0]["loss"]
 
     def test_graphs_of_many_sizes(self):
         """Texts of all lengths, so that most sizes of batches come, each with its graphs."""
@@ -32,11 +32,13 @@ class GpuMemory(TinyJobTest):
         self.write("texts.jsonl", jsonl([{"text": " ".join(source.choices(["Oslo", "Lima", "baker"], k=source.randint(5, 400)))}
                                          for _ in range(1200)]))
         words = ["--dataset", "texts.jsonl", "--objective", "causal_lm", "--precision", "fp16", "--grad-accum", "4",
-                 "--max-steps", "300"]
-        fused = self.check(*words)
-        single = self.check(*words, "--fuse-micro-batches", "off")
+                 "--max-steps", "300", "--lr", "1e-5"]
+        fused, loss = self.check(*words)
+        single, loss_of_single = self.check(*words, "--fuse-micro-batches", "off")
         self.assertEqual((fused["fused_micro_batches"], single["fused_micro_batches"]), (True, False))
-        self.assertAlmostEqual(fused["train_loss"], single["train_loss"], delta=0.02 * single["train_loss"])
+        # Of the same samples and weights; products of other sizes add up in another order. Later steps may differ by
+        # which of them overflow while the loss scale falls.
+        self.assertAlmostEqual(loss, loss_of_single, delta=1e-3 * loss_of_single)
         self.check(*words, "--offload", "optimizer", "--pin-memory")
 
     def test_is_the_ledger(self):
