@@ -30,8 +30,7 @@ std::string advice(const ModelConfig& config, const Settings& settings, const Wo
   const WorkBounds work = work_of(settings);
   const std::string general = fmt::format(
       "Use a smaller {}--max-length or a smaller model, or more ranks with a --strategy that shards; tessera plan "
-      "shows "
-      "what takes how much",
+      "shows what takes how much",
       work.evaluation.num_tokens > 0 ? "--eval-batch-size, a smaller " : "");
   if (work.training.num_tokens == 0) return general;
   const FitResult result = find_fit({config, settings, {}, work_of, rank, limits});

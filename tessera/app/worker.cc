@@ -95,9 +95,11 @@ PlannedRank Worker::planned_rank() const {
 }
 
 void Worker::note_device(const Settings& settings, Console& console) const {
-  if (const CudaInfo info = cuda_info();
-      settings.device == Settings::DeviceChoice::automatic && info.has_driver && info.devices.empty()) {
-    console.note(fmt::format("No GPU is used, though this machine has a driver: {}", info.problem));
+  if (settings.device == Settings::DeviceChoice::automatic) {
+    const CudaInfo info = cuda_info();
+    if (info.has_driver && info.devices.empty()) {
+      console.note(fmt::format("No GPU is used, though this machine has a driver: {}", info.problem));
+    }
   }
   const DType dtype = engine_options(settings).dtype;
   if (device_->kind() != DeviceKind::cpu || size_of(dtype) != 2) return;
