@@ -280,10 +280,12 @@ ModelWriter::ModelWriter(const Model& model, const fs::path& folder, const Token
   tensors_.emplace(target_.path("model.safetensors"), std::move(plan));
 }
 
-void ModelWriter::write(int64_t unit, View parameters) {
-  const ParameterViews p{&model_.unit(unit).table(), parameters};
-  for (size_t i = 0; i < p.table->specs().size(); ++i) {
-    tensors_->write(model_.file_prefix() + p.table->specs()[i].name, p[i]);
+void ModelWriter::write(int64_t unit, ElemRange range, View parameters) {
+  for (const ParameterSpec& spec : model_.unit(unit).table().specs()) {
+    const int64_t begin = std::max(range.begin, spec.offset);
+    const int64_t end = std::min(range.end, spec.offset + spec.shape.num_elems());
+    if (begin >= end) continue;
+    tensors_->write(model_.file_prefix() + spec.name, parameters.rows(begin - range.begin, end - range.begin));
   }
 }
 

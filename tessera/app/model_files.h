@@ -46,9 +46,9 @@ class ModelWriter {
   // `model` must outlive it. UsageError, RunError.
   ModelWriter(const Model& model, const std::filesystem::path& folder, const Tokenizer& tokenizer,
               const Settings& settings);
-  // A unit's flat parameters [P] (host memory, any floating-point type), each unit once, so that no more than one need
-  // be in memory. RunError.
-  void write(int64_t unit, View parameters);
+  // Elements `range` of a unit's flat parameters (host memory, any floating-point type), each unit once, whole or in
+  // pieces that follow each other, so that no more need be in memory. RunError.
+  void write(int64_t unit, ElemRange range, View parameters);
   void finish();  // RunError
 
  private:

@@ -34,7 +34,7 @@ int run_export(const Invocation& invocation) {
     const Buffer buffer = worker.host().allocate(elems * static_cast<int64_t>(sizeof(float)), Category::staging);
     const View flat = buffer.view({elems}, DType::f32);
     checkpoint.read_range({parameters_name(model.unit(u)), elems, 0, elems}, flat, &worker.pool());
-    writer.write(u, flat);
+    writer.write(u, {0, elems}, flat);
   }
   writer.finish();
   console.print(fmt::format("{}: the model of step {}", settings.output_dir, checkpoint.step()));

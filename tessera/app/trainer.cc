@@ -114,7 +114,11 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
   } catch (const OutOfMemoryError&) {
     // Another process may have taken memory since it was checked: with what there is now, it tells what would fit.
     if (worker_.planned_rank().device == DeviceKind::cuda) {
-      work_within_memory(settings_, worker_, config_, train_, eval_ ? &*eval_ : nullptr, fused_);
+      work_within_memory(settings_, worker_, config_, train_, eval_ ? &*eval_ : nullptr, false);
+      if (fused_) {
+        throw OutOfMemoryError("memory", "somebody has taken memory since the run was found to fit",
+                               "Start it again, or with --fuse-micro-batches off");
+      }
     }
     throw;
   }
@@ -353,7 +357,8 @@ void Trainer::finish() {
   worker_.enter(Phase::save);
   std::optional<ModelWriter> writer;
   if (worker_.is_first()) writer.emplace(engine_.model(), folder / "model", tokenizer_, settings_);
-  engine_.collect_parameters([&](int64_t unit, View parameters) { writer->write(unit, parameters); });
+  engine_.collect_parameters(
+      [&](int64_t unit, ElemRange range, View parameters) { writer->write(unit, range, parameters); });
   if (writer) writer->finish();
   Record timing = timing_record(metrics);
   if (!gpu.empty()) timing.set("gpu", gpu);

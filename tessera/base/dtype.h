@@ -10,7 +10,8 @@
 
 namespace tessera {
 
-enum class DType : uint8_t { f64, f32, f16, bf16, i64, i32, u8 };
+// bf16_rest: what a bf16 leaves of the f32 that it is rounded from (below).
+enum class DType : uint8_t { f64, f32, f16, bf16, bf16_rest, i64, i32, u8 };
 
 constexpr size_t size_of(DType dtype) {
   switch (dtype) {
@@ -22,6 +23,7 @@ constexpr size_t size_of(DType dtype) {
       return 4;
     case DType::f16:
     case DType::bf16:
+    case DType::bf16_rest:
       return 2;
     case DType::u8:
       return 1;
@@ -39,6 +41,8 @@ constexpr const char* name_of(DType dtype) {
       return "f16";
     case DType::bf16:
       return "bf16";
+    case DType::bf16_rest:
+      return "bf16_rest";
     case DType::i64:
       return "i64";
     case DType::i32:
@@ -88,6 +92,16 @@ inline uint16_t f32_to_bf16(float value) {
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
+// The bits of an f32 are those of its bf16, as the upper half, and this, added. A rest of 2^15 does not fit: a value
+// halfway between two bf16 that is rounded down, to even, loses one ulp of f32, and keeps its bf16.
+inline int16_t bf16_rest_of(float value) {
+  const uint32_t upper = static_cast<uint32_t>(f32_to_bf16(value)) << 16;
+  const auto rest = static_cast<int32_t>(std::bit_cast<uint32_t>(value) - upper);
+  return static_cast<int16_t>(rest > INT16_MAX ? INT16_MAX : rest < INT16_MIN ? INT16_MIN : rest);
+}
+inline float f32_of(uint16_t bf16, int16_t rest) {
+  return std::bit_cast<float>((static_cast<uint32_t>(bf16) << 16) + static_cast<uint32_t>(int32_t{rest}));
+}
 // IEEE 754 half precision, rounding to nearest, ties to even; overflow becomes infinity, and a NaN a quiet one with the
 // upper bits of its payload: what the processors' own conversions do. Without branches, so that loops over them become
 // vector code: every case is computed and one is taken. Infinity takes what would round to 2^16.
@@ -136,13 +150,21 @@ struct Element<DType::bf16> {
   static Type store(float x) { return f32_to_bf16(x); }
 };
 template <>
+struct Element<DType::bf16_rest> {  // no value of its own
+  using Type = int16_t;
+  static Type store(float x) { return bf16_rest_of(x); }
+};
+template <>
 struct Element<DType::f16> {
   using Type = uint16_t;
   static float load(Type x) { return f16_to_f32(x); }
   static Type store(float x) { return f32_to_f16(x); }
 };
 
-// Converts `count` elements between floating-point types (f64, f32, f16, bf16); the ranges must not overlap.
+// Converts `count` elements between floating-point types (f64, f32, f16, bf16), or from one to the bf16_rest of its
+// values; the ranges must not overlap.
 void convert(const void* source, DType source_dtype, void* target, DType target_dtype, size_t count);
+// The f32 that `count` bf16 and their rests make.
+void join(const uint16_t* bf16, const int16_t* rest, float* target, size_t count);
 
 }  // namespace tessera

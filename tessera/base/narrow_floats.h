@@ -1,5 +1,6 @@
-// Eight floats to and from 16 bits at a time, by the processor's vector instructions where it has them: the same bits
-// as dtype.h's functions give one by one, which compilers turn into vector code of several times as many instructions.
+// Eight floats to and from 16 bits, or 16 and the rest, at a time, by the processor's vector instructions where it has
+// them: the same bits as dtype.h's functions give one by one, which compilers turn into vector code of several times as
+// many instructions.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +31,24 @@ inline void widen_floats(const uint16_t* from, float* to) {
 #endif
 }
 
+#ifdef TESSERA_NARROW_FLOATS_AVX2
+namespace detail {
+// Of each float its bf16, rounded, in the upper half of 32 bits; the lower half is to be ignored.
+inline __m256i rounded_to_upper_half(__m256 values) {
+  const __m256i bits = _mm256_castps_si256(values);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  const __m256 is_nan = _mm256_cmp_ps(values, values, _CMP_UNORD_Q);
+  return _mm256_castps_si256(_mm256_blendv_ps(_mm256_castsi256_ps(rounded), _mm256_castsi256_ps(quiet), is_nan));
+}
+inline __m128i pack_upper_halves(__m256i words) {
+  const __m256i upper = _mm256_srli_epi32(words, 16);
+  return _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1));
+}
+}  // namespace detail
+#endif
+
 template <DType D>
 inline void narrow_floats(const float* from, uint16_t* to) {
 #ifdef TESSERA_NARROW_FLOATS_AVX2
@@ -38,18 +57,40 @@ inline void narrow_floats(const float* from, uint16_t* to) {
   if constexpr (D == DType::f16) {
     narrow = _mm256_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT);
   } else {
-    const __m256i bits = _mm256_castps_si256(values);
-    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    const __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-    const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
-    const __m256 is_nan = _mm256_cmp_ps(values, values, _CMP_UNORD_Q);
-    const __m256 chosen = _mm256_blendv_ps(_mm256_castsi256_ps(rounded), _mm256_castsi256_ps(quiet), is_nan);
-    const __m256i upper = _mm256_srli_epi32(_mm256_castps_si256(chosen), 16);
-    narrow = _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1));
+    narrow = detail::pack_upper_halves(detail::rounded_to_upper_half(values));
   }
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), narrow);
 #else
   for (int64_t i = 0; i < kNarrowFloats; ++i) to[i] = Element<D>::store(from[i]);
+#endif
+}
+
+// As bf16 and bf16_rest.
+inline void split_floats(const float* from, uint16_t* bf16, int16_t* rest) {
+#ifdef TESSERA_NARROW_FLOATS_AVX2
+  const __m256 values = _mm256_loadu_ps(from);
+  const __m256i words = detail::rounded_to_upper_half(values);
+  const __m256i upper = _mm256_and_si256(words, _mm256_set1_epi32(static_cast<int>(0xffff0000u)));
+  const __m256i left = _mm256_sub_epi32(_mm256_castps_si256(values), upper);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(bf16), detail::pack_upper_halves(words));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(rest),
+                   _mm_packs_epi32(_mm256_castsi256_si128(left), _mm256_extracti128_si256(left, 1)));
+#else
+  for (int64_t i = 0; i < kNarrowFloats; ++i) {
+    bf16[i] = f32_to_bf16(from[i]);
+    rest[i] = bf16_rest_of(from[i]);
+  }
+#endif
+}
+inline void join_floats(const uint16_t* bf16, const int16_t* rest, float* to) {
+#ifdef TESSERA_NARROW_FLOATS_AVX2
+  const __m128i upper = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bf16));
+  const __m128i lower = _mm_loadu_si128(reinterpret_cast<const __m128i*>(rest));
+  const __m256i bits =
+      _mm256_add_epi32(_mm256_slli_epi32(_mm256_cvtepu16_epi32(upper), 16), _mm256_cvtepi16_epi32(lower));
+  _mm256_storeu_ps(to, _mm256_castsi256_ps(bits));
+#else
+  for (int64_t i = 0; i < kNarrowFloats; ++i) to[i] = f32_of(bf16[i], rest[i]);
 #endif
 }
 

@@ -110,12 +110,14 @@ class Engine {
   void load_states(const ReadState& read);
   // The elements of a unit that this rank writes to a checkpoint; over all ranks every element once.
   ElemRange saved_range(int64_t unit) const { return place_.plan.saved(place_.cut(unit)); }
-  // Shows saved_range() of each unit and kind (parameters alone before prepare() for training), unless it is empty.
+  // Shows saved_range() of each unit and kind (parameters alone before prepare() for training), unless it is empty; an
+  // array whole, or in pieces that follow each other.
   void save_states(const WriteState& write);
 
-  // Shows the first rank every unit's parameters [P], whole and of the masters' type, in order; valid until the next
-  // one. Collective; no more than one unit is whole at a time.
-  void collect_parameters(const std::function<void(int64_t unit, View whole)>& visit);
+  using VisitParameters = std::function<void(int64_t unit, ElemRange range, View parameters)>;
+  // Shows the first rank every unit's parameters [P] of the masters' type, in order, each whole or in pieces that
+  // follow each other; valid until the next one. Collective; no more than one unit is whole at a time.
+  void collect_parameters(const VisitParameters& visit);
 
   // ---- work
 
@@ -182,6 +184,8 @@ class Engine {
    public:
     explicit Passage(Engine& engine);
     View take(int64_t elems, DType dtype);
+    // As many as the stack has room for, `most` at most.
+    View take_free(int64_t most, DType dtype);
 
    private:
     Engine& engine_;
@@ -192,6 +196,9 @@ class Engine {
                   const std::function<void(ElemRange, View)>& read);
   void save_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64_t first,
                   const std::function<void(ElemRange, View)>& write);
+  bool has_split_masters() const { return optimizer_ && !optimizer_->rest().empty(); }
+  void join_masters(int64_t unit, int64_t first, View masters);
+  void for_joined_masters(int64_t unit, ElemRange range, const std::function<void(ElemRange, View)>& visit);
 
   const EngineOptions options_;
   const int ranks_per_node_;

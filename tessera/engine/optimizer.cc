@@ -21,9 +21,12 @@ UnitOptimizer::UnitOptimizer(Workplace& place, UnitParameters& parameters, UnitG
   const Tier tier = place.plan.options().optimizer;
   const DType dtype = place.master_dtype();
   const std::vector<int64_t> elems = updated_elems(place);
-  if (place.dtype != dtype || parameters.kept().tier() != tier) {
-    own_master_ = Shelf(place, tier, Category::master, dtype, elems);
+  const bool split = place.dtype == DType::bf16;  // else, of f16, masters are f32 beside what is kept
+  const DType master_dtype = split ? DType::bf16 : dtype;
+  if (place.dtype != master_dtype || parameters.kept().tier() != tier) {
+    own_master_ = Shelf(place, tier, Category::master, master_dtype, elems);
   }
+  if (split) rest_ = Shelf(place, tier, Category::master, DType::bf16_rest, elems);
   m_ = Shelf(place, tier, Category::optimizer, dtype, elems);
   v_ = Shelf(place, tier, Category::optimizer, dtype, elems);
   sum_ = (gradients.tier() == Tier::device ? place.device : place.host).allocate(sizeof(double), Category::workspace);
@@ -34,9 +37,11 @@ UnitOptimizer::UnitOptimizer(Workplace& place, UnitParameters& parameters, UnitG
     const auto stage = [&](Buffer& buffer, bool wanted, DType type) {
       if (wanted) buffer = place.host.allocate(bytes_of(staging_elems, type), Category::staging);
     };
-    for (Buffer* buffer : {&lane.master, &lane.m, &lane.v}) stage(*buffer, tier == Tier::file, dtype);
+    for (Buffer* buffer : {&lane.m, &lane.v}) stage(*buffer, tier == Tier::file, dtype);
+    stage(lane.master, tier == Tier::file, master_dtype);
+    stage(lane.rest, tier == Tier::file && split, DType::bf16_rest);
     stage(lane.gradient, gradients.tier() != Tier::host, gradients.dtype());
-    stage(lane.rounded, place.dtype != dtype && parameters.kept().tier() != Tier::host, place.dtype);
+    stage(lane.rounded, place.dtype != master_dtype && parameters.kept().tier() != Tier::host, place.dtype);
   }
   if (!place.plan.options().late_blocks && may_be_late() && place.device.kind() == DeviceKind::cuda) {
     late_moments_.emplace(std::vector<int64_t>(elems.begin() + 1, elems.end()));
@@ -206,8 +211,9 @@ void UnitOptimizer::update_on_device(const AdamWStep& step) {
     compute.wait(gradients_.complete(u, size));
     const View kept = parameters_.kept().view(u).rows(first_kept_elem(u), first_kept_elem(u) + size);
     const View master = has_own_master() ? own_master_.view(u) : kept;
+    const View beside = !rest_.empty() ? rest_.view(u) : has_own_master() ? kept : View{};
     place_.ops.adamw(master, gradients_.sum(u, 0, size), m_.view(u), v_.view(u),
-                     step_of(step, {u, 0, size, AdamWWrites::all}), has_own_master() ? kept : View{});
+                     step_of(step, {u, 0, size, AdamWWrites::all}), beside);
     parameters_.updated(u, compute.record());
   }
 }
@@ -220,11 +226,11 @@ void UnitOptimizer::fetch(const Piece& piece, Lane& lane) {
     return;
   }
   copy.wait(lane.free);
-  const DType dtype = place_.master_dtype();
   const auto load = [&](const Shelf& shelf, int64_t first, const Buffer& staging) {
-    if (staging.bytes() > 0) shelf.load(piece.unit, first, staging.view({piece.size()}, dtype), copy);
+    if (staging.bytes() > 0) shelf.load(piece.unit, first, staging.view({piece.size()}, shelf.dtype()), copy);
   };
   load(master(), first_master_elem(piece.unit) + piece.first, lane.master);
+  load(rest_, piece.first, lane.rest);
   load(m_, piece.first, lane.m);
   load(v_, piece.first, lane.v);
   fetch_gradient(piece, lane);
@@ -237,7 +243,7 @@ Event UnitOptimizer::update_piece(const Piece& piece, Lane& lane, const AdamWSte
   Stream& host = *place_.streams.host;
   const int64_t size = piece.size(), u = piece.unit;
   const auto staged_or = [&](const Buffer& staging, const Shelf& shelf, int64_t first) {
-    return staging.bytes() > 0 ? staging.view({size}, place_.master_dtype()) : shelf.view(u).rows(first, first + size);
+    return staging.bytes() > 0 ? staging.view({size}, shelf.dtype()) : shelf.view(u).rows(first, first + size);
   };
   const int64_t first_master = first_master_elem(u) + piece.first, first_kept = first_kept_elem(u) + piece.first;
   const View p = staged_or(lane.master, master(), first_master);
@@ -253,23 +259,27 @@ Event UnitOptimizer::update_piece(const Piece& piece, Lane& lane, const AdamWSte
     return done;
   }
   Shelf& kept = parameters_.kept();
-  View rounded;
-  if (has_own_master() && kept.tier() == Tier::host)
-    rounded = kept.view(u).rows(first_kept, first_kept + size);
+  View beside;
+  const bool writes_kept = has_own_master() && rest_.empty() && kept.tier() == Tier::host;
+  if (!rest_.empty())
+    beside = staged_or(lane.rest, rest_, piece.first);
+  else if (writes_kept)
+    beside = kept.view(u).rows(first_kept, first_kept + size);
   else if (lane.rounded.bytes() > 0)
-    rounded = lane.rounded.view({size}, place_.dtype);
+    beside = lane.rounded.view({size}, place_.dtype);
 
   host.wait(lane.ready);
   host.wait(lane.free);
-  host.run([&ops = place_.host_ops, p, gradient, m, v, own_step = step_of(step, piece), rounded] {
-    ops.adamw(p, gradient, m, v, own_step, rounded);
+  host.run([&ops = place_.host_ops, p, gradient, m, v, own_step = step_of(step, piece), beside] {
+    ops.adamw(p, gradient, m, v, own_step, beside);
   });
   copy.wait(host.record());
   const bool staged = lane.m.bytes() > 0;
   if (staged) master().save(u, first_master, p, copy);
-  if (has_own_master() && kept.tier() != Tier::host) kept.save(u, first_kept, rounded ? rounded : p, copy);
+  if (has_own_master() && !writes_kept) kept.save(u, first_kept, lane.rounded.bytes() > 0 ? beside : p, copy);
   const Event renewed = copy.record();  // the next forward waits for no more
   if (staged) {
+    if (!rest_.empty()) rest_.save(u, piece.first, beside, copy);
     m_.save(u, piece.first, m, copy);
     v_.save(u, piece.first, v, copy);
   }

@@ -20,17 +20,19 @@ class UnitOptimizer {
   // parameters when it is ready for the next forward.
   void update(const AdamWOptions& options, int64_t number, double learning_rate, double gradient_scale);
 
-  // The arrays of what this rank updates, range(unit) of each unit; first_master_elem() is where that begins.
+  // The arrays of what this rank updates, range(unit) of each unit; first_master_elem() is where that begins in
+  // master(). Masters of bf16 lack the rest, which lies beside them.
   ElemRange range(int64_t unit) const { return place_.plan.updated(place_.cut(unit)); }
   const Shelf& master() const { return own_master_.empty() ? parameters_.kept() : own_master_; }
   int64_t first_master_elem(int64_t unit) const { return own_master_.empty() ? first_kept_elem(unit) : 0; }
   bool has_own_master() const { return !own_master_.empty(); }
+  const Shelf& rest() const { return rest_; }
   const Shelf& moment1() const { return m_; }
   const Shelf& moment2() const { return v_; }
 
  private:
   struct Lane {  // of one piece on its way through the host's memory
-    Buffer master, m, v, gradient, rounded;
+    Buffer master, rest, m, v, gradient, rounded;
     Event ready, free;
   };
   struct Piece {
@@ -58,6 +60,7 @@ class UnitOptimizer {
   UnitParameters& parameters_;
   UnitGradients& gradients_;
   Shelf own_master_;  // empty where the kept parameters are the masters
+  Shelf rest_;        // what masters are beyond bf16; empty where the computation has another type
   Shelf m_, v_;
   std::vector<Lane> lanes_;                  // of offloaded states
   std::optional<LateMoments> late_moments_;  // where time tells how many blocks; the host stream's until timed_

@@ -5,6 +5,10 @@ namespace tessera {
 
 static constexpr const char* kSubject = "initial parameters";
 
+// What is joined from two arrays is saved in parts of so many of the pieces that pass between tiers: large enough for
+// several threads to write.
+static constexpr int64_t kJoinedPieces = 8;
+
 // Visits the arrays that hold parameters: what is kept for the computation, and the masters where they are apart.
 // visit(shelf, unit, range of the unit's elements, where that begins in the shelf).
 template <typename Visit>
@@ -13,7 +17,9 @@ static void for_each_parameter_array(const Workplace& place, UnitParameters& par
   for (int64_t u = 0; u < place.num_units(); ++u) {
     const int64_t P = place.cut(u).num_elems;
     visit(parameters.kept(), u, parameters.kept_range(u).clipped(P), 0);
-    if (optimizer && optimizer->has_own_master()) visit(optimizer->master(), u, optimizer->range(u).clipped(P), 0);
+    if (!optimizer) continue;
+    if (optimizer->has_own_master()) visit(optimizer->master(), u, optimizer->range(u).clipped(P), 0);
+    if (!optimizer->rest().empty()) visit(optimizer->rest(), u, optimizer->range(u).clipped(P), 0);
   }
 }
 
@@ -30,6 +36,12 @@ View Engine::Passage::take(int64_t elems, DType dtype) {
   if (scope_ && engine_.stack_->has_room_for({elems}, dtype)) return engine_.stack_->push({elems}, dtype);
   own_.push_back(engine_.place_.device.allocate(bytes_of(elems, dtype), Category::staging));
   return own_.back().view({elems}, dtype);
+}
+
+View Engine::Passage::take_free(int64_t most, DType dtype) {
+  if (!scope_) return take(most, dtype);
+  while (most > 1 && !engine_.stack_->has_room_for({most}, dtype)) most /= 2;
+  return engine_.stack_->push({most}, dtype);
 }
 
 // Where the host cannot reach an array, it passes through a buffer of the host in pieces.
@@ -65,6 +77,58 @@ void Engine::save_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64
   shelf.load(unit, first, view, *place_.streams.copy);
   place_.streams.copy->synchronize();
   if (!counting()) write(range, view);
+}
+
+// Split masters, as f32 in the host's memory, from element `first` of those that this rank updates on. Where the host
+// cannot reach them the device joins them, or, of a file, they pass through buffers of the host.
+void Engine::join_masters(int64_t unit, int64_t first, View masters) {
+  const Shelf &bf16 = optimizer_->master(), &rest = optimizer_->rest();
+  const int64_t most = std::min(place_.piece_elems(), masters.num_elems());
+  const int64_t first_of_bf16 = optimizer_->first_master_elem(unit) + first;
+  if (rest.tier() != Tier::device || visible(rest)) {
+    const auto buffer_for = [&](const Shelf& shelf) {
+      return visible(shelf) ? Buffer() : place_.host.allocate(bytes_of(most, shelf.dtype()), Category::staging);
+    };
+    const Buffer bf16_buffer = buffer_for(bf16), rest_buffer = buffer_for(rest);
+    for (int64_t at = 0; !counting() && at < masters.num_elems(); at += most) {
+      const int64_t last = std::min(at + most, masters.num_elems());
+      const auto part = [&](const Shelf& shelf, int64_t begin, const Buffer& buffer) {
+        if (visible(shelf)) return shelf.view(unit).rows(begin + at, begin + last);
+        const View view = buffer.view({last - at}, shelf.dtype());
+        shelf.load(unit, begin + at, view, *place_.streams.copy);
+        return view;
+      };
+      const View bf16_part = part(bf16, first_of_bf16, bf16_buffer), rest_part = part(rest, first, rest_buffer);
+      place_.streams.copy->synchronize();
+      place_.host_ops.join(bf16_part, rest_part, masters.rows(at, last));
+    }
+    return;
+  }
+  Passage passage(*this);
+  const View joined = passage.take(most, DType::f32);
+  for (int64_t at = 0; !counting() && at < masters.num_elems(); at += most) {
+    const int64_t last = std::min(at + most, masters.num_elems());
+    const View part = joined.rows(0, last - at);
+    place_.ops.join(bf16.view(unit).rows(first_of_bf16 + at, first_of_bf16 + last),
+                    rest.view(unit).rows(first + at, first + last), part);
+    place_.streams.copy->wait(place_.streams.compute->record());
+    place_.streams.copy->copy(part, masters.rows(at, last));
+    place_.streams.copy->synchronize();
+  }
+}
+
+// Visits elements `range` of those that this rank updates.
+void Engine::for_joined_masters(int64_t unit, ElemRange range, const std::function<void(ElemRange, View)>& visit) {
+  const int64_t most = std::min(kJoinedPieces * place_.piece_elems(), range.size());
+  if (most <= 0) return;
+  const Buffer buffer = place_.host.allocate(bytes_of(most, DType::f32), Category::staging);
+  for (int64_t at = range.begin; at < range.end; at += most) {
+    const ElemRange piece{at, std::min(at + most, range.end)};
+    const View masters = buffer.view({piece.size()}, DType::f32);
+    join_masters(unit, at, masters);
+    if (counting()) return;  // the first piece is the largest
+    visit(piece, masters);
+  }
 }
 
 // Arrays are read and written by the host, while updates run on the compute, the copy and the host
@@ -146,21 +210,33 @@ void Engine::initialize_parameters(uint64_t seed) {
         break;
     }
   };
-  for_each_parameter_array(place_, parameters_, optimizer_.get(),
-                           [&](const Shelf& shelf, int64_t unit, ElemRange range, int64_t first) {
-                             const auto draw_all = [&](Kernels& ops, ElemRange piece, View to) {
-                               ops.fill(to, 0);
-                               for (const ParameterSpec& spec : model_.unit(unit).table().specs())
-                                 draw(ops, spec, piece, to);
-                             };
-                             if (range.size() <= 0) return;
-                             if (shelf.tier() == Tier::device) {
-                               draw_all(*ops_, range, shelf.view(unit).rows(first, first + range.size()));
-                             } else {
-                               load_shelf(shelf, unit, range, first,
-                                          [&](ElemRange piece, View to) { draw_all(place_.host_ops, piece, to); });
-                             }
-                           });
+  // What lies on another tier is drawn on the device too, in what is free of the stack: GPUs' functions differ from
+  // those of the host by some bits.
+  const bool drawn_in_place = place_.device.host_visible();
+  for_each_parameter_array(
+      place_, parameters_, optimizer_.get(), [&](const Shelf& shelf, int64_t unit, ElemRange range, int64_t first) {
+        if (range.size() <= 0) return;
+        const auto draw_all = [&](ElemRange piece, View to) {
+          ops_->fill(to, 0);
+          for (const ParameterSpec& spec : model_.unit(unit).table().specs()) draw(*ops_, spec, piece, to);
+        };
+        if (shelf.tier() == Tier::device) {
+          draw_all(range, shelf.view(unit).rows(first, first + range.size()));
+          return;
+        }
+        load_shelf(shelf, unit, range, first, [&](ElemRange part, View to) {
+          if (drawn_in_place) return draw_all(part, to);
+          Passage passage(*this);
+          const View drawn = passage.take_free(std::min(part.size(), place_.piece_elems()), shelf.dtype());
+          for (int64_t at = 0; at < part.size(); at += drawn.num_elems()) {
+            const int64_t n = std::min(drawn.num_elems(), part.size() - at);
+            draw_all({part.begin + at, part.begin + at + n}, drawn.rows(0, n));
+            place_.streams.copy->wait(place_.streams.compute->record());
+            place_.streams.copy->copy(drawn.rows(0, n), to.rows(at, at + n));
+            place_.streams.copy->synchronize();
+          }
+        });
+      });
   finish_update();  // other streams take them without asking
   parameters_changed();
 }
@@ -195,26 +271,33 @@ void Engine::save_states(const WriteState& write) {
       continue;
     }
     const int64_t begin = optimizer_->range(u).begin;
-    save(StateKind::parameters, optimizer_->master(), begin, optimizer_->first_master_elem(u));
+    if (!has_split_masters()) {
+      save(StateKind::parameters, optimizer_->master(), begin, optimizer_->first_master_elem(u));
+    } else {
+      for_joined_masters(u, {saved.begin - begin, saved.end - begin}, [&](ElemRange piece, View masters) {
+        write(StateKind::parameters, u, {begin + piece.begin, begin + piece.end}, masters);
+      });
+    }
     save(StateKind::moment1, optimizer_->moment1(), begin, 0);
     save(StateKind::moment2, optimizer_->moment2(), begin, 0);
   }
 }
 
-void Engine::collect_parameters(const std::function<void(int64_t unit, View whole)>& visit) {
+void Engine::collect_parameters(const VisitParameters& visit) {
   finish_update();
   const bool first = place_.ranks.world->rank() == 0, sharded = place_.plan.shard_optimizer();
   const int64_t S = sharded ? place_.plan.shard_group_size() : 1;
   const Shelf& master = optimizer_ ? optimizer_->master() : parameters_.kept();
-  const DType dtype = master.dtype();
+  const bool split = has_split_masters();
+  const DType dtype = split ? DType::f32 : master.dtype();
   int64_t most = 0;
   for (const UnitShards& unit : place_.units) most = std::max(most, unit.padded_elems);
   const int64_t piece_elems = std::clamp<int64_t>(place_.piece_elems() / S, ParameterTable::kAlignment, most / S);
-  const bool in_place = S == 1 && visible(master);
+  const bool in_place = S == 1 && visible(master) && !split, joined = S == 1 && split;
   Passage passage(*this);
   Buffer whole_buffer;
   View sent, received;
-  if (!in_place) {
+  if (!in_place && !joined) {
     whole_buffer = place_.host.allocate(first ? bytes_of(most, dtype) : 0, Category::staging);
     sent = passage.take(piece_elems, dtype);
     received = passage.take(S > 1 ? piece_elems * S : 0, dtype);
@@ -226,17 +309,22 @@ void Engine::collect_parameters(const std::function<void(int64_t unit, View whol
     const int64_t begin =
         optimizer_ ? optimizer_->first_master_elem(u) : (sharded ? cut.own.begin : 0) - parameters_.kept_range(u).begin;
     if (in_place) {
-      if (first && !counting()) visit(u, master.view(u).rows(begin, begin + cut.num_elems));
+      if (first && !counting()) visit(u, {0, cut.num_elems}, master.view(u).rows(begin, begin + cut.num_elems));
+      continue;
+    }
+    if (joined) {
+      const auto visit_piece = [&](ElemRange piece, View masters) { visit(u, piece, masters); };
+      if (first) for_joined_masters(u, {0, cut.num_elems}, visit_piece);
       continue;
     }
     // The first piece is the largest: it tells a plan all.
     for (int64_t at = 0; at < (counting() ? std::min<int64_t>(shard_elems, 1) : shard_elems); at += piece_elems) {
       const int64_t n = std::min(piece_elems, shard_elems - at);
       const View mine = sent.rows(0, n), all = S > 1 ? received.rows(0, S * n) : mine;
-      if (master.tier() == Tier::file) {
+      if (split || master.tier() == Tier::file) {
         const Buffer staging = place_.host.allocate(bytes_of(n, dtype), Category::staging);
         const View piece = staging.view({n}, dtype);
-        master.load(u, begin + at, piece, comm);
+        split ? join_masters(u, at, piece) : master.load(u, begin + at, piece, comm);
         comm.copy(piece, mine);
         comm.synchronize();
       } else {
@@ -250,7 +338,7 @@ void Engine::collect_parameters(const std::function<void(int64_t unit, View whol
       }
     }
     comm.synchronize();
-    if (first && !counting()) visit(u, whole_buffer.view({cut.num_elems}, dtype));
+    if (first && !counting()) visit(u, {0, cut.num_elems}, whole_buffer.view({cut.num_elems}, dtype));
   }
 }
 

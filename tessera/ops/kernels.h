@@ -65,7 +65,9 @@ class Kernels {
 
   // ---- whole arrays -------------------------------------------------------------------------------------------------
   virtual void fill(View x, double value) = 0;
-  virtual void convert(View from, View to) = 0;  // equal shapes, floating-point types; of one type it copies
+  // Equal shapes, floating-point types, or bf16_rest as the target; of one type it copies. So may x of the fills be.
+  virtual void convert(View from, View to) = 0;
+  virtual void join(View bf16, View rest, View x) = 0;  // x f32 from its bf16 and bf16_rest: equal shapes
   // Element i of x draws from counter first_elem + i of (seed, stream), so a shard equals that part of the whole.
   virtual void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
   virtual void fill_uniform(View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
@@ -132,12 +134,12 @@ class Kernels {
 
   // ---- optimizer: AdamW (Loshchilov & Hutter 2019, as torch.optim.AdamW) on flat arrays of P elements
 
-  // Parameters and moments are f32 (or f64), gradients of any floating-point type. `rounded` gets a copy of the new
-  // parameters in its own type, for the computation, or is empty. Parameters are not touched where moments alone are
-  // written, and may then be empty.
-  // GPUs and x86 CPUs with fused multiply-add give the same bits of f32, but for what is no number.
+  // Moments are f32 (or f64), gradients of any floating-point type. Parameters are of the moments' type, and `beside`
+  // gets a copy of the new ones in its own type, for the computation, or is empty; or they are f32 in two arrays, bf16
+  // and `beside` their bf16_rest. Parameters are not touched where moments alone are written, and both may then be
+  // empty. GPUs and x86 CPUs with fused multiply-add give the same bits of f32, but for what is no number.
   virtual void adamw(View parameters /*[P]*/, View gradients /*[P]*/, View m /*[P]*/, View v /*[P]*/,
-                     const AdamWStep& step, View rounded /*[P] or empty*/) = 0;
+                     const AdamWStep& step, View beside /*[P] or empty*/) = 0;
 
   // While on, a GPU's products measure which of their library's algorithms is fastest for their shape, the first time
   // that they meet it: that call takes longer, and no bit of any result depends on what it finds.

@@ -65,6 +65,44 @@ TEST_P(ArraysTest, RandomNumbersAreTheCpusNumbers) {
   }
 }
 
+// f32, and its bf16 and rest: drawn, filled and converted they have the host's bits, which make it again.
+TEST(Bf16Rest, IsThatOfTheHost) {
+  constexpr int64_t kCount = 1003;
+  const Buffer buffers[] = {rig().gpu->allocate(4 * kCount, Category::activations),
+                            rig().gpu->allocate(2 * kCount, Category::activations),
+                            rig().gpu->allocate(2 * kCount, Category::activations)};
+  const View x = buffers[0].view({kCount}, DType::f32), bf16 = buffers[1].view({kCount}, DType::bf16),
+             rest = buffers[2].view({kCount}, DType::bf16_rest);
+  const auto bytes_of = [](View view) {
+    std::vector<std::byte> bytes(static_cast<size_t>(view.bytes()));
+    rig().gpu->copy_to_host(view, bytes.data());
+    return bytes;
+  };
+  Kernels& ops = *rig().gpu_kernels;
+  const auto fill_all = [&](const auto& fill) {
+    for (const View& view : {x, bf16, rest}) fill(view);
+  };
+  const auto expect_rest = [&](const char* what) {
+    const std::vector<std::byte> whole = bytes_of(x);
+    std::vector<std::byte> expected(2 * kCount), joined(4 * kCount);
+    convert(whole.data(), DType::f32, expected.data(), DType::bf16_rest, kCount);
+    EXPECT_EQ(bytes_of(rest), expected) << what;
+    const std::vector<std::byte> upper = bytes_of(bf16);
+    join(reinterpret_cast<const uint16_t*>(upper.data()), reinterpret_cast<const int16_t*>(expected.data()),
+         reinterpret_cast<float*>(joined.data()), kCount);
+    ops.join(bf16, rest, x);
+    EXPECT_EQ(bytes_of(x), joined) << what;
+  };
+  fill_all([&](View view) { ops.fill(view, 0.1); });
+  expect_rest("fill");
+  fill_all([&](View view) { ops.fill_normal(view, 0.5, 2, 42, 3, 5); });
+  expect_rest("fill_normal");
+  ops.fill_uniform(x, -3, 1, 42, 4, 0);
+  ops.convert(x, bf16);
+  ops.convert(x, rest);
+  expect_rest("convert");
+}
+
 class RowsTest : public TypedTest {};
 TESSERA_FOR_ALL_TYPES(RowsTest);
 
@@ -143,7 +181,7 @@ TEST(AdamW, EqualsTheCpu) {
 TEST(AdamW, HasTheBitsOfTheCpu) {
   constexpr int64_t kCount = 100003;
   for (const DType gradient : {DType::f32, DType::f16, DType::bf16}) {
-    for (const DType copy : {DType::f32, DType::f16, DType::bf16}) {
+    for (const DType copy : {DType::f32, DType::f16, DType::bf16, DType::bf16_rest}) {
       SCOPED_TRACE(std::string(name_of(gradient)) + " " + name_of(copy));
       struct Array {
         Array(DType type, std::vector<double> values)
@@ -171,12 +209,13 @@ TEST(AdamW, HasTheBitsOfTheCpu) {
       };
       std::vector<double> squares = values_of_all_sizes(4);
       for (double& v : squares) v = std::abs(v);
-      Array p(DType::f32, random_values(kCount, 1)), g(gradient, values_of_all_sizes(2)),
-          m(DType::f32, values_of_all_sizes(3)), v(DType::f32, squares), rounded(copy, random_values(kCount, 5));
+      Array p(copy == DType::bf16_rest ? DType::bf16 : DType::f32, random_values(kCount, 1)),
+          g(gradient, values_of_all_sizes(2)), m(DType::f32, values_of_all_sizes(3)), v(DType::f32, squares),
+          beside(copy, random_values(kCount, copy == DType::bf16_rest ? 1 : 5));
       for (int t = 1; t <= 5; ++t) {
         const AdamWStep step{1e-2, 0.9, 0.999, 1e-8, 0.1, 1 - std::pow(0.9, t), 1 - std::pow(0.999, t), 0.37, 50001};
-        rig().cpu_kernels->adamw(p.cpu(), g.cpu(), m.cpu(), v.cpu(), step, rounded.cpu());
-        rig().gpu_kernels->adamw(p.gpu(), g.gpu(), m.gpu(), v.gpu(), step, rounded.gpu());
+        rig().cpu_kernels->adamw(p.cpu(), g.cpu(), m.cpu(), v.cpu(), step, beside.cpu());
+        rig().gpu_kernels->adamw(p.gpu(), g.gpu(), m.gpu(), v.gpu(), step, beside.gpu());
       }
       const auto num_different = [](const Array& array) {
         const std::vector<std::byte> on_gpu = array.gpu_bits();
@@ -187,7 +226,7 @@ TEST(AdamW, HasTheBitsOfTheCpu) {
       EXPECT_EQ(num_different(p), 0);
       EXPECT_EQ(num_different(m), 0);
       EXPECT_EQ(num_different(v), 0);
-      EXPECT_EQ(num_different(rounded), 0);
+      EXPECT_EQ(num_different(beside), 0);
     }
   }
 }

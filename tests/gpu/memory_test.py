@@ -39,7 +39,7 @@ class GpuMemory(TinyJobTest):
         # Of the same samples and weights; products of other sizes add up in another order. Later steps may differ by
         # which of them overflow while the loss scale falls.
         self.assertAlmostEqual(loss, loss_of_single, delta=1e-3 * loss_of_single)
-        self.check(*words, "--offload", "optimizer", "--pin-memory")
+        self.check(*words, "--offload", "optimizer", "--pin-memory", "--max-steps", "60")
 
     def test_is_the_ledger(self):
         gpus = subprocess.run(["nvidia-smi", "-L"], check=True, capture_output=True, text=True).stdout.count("GPU ")

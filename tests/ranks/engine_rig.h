@@ -198,13 +198,18 @@ class Rig {
     enter(Phase::save);
     outcome.states = all_states(engine, world);
     // What the first rank would save as a model is what all ranks would save in a checkpoint.
-    int64_t num_seen = 0;
-    engine.collect_parameters([&](int64_t unit, View whole) {
-      const auto& expected = outcome.states.at({unit, static_cast<int>(StateKind::parameters)});
-      EXPECT_EQ(std::vector<float>(whole.as<float>(), whole.as<float>() + whole.num_elems()), expected);
-      EXPECT_EQ(unit, num_seen++);
+    std::vector<std::vector<float>> collected;
+    engine.collect_parameters([&](int64_t unit, ElemRange range, View part) {
+      if (range.begin == 0) collected.emplace_back();
+      EXPECT_EQ(unit, std::ssize(collected) - 1);
+      EXPECT_EQ(range.begin, std::ssize(collected.back()));
+      EXPECT_EQ(range.size(), part.num_elems());
+      collected.back().insert(collected.back().end(), part.as<float>(), part.as<float>() + part.num_elems());
     });
-    EXPECT_EQ(num_seen, world.rank() == 0 ? engine.model().num_units() : 0);
+    EXPECT_EQ(std::ssize(collected), world.rank() == 0 ? engine.model().num_units() : 0);
+    for (int64_t u = 0; u < std::ssize(collected); ++u) {
+      EXPECT_EQ(collected[static_cast<size_t>(u)], outcome.states.at({u, static_cast<int>(StateKind::parameters)}));
+    }
     largest_work(engine, num_micro_batches, enter);
     return outcome;
   }

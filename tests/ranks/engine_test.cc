@@ -208,6 +208,44 @@ TEST(Engine, GraphsChangeNoBit) {
   }
 }
 
+// Where states and parameters are kept changes no bit of what is drawn, nor of the steps of one micro-batch from there.
+TEST(Engine, TiersChangeNoBit) {
+  constexpr Tier D = Tier::device, H = Tier::host, F = Tier::file;
+  ThreadPool pool(1);
+  World& world = test_world();
+  const auto device = make_test_device(pool);
+  const auto host = make_cpu_device(pool);
+  const auto communicator = world.make_communicator(*device);
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    std::optional<std::pair<std::vector<double>, States>> expected;
+    for (const auto& [optimizer, gradients, parameters] :
+         {std::tuple{D, D, D}, std::tuple{H, D, D}, std::tuple{H, H, H}, std::tuple{F, D, D}, std::tuple{F, F, F},
+          std::tuple{F, D, H}}) {
+      SCOPED_TRACE(name_of(dtype) + std::to_string(static_cast<int>(optimizer)) +
+                   std::to_string(static_cast<int>(gradients)) + std::to_string(static_cast<int>(parameters)));
+      EngineOptions options;
+      options.dtype = dtype;
+      options.sharding.strategy = ShardingStrategy::full_shard;
+      options.sharding.optimizer = optimizer;
+      options.sharding.gradients = gradients;
+      options.sharding.parameters = parameters;
+      options.sharding.piece_elems = 1000;
+      Engine engine({*device, *host, *communicator, ranks_per_node()}, small_config("bloom"), options);
+      engine.prepare(work_of(1));
+      engine.initialize_parameters(5);
+      std::vector<double> numbers;
+      for (int step = 0; step < 3; ++step) {
+        const StepResult result = engine.train_step(window_of(step, world.rank(), world.size(), 1), kLearningRate, 16);
+        numbers.insert(numbers.end(), {result.loss(), result.gradient_norm});
+      }
+      const std::pair outcome(numbers, all_states(engine, *communicator));
+      if (!expected) expected = outcome;
+      EXPECT_EQ(outcome.first, expected->first);
+      EXPECT_TRUE(outcome.second == expected->second);
+    }
+  }
+}
+
 // sync_module_states: the others ask for nothing and get the same, and the plan knows what passes by.
 TEST(Engine, RankZeroReadsForAll) {
   constexpr Tier D = Tier::device, H = Tier::host, F = Tier::file;

@@ -12,6 +12,7 @@ class CountingKernels final : public Kernels {
       : scratch_(device.allocate(scratch_bytes(counted_by(device)), Category::workspace)) {}
 
   void fill(View, double) override {}
+  void join(View, View, View) override {}
   void convert(View, View) override {}
   void fill_normal(View, double, double, uint64_t, uint64_t, int64_t) override {}
   void fill_uniform(View, double, double, uint64_t, uint64_t, int64_t) override {}

@@ -18,6 +18,7 @@ class CpuKernels final : public Kernels {
   explicit CpuKernels(Device& device) : team_(device) { cpu::use_one_blas_thread(); }
 
   void fill(View x, double value) override { cpu::fill(team_, x, value); }
+  void join(View bf16, View rest, View x) override { cpu::join(team_, bf16, rest, x); }
   void convert(View from, View to) override { cpu::convert(team_, from, to); }
   void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) override {
     cpu::fill_normal(team_, x, mean, std, seed, stream, first_elem);
@@ -84,8 +85,8 @@ class CpuKernels final : public Kernels {
     cpu::softmax_cross_entropy(team_, logits, targets, d_scale, loss);
   }
   void argmax_rows(View logits, View ids) override { cpu::argmax_rows(team_, logits, ids); }
-  void adamw(View parameters, View gradients, View m, View v, const AdamWStep& step, View rounded) override {
-    cpu::adamw(team_, parameters, gradients, m, v, step, rounded);
+  void adamw(View parameters, View gradients, View m, View v, const AdamWStep& step, View beside) override {
+    cpu::adamw(team_, parameters, gradients, m, v, step, beside);
   }
 
  private:

@@ -54,6 +54,16 @@ void convert(Team& team, View from, View to) {
   });
 }
 
+void join(Team& team, View bf16, View rest, View x) {
+  TESSERA_ASSERT(bf16.dtype == DType::bf16 && rest.dtype == DType::bf16_rest && x.dtype == DType::f32);
+  TESSERA_ASSERT(bf16.shape == x.shape && rest.shape == x.shape);
+  const auto* upper = reinterpret_cast<const uint16_t*>(bf16.data);
+  const auto* lower = reinterpret_cast<const int16_t*>(rest.data);
+  team.for_ranges(x.num_elems(), kGrainElems, [&](int64_t, int64_t begin, int64_t end) {
+    tessera::join(upper + begin, lower + begin, x.as<float>() + begin, static_cast<size_t>(end - begin));
+  });
+}
+
 void add(Team& team, View x, View sum) {
   TESSERA_ASSERT(x.shape == sum.shape);
   with_float_type(sum.dtype, [&](auto zero) {

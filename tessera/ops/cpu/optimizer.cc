@@ -30,15 +30,8 @@ constexpr int64_t kStreamedBytes = int64_t{4} << 20;
 template <DType D>
 using ElementOf = typename Element<D>::Type;
 
-// The block kAhead elements after `data`, which may lie beyond the array: it is asked for and no more.
-template <typename T>
-void fetch_ahead(const T* data, bool to_write) {
-  const auto block = reinterpret_cast<uintptr_t>(data) + kAhead * sizeof(T);
-  for (uintptr_t line = block; line < block + kBlock * sizeof(T); line += 64) {
-    const auto* at = reinterpret_cast<const void*>(line);
-    to_write ? __builtin_prefetch(at, 1) : __builtin_prefetch(at, 0);
-  }
-}
+// What lies beside the parameters: a rounded copy, or what they have beyond bf16.
+enum class Beside { none, copy, rest };
 
 template <typename T, DType D>
 void widen_block(const ElementOf<D>* from, T* to) {
@@ -77,51 +70,97 @@ void end_streaming() {
 #endif
 }
 
-// Gradients of G are widened, and a copy of the parameters is written as R, on the way: a pass of its own would move
-// them through memory again.
-template <AdamWWrites kWrites, bool kCopies, typename T, DType G, DType R>
-void update(T* p, const ElementOf<G>* g, T* m, T* v, ElementOf<R>* copy, int64_t count, const AdamWNumbers<T>& numbers,
-            T shrink, bool streams) {
-  constexpr bool kParameters = kWrites != AdamWWrites::moments, kMoments = kWrites != AdamWWrites::parameters;
+template <typename T, AdamWWrites kWrites, DType G, Beside kBeside, DType R>
+struct Arrays {
+  using Parameter = std::conditional_t<kBeside == Beside::rest, uint16_t, T>;
+  static constexpr bool kParameters = kWrites != AdamWWrites::moments, kMoments = kWrites != AdamWWrites::parameters;
+
+  Parameter* p;
+  const ElementOf<G>* g;
+  T *m, *v;
+  ElementOf<R>* beside;
+
+  Arrays from(int64_t i) const {
+    return {kParameters ? p + i : nullptr, g + i, m + i, v + i, kBeside != Beside::none ? beside + i : nullptr};
+  }
+  void fetch_ahead() const {
+    if constexpr (kParameters) fetch(p, true);
+    if constexpr (kBeside == Beside::rest) fetch(beside, true);
+    for (const T* array : {m, v}) fetch(array, kMoments);
+    fetch(g, false);
+  }
+
+ private:
+  // The block kAhead elements after `data`, which may lie beyond the array: it is asked for and no more.
+  template <typename E>
+  static void fetch(const E* data, bool to_write) {
+    const auto block = reinterpret_cast<uintptr_t>(data) + kAhead * sizeof(E);
+    for (uintptr_t line = block; line < block + kBlock * sizeof(E); line += 64) {
+      const auto* at = reinterpret_cast<const void*>(line);
+      to_write ? __builtin_prefetch(at, 1) : __builtin_prefetch(at, 0);
+    }
+  }
+};
+
+// A block of all arrays. Gradients are widened, and what lies beside the parameters is written, on the way: a pass of
+// its own would move them through memory again.
+template <typename T, AdamWWrites kWrites, DType G, Beside kBeside, DType R>
+void update_block(const Arrays<T, kWrites, G, kBeside, R>& at, const AdamWNumbers<T>& numbers, T shrink, bool streams) {
   alignas(64) T widened[kBlock];
-  alignas(64) ElementOf<R> rounded[kBlock];
+  const T* g;
+  if constexpr (G == dtype_of<T>()) {
+    g = at.g;
+  } else {
+    widen_block<T, G>(at.g, widened);
+    g = widened;
+  }
+  if constexpr (kBeside == Beside::rest) {
+    alignas(64) T joined[kBlock];
+    for (int64_t i = 0; i < kBlock; i += kNarrowFloats) join_floats(at.p + i, at.beside + i, joined + i);
+    numbers.template update<kBlock, kWrites>(joined, g, at.m, at.v, shrink);
+    for (int64_t i = 0; i < kBlock; i += kNarrowFloats) split_floats(joined + i, at.p + i, at.beside + i);
+  } else {
+    numbers.template update<kBlock, kWrites>(at.p, g, at.m, at.v, shrink);
+  }
+  if constexpr (kBeside == Beside::copy) {
+    if (streams) {
+      alignas(64) ElementOf<R> rounded[kBlock];
+      narrow_block<T, R>(at.p, rounded);
+      stream_block(rounded, at.beside);
+    } else {
+      narrow_block<T, R>(at.p, at.beside);
+    }
+  }
+}
+
+template <typename T, AdamWWrites kWrites, DType G, Beside kBeside, DType R>
+void update(const Arrays<T, kWrites, G, kBeside, R>& arrays, int64_t count, const AdamWNumbers<T>& numbers, T shrink,
+            bool streams) {
+  using All = Arrays<T, kWrites, G, kBeside, R>;
   int64_t i = 0;
   for (; i + kBlock <= count; i += kBlock) {
-    if constexpr (kParameters) fetch_ahead(p + i, true);
-    for (const T* array : {m, v}) fetch_ahead(array + i, kMoments);
-    fetch_ahead(g + i, false);
-    T* const own_p = kParameters ? p + i : nullptr;
-    if constexpr (G == dtype_of<T>()) {
-      numbers.template update<kBlock, kWrites>(own_p, g + i, m + i, v + i, shrink);
-    } else {
-      widen_block<T, G>(g + i, widened);
-      numbers.template update<kBlock, kWrites>(own_p, widened, m + i, v + i, shrink);
-    }
-    if constexpr (!kCopies) continue;
-    if (streams) {
-      narrow_block<T, R>(p + i, rounded);
-      stream_block(rounded, copy + i);
-    } else {
-      narrow_block<T, R>(p + i, copy + i);
-    }
+    const All at = arrays.from(i);
+    at.fetch_ahead();
+    update_block(at, numbers, shrink, streams);
   }
   if (i == count) return;
   // The rest as a block of its own.
+  const All at = arrays.from(i);
   const int64_t n = count - i;
-  T rest_p[kBlock] = {}, rest_m[kBlock] = {}, rest_v[kBlock] = {};
-  ElementOf<G> rest_g[kBlock] = {};
-  if constexpr (kParameters) std::copy_n(p + i, n, rest_p);
-  std::copy_n(m + i, n, rest_m);
-  std::copy_n(v + i, n, rest_v);
-  std::copy_n(g + i, n, rest_g);
-  widen_block<T, G>(rest_g, widened);
-  numbers.template update<kBlock, kWrites>(rest_p, widened, rest_m, rest_v, shrink);
-  if constexpr (kParameters) std::copy_n(rest_p, n, p + i);
-  std::copy_n(rest_m, n, m + i);
-  std::copy_n(rest_v, n, v + i);
-  if constexpr (!kCopies) return;
-  narrow_block<T, R>(rest_p, rounded);
-  std::copy_n(rounded, n, copy + i);
+  T m[kBlock] = {}, v[kBlock] = {};
+  ElementOf<G> g[kBlock] = {};
+  ElementOf<R> beside[kBlock] = {};
+  typename All::Parameter p[kBlock] = {};
+  if constexpr (All::kParameters) std::copy_n(at.p, n, p);
+  if constexpr (kBeside == Beside::rest) std::copy_n(at.beside, n, beside);
+  std::copy_n(at.m, n, m);
+  std::copy_n(at.v, n, v);
+  std::copy_n(at.g, n, g);
+  update_block(All{p, g, m, v, beside}, numbers, shrink, false);
+  if constexpr (All::kParameters) std::copy_n(p, n, at.p);
+  if constexpr (kBeside != Beside::none) std::copy_n(beside, n, at.beside);
+  std::copy_n(m, n, at.m);
+  std::copy_n(v, n, at.v);
 }
 
 // Calls body with the constant of the type of 16 bits that `dtype` names, else with that of T.
@@ -140,25 +179,25 @@ void with_16_bits_or(DType dtype, Body&& body) {
 
 }  // namespace
 
-void adamw(Team& team, View parameters, View gradients, View m, View v, const AdamWStep& step, View rounded) {
+void adamw(Team& team, View parameters, View gradients, View m, View v, const AdamWStep& step, View beside) {
   const int64_t count = gradients.num_elems();
   TESSERA_ASSERT(m.num_elems() == count && v.num_elems() == count);
-  TESSERA_ASSERT(step.writes == AdamWWrites::moments ? !rounded : parameters.num_elems() == count);
-  const auto run = [&]<AdamWWrites kWrites, bool kCopies, typename T, DType G, DType R>() {
-    auto* const g = reinterpret_cast<const ElementOf<G>*>(gradients.data);
-    auto* const copy = reinterpret_cast<ElementOf<R>*>(rounded.data);
-    const bool is_large = kCopies && rounded.bytes() > kStreamedBytes;
+  TESSERA_ASSERT(step.writes == AdamWWrites::moments || parameters.num_elems() == count);
+  const auto run = [&]<AdamWWrites kWrites, Beside kBeside, typename T, DType G, DType R>() {
+    using All = Arrays<T, kWrites, G, kBeside, R>;
+    const All all{reinterpret_cast<typename All::Parameter*>(parameters.data),
+                  reinterpret_cast<const ElementOf<G>*>(gradients.data), m.as<T>(), v.as<T>(),
+                  reinterpret_cast<ElementOf<R>*>(beside.data)};
+    const bool is_large = kBeside == Beside::copy && beside.bytes() > kStreamedBytes;
     const AdamWNumbers<T> numbers(step);
     const int64_t parts = kRangesPerThread * team.num_threads();
     const int64_t range = (count / parts / kRangeUnit + 1) * kRangeUnit;
     team.for_each((count + range - 1) / range, [&](int64_t, int64_t i) {
       const int64_t begin = i * range, end = std::min(begin + range, count);
       const auto part = [&](int64_t from, int64_t to, T shrink) {
-        auto* const copy_from = kCopies ? copy + from : nullptr;
-        const bool streams = is_large && reinterpret_cast<uintptr_t>(copy_from) % 16 == 0;
-        T* const p = kWrites != AdamWWrites::moments ? parameters.as<T>() + from : nullptr;
-        update<kWrites, kCopies, T, G, R>(p, g + from, m.as<T>() + from, v.as<T>() + from, copy_from, to - from,
-                                          numbers, shrink, streams);
+        const All own = all.from(from);
+        const bool streams = is_large && reinterpret_cast<uintptr_t>(own.beside) % 16 == 0;
+        update(own, to - from, numbers, shrink, streams);
       };
       const int64_t border = std::clamp(step.num_decayed, begin, end);
       part(begin, border, numbers.shrink);
@@ -170,13 +209,20 @@ void adamw(Team& team, View parameters, View gradients, View m, View v, const Ad
   with_float_type(m.dtype, [&](auto zero) {
     using T = decltype(zero);
     with_16_bits_or<T>(gradients.dtype, [&](auto G) {
-      const auto run_with = [&]<bool kCopies, DType R>() {
-        step.writes == Writes::all ? run.template operator()<Writes::all, kCopies, T, G(), R>()
-                                   : run.template operator()<Writes::parameters, kCopies, T, G(), R>();
+      if (step.writes == Writes::moments) return run.template operator()<Writes::moments, Beside::none, T, G(), G()>();
+      const auto run_with = [&]<Beside kBeside, DType R>() {
+        step.writes == Writes::all ? run.template operator()<Writes::all, kBeside, T, G(), R>()
+                                   : run.template operator()<Writes::parameters, kBeside, T, G(), R>();
       };
-      if (step.writes == Writes::moments) return run.template operator()<Writes::moments, false, T, G(), G()>();
-      if (!rounded) return run_with.template operator()<false, G()>();
-      with_16_bits_or<T>(rounded.dtype, [&](auto R) { run_with.template operator()<true, R()>(); });
+      if constexpr (dtype_of<T>() == DType::f32) {
+        if (beside && beside.dtype == DType::bf16_rest) {
+          TESSERA_ASSERT(parameters.dtype == DType::bf16 && beside.num_elems() == count);
+          return run_with.template operator()<Beside::rest, DType::bf16_rest>();
+        }
+      }
+      TESSERA_ASSERT(parameters.dtype == dtype_of<T>());
+      if (!beside) return run_with.template operator()<Beside::none, G()>();
+      with_16_bits_or<T>(beside.dtype, [&](auto R) { run_with.template operator()<Beside::copy, R()>(); });
     });
   });
 }

@@ -6,6 +6,6 @@
 
 namespace tessera::cpu {
 
-void adamw(Team& team, View parameters, View gradients, View m, View v, const AdamWStep& step, View rounded);
+void adamw(Team& team, View parameters, View gradients, View m, View v, const AdamWStep& step, View beside);
 
 }  // namespace tessera::cpu

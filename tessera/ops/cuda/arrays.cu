@@ -58,6 +58,12 @@ __global__ void convert_kernel(const From* __restrict__ from, To* __restrict__ t
       [&](int64_t i) { to[i] = from_acc<To>(to_acc(from[i])); });
 }
 
+__global__ void join_kernel(const Bf16* __restrict__ bf16, const Bf16Rest* __restrict__ rest, float* __restrict__ x,
+                            int64_t count) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i < count) x[i] = joined(bf16[i], rest[i]);
+}
+
 // ---- sums of squares: a block sums a fixed part of the array, then one block sums the blocks' sums in their order
 // -----
 
@@ -159,7 +165,7 @@ void fill_random(const Context& context, View x, double offset, double scale, ui
   const int64_t count = x.num_elems();
   if (count == 0) return;
   const int64_t counters = (first_elem + count + 3) / 4 - first_elem / 4;
-  with_float_type(x.dtype, [&](auto zero) {
+  with_target_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     random_kernel<T, Draw><<<blocks_for(counters, kThreads), kThreads, 0, context.stream>>>(
         data_of<T>(x), count, static_cast<Acc<T>>(offset), static_cast<Acc<T>>(scale), seed, stream, first_elem);
@@ -185,7 +191,7 @@ void fill(const Context& context, View x, double value) {
     check(cudaMemsetAsync(x.data, 0, static_cast<size_t>(x.bytes()), context.stream), "cudaMemsetAsync");
     return;
   }
-  with_float_type(x.dtype, [&](auto zero) {
+  with_target_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     T element;
     tessera::convert(&value, DType::f64, &element, x.dtype, 1);
@@ -199,7 +205,7 @@ void convert(const Context& context, View from, View to) {
   const int64_t count = from.num_elems();
   if (count == 0) return;
   with_float_type(from.dtype, [&](auto zero_from) {
-    with_float_type(to.dtype, [&](auto zero_to) {
+    with_target_type(to.dtype, [&](auto zero_to) {
       using From = decltype(zero_from);
       using To = decltype(zero_to);
       constexpr int N = kPackOf<std::conditional_t<(sizeof(From) > sizeof(To)), From, To>>;
@@ -215,6 +221,15 @@ void convert(const Context& context, View from, View to) {
     });
   });
   check_launch("convert_kernel");
+}
+
+void join(const Context& context, View bf16, View rest, View x) {
+  TESSERA_ASSERT(bf16.shape == x.shape && rest.shape == x.shape);
+  const int64_t count = x.num_elems();
+  if (count == 0) return;
+  join_kernel<<<blocks_for(count, kThreads), kThreads, 0, context.stream>>>(
+      data_of<Bf16>(bf16), data_of<Bf16Rest>(rest), data_of<float>(x), count);
+  check_launch("join_kernel");
 }
 
 void fill_normal(const Context& context, View x, double mean, double std, uint64_t seed, uint64_t stream,

@@ -24,6 +24,7 @@ class CudaKernels final : public Kernels {
         products_(context_, workspace_.data() + cuda::kScratchBytes, allow_tf32) {}
 
   void fill(View x, double value) override { cuda::fill(context_, x, value); }
+  void join(View bf16, View rest, View x) override { cuda::join(context_, bf16, rest, x); }
   void convert(View from, View to) override { cuda::convert(context_, from, to); }
   void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) override {
     cuda::fill_normal(context_, x, mean, std, seed, stream, first_elem);
@@ -94,8 +95,8 @@ class CudaKernels final : public Kernels {
     cuda::softmax_cross_entropy(context_, logits, targets, d_scale, loss);
   }
   void argmax_rows(View logits, View ids) override { cuda::argmax_rows(context_, logits, ids); }
-  void adamw(View parameters, View gradients, View m, View v, const AdamWStep& step, View rounded) override {
-    cuda::adamw(context_, parameters, gradients, m, v, step, rounded);
+  void adamw(View parameters, View gradients, View m, View v, const AdamWStep& step, View beside) override {
+    cuda::adamw(context_, parameters, gradients, m, v, step, beside);
   }
   void measure_products(bool on) override { products_.set_tuning(on); }
 

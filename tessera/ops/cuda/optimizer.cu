@@ -8,53 +8,117 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// R: the type of the rounded copy; `rounded` may be null.
-template <typename P, typename G, typename R, int N>
-__global__ void __launch_bounds__(kThreads)
-    adamw_kernel(P* __restrict__ parameters, const G* __restrict__ gradients, P* __restrict__ m, P* __restrict__ v,
-                 R* __restrict__ rounded, int64_t count, int64_t num_decayed, AdamWNumbers<P> numbers) {
-  const int64_t begin = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * N;
-  if (begin + N <= count) {
-    auto p = load_pack<P, N>(parameters + begin);
-    auto first = load_pack<P, N>(m + begin);
-    auto second = load_pack<P, N>(v + begin);
-    const auto g = load_pack<G, N>(gradients + begin);
+// Parameters of P and, where it is not null, a copy of them rounded to R.
+template <typename P, typename R>
+struct Whole {
+  using Type = P;
+  P* parameters;
+  R* rounded;
+
+  template <int N>
+  bool aligned() const {
+    return aligned_for<P>(parameters, N) && aligned_for<R>(rounded, N);
+  }
+  template <int N>
+  __device__ void load(int64_t i, P (&p)[N]) const {
+    const auto pack = load_pack<P, N>(parameters + i);
+#pragma unroll
+    for (int j = 0; j < N; ++j) p[j] = pack.at[j];
+  }
+  template <int N>
+  __device__ void store(int64_t i, const P (&p)[N]) const {
+    store_pack(parameters + i, Pack<P, N>::of(p));
+    if (!rounded) return;
     Acc<R> copy[N];
 #pragma unroll
+    for (int j = 0; j < N; ++j) copy[j] = static_cast<Acc<R>>(p[j]);
+    store_pack(rounded + i, Pack<R, N>::of(copy));
+  }
+};
+
+// Parameters of f32 as bf16 and the rest.
+struct Split {
+  using Type = float;
+  Bf16* parameters;
+  Bf16Rest* rest;
+
+  template <int N>
+  struct alignas(2 * N) Rests {
+    Bf16Rest at[N];
+  };
+
+  template <int N>
+  bool aligned() const {
+    return aligned_for<Bf16>(parameters, N) && aligned_for<Bf16Rest>(rest, N);
+  }
+  template <int N>
+  __device__ void load(int64_t i, float (&p)[N]) const {
+    const auto upper = load_pack<Bf16, N>(parameters + i);
+    const auto lower = *reinterpret_cast<const Rests<N>*>(rest + i);
+#pragma unroll
     for (int j = 0; j < N; ++j) {
-      const P gradient = static_cast<P>(g[j]);
-      numbers.template update<1>(&p.at[j], &gradient, &first.at[j], &second.at[j],
-                                 begin + j < num_decayed ? numbers.shrink : P(1));
-      copy[j] = static_cast<Acc<R>>(p.at[j]);
+      p[j] = __uint_as_float(__float_as_uint(upper[j]) + static_cast<uint32_t>(int{lower.at[j].bits}));
     }
-    store_pack(parameters + begin, p);
-    store_pack(m + begin, first);
-    store_pack(v + begin, second);
-    if (rounded) store_pack(rounded + begin, Pack<R, N>::of(copy));
-    return;
   }
-  for (int64_t i = begin; i < count; ++i) {
-    const P gradient = static_cast<P>(to_acc(gradients[i]));
-    numbers.template update<1>(parameters + i, &gradient, m + i, v + i, i < num_decayed ? numbers.shrink : P(1));
-    if (rounded) rounded[i] = from_acc<R>(parameters[i]);
+  template <int N>
+  __device__ void store(int64_t i, const float (&p)[N]) const {
+    store_pack(parameters + i, Pack<Bf16, N>::of(p));
+    Rests<N> lower;
+#pragma unroll
+    for (int j = 0; j < N; ++j) lower.at[j] = rest_of(p[j]);
+    *reinterpret_cast<Rests<N>*>(rest + i) = lower;
   }
+};
+
+template <typename Parameters, typename G, int N>
+__device__ inline void update(const Parameters& parameters, const G* __restrict__ gradients,
+                              typename Parameters::Type* __restrict__ m, typename Parameters::Type* __restrict__ v,
+                              int64_t begin, int64_t num_decayed,
+                              const AdamWNumbers<typename Parameters::Type>& numbers) {
+  using P = typename Parameters::Type;
+  P p[N];
+  parameters.template load<N>(begin, p);
+  auto first = load_pack<P, N>(m + begin);
+  auto second = load_pack<P, N>(v + begin);
+  const auto g = load_pack<G, N>(gradients + begin);
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    const P gradient = static_cast<P>(g[j]);
+    numbers.template update<1>(&p[j], &gradient, &first.at[j], &second.at[j],
+                               begin + j < num_decayed ? numbers.shrink : P(1));
+  }
+  parameters.template store<N>(begin, p);
+  store_pack(m + begin, first);
+  store_pack(v + begin, second);
 }
 
-template <typename P, typename G, typename R>
-void launch(const Context& context, View parameters, View gradients, View m, View v, const AdamWStep& step,
-            R* rounded) {
+template <typename Parameters, typename G, int N>
+__global__ void __launch_bounds__(kThreads)
+    adamw_kernel(Parameters parameters, const G* __restrict__ gradients, typename Parameters::Type* __restrict__ m,
+                 typename Parameters::Type* __restrict__ v, int64_t count, int64_t num_decayed,
+                 AdamWNumbers<typename Parameters::Type> numbers) {
+  const int64_t begin = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * N;
+  if (begin + N <= count) return update<Parameters, G, N>(parameters, gradients, m, v, begin, num_decayed, numbers);
+  for (int64_t i = begin; i < count; ++i)
+    update<Parameters, G, 1>(parameters, gradients, m, v, i, num_decayed, numbers);
+}
+
+template <typename Parameters, typename G>
+void launch(const Context& context, const Parameters& parameters, View gradients, View m, View v,
+            const AdamWStep& step) {
+  using P = typename Parameters::Type;
   constexpr int N = kPackOf<P>;
-  P *p = data_of<P>(parameters), *first = data_of<P>(m), *second = data_of<P>(v);
+  P *first = data_of<P>(m), *second = data_of<P>(v);
   const G* g = data_of<G>(gradients);
-  const int64_t count = parameters.num_elems();
+  const int64_t count = gradients.num_elems();
   const AdamWNumbers<P> numbers(step);
-  if (aligned_for<P>(p, N) && aligned_for<P>(first, N) && aligned_for<P>(second, N) && aligned_for<G>(g, N) &&
-      aligned_for<R>(rounded, N)) {
-    adamw_kernel<P, G, R, N><<<blocks_for(count, kThreads * N), kThreads, 0, context.stream>>>(
-        p, g, first, second, rounded, count, step.num_decayed, numbers);
+  if (parameters.template aligned<N>() && aligned_for<P>(first, N) && aligned_for<P>(second, N) &&
+      aligned_for<G>(g, N)) {
+    adamw_kernel<Parameters, G, N><<<blocks_for(count, kThreads * N), kThreads, 0, context.stream>>>(
+        parameters, g, first, second, count, step.num_decayed, numbers);
   } else {
-    adamw_kernel<P, G, R, 1><<<blocks_for(count, kThreads), kThreads, 0, context.stream>>>(
-        p, g, first, second, rounded, count, step.num_decayed, numbers);
+    adamw_kernel<Parameters, G, 1><<<blocks_for(count, kThreads), kThreads, 0, context.stream>>>(
+        parameters, g, first, second, count, step.num_decayed, numbers);
   }
   check_launch("adamw_kernel");
 }
@@ -62,30 +126,34 @@ void launch(const Context& context, View parameters, View gradients, View m, Vie
 }  // namespace
 
 void adamw(const Context& context, View parameters, View gradients, View m, View v, const AdamWStep& step,
-           View rounded) {
+           View beside) {
   const int64_t count = parameters.num_elems();
   TESSERA_ASSERT(gradients.num_elems() == count && m.num_elems() == count && v.num_elems() == count);
-  TESSERA_ASSERT(!rounded || rounded.num_elems() == count);
+  TESSERA_ASSERT(!beside || beside.num_elems() == count);
   TESSERA_ASSERT(step.writes == AdamWWrites::all);
   if (count == 0) return;
   if (parameters.dtype == DType::f64) {
-    if (!rounded || rounded.dtype == DType::f64) {
-      return launch<double, double, double>(context, parameters, gradients, m, v, step, data_of<double>(rounded));
+    double* const p = data_of<double>(parameters);
+    if (!beside || beside.dtype == DType::f64) {
+      const Whole<double, double> all{p, data_of<double>(beside)};
+      return launch<Whole<double, double>, double>(context, all, gradients, m, v, step);
     }
-    return launch<double, double, float>(context, parameters, gradients, m, v, step, data_of<float>(rounded));
+    const Whole<double, float> all{p, data_of<float>(beside)};
+    return launch<Whole<double, float>, double>(context, all, gradients, m, v, step);
   }
-  const auto with_gradients = [&](auto zero_rounded) {
-    using R = decltype(zero_rounded);
-    const auto launch_with = [&](auto zero) {
-      launch<float, decltype(zero), R>(context, parameters, gradients, m, v, step, data_of<R>(rounded));
-    };
-    if (gradients.dtype == DType::f16) return launch_with(Half{});
-    if (gradients.dtype == DType::bf16) return launch_with(Bf16{});
-    launch_with(float{});
+  const auto launch_with = [&](const auto& all) {
+    using Parameters = std::decay_t<decltype(all)>;
+    if (gradients.dtype == DType::f16) return launch<Parameters, Half>(context, all, gradients, m, v, step);
+    if (gradients.dtype == DType::bf16) return launch<Parameters, Bf16>(context, all, gradients, m, v, step);
+    launch<Parameters, float>(context, all, gradients, m, v, step);
   };
-  if (rounded && rounded.dtype == DType::f16) return with_gradients(Half{});
-  if (rounded && rounded.dtype == DType::bf16) return with_gradients(Bf16{});
-  with_gradients(float{});
+  if (beside && beside.dtype == DType::bf16_rest) {
+    return launch_with(Split{data_of<Bf16>(parameters), data_of<Bf16Rest>(beside)});
+  }
+  float* const p = data_of<float>(parameters);
+  if (beside && beside.dtype == DType::f16) return launch_with(Whole<float, Half>{p, data_of<Half>(beside)});
+  if (beside && beside.dtype == DType::bf16) return launch_with(Whole<float, Bf16>{p, data_of<Bf16>(beside)});
+  launch_with(Whole<float, float>{p, data_of<float>(beside)});
 }
 
 }  // namespace tessera::cuda

@@ -14,6 +14,10 @@ namespace tessera::cuda {
 
 using Half = __half;
 using Bf16 = __nv_bfloat16;
+// What a Bf16 leaves of the float that it is rounded from (base/dtype.h): written alone.
+struct Bf16Rest {
+  int16_t bits;
+};
 
 // The type that arithmetic on T is done in, and that T's statistics are kept in.
 template <typename T>
@@ -32,9 +36,20 @@ __device__ inline float to_acc(Bf16 x) {
   return __bfloat162float(x);
 }
 
+__device__ inline Bf16Rest rest_of(float x) {
+  const uint32_t upper = static_cast<uint32_t>(__bfloat16_as_ushort(__float2bfloat16_rn(x))) << 16;
+  const int rest = static_cast<int>(__float_as_uint(x) - upper);
+  return {static_cast<int16_t>(max(-32768, min(rest, 32767)))};
+}
+__device__ inline float joined(Bf16 x, Bf16Rest rest) {
+  return __uint_as_float((static_cast<uint32_t>(__bfloat16_as_ushort(x)) << 16) + static_cast<uint32_t>(rest.bits));
+}
+
 template <typename T, typename U>
 __device__ inline T from_acc(U x) {
-  if constexpr (std::is_same_v<T, Half>) {
+  if constexpr (std::is_same_v<T, Bf16Rest>) {
+    return rest_of(static_cast<float>(x));
+  } else if constexpr (std::is_same_v<T, Half>) {
     return __float2half_rn(static_cast<float>(x));
   } else if constexpr (std::is_same_v<T, Bf16>) {
     return __float2bfloat16_rn(static_cast<float>(x));
@@ -73,7 +88,8 @@ struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) Pack {
 
 // Two 16-bit elements share a register: as elements of their own they would take one each.
 template <typename T, int N>
-requires(sizeof(T) == 2 && N % 2 == 0) struct alignas(2 * N > 16 ? 16 : 2 * N) Pack<T, N> {
+requires((std::is_same_v<T, Half> || std::is_same_v<T, Bf16>)&&N % 2 ==
+         0) struct alignas(2 * N > 16 ? 16 : 2 * N) Pack<T, N> {
   uint32_t words[N / 2];
 
   __device__ float operator[](int i) const {
@@ -128,6 +144,12 @@ void with_float_type(DType dtype, Body&& body) {
       TESSERA_ASSERT(!"a floating-point type");
   }
 }
+// The same with Bf16Rest, of what is only written.
+template <typename Body>
+void with_target_type(DType dtype, Body&& body) {
+  if (dtype == DType::bf16_rest) return body(Bf16Rest{});
+  with_float_type(dtype, body);
+}
 // The types a result or a gradient beside type T may have: T, or f32 beside 16 bits.
 template <typename T, typename Body>
 void with_gradient_type(DType dtype, Body&& body) {
@@ -143,6 +165,8 @@ constexpr DType dtype_in_views() {
     return DType::f16;
   } else if constexpr (std::is_same_v<T, Bf16>) {
     return DType::bf16;
+  } else if constexpr (std::is_same_v<T, Bf16Rest>) {
+    return DType::bf16_rest;
   } else {
     return dtype_of<T>();
   }

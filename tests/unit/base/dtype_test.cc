@@ -92,6 +92,39 @@ TEST(Bf16, ArraysConvertAsValuesDo) {
   expect_arrays_convert_as_values<DType::bf16>(16);
 }
 
+// Floats of every sign, exponent and upper mantissa, and of rests of every kind, one by one and as arrays. Halfway
+// between two bf16 a value that is rounded down loses one ulp.
+TEST(Bf16Rest, MakesTheFloatAgain) {
+  std::vector<float> floats;
+  std::vector<uint32_t> expected;
+  for (uint32_t upper = 0; upper < 0x10000; ++upper) {
+    for (const uint32_t lower : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+      floats.push_back(std::bit_cast<float>(upper << 16 | lower));
+      const bool is_tie_to_even = lower == 0x8000 && upper % 2 == 0;
+      expected.push_back(upper << 16 | (is_tie_to_even ? 0x7fffu : lower));
+    }
+  }
+  floats.push_back(1.5f);  // the end of an array that is no whole vector
+  expected.push_back(std::bit_cast<uint32_t>(1.5f));
+  const size_t count = floats.size();
+  std::vector<uint16_t> halves(count);
+  std::vector<int16_t> rests(count);
+  std::vector<float> joined(count);
+  convert(floats.data(), DType::f32, halves.data(), DType::bf16, count);
+  convert(floats.data(), DType::f32, rests.data(), DType::bf16_rest, count);
+  join(halves.data(), rests.data(), joined.data(), count);
+  for (size_t i = 0; i < count; ++i) {
+    if (std::isnan(floats[i])) {
+      ASSERT_TRUE(std::isnan(joined[i])) << i;
+      continue;
+    }
+    ASSERT_EQ(std::bit_cast<uint32_t>(joined[i]), expected[i]) << i;
+    ASSERT_EQ(std::bit_cast<uint32_t>(f32_of(halves[i], rests[i])), expected[i]) << i;
+    ASSERT_EQ(f32_to_bf16(joined[i]), halves[i]) << i;
+    ASSERT_EQ(bf16_rest_of(joined[i]), rests[i]) << i;
+  }
+}
+
 TEST(Convert, GoesBetweenAllFloatingPointTypes) {
   const double source[] = {0.0, -1.5, 3.0, 0.25};
   for (const DType middle : {DType::f64, DType::f32, DType::f16, DType::bf16}) {

@@ -270,6 +270,35 @@ TEST_P(Halves, AdamW) {
   }
 }
 
+// Parameters in two arrays move as in one, and their bf16 is the rounded one.
+TEST_P(Halves, AdamWOfBf16AndTheRest) {
+  for (const int64_t count : {77, 5000}) {
+    const auto n = static_cast<size_t>(count);
+    Array gradients = random({count}, 1);
+    auto p = random_values<float>(count, 2), m = random_values<float>(count, 3), v = std::vector<float>(n, 0.5f);
+    std::vector<uint16_t> upper(n), rounded(n);
+    std::vector<int16_t> rest(n);
+    convert(p.data(), DType::f32, upper.data(), DType::bf16, n);
+    convert(p.data(), DType::f32, rest.data(), DType::bf16_rest, n);
+    join(upper.data(), rest.data(), p.data(), n);
+    const auto flat = [&](auto& values, DType dtype) {
+      return View{reinterpret_cast<std::byte*>(values.data()), dtype, {count}};
+    };
+    AdamWStep step{.learning_rate = 0.01, .weight_decay = 0.1, .bias_correction1 = 0.1, .bias_correction2 = 0.01};
+    step.num_decayed = 33;
+    auto m2 = m, v2 = v, joined = p;
+    for (const AdamWWrites writes : {AdamWWrites::all, AdamWWrites::parameters, AdamWWrites::all}) {
+      step.writes = writes;
+      rig_->adamw(view(p), gradients.narrow(), view(m), view(v), step, flat(rounded, DType::bf16));
+      rig_->adamw(flat(upper, DType::bf16), gradients.narrow(), view(m2), view(v2), step, flat(rest, DType::bf16_rest));
+      EXPECT_TRUE(upper == rounded && m == m2 && v == v2);
+      rig_->join(flat(upper, DType::bf16), flat(rest, DType::bf16_rest), view(joined));
+      EXPECT_TRUE(p == joined);
+      p = joined;  // but for halves of an ulp, were there any
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, Halves, ::testing::Values(DType::bf16, DType::f16),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
