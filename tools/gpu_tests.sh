@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the tests that need GPUs from a build that is there, and builds nothing: kernels, parity with transformers, the
-# engine on 1, 2 and 4 ranks, precisions, memory, resuming, ranks and their failures, and the sanitizer on the small
-# models. Of the engine's tests, ranks beyond the number of GPUs share them.
+# Runs the tests that need GPUs from a build that is there, and builds nothing: kernels, parity with transformers,
+# collectives and the engine on 1, 2 and 4 ranks, which share the GPUs if there are fewer, precisions, memory, resuming,
+# ranks and their failures, and the sanitizer on the small models.
 #   tools/gpu_tests.sh [--build FOLDER] [--no-sanitizer] [--only WORD]      WORD: a part of the names that it prints
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -53,12 +53,14 @@ share='export NCCL_HOSTID=rank$OMPI_COMM_WORLD_RANK NCCL_SOCKET_IFNAME=lo
 for ranks in 1 2 4; do
   # Hundreds of cases each start NCCL, which with fewer thread blocks has less to prepare.
   export NCCL_MAX_CTAS=2
-  engine=("$tests/ranks_engine" --world="$ranks" --device=cuda)
-  if [ "$ranks" -le "$gpus" ]; then
-    check "engine on $ranks GPUs" 1200 $mpirun -n "$ranks" "${engine[@]}"
-  else
-    check "engine, $ranks ranks on $gpus GPUs" 1200 $mpirun -n "$ranks" bash -c "$share" -- "${engine[@]}"
-  fi
+  for what in collectives engine; do
+    program=("$tests/ranks_$what" --world="$ranks" --device=cuda)
+    if [ "$ranks" -le "$gpus" ]; then
+      check "$what on $ranks GPUs" 1200 $mpirun -n "$ranks" "${program[@]}"
+    else
+      check "$what, $ranks ranks on $gpus GPUs" 1200 $mpirun -n "$ranks" bash -c "$share" -- "${program[@]}"
+    fi
+  done
   unset NCCL_MAX_CTAS
 done
 # cli NAME SECONDS FILE [TEST...]: tests of the program, on GPUs.

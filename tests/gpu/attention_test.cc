@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "gpu_testing.h"
+#include "tessera/ops/cuda/attention.h"
 #include "tessera/ops/cuda/attention_mma.h"
 
 namespace tessera::testing {
@@ -75,24 +76,29 @@ struct SlopesOnBoth {
 
 class AttentionTest : public TypedTest {
  protected:
-  // The GPU's kernels, or with `mma` those that GPUs other than Hopper have of them.
-  void check(const Case& c, bool mma);
+  // By the GPU's kernels, or by those that other GPUs have: from sm_80 on, and before.
+  enum class By { own, mma, older };
+  void check(const Case& c, By by);
 };
 TESSERA_FOR_ALL_TYPES(AttentionTest);
 
 TEST_P(AttentionTest, ForwardAndBackward) {
-  for (const Case& c : kCases) check(c, false);
+  for (const Case& c : kCases) check(c, By::own);
 }
 
 TEST_P(AttentionTest, ForwardAndBackwardByMma) {
   if (size_of(dtype()) != 2 || cuda::code_major_for_this_gpu() < 8)
     GTEST_SKIP() << "mma.sync has 16-bit types, from sm_80";
   for (const Case& c : kCases) {
-    if (c.head_dim % 8 == 0 && c.head_dim <= 64) check(c, true);
+    if (c.head_dim % 8 == 0 && c.head_dim <= 64) check(c, By::mma);
   }
 }
 
-void AttentionTest::check(const Case& c, bool mma) {
+TEST_P(AttentionTest, ForwardAndBackwardOnAnOlderGpu) {
+  for (const Case& c : kCases) check(c, By::older);
+}
+
+void AttentionTest::check(const Case& c, By by) {
   SCOPED_TRACE(::testing::Message() << "case " << &c - kCases << ", head of " << c.head_dim);
   const int64_t N = c.rows(), C = c.channels();
   Tensor qkv = random_tensor(dtype(), {N, 3 * C}, 1), d_o = random_tensor(dtype(), {N, C}, 2), starts(c.starts()),
@@ -106,8 +112,17 @@ void AttentionTest::check(const Case& c, bool mma) {
   cuda::Context context;
   context.stream = static_cast<cudaStream_t>(rig().gpu->compute_stream().native());
   context.scratch = scratch.data();
+  context.code_major = 7;
+  cudaDeviceGetAttribute(&context.num_multiprocessors, cudaDevAttrMultiProcessorCount, 0);
+  cudaDeviceGetAttribute(&context.max_shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0);
   on_both({&o, &log_sum_exp, &d_qkv}, [&](Kernels& k, const Side& at) {
-    if (at.gpu && mma) {
+    if (at.gpu && by == By::older) {
+      cuda::attention_forward(context, at(qkv), at(starts), shape(at), dropout(at), at(o), at(log_sum_exp));
+      cuda::attention_backward(context, at(qkv), at(o), at(log_sum_exp), at(d_o), at(starts), shape(at), dropout(at),
+                               at(d_qkv));
+      return;
+    }
+    if (at.gpu && by == By::mma) {
       cuda::mma_attention_forward(context, at(qkv), at(starts), shape(at), dropout(at), at(o), at(log_sum_exp));
       cuda::mma_attention_backward(context, at(qkv), at(o), at(log_sum_exp), at(d_o), at(starts), shape(at),
                                    dropout(at), at(d_qkv));
@@ -127,7 +142,7 @@ void AttentionTest::check(const Case& c, bool mma) {
   const double largest = std::max(1.0, d_qkv.largest());
   d_qkv.expect_close((8 * scores + 12 * roundoff(dtype())) * largest, "d_qkv");
 
-  if (mma) return;
+  if (by != By::own) return;
   Tensor without(dtype(), {N, C});
   rig().gpu_kernels->attention_forward(qkv.gpu(), starts.gpu(), shape({true}), dropout({true}), without.gpu(), {});
   EXPECT_EQ(without.bits(), o.bits()) << "without log_sum_exp";
