@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -141,11 +142,15 @@ void add_driver(Json& facts) {
   }
 }
 
-// Of GPUs that the program holds no code for; a newer one runs code of its first number.
+// Of GPUs that are older than all the program holds code for, where that is told in numbers ("90", "90-real").
 void mark_unusable(Json& gpus, const std::string& architectures) {
   std::istringstream list(architectures);
   int lowest = 0;
-  for (int one; list >> one;) lowest = lowest ? std::min(lowest, one) : one;
+  for (std::string word; list >> word;) {
+    const int one = std::atoi(word.c_str());
+    if (one == 0) return;
+    lowest = lowest ? std::min(lowest, one) : one;
+  }
   for (Json& gpu : gpus) {
     const auto capability = gpu.find("compute_capability");
     if (capability == gpu.end()) continue;

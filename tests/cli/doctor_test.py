@@ -47,7 +47,7 @@ class Doctor(CliTest):
             self.assertEqual((cuda["nccl"], cuda["cublaslt"]), ("not in this build",) * 2)
             return
         self.assertRegex(cuda["toolkit"], r"^\d+\.\d+$")
-        self.assertRegex(cuda["architectures"], r"^\d+( \d+)*$")
+        self.assertRegex(cuda["architectures"], r"^\S+( \S+)*$")
         self.assertNotEqual(cuda["cublaslt"], "not in this build")
 
     def test_driver_and_its_library(self):
