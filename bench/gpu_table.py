@@ -13,7 +13,6 @@ out without a GPU: --try-out, which runs a tiny model for a few steps on the CPU
 import argparse
 import ctypes
 import json
-import mmap
 import os
 import random
 import shutil
@@ -21,7 +20,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,17 +102,16 @@ def scaling(row, rows):
 def floor_s(row, rows):
     """A step's least time with the optimizer on the CPU: the slowest of what could all go on at once. {what: seconds}"""
     bare = rows["bf16-4x4"].median("rate") if "bf16-4x4" in rows else None
-    copies = row.runs[0].get("copies") if row.runs else None
-    if not bare or not copies:
+    rates = row.runs[0].get("rates") if row.runs else None
+    if not bare or not rates:
         return None
     layers, width, vocabulary = SHAPES[row.model]
     parameters = 12 * layers * width * width + vocabulary * width
     return {"compute": row.samples_per_step / bare,
-            "gradients to the host, 2 bytes each": 2 * parameters / copies["to_host"],
-            "parameters to the GPU, 2 bytes each": 2 * parameters / copies["to_gpu"],
-            # Gradient and copy of 16 bits (micro-batches run as one), parameter and moments read and written in 32.
-            "AdamW on the CPU, 28 bytes a parameter at the rate of " + ("ops_bench" if "adamw" in copies else "copies"):
-                28 * parameters / copies.get("adamw", copies["host"])}
+            "gradients to the host, 2 bytes each": 2 * parameters / rates["to_host"],
+            "parameters to the GPU, 2 bytes each": 2 * parameters / rates["to_gpu"],
+            # Gradients of 16 bits (micro-batches run as one), masters and moments read and written in 32.
+            "AdamW on the CPU with nothing beside it, 26 bytes each": 26 * parameters / rates["adamw"]}
 
 
 def over_floor(row, rows):
@@ -270,7 +267,7 @@ class Bench:
         try:
             run = self.measure(row)
             if "--pin-memory" in row.words and not row.runs:
-                run["copies"] = measured_copies(self.args.tessera)
+                run["rates"] = measured_rates(self.args.tessera)
             row.runs.append(run)
             result = f"{run['rate']:.4g} samples/s"
         except subprocess.TimeoutExpired:
@@ -313,15 +310,14 @@ def clocks():
     return lines
 
 
-def measured_copies(tessera):
-    """Bytes a second from and to the GPU, of pinned memory, and within the host's, in a process of its own; and of AdamW
-    on the CPU with nothing beside it, where ops_bench was built."""
+def measured_rates(tessera):
+    """Bytes a second from and to the GPU, of pinned memory, in a process of its own, and of AdamW on the CPU with nothing
+    beside it. None without an ops_bench beside the program."""
     out = output_of(sys.executable, __file__, "--measure-copies")
-    copies = json.loads(out) if out else None
     for line in output_of(str(Path(tessera).with_name("ops_bench")), "adamw").splitlines():
-        if copies and line.startswith("adamw, bf16 gradients, rounded copy"):
-            copies["adamw"] = 1e9 * float(line.split()[-2])  # the median
-    return copies
+        if out and line.startswith("adamw, bf16 gradients, bf16 and the rest, all"):
+            return json.loads(out) | {"adamw": 1e9 * float(line.split()[-2])}  # the median
+    return None
 
 
 def measure_copies():
@@ -343,30 +339,7 @@ def measure_copies():
 
     to_host = rate(lambda: cuda.cuMemcpyDtoH_v2(host, gpu, ctypes.c_size_t(size)))
     to_gpu = rate(lambda: cuda.cuMemcpyHtoD_v2(gpu, host, ctypes.c_size_t(size)))
-    cores = sorted(os.sched_getaffinity(0))
-    begins, ends = threading.Barrier(len(cores) + 1), threading.Barrier(len(cores) + 1)
-
-    # Each on a core of its own, with memory that it has touched itself, which lies near that core, in huge pages as
-    # Tessera's; ctypes lets other threads run meanwhile.
-    def copy_on(core):
-        os.sched_setaffinity(0, {core})
-        array = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        array.madvise(mmap.MADV_HUGEPAGE)
-        place = ctypes.addressof(ctypes.c_char.from_buffer(array))
-        ctypes.memset(place, 1, size)
-        for _ in range(times + 1):
-            begins.wait()
-            ctypes.memmove(place, place + size // 2, size // 2)
-            ends.wait()
-
-    def copy_all():
-        begins.wait()
-        ends.wait()
-
-    for core in cores:
-        threading.Thread(target=copy_on, args=(core,), daemon=True).start()
-    host_rate = rate(copy_all) * len(cores)  # size // 2 bytes are read and as many are written by each
-    print(json.dumps({"to_host": to_host, "to_gpu": to_gpu, "host": host_rate}))
+    print(json.dumps({"to_host": to_host, "to_gpu": to_gpu}))
 
 
 def number(value, digits=4):
@@ -391,6 +364,8 @@ def print_table(rows, facts):
         values = [(goal, goal.value(row, by_key)) for goal in row.goals]
         outcome = [goal.text(value) for goal, value in values if value is not None]
         floor = floor_s(row, by_key) if any(goal.value is over_floor for goal in row.goals) else None
+        if any(goal.value is over_floor for goal in row.goals) and row.runs and not row.runs[0].get("rates"):
+            outcome.append("no floor: there is no ops_bench beside the program, or it failed")
         if floor:
             outcome.append("floors: " + ", ".join(f"{what} {1000 * seconds:.0f} ms" for what, seconds in floor.items()))
         if row.median("process_mib"):

@@ -207,6 +207,17 @@ void flat(Bench& bench, int64_t count) {
     bench.line(fmt::format("widen {}", name_of(dtype)), 6 * elems, "GB/s", [&] { kernels.convert(halves, g); });
     bench.line(fmt::format("round to {}", name_of(dtype)), 6 * elems, "GB/s", [&] { kernels.convert(g, halves); });
   }
+  const View halves = bench.array({count}, DType::bf16), upper = bench.array({count}, DType::bf16),
+             rest = bench.array({count}, DType::bf16_rest);
+  kernels.convert(g, halves);
+  kernels.convert(p, upper);
+  kernels.convert(p, rest);
+  for (const auto& [what, writes, bytes] :
+       {std::tuple{"all", AdamWWrites::all, 26.0}, std::tuple{"parameters alone", AdamWWrites::parameters, 18.0}}) {
+    step.writes = writes;
+    bench.line(fmt::format("adamw, bf16 gradients, bf16 and the rest, {}", what), bytes * elems, "GB/s",
+               [&] { kernels.adamw(upper, halves, m, v, step, rest); });
+  }
   bench.line("sum of squares", 4 * elems, "GB/s", [&] { kernels.add_sum_of_squares(p, sum); });
   bench.line("fill", 4 * elems, "GB/s", [&] { kernels.fill(p, 0); });
   bench.line("copy", 8 * elems, "GB/s", [&] { kernels.convert(g, p); });
