@@ -34,15 +34,19 @@ void buffer_requested(uint8_t** buffer, size_t* size, size_t* max_records) {
   *max_records = 0;
 }
 
+// CUDA 12's records: the fields taken here lie at the same places in CUDA 13's.
+using KernelRecord = CUpti_ActivityKernel9;
+using CopyRecord = CUpti_ActivityMemcpy5;
+
 void buffer_completed(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t used) {
   const std::lock_guard guard(lock());
   CUpti_Activity* record = nullptr;
   while (cuptiActivityGetNextRecord(buffer, used, &record) == CUPTI_SUCCESS) {
     if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
-      const auto* kernel = reinterpret_cast<CUpti_ActivityKernel10*>(record);
+      const auto* kernel = reinterpret_cast<KernelRecord*>(record);
       activities().push_back({kernel->start, kernel->end, kernel->streamId, kernel->name});
     } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
-      const auto* copy = reinterpret_cast<CUpti_ActivityMemcpy6*>(record);
+      const auto* copy = reinterpret_cast<CopyRecord*>(record);
       const char* name = copy->copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_HTOD   ? "copy to the GPU"
                          : copy->copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_DTOH ? "copy to the host"
                                                                              : "copy";
