@@ -70,6 +70,24 @@ static bool resumes(const Settings& settings) {
   return settings.resume != "none" && (settings.resume != "auto" || !checkpoint_steps(settings.output_dir).empty());
 }
 
+// Runs what takes memory that was found to be there. Another process may have taken some since: with what there is now,
+// the error tells what would fit.
+template <typename Take>
+auto Trainer::taking_memory(const Take& take) -> decltype(take()) {
+  try {
+    return take();
+  } catch (const OutOfMemoryError&) {
+    if (worker_.planned_rank().device == DeviceKind::cuda) {
+      work_within_memory(settings_, worker_, config_, train_, eval_ ? &*eval_ : nullptr, false);
+      if (fused_) {
+        throw OutOfMemoryError("memory", "somebody has taken memory since the run was found to fit",
+                               "Start it again, or with --fuse-micro-batches off");
+      }
+    }
+    throw;
+  }
+}
+
 Trainer::Trainer(const Settings& settings, std::string resolved_config, Console& console, World* world,
                  const StopSignals& signals)
     : settings_(settings),
@@ -84,7 +102,7 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
       eval_(eval_dataset_of(settings, tokenizer_, config_.eos_token_id, worker_.pool())),
       fused_(runs_fused(settings, worker_, config_, train_, eval_ ? &*eval_ : nullptr)),
       work_(work_within_memory(settings, worker_, config_, train_, eval_ ? &*eval_ : nullptr, fused_)),
-      engine_(worker_.place(), config_, engine_options(settings)) {
+      engine_(taking_memory([&] { return Engine(worker_.place(), config_, engine_options(settings)); })) {
   if (worker_.is_first()) {
     lock_.emplace(settings_.output_dir);
     remove_stale_temporaries(settings_.output_dir);
@@ -109,19 +127,7 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
   save_every_ = interval(settings_.save_strategy, settings_.save_steps);
   if (settings_.precision == Settings::Precision::fp16) loss_scaler_.emplace(settings_.loss_scaling());
   check_ranks_agree(worker_.world(), fingerprint_);  // and the output folder is ready when they go on
-  try {
-    engine_.prepare(work_);
-  } catch (const OutOfMemoryError&) {
-    // Another process may have taken memory since it was checked: with what there is now, it tells what would fit.
-    if (worker_.planned_rank().device == DeviceKind::cuda) {
-      work_within_memory(settings_, worker_, config_, train_, eval_ ? &*eval_ : nullptr, false);
-      if (fused_) {
-        throw OutOfMemoryError("memory", "somebody has taken memory since the run was found to fit",
-                               "Start it again, or with --fuse-micro-batches off");
-      }
-    }
-    throw;
-  }
+  taking_memory([&] { engine_.prepare(work_); });
   if (settings_.save_async) background_ = std::make_unique<BackgroundCheckpoint>(worker_.host(), worker_.world());
 }
 

@@ -62,6 +62,8 @@ class Trainer {
   bool stop_asked();
   int stop();
   bool improves(const EvalOutcome& outcome);
+  template <typename Take>
+  auto taking_memory(const Take& take) -> decltype(take());
   void checkpoint();
   void rotate();
   void finish_checkpoints();
