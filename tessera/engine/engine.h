@@ -116,7 +116,7 @@ class Engine {
 
   using VisitParameters = std::function<void(int64_t unit, ElemRange range, View parameters)>;
   // Shows the first rank every unit's parameters [P] of the masters' type, in order, each whole or in pieces that
-  // follow each other; valid until the next one. Collective; no more than one unit is whole at a time.
+  // follow each other; valid until the next one. Collective.
   void collect_parameters(const VisitParameters& visit);
 
   // ---- work
@@ -194,11 +194,11 @@ class Engine {
   };
   void load_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64_t first,
                   const std::function<void(ElemRange, View)>& read);
-  void save_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64_t first,
-                  const std::function<void(ElemRange, View)>& write);
-  bool has_split_masters() const { return optimizer_ && !optimizer_->rest().empty(); }
+  using Write = std::function<void(ElemRange range, View from)>;
+  void save_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64_t first, const Write& write);
+  // Shows elements `range` of a unit, of those that this rank keeps, as save_states() does.
+  void save_parameters(int64_t unit, ElemRange range, const Write& write);
   void join_masters(int64_t unit, int64_t first, View masters);
-  void for_joined_masters(int64_t unit, ElemRange range, const std::function<void(ElemRange, View)>& visit);
 
   const EngineOptions options_;
   const int ranks_per_node_;

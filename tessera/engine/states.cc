@@ -5,9 +5,9 @@ namespace tessera {
 
 static constexpr const char* kSubject = "initial parameters";
 
-// What is joined from two arrays is saved in parts of so many of the pieces that pass between tiers: large enough for
-// several threads to write.
-static constexpr int64_t kJoinedPieces = 8;
+// What passes through the host's memory on its way out does so in parts of so many of the pieces that pass between
+// tiers: large enough for several threads to write, small beside a model.
+static constexpr int64_t kPiecesOfPart = 8;
 
 // Visits the arrays that hold parameters: what is kept for the computation, and the masters where they are apart.
 // visit(shelf, unit, range of the unit's elements, where that begins in the shelf).
@@ -64,19 +64,23 @@ void Engine::load_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64
   }
 }
 
-// The same the other way, whole: a checkpoint is written in one piece an array.
-void Engine::save_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64_t first,
-                        const std::function<void(ElemRange, View)>& write) {
+// The same the other way, in larger parts.
+void Engine::save_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64_t first, const Write& write) {
   if (range.size() <= 0) return;
   if (visible(shelf)) {
     if (!counting()) write(range, shelf.view(unit).rows(first, first + range.size()));
     return;
   }
-  const Buffer buffer = place_.host.allocate(bytes_of(range.size(), shelf.dtype()), Category::staging);
-  const View view = buffer.view({range.size()}, shelf.dtype());
-  shelf.load(unit, first, view, *place_.streams.copy);
-  place_.streams.copy->synchronize();
-  if (!counting()) write(range, view);
+  const int64_t most = std::min(kPiecesOfPart * place_.piece_elems(), range.size());
+  const Buffer buffer = place_.host.allocate(bytes_of(most, shelf.dtype()), Category::staging);
+  if (counting()) return;
+  for (int64_t at = range.begin; at < range.end; at += most) {
+    const ElemRange part{at, std::min(at + most, range.end)};
+    const View view = buffer.view({part.size()}, shelf.dtype());
+    shelf.load(unit, first + at - range.begin, view, *place_.streams.copy);
+    place_.streams.copy->synchronize();
+    write(part, view);
+  }
 }
 
 // Split masters, as f32 in the host's memory, from element `first` of those that this rank updates on. Where the host
@@ -117,17 +121,23 @@ void Engine::join_masters(int64_t unit, int64_t first, View masters) {
   }
 }
 
-// Visits elements `range` of those that this rank updates.
-void Engine::for_joined_masters(int64_t unit, ElemRange range, const std::function<void(ElemRange, View)>& visit) {
-  const int64_t most = std::min(kJoinedPieces * place_.piece_elems(), range.size());
-  if (most <= 0) return;
+void Engine::save_parameters(int64_t unit, ElemRange range, const Write& write) {
+  if (range.size() <= 0) return;
+  if (!optimizer_) {
+    return save_shelf(parameters_.kept(), unit, range, range.begin - parameters_.kept_range(unit).begin, write);
+  }
+  const int64_t first = range.begin - optimizer_->range(unit).begin;
+  if (optimizer_->rest().empty()) {
+    return save_shelf(optimizer_->master(), unit, range, optimizer_->first_master_elem(unit) + first, write);
+  }
+  const int64_t most = std::min(kPiecesOfPart * place_.piece_elems(), range.size());
   const Buffer buffer = place_.host.allocate(bytes_of(most, DType::f32), Category::staging);
   for (int64_t at = range.begin; at < range.end; at += most) {
-    const ElemRange piece{at, std::min(at + most, range.end)};
-    const View masters = buffer.view({piece.size()}, DType::f32);
-    join_masters(unit, at, masters);
-    if (counting()) return;  // the first piece is the largest
-    visit(piece, masters);
+    const ElemRange part{at, std::min(at + most, range.end)};
+    const View masters = buffer.view({part.size()}, DType::f32);
+    join_masters(unit, first + at - range.begin, masters);
+    if (counting()) return;  // the first part is the largest
+    write(part, masters);
   }
 }
 
@@ -262,83 +272,61 @@ void Engine::save_states(const WriteState& write) {
   finish_update();
   for (int64_t u = 0; u < place_.num_units(); ++u) {
     const ElemRange saved = saved_range(u);
-    const auto save = [&](StateKind kind, const Shelf& shelf, int64_t held_from, int64_t held_first) {
-      save_shelf(shelf, u, saved, held_first + saved.begin - held_from,
-                 [&](ElemRange piece, View from) { write(kind, u, piece, from); });
+    const auto write_as = [&](StateKind kind) -> Write {
+      return [&write, kind, u](ElemRange part, View from) { write(kind, u, part, from); };
     };
-    if (!optimizer_) {
-      save(StateKind::parameters, parameters_.kept(), parameters_.kept_range(u).begin, 0);
-      continue;
-    }
-    const int64_t begin = optimizer_->range(u).begin;
-    if (!has_split_masters()) {
-      save(StateKind::parameters, optimizer_->master(), begin, optimizer_->first_master_elem(u));
-    } else {
-      for_joined_masters(u, {saved.begin - begin, saved.end - begin}, [&](ElemRange piece, View masters) {
-        write(StateKind::parameters, u, {begin + piece.begin, begin + piece.end}, masters);
-      });
-    }
-    save(StateKind::moment1, optimizer_->moment1(), begin, 0);
-    save(StateKind::moment2, optimizer_->moment2(), begin, 0);
+    save_parameters(u, saved, write_as(StateKind::parameters));
+    if (!optimizer_) continue;
+    const int64_t first = saved.begin - optimizer_->range(u).begin;
+    save_shelf(optimizer_->moment1(), u, saved, first, write_as(StateKind::moment1));
+    save_shelf(optimizer_->moment2(), u, saved, first, write_as(StateKind::moment2));
   }
 }
 
+// The first rank shows its own part and then, in their order, those that the others of its group send it in pieces.
 void Engine::collect_parameters(const VisitParameters& visit) {
   finish_update();
-  const bool first = place_.ranks.world->rank() == 0, sharded = place_.plan.shard_optimizer();
-  const int64_t S = sharded ? place_.plan.shard_group_size() : 1;
-  const Shelf& master = optimizer_ ? optimizer_->master() : parameters_.kept();
-  const bool split = has_split_masters();
-  const DType dtype = split ? DType::f32 : master.dtype();
-  int64_t most = 0;
-  for (const UnitShards& unit : place_.units) most = std::max(most, unit.padded_elems);
-  const int64_t piece_elems = std::clamp<int64_t>(place_.piece_elems() / S, ParameterTable::kAlignment, most / S);
-  const bool in_place = S == 1 && visible(master) && !split, joined = S == 1 && split;
+  if (place_.plan.replica() != 0) return;
+  const bool first = place_.ranks.world->rank() == 0;
+  const int64_t S = place_.plan.shard_optimizer() ? place_.plan.shard_group_size() : 1;
+  const DType dtype = optimizer_ ? place_.master_dtype() : place_.dtype;
   Passage passage(*this);
-  Buffer whole_buffer;
   View sent, received;
-  if (!in_place && !joined) {
-    whole_buffer = place_.host.allocate(first ? bytes_of(most, dtype) : 0, Category::staging);
-    sent = passage.take(piece_elems, dtype);
-    received = passage.take(S > 1 ? piece_elems * S : 0, dtype);
+  Buffer received_buffer;
+  if (S > 1) {
+    int64_t most = 0;
+    for (const UnitShards& unit : place_.units) most = std::max(most, unit.shard_elems);
+    most = std::min(most, place_.piece_elems());
+    sent = received = passage.take(most, dtype);
+    if (first && !place_.device.host_visible()) {
+      received_buffer = place_.host.allocate(sent.bytes(), Category::staging);
+      received = received_buffer.view({most}, dtype);
+    }
   }
   Stream& comm = *place_.streams.comm;
   for (int64_t u = 0; u < place_.num_units(); ++u) {
-    const UnitShards& cut = place_.cut(u);
-    const int64_t shard_elems = sharded ? cut.shard_elems : cut.padded_elems;
-    const int64_t begin =
-        optimizer_ ? optimizer_->first_master_elem(u) : (sharded ? cut.own.begin : 0) - parameters_.kept_range(u).begin;
-    if (in_place) {
-      if (first && !counting()) visit(u, {0, cut.num_elems}, master.view(u).rows(begin, begin + cut.num_elems));
-      continue;
-    }
-    if (joined) {
-      const auto visit_piece = [&](ElemRange piece, View masters) { visit(u, piece, masters); };
-      if (first) for_joined_masters(u, {0, cut.num_elems}, visit_piece);
-      continue;
-    }
-    // The first piece is the largest: it tells a plan all.
-    for (int64_t at = 0; at < (counting() ? std::min<int64_t>(shard_elems, 1) : shard_elems); at += piece_elems) {
-      const int64_t n = std::min(piece_elems, shard_elems - at);
-      const View mine = sent.rows(0, n), all = S > 1 ? received.rows(0, S * n) : mine;
-      if (split || master.tier() == Tier::file) {
-        const Buffer staging = place_.host.allocate(bytes_of(n, dtype), Category::staging);
-        const View piece = staging.view({n}, dtype);
-        split ? join_masters(u, at, piece) : master.load(u, begin + at, piece, comm);
-        comm.copy(piece, mine);
+    const int64_t P = place_.cut(u).num_elems, s = S > 1 ? place_.cut(u).shard_elems : P;
+    const auto show = [&](ElemRange part, View parameters) { visit(u, part, parameters); };
+    if (first) save_parameters(u, {0, std::min(s, P)}, show);
+    for (int64_t r = 1; r < S; ++r) {
+      const ElemRange shard = ElemRange{r * s, (r + 1) * s}.clipped(P);
+      for (int64_t at = shard.begin; at < shard.end; at += sent.num_elems()) {
+        const ElemRange piece{at, std::min(at + sent.num_elems(), shard.end)};
+        const View from = sent.rows(0, piece.size());
+        if (place_.plan.shard_rank() == r) {
+          save_parameters(u, piece, [&](ElemRange part, View own) {
+            comm.copy(own, from.rows(part.begin - piece.begin, part.end - piece.begin));
+            comm.synchronize();
+          });
+        }
+        place_.ranks.shard->broadcast(from, static_cast<int>(r), comm, "parameters to be saved");
+        if (counting()) break;
+        const View here = received.rows(0, piece.size());
+        if (first && here.data != from.data) comm.copy(from, here);
         comm.synchronize();
-      } else {
-        master.load(u, begin + at, mine, comm);
-      }
-      if (S > 1) place_.ranks.shard->all_gather(mine, all, comm, "parameters to be saved");
-      for (int64_t r = 0; first && !counting() && r < S; ++r) {
-        const View from = S > 1 ? all.rows(r * n, (r + 1) * n) : mine;
-        const View whole = whole_buffer.view({cut.padded_elems}, dtype);
-        comm.copy(from, whole.rows(r * shard_elems + at, r * shard_elems + at + n));
+        if (first) show(piece, here);
       }
     }
-    comm.synchronize();
-    if (first && !counting()) visit(u, {0, cut.num_elems}, whole_buffer.view({cut.num_elems}, dtype));
   }
 }
 
