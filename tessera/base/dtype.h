@@ -161,6 +161,14 @@ struct Element<DType::f16> {
   static Type store(float x) { return f32_to_f16(x); }
 };
 
+// Whether convert() takes them.
+constexpr bool converts(DType from, DType to) {
+  const auto has_value = [](DType dtype) {
+    return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
+  };
+  return has_value(from) && (has_value(to) || to == DType::bf16_rest);
+}
+
 // Converts `count` elements between floating-point types (f64, f32, f16, bf16), or from one to the bf16_rest of its
 // values; the ranges must not overlap.
 void convert(const void* source, DType source_dtype, void* target, DType target_dtype, size_t count);

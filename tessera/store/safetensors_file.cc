@@ -18,10 +18,6 @@ namespace {
 // What one task reads: large against the cost of mapping it, small against memory.
 constexpr int64_t kChunkBytes = 4 << 20;
 
-bool is_floating(DType dtype) {
-  return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
-}
-
 // Converts from an address that its type's alignment does not bind, through a small aligned buffer.
 void convert_unaligned(const std::byte* source, DType source_dtype, std::byte* target, DType target_dtype,
                        int64_t num_elems) {
@@ -121,7 +117,7 @@ void SafetensorsFile::read_range_into(const TensorInfo& info, int64_t elem_begin
   TESSERA_ASSERT(info.dtype.has_value());
   TESSERA_ASSERT(0 <= elem_begin && elem_begin <= elem_end && elem_end <= info.num_elems());
   TESSERA_ASSERT(target.num_elems() == elem_end - elem_begin);
-  if (*info.dtype != target.dtype && !(is_floating(*info.dtype) && is_floating(target.dtype))) {
+  if (*info.dtype != target.dtype && !converts(*info.dtype, target.dtype)) {
     throw InputError(path_, fmt::format("tensor \"{}\" has type {} where {} is needed", printable(info.name),
                                         info.dtype_word, name_of(target.dtype)));
   }

@@ -13,7 +13,18 @@ FP16 = EVALUATED + ["--precision", "fp16", "--epochs", "6", "--save-strategy", "
 RESTLESS = ["--initial-scale-power", "24", "--loss-scale-window", "2"]
 
 
-class Training(TinyJobTest):
+class PrecisionTest(TinyJobTest):
+    def copy_until(self, step, whole, output):
+        """A finished run's folder as it was after a step's checkpoint, but for its metrics."""
+        shutil.copytree(self.path(whole), self.path(output))
+        for later in self.checkpoints(output):
+            if later > step:
+                shutil.rmtree(self.path(output, f"checkpoint-{later}"))
+        shutil.rmtree(self.path(output, "model"))
+        os.remove(self.path(output, "summary.json"))
+
+
+class Training(PrecisionTest):
     def test_close_to_single_precision(self):
         """The first loss, before paths part, within some roundings of each layer: 4 u (tests/unit/engine)."""
         self.train("fp32", "--epochs", "2")
@@ -53,8 +64,36 @@ class Training(TinyJobTest):
         answer = self.succeeds("generate", *words, "--question", row["question"], "--context", row["context"])
         self.assertEqual(answer.strip(), answers[row["id"]].strip())
 
+    def test_fine_tuning_and_resume(self):
+        """From a model's folder, whatever its type, to the best model: interrupted as if it had not been."""
+        dtypes = ["fp32", "bf16", "fp16"]
+        for dtype in dtypes:
+            self.train(f"first-{dtype}", "--epochs", "20", "--save-dtype", dtype)
+        best_is_not_last = 0
+        for precision in ["bf16", "fp16"]:
+            for dtype in dtypes:
+                with self.subTest(precision=precision, dtype=dtype):
+                    words = ["--model", f"first-{dtype}/model", "--init", "pretrained", "--precision", precision, "--lr",
+                             "0.02", "--lr-schedule", "constant", "--epochs", "3", "--save-strategy", "steps",
+                             "--save-steps", "4", "--eval-strategy", "steps", "--eval-steps", "4",
+                             "--load-best-model-at-end", "--metric-for-best-model", "eval_loss"]
+                    whole = f"{precision}-{dtype}"
+                    self.train(whole, *words)
+                    evaluations = [record["eval_loss"] for record in self.metrics(whole, "eval")]
+                    best_is_not_last += min(evaluations) < evaluations[-1]
+                    self.copy_until(8, whole, "out")
+                    self.train("out", *words)
+                    self.assert_same_results(whole, "out")
+                    shutil.rmtree(self.path("out"))
+            # The same rounded parameters to compute with; but masters have all that was read.
+            losses = [[record["loss"] for record in self.metrics(f"{precision}-{dtype}", "train")]
+                      for dtype in ["fp32", precision]]
+            self.assertEqual(losses[0][0], losses[1][0])
+            self.assertNotEqual(losses[0], losses[1])
+        self.assertGreater(best_is_not_last, 0)
 
-class LossScale(TinyJobTest):
+
+class LossScale(PrecisionTest):
     def test_every_skipped_step_is_told(self):
         code, _, err = self.run_tessera("train", *JOB, "--precision", "fp16", "--initial-scale-power", "24",
                                         "--output-dir", "out", "--epochs", "2")
@@ -96,12 +135,7 @@ class LossScale(TinyJobTest):
                 skips = [record["step"] for record in self.metrics("whole", "skipped")]
                 self.assertGreater(skips[-1], 16)
                 for step in (8, 16):
-                    shutil.copytree(self.path("whole"), self.path("out"))
-                    for later in self.checkpoints("out"):
-                        if later > step:
-                            shutil.rmtree(self.path("out", f"checkpoint-{later}"))
-                    shutil.rmtree(self.path("out", "model"))
-                    os.remove(self.path("out", "summary.json"))
+                    self.copy_until(step, "whole", "out")
                     self.train("out", *words, job=FP16)
                     self.assert_same_results("whole", "out")
                     for key in ["loss_scale", "skipped_steps"]:

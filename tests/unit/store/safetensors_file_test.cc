@@ -156,6 +156,16 @@ TEST(SafetensorsFile, ConvertsAmongFloatingPointTypes) {
     }
     EXPECT_LE(worst, epsilon) << name_of(dtype);
 
+    // Masters in two halves.
+    std::vector<uint16_t> halves(kCount);
+    std::vector<int16_t> rests(kCount);
+    file.read_into(file.get("x"), {reinterpret_cast<std::byte*>(halves.data()), DType::bf16, {kCount}}, &pool);
+    file.read_into(file.get("x"), {reinterpret_cast<std::byte*>(rests.data()), DType::bf16_rest, {kCount}}, &pool);
+    for (size_t i = 0; i < kCount; ++i) {
+      ASSERT_EQ(halves[i], f32_to_bf16(back[i])) << name_of(dtype) << " " << i;
+      ASSERT_EQ(rests[i], bf16_rest_of(back[i])) << name_of(dtype) << " " << i;
+    }
+
     std::vector<float> part(2'000'000);  // what one rank holds
     file.read_range_into(file.get("x"), 777'777, 2'777'777, view_of(part.data(), {2'000'000}), &pool);
     EXPECT_TRUE(std::equal(part.begin(), part.end(), back.begin() + 777'777)) << name_of(dtype);
