@@ -30,8 +30,16 @@ UnitOptimizer::UnitOptimizer(Workplace& place, UnitParameters& parameters, UnitG
   m_ = Shelf(place, tier, Category::optimizer, dtype, elems);
   v_ = Shelf(place, tier, Category::optimizer, dtype, elems);
   sum_ = (gradients.tier() == Tier::device ? place.device : place.host).allocate(sizeof(double), Category::workspace);
-  if (tier == Tier::device) return;
   const int64_t staging_elems = place.staging_elems(elems);
+  if (tier == Tier::device) {
+    const Tier kept = parameters.kept().tier();
+    const auto stage = [&](Device& where) {
+      return where.allocate(bytes_of(staging_elems, place.dtype), Category::staging);
+    };
+    if (kept != Tier::device && place.dtype != master_dtype) leaving_.rounded = stage(place.device);
+    if (kept == Tier::file) leaving_.master = stage(place.host);
+    return;
+  }
   lanes_.resize(tier == Tier::file ? 2 : 3);
   for (Lane& lane : lanes_) {
     const auto stage = [&](Buffer& buffer, bool wanted, DType type) {
@@ -206,16 +214,45 @@ std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces_of_update(int64_t num_la
 
 void UnitOptimizer::update_on_device(const AdamWStep& step) {
   Stream& compute = *place_.streams.compute;
+  compute.wait(leaving_.free);
+  const bool kept_here = parameters_.kept().tier() == Tier::device;
   for (int64_t u = 0; u < place_.num_units(); ++u) {
     const int64_t size = range(u).size();
     compute.wait(gradients_.complete(u, size));
-    const View kept = parameters_.kept().view(u).rows(first_kept_elem(u), first_kept_elem(u) + size);
-    const View master = has_own_master() ? own_master_.view(u) : kept;
-    const View beside = !rest_.empty() ? rest_.view(u) : has_own_master() ? kept : View{};
+    const auto kept = [&] { return parameters_.kept().view(u).rows(first_kept_elem(u), first_kept_elem(u) + size); };
+    const View master = has_own_master() ? own_master_.view(u) : kept();
+    const View beside = !rest_.empty() ? rest_.view(u) : has_own_master() && kept_here ? kept() : View{};
     place_.ops.adamw(master, gradients_.sum(u, 0, size), m_.view(u), v_.view(u),
                      step_of(step, {u, 0, size, AdamWWrites::all}), beside);
-    parameters_.updated(u, compute.record());
+    parameters_.updated(u, kept_here ? compute.record() : send_to_kept(u));
   }
+}
+
+// From masters on the device to parameters that are kept elsewhere. Returns what the next forward is to wait for.
+Event UnitOptimizer::send_to_kept(int64_t unit) {
+  Stream& compute = *place_.streams.compute;
+  Stream& copy = *place_.streams.copy;
+  const auto staged_in = [&](const Buffer& staging, int64_t elems) { return staging.view({elems}, place_.dtype); };
+  const int64_t size = range(unit).size();
+  for (int64_t first = 0; first < size; first += place_.piece_elems()) {
+    const int64_t elems = std::min(place_.piece_elems(), size - first);
+    View piece = own_master_.view(unit).rows(first, first + elems);
+    if (leaving_.rounded.bytes() > 0) {
+      const View rounded = staged_in(leaving_.rounded, elems);
+      compute.wait(leaving_.free);
+      place_.ops.convert(piece, rounded);
+      piece = rounded;
+    }
+    copy.wait(compute.record());
+    if (leaving_.master.bytes() > 0) {
+      const View here = staged_in(leaving_.master, elems);
+      copy.copy(piece, here);
+      piece = here;
+    }
+    parameters_.kept().save(unit, first_kept_elem(unit) + first, piece, copy);
+    leaving_.free = copy.record();
+  }
+  return leaving_.free;
 }
 
 void UnitOptimizer::fetch(const Piece& piece, Lane& lane) {

@@ -47,6 +47,7 @@ class UnitOptimizer {
   std::vector<Piece> pieces(PartOf&& part_of) const;
   AdamWStep step_of(const AdamWStep& step, const Piece& piece) const;
   void update_on_device(const AdamWStep& step);
+  Event send_to_kept(int64_t unit);
   bool may_be_late() const;
   int64_t num_late_blocks();
   std::vector<Piece> pieces_of_update(int64_t num_late) const;
@@ -63,6 +64,7 @@ class UnitOptimizer {
   Shelf rest_;        // what masters are beyond bf16; empty where the computation has another type
   Shelf m_, v_;
   std::vector<Lane> lanes_;                  // of offloaded states
+  Lane leaving_;                             // of states on the device, whose parameters are kept elsewhere
   std::optional<LateMoments> late_moments_;  // where time tells how many blocks; the host stream's until timed_
   Event timed_;
   Buffer sum_;  // [1] f64

@@ -26,7 +26,7 @@ std::vector<Case> all_cases() {
        {ShardingStrategy::no_shard, ShardingStrategy::zero1, ShardingStrategy::zero2, ShardingStrategy::shard_grad_op,
         ShardingStrategy::full_shard, ShardingStrategy::hybrid_shard, ShardingStrategy::hybrid_shard_zero2}) {
     for (const Tiers& tiers : {Tiers{D, D, D}, Tiers{H, D, D}, Tiers{H, H, D}, Tiers{H, H, H}, Tiers{F, D, D},
-                               Tiers{F, F, F}, Tiers{F, H, H}}) {
+                               Tiers{F, F, F}, Tiers{F, H, H}, Tiers{D, D, H}, Tiers{D, D, F}}) {
       if (tiers.parameters != D && !row_of(strategy).shard_parameters && test_world().size() > 1) continue;
       for (const auto sync : {GradientSync::automatic, GradientSync::micro, GradientSync::step}) {
         if (tiers.gradients != D && sync == GradientSync::step) continue;
@@ -210,7 +210,14 @@ TEST(Engine, GraphsChangeNoBit) {
 
 // Where states and parameters are kept changes no bit of what is drawn, nor of the steps of one micro-batch from there.
 TEST(Engine, TiersChangeNoBit) {
-  constexpr Tier D = Tier::device, H = Tier::host, F = Tier::file;
+  constexpr Tier kTiers[] = {Tier::device, Tier::host, Tier::file};
+  std::vector<std::tuple<Tier, Tier, Tier>> all_tiers;
+  for (const Tier optimizer : kTiers) {
+    for (const Tier gradients : kTiers) {
+      if (optimizer == Tier::device && gradients != Tier::device) continue;
+      for (const Tier parameters : kTiers) all_tiers.emplace_back(optimizer, gradients, parameters);
+    }
+  }
   ThreadPool pool(1);
   World& world = test_world();
   const auto device = make_test_device(pool);
@@ -218,11 +225,9 @@ TEST(Engine, TiersChangeNoBit) {
   const auto communicator = world.make_communicator(*device);
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     std::optional<std::pair<std::vector<double>, States>> expected;
-    for (const auto& [optimizer, gradients, parameters] :
-         {std::tuple{D, D, D}, std::tuple{H, D, D}, std::tuple{H, H, H}, std::tuple{F, D, D}, std::tuple{F, F, F},
-          std::tuple{F, D, H}}) {
-      SCOPED_TRACE(name_of(dtype) + std::to_string(static_cast<int>(optimizer)) +
-                   std::to_string(static_cast<int>(gradients)) + std::to_string(static_cast<int>(parameters)));
+    for (const auto& [optimizer, gradients, parameters] : all_tiers) {
+      SCOPED_TRACE(std::string(name_of(dtype)) + " optimizer:" + name_of(optimizer) +
+                   " gradients:" + name_of(gradients) + " parameters:" + name_of(parameters));
       EngineOptions options;
       options.dtype = dtype;
       options.sharding.strategy = ShardingStrategy::full_shard;
