@@ -11,6 +11,7 @@ BLOOM = {"architectures": ["BloomForCausalLM"], "model_type": "bloom", "vocab_si
          "pad_token_id": 3}
 JOB = ["--model", "config.json", "--init", "random", "--tokenizer", "tok", "--dataset", "train.jsonl", "--lr", "1e-2",
        "--logging-steps", "1", "--threads", "1"]
+OF_ANY_DEVICE = list(JOB)
 ON_GPU = os.environ.get("TEST_DEVICE") == "cuda"
 MOST_RANKS = int(os.environ.get("TEST_RANKS", 64))  # on GPUs, one each
 if ON_GPU:
