@@ -52,30 +52,24 @@ std::optional<int64_t> meminfo_bytes(const std::string& key) {
   return std::atoll(text->c_str()) * 1024;
 }
 
-// The values of a file in the control groups of this process, from its own up to the root (version 2), or the single
-// one of version 1.
-std::vector<std::string> control_group_values(const std::string& v2_file, const std::string& v1_path) {
-  std::vector<std::string> values;
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    if (!line.starts_with("0::/")) continue;
-    for (std::filesystem::path group = line.substr(3);; group = group.parent_path()) {
-      if (auto value = first_line("/sys/fs/cgroup" + group.string() + "/" + v2_file)) values.push_back(*value);
+// The folders of this process's control groups, from its own up to the root: of version 2, and of one controller of
+// version 1. Batch systems limit a job by a group below the root's.
+std::vector<std::filesystem::path> control_groups(const std::filesystem::path& root, const std::string& controller) {
+  std::vector<std::filesystem::path> folders;
+  std::ifstream groups(root / "proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {  // "4:cpu,cpuacct:/slurm/job_1", "0::/slurm/job_1"
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const bool v2 = line.starts_with("0::");
+    if (!v2 && controllers.find("," + controller + ",") == std::string::npos) continue;
+    const std::filesystem::path mounted = root / "sys/fs/cgroup" / (v2 ? "" : controller);
+    for (std::filesystem::path group = line.substr(second + 1);; group = group.parent_path()) {
+      folders.push_back(mounted / group.relative_path());
       if (group == group.root_path() || group.empty()) break;
     }
   }
-  if (auto value = first_line("/sys/fs/cgroup/" + v1_path)) values.push_back(*value);
-  return values;
-}
-
-std::optional<double> control_group_cores() {
-  std::optional<double> least;
-  for (const auto& value : control_group_values("cpu.max", "cpu/none")) {
-    double quota = 0, period = 0;
-    std::istringstream text(value);
-    if (text >> quota >> period && period > 0) least = std::min(least.value_or(quota / period), quota / period);
-  }
-  return least;
+  return folders;
 }
 
 std::string simd_of_machine() {
@@ -120,16 +114,29 @@ bool hides_value(const std::string& name) {
   return name.find("TOKEN") != std::string::npos || name.find("KEY") != std::string::npos;
 }
 
-std::optional<int64_t> control_group_memory_bytes() {
-  std::optional<int64_t> limit;
-  for (const auto& value : control_group_values("memory.max", "memory/memory.limit_in_bytes")) {
-    const int64_t bytes = std::atoll(value.c_str());  // "max" is 0; version 1 tells a huge number for none
-    if (bytes > 0 && bytes < int64_t{1} << 60) limit = std::min(limit.value_or(bytes), bytes);
-  }
-  return limit;
-}
-
 }  // namespace
+
+ControlGroupLimits control_group_limits(const std::filesystem::path& root) {
+  ControlGroupLimits limits;
+  for (const auto& group : control_groups(root, "memory")) {
+    for (const char* file : {"memory.max", "memory.limit_in_bytes"}) {
+      const int64_t bytes = std::atoll(first_line(group / file).value_or("").c_str());
+      if (bytes <= 0 || bytes >= int64_t{1} << 60) continue;  // none: "max", a huge number
+      limits.memory_bytes = std::min(limits.memory_bytes.value_or(bytes), bytes);
+    }
+  }
+  for (const auto& group : control_groups(root, "cpu")) {
+    const auto quota_of_v1 = [&] {
+      return first_line(group / "cpu.cfs_quota_us").value_or("") + " " +
+             first_line(group / "cpu.cfs_period_us").value_or("");
+    };
+    std::istringstream text(first_line(group / "cpu.max").value_or(quota_of_v1()));
+    double quota = 0, period = 0;
+    if (!(text >> quota >> period) || quota <= 0 || period <= 0) continue;  // none: "max", -1
+    limits.cores = std::min(limits.cores.value_or(quota / period), quota / period);
+  }
+  return limits;
+}
 
 Json build_facts() {
   return {
@@ -142,7 +149,7 @@ Json cpu_facts() {
   facts["cores_online"] = sysconf(_SC_NPROCESSORS_ONLN);
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) facts["cores_allowed"] = CPU_COUNT(&set);
-  if (auto cores = control_group_cores()) facts["cores_by_control_group"] = *cores;
+  if (auto cores = control_group_limits().cores) facts["cores_by_control_group"] = *cores;
   facts["simd"] = simd_of_machine();
   return facts;
 }
@@ -151,12 +158,12 @@ Json memory_facts() {
   Json facts = Json::object();
   if (auto bytes = meminfo_bytes("MemTotal")) facts["total_bytes"] = *bytes;
   if (auto bytes = meminfo_bytes("MemAvailable")) facts["available_bytes"] = *bytes;
-  if (auto bytes = control_group_memory_bytes()) facts["control_group_limit_bytes"] = *bytes;
+  if (auto bytes = control_group_limits().memory_bytes) facts["control_group_limit_bytes"] = *bytes;
   return facts;
 }
 
 std::optional<int64_t> usable_memory_bytes() {
-  const std::optional<int64_t> total = meminfo_bytes("MemTotal"), limit = control_group_memory_bytes();
+  const std::optional<int64_t> total = meminfo_bytes("MemTotal"), limit = control_group_limits().memory_bytes;
   return total && limit ? std::min(total, limit) : (total ? total : limit);
 }
 
@@ -218,7 +225,7 @@ int threads_to_use(int64_t setting, int num_processes) {
   double cores = std::thread::hardware_concurrency();
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) cores = CPU_COUNT(&set);
-  if (const auto quota = control_group_cores()) cores = std::min(cores, std::ceil(*quota));
+  if (const auto quota = control_group_limits().cores) cores = std::min(cores, std::ceil(*quota));
   return std::max(1, static_cast<int>(cores) / num_processes);
 }
 

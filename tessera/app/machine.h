@@ -2,6 +2,7 @@
 // be found out is left out.
 #pragma once
 
+#include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -20,8 +21,19 @@ nlohmann::ordered_json accelerator_facts();                    // driver, GPUs, 
 nlohmann::ordered_json mpi_facts(const Environment& environment);
 nlohmann::ordered_json environment_facts(const Environment& environment);  // the variables that matter, no secrets
 
+// What a process may use by its control groups (cgroups of version 1 or 2), its own and those above it.
+struct ControlGroupLimits {
+  std::optional<int64_t> memory_bytes;
+  std::optional<double> cores;
+};
+ControlGroupLimits control_group_limits(const std::filesystem::path& root = "/");
+
 // The memory that a process may have: the machine's, or less by its control group's limit.
 std::optional<int64_t> usable_memory_bytes();
+
+// Whether a GPU (90 of compute capability 9.0) is older than all that a program built for `architectures` ("80
+// 90-real") holds code for; false where these are not told in numbers.
+bool has_no_code_for(int capability, const std::string& architectures);
 
 // Where a program is found by PATH.
 std::optional<std::string> program_in_path(const Environment& environment, const std::string& name);
