@@ -83,7 +83,11 @@ std::optional<CommunicationError> CollectiveWatch::look() {
   }
   const std::string rank = fmt::format("rank {}", options_.rank);
   if (!error.empty()) {
-    return CommunicationError(rank, running ? fmt::format("{}: {}", running->call, error) : error,
+    // With nothing under way, the last that was.
+    const std::string call = running                    ? running->call
+                             : *last_collective_.load() ? fmt::format("after {}", last_call())
+                                                        : "";
+    return CommunicationError(rank, call.empty() ? error : fmt::format("{}: {}", call, error),
                               "NCCL_DEBUG=INFO tells more");
   }
   if (running && std::chrono::duration<double>(running->time).count() > options_.timeout_s) {
@@ -94,9 +98,13 @@ std::optional<CommunicationError> CollectiveWatch::look() {
 
 void CollectiveWatch::unanswered() {
   if (num_pending_ == 0) return;
-  const std::string call = fmt::format("{} of {}", last_collective_.load(), last_what_.load());
+  const std::string call = last_call();
   const StatusBoard::Waiting waiting(options_.board, options_.rank, call);
   options_.fail(timed_out(call));
+}
+
+std::string CollectiveWatch::last_call() const {
+  return fmt::format("{} of {}", last_collective_.load(), last_what_.load());
 }
 
 CommunicationError CollectiveWatch::timed_out(const std::string& call) const {

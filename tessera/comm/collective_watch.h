@@ -76,6 +76,7 @@ class CollectiveWatch {
   // look() has not come back within the time limit: the computing thread is in a call that waits for the device with
   // the library's locks held, as allocating memory does, and the device waits for a collective.
   void unanswered();
+  std::string last_call() const;
   CommunicationError timed_out(const std::string& call) const;
 
   const WatchOptions options_;

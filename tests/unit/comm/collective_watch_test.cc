@@ -1,5 +1,6 @@
 #include "tessera/comm/collective_watch.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <future>
@@ -110,6 +111,18 @@ TEST_F(Watch, ADeviceThatDoesNotAnswerIsNotWaitedFor) {
 TEST_F(Watch, TheLibrarysErrorIsToldAtOnce) {
   CollectiveWatch watch(options(1e6), [] { return std::string("NCCL has failed: remote process exited"); });
   EXPECT_EQ(failure.get_future().get(), "rank 1: NCCL has failed: remote process exited. NCCL_DEBUG=INFO tells more");
+}
+
+TEST_F(Watch, TheLibrarysErrorIsToldWithTheLastCollective) {
+  std::atomic<bool> failed = false;
+  CollectiveWatch watch(options(1e6), [&] { return failed ? std::string("NCCL has failed") : std::string(); });
+  watch.begin("all_gather", "parameters of h.3", stream);
+  stream.put();
+  watch.called(stream);
+  stream.finish();
+  failed = true;
+  EXPECT_THAT(failure.get_future().get(),
+              testing::MatchesRegex("rank 1: (after )?all_gather of parameters of h.3: NCCL has failed. .*"));
 }
 
 TEST_F(Watch, WhatEndsIsForgotten) {
