@@ -17,8 +17,11 @@ while [ $# -gt 0 ]; do
 done
 tests=$build/tests
 [ -x "$tests/gpu_ops" ] || { echo "error: no $tests/gpu_ops: build with CUDA, -DTESSERA_TESTS=ON" >&2; exit 2; }
-gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
-[ "$gpus" -gt 0 ] || { echo "error: nvidia-smi lists no GPU" >&2; exit 2; }
+# Those that CUDA_VISIBLE_DEVICES leaves.
+gpus=$("$build/tessera" doctor --json | python3 -c 'import json, sys; found = json.load(sys.stdin)["cuda"]["gpus"]
+print(len(found) if isinstance(found, list) else 0)')
+[ "${gpus:-0}" -gt 0 ] || { echo "error: there is no GPU: see $build/tessera doctor" >&2; exit 2; }
+visible=${CUDA_VISIBLE_DEVICES:-$(seq -s, 0 $((gpus - 1)))}
 mpirun="mpirun --allow-run-as-root --oversubscribe --bind-to none"
 
 failed=() output=$(mktemp)
@@ -48,7 +51,8 @@ check parity 600 "$tests/gpu_parity"
 # NCCL refuses two ranks on one GPU unless it takes them for ranks of different machines; it then sends through sockets,
 # and the processes take turns on the GPU.
 share='export NCCL_HOSTID=rank$OMPI_COMM_WORLD_RANK NCCL_SOCKET_IFNAME=lo
-  export CUDA_VISIBLE_DEVICES=$((OMPI_COMM_WORLD_LOCAL_RANK % '$gpus'))
+  gpus=('${visible//,/ }')
+  export CUDA_VISIBLE_DEVICES=${gpus[OMPI_COMM_WORLD_LOCAL_RANK % '$gpus']}
   exec "$@"'
 for ranks in 1 2 4; do
   # Hundreds of cases each start NCCL, which with fewer thread blocks has less to prepare.
