@@ -142,21 +142,13 @@ void add_driver(Json& facts) {
   }
 }
 
-// Of GPUs that are older than all the program holds code for, where that is told in numbers ("90", "90-real").
 void mark_unusable(Json& gpus, const std::string& architectures) {
-  std::istringstream list(architectures);
-  int lowest = 0;
-  for (std::string word; list >> word;) {
-    const int one = std::atoi(word.c_str());
-    if (one == 0) return;
-    lowest = lowest ? std::min(lowest, one) : one;
-  }
   for (Json& gpu : gpus) {
     const auto capability = gpu.find("compute_capability");
     if (capability == gpu.end()) continue;
     std::string digits = capability->get<std::string>();
     std::erase(digits, '.');
-    if (std::stoi(digits) < lowest) {
+    if (has_no_code_for(std::stoi(digits), architectures)) {
       gpu["problem"] = fmt::format("this program holds no code for it, but for {}", architectures);
     }
   }
@@ -169,6 +161,17 @@ Json library_facts() {
   if (auto* version = find_linked<const char*()>("onig_version")) facts["oniguruma"] = version();
   if (auto* version = find_linked<const char*()>("utf8proc_version")) facts["utf8proc"] = version();
   return facts;
+}
+
+bool has_no_code_for(int capability, const std::string& architectures) {
+  std::istringstream list(architectures);
+  int lowest = 0;
+  for (std::string word; list >> word;) {
+    const int one = std::atoi(word.c_str());
+    if (one == 0) return false;
+    lowest = lowest ? std::min(lowest, one) : one;
+  }
+  return capability < lowest;
 }
 
 std::optional<std::string> program_in_path(const Environment& environment, const std::string& name) {

@@ -34,4 +34,16 @@ std::optional<int64_t> usable_gpu_bytes(Device& device);
 void check_memory(const ModelConfig& config, const Settings& settings, const WorkOf& work_of, const PlannedRank& rank,
                   LocalRanks local, std::optional<int64_t> gpu_bytes);
 
+// Does work for which `check` has found memory. If there is none after all, since another process has taken some, the
+// check is made again: its OutOfMemoryError tells what fits in what is left.
+template <typename Work>
+auto within_memory(const std::function<void()>& check, const Work& work) -> decltype(work()) {
+  try {
+    return work();
+  } catch (const OutOfMemoryError&) {
+    check();
+    throw;
+  }
+}
+
 }  // namespace tessera

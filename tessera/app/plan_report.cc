@@ -210,8 +210,10 @@ Record plan_record(const PlanReport& r) {
 void print_plan(const PlanReport& r, Console& console) {
   if (r.fit) print_fit(r, console);
   const int world = r.rank.world_size;
-  const std::string ranks =
-      world == 1 ? "" : fmt::format(" on {} ranks, {} a node", world, std::min(world, r.rank.ranks_per_node));
+  const bool gpu = r.rank.device == DeviceKind::cuda;
+  const std::string ranks = world == 1 ? (gpu ? " on a GPU" : " on the CPU")
+                                       : fmt::format(" on {} {}, {} a node", world, gpu ? "GPUs" : "CPU ranks",
+                                                     std::min(world, r.rank.ranks_per_node));
   console.print(fmt::format("{} parameters{}; {}{}", format_count(r.first.num_parameters), ranks, words_of(r.settings),
                             world == 1 ? "" : " a rank"));
   const bool differ = r.ranks_differ();
@@ -224,8 +226,8 @@ void print_plan(const PlanReport& r, Console& console) {
   console.print(fmt::format("compute  {:.3g} TFLOP in a micro-batch of at most {} tokens{}, {:.3g} in a step", tera,
                             format_count(r.work.training.num_tokens), r.fused ? " (those of a step as one)" : "",
                             step_flops(r) * 1e-12));
-  const bool may_fuse = r.rank.device == DeviceKind::cuda && r.settings.grad_accum > 1 &&
-                        r.settings.fuse_micro_batches != Settings::FuseMicroBatches::off;
+  const bool may_fuse =
+      gpu && r.settings.grad_accum > 1 && r.settings.fuse_micro_batches != Settings::FuseMicroBatches::off;
   if (may_fuse && r.limits.device_bytes == MemoryLimits{}.device_bytes) {
     console.print(
         "fusing   a GPU that has the memory runs a step's micro-batches as one: --device-memory plans for one");

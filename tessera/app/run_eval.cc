@@ -33,14 +33,17 @@ int run_eval(const Invocation& invocation) {
     work.max_new_tokens = settings.max_new_tokens;
   }
   check_ranks_agree(worker.world(), model_fingerprint(config).set("eval_data_checksum", checksum_of(dataset.samples)));
-  check_memory(
-      config, settings, [&](const Settings&) { return work; }, worker.planned_rank(), worker.local_ranks(),
-      usable_gpu_bytes(worker.device()));
+  const auto check = [&] {
+    check_memory(
+        config, settings, [&](const Settings&) { return work; }, worker.planned_rank(), worker.local_ranks(),
+        usable_gpu_bytes(worker.device()));
+  };
+  check();
   if (!settings.output_dir.empty()) create_folders(settings.output_dir);  // before the work that it is for
   worker.note_device(settings, console);
-  Engine engine(worker.place(), config, engine_options(settings));
+  Engine engine = within_memory(check, [&] { return Engine(worker.place(), config, engine_options(settings)); });
   return run_among_ranks(invocation, [&] {
-    engine.prepare(work);
+    within_memory(check, [&] { engine.prepare(work); });
     load_or_initialize(engine, settings, worker.world(), pool);
     read_ahead = {};
 

@@ -40,12 +40,15 @@ int run_generate(const Invocation& invocation) {
   WorkBounds work;
   work.generation = {static_cast<int64_t>(prompt.size()), 1, 0};
   work.max_new_tokens = settings.max_new_tokens;
-  check_memory(
-      config, settings, [&](const Settings&) { return work; }, worker.planned_rank(), worker.local_ranks(),
-      usable_gpu_bytes(worker.device()));
+  const auto check = [&] {
+    check_memory(
+        config, settings, [&](const Settings&) { return work; }, worker.planned_rank(), worker.local_ranks(),
+        usable_gpu_bytes(worker.device()));
+  };
+  check();
   worker.note_device(settings, console);
-  Engine engine(worker.place(), config, engine_options(settings));
-  engine.prepare(work);
+  Engine engine = within_memory(check, [&] { return Engine(worker.place(), config, engine_options(settings)); });
+  within_memory(check, [&] { engine.prepare(work); });
   load_or_initialize(engine, settings, worker.world(), pool);
   read_ahead = {};
   const double begin_s = steady_seconds();

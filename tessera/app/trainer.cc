@@ -46,14 +46,19 @@ WorkBounds training_work(const Settings& settings, const Dataset& train, const D
   return work;
 }
 
+static bool fits_fused(const Settings& settings, const Worker& worker, const ModelConfig& config, const Dataset& train,
+                       const Dataset* eval) {
+  const Plan plan = plan_training(config, settings, training_work(settings, train, eval, true), worker.planned_rank());
+  return plan.device.peak_total() <= cuda_memory_of(worker.device()).usable_bytes;
+}
+
 // Whether the micro-batches of a step run as one: on a GPU that has memory for it, where small ones leave most of it
 // idle.
 static bool runs_fused(const Settings& settings, const Worker& worker, const ModelConfig& config, const Dataset& train,
                        const Dataset* eval) {
   if (settings.fuse_micro_batches == Settings::FuseMicroBatches::off || settings.grad_accum == 1) return false;
   if (worker.device().kind() != DeviceKind::cuda) return false;
-  const Plan plan = plan_training(config, settings, training_work(settings, train, eval, true), worker.planned_rank());
-  const bool fits = plan.device.peak_total() <= cuda_memory_of(worker.device()).usable_bytes;
+  const bool fits = fits_fused(settings, worker, config, train, eval);
   return worker.world().sum({static_cast<double>(fits)}, "memory of micro-batches")[0] == worker.num_ranks();
 }
 
@@ -70,21 +75,13 @@ static bool resumes(const Settings& settings) {
   return settings.resume != "none" && (settings.resume != "auto" || !checkpoint_steps(settings.output_dir).empty());
 }
 
-// Runs what takes memory that was found to be there. Another process may have taken some since: with what there is now,
-// the error tells what would fit.
-template <typename Take>
-auto Trainer::taking_memory(const Take& take) -> decltype(take()) {
-  try {
-    return take();
-  } catch (const OutOfMemoryError&) {
-    if (worker_.planned_rank().device == DeviceKind::cuda) {
-      work_within_memory(settings_, worker_, config_, train_, eval_ ? &*eval_ : nullptr, false);
-      if (fused_) {
-        throw OutOfMemoryError("memory", "somebody has taken memory since the run was found to fit",
-                               "Start it again, or with --fuse-micro-batches off");
-      }
-    }
-    throw;
+// Throws where the run does not fit any more.
+void Trainer::check_memory_again() const {
+  const Dataset* eval = eval_ ? &*eval_ : nullptr;
+  work_within_memory(settings_, worker_, config_, train_, eval, false);
+  if (fused_ && !fits_fused(settings_, worker_, config_, train_, eval)) {
+    throw OutOfMemoryError("memory", "another process has taken GPU memory since the run was found to fit",
+                           "Start it again, or with --fuse-micro-batches off");
   }
 }
 
@@ -102,7 +99,8 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
       eval_(eval_dataset_of(settings, tokenizer_, config_.eos_token_id, worker_.pool())),
       fused_(runs_fused(settings, worker_, config_, train_, eval_ ? &*eval_ : nullptr)),
       work_(work_within_memory(settings, worker_, config_, train_, eval_ ? &*eval_ : nullptr, fused_)),
-      engine_(taking_memory([&] { return Engine(worker_.place(), config_, engine_options(settings)); })) {
+      engine_(within_memory([&] { check_memory_again(); },
+                            [&] { return Engine(worker_.place(), config_, engine_options(settings)); })) {
   if (worker_.is_first()) {
     lock_.emplace(settings_.output_dir);
     remove_stale_temporaries(settings_.output_dir);
@@ -127,7 +125,7 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
   save_every_ = interval(settings_.save_strategy, settings_.save_steps);
   if (settings_.precision == Settings::Precision::fp16) loss_scaler_.emplace(settings_.loss_scaling());
   check_ranks_agree(worker_.world(), fingerprint_);  // and the output folder is ready when they go on
-  taking_memory([&] { engine_.prepare(work_); });
+  within_memory([&] { check_memory_again(); }, [&] { engine_.prepare(work_); });
   if (settings_.save_async) background_ = std::make_unique<BackgroundCheckpoint>(worker_.host(), worker_.world());
 }
 
@@ -145,11 +143,15 @@ Trainer::Interval Trainer::interval(Settings::Interval kind, int64_t steps) cons
 
 int Trainer::run() {
   if (stop_asked()) return stop();  // before the model is loaded, which may take long
-  resume_or_start();
-  if (worker_.is_first()) {
-    write_file_atomically(fs::path(settings_.output_dir) / "resolved-config.toml", resolved_config_);
-  }
-  return train();
+  return within_memory([&] { check_memory_again(); },
+                       [&] {
+                         resume_or_start();
+                         if (worker_.is_first()) {
+                           write_file_atomically(fs::path(settings_.output_dir) / "resolved-config.toml",
+                                                 resolved_config_);
+                         }
+                         return train();
+                       });
 }
 
 // With --json, standard output is the summary alone.

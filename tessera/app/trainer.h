@@ -62,8 +62,7 @@ class Trainer {
   bool stop_asked();
   int stop();
   bool improves(const EvalOutcome& outcome);
-  template <typename Take>
-  auto taking_memory(const Take& take) -> decltype(take());
+  void check_memory_again() const;
   void checkpoint();
   void rotate();
   void finish_checkpoints();

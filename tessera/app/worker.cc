@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 
 #include "tessera/app/machine.h"
 
@@ -31,10 +33,19 @@ void check_gpus(const std::vector<std::string>& gpus) {
     if (gpus[rank].empty()) continue;
     const auto first = static_cast<size_t>(std::find(gpus.begin(), gpus.end(), gpus[rank]) - gpus.begin());
     if (first == rank) continue;
-    throw UsageError("--device cuda", fmt::format("ranks {} and {} have the same GPU", first, rank),
+    throw UsageError("--device", fmt::format("ranks {} and {} have the same GPU", first, rank),
                      "Start at most one rank a GPU of each machine, and let CUDA_VISIBLE_DEVICES show each rank all of "
-                     "its machine's GPUs or one of its own");
+                     "its machine's GPUs or one of its own; or use --device cpu");
   }
+}
+
+void check_code(const CudaInfo& info, const CudaDeviceInfo& gpu) {
+  if (!has_no_code_for(10 * gpu.major + gpu.minor, info.architectures)) return;
+  throw UsageError(
+      "--device",
+      fmt::format("this program holds no code for {} of compute capability {}.{}, but for {}", gpu.name, gpu.major,
+                  gpu.minor, info.architectures),
+      fmt::format("Build it with -DTESSERA_CUDA_ARCHITECTURES={}{}, or use --device cpu", gpu.major, gpu.minor));
 }
 
 void check_precision(Settings::Precision precision, const CudaDeviceInfo& gpu) {
@@ -46,10 +57,29 @@ void check_precision(Settings::Precision precision, const CudaDeviceInfo& gpu) {
                    "Use fp16 or fp32");
 }
 
+std::string note_of_no_gpu(const CudaInfo& info, const std::function<const char*(const char*)>& variable) {
+  if (!info.devices.empty()) return "";
+  std::string sign = info.has_driver ? "this machine has a driver" : "";
+  for (const char* name : {"CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"}) {
+    const char* const value = variable(name);
+    if (!value) continue;
+    const std::string_view list = value;
+    if (list.empty() || list == "-1") return "";  // meant to have none
+    if (sign.empty()) sign = fmt::format("{} is {}", name, list);
+  }
+  if (sign.empty()) return "";
+  const std::string note = fmt::format("No GPU is used, though {}: {}", sign, info.problem);
+  if (!info.built || info.has_driver) return note;
+  return note + ". Containers show GPUs when started with --nv (Apptainer) or --gpus all (Docker)";
+}
+
 static std::unique_ptr<Device> make_gpu(const Settings& settings, int local_rank) {
   const int ordinal = cuda_ordinal_of_rank(local_rank);
   auto device = make_cuda_device(ordinal);
-  check_precision(settings.precision, cuda_info().devices[static_cast<size_t>(ordinal)]);
+  const CudaInfo info = cuda_info();
+  const CudaDeviceInfo& gpu = info.devices[static_cast<size_t>(ordinal)];
+  check_code(info, gpu);
+  check_precision(settings.precision, gpu);
   return device;
 }
 
@@ -96,10 +126,8 @@ PlannedRank Worker::planned_rank() const {
 
 void Worker::note_device(const Settings& settings, Console& console) const {
   if (settings.device == Settings::DeviceChoice::automatic) {
-    const CudaInfo info = cuda_info();
-    if (info.has_driver && info.devices.empty()) {
-      console.note(fmt::format("No GPU is used, though this machine has a driver: {}", info.problem));
-    }
+    const std::string note = note_of_no_gpu(cuda_info(), [](const char* name) { return std::getenv(name); });
+    if (!note.empty()) console.note(note);
   }
   const DType dtype = engine_options(settings).dtype;
   if (device_->kind() != DeviceKind::cpu || size_of(dtype) != 2) return;

@@ -1,6 +1,7 @@
 // What one rank works with: threads, memory and kernels, and the other ranks.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "tessera/app/memory_check.h"
@@ -19,8 +20,15 @@ bool uses_cuda(const Settings& settings);
 // have one and others not.
 void check_gpus(const std::vector<std::string>& gpus);
 
+// UsageError where the program was built for later GPUs.
+void check_code(const CudaInfo& info, const CudaDeviceInfo& gpu);
+
 // UsageError where the GPU's tensor cores do not know the type of --precision.
 void check_precision(Settings::Precision precision, const CudaDeviceInfo& gpu);
+
+// What a run with --device auto that goes to the CPU is told where it may have been meant for a GPU: with a driver on
+// the machine, or variables that give it GPUs. Else empty.
+std::string note_of_no_gpu(const CudaInfo& info, const std::function<const char*(const char*)>& variable);
 
 class Worker {
  public:

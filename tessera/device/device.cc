@@ -16,7 +16,7 @@ View Buffer::view(Shape shape, DType dtype) const {
 }
 
 const char* Device::remedy() const {
-  return "Use a smaller --batch-size or --max-length, --activation-checkpointing block, or a smaller model";
+  return "Use smaller batches, shorter texts or a smaller model; tessera plan shows what training takes";
 }
 
 Buffer Device::allocate(int64_t bytes, Category category) {
