@@ -353,6 +353,7 @@ void Trainer::finish() {
   bytes_sent_ = engine_.bytes_sent();
   const fs::path folder = settings_.output_dir;
   if (settings_.load_best_model_at_end && state_.best_metric && state_.best_step != state_.step) {
+    worker_.enter(Phase::resume);
     const fs::path best = checkpoint_folder(folder, state_.best_step);
     restore_checkpoint(Checkpoint::open_verified(best, worker_.world(), &worker_.pool()), engine_, false,
                        worker_.pool());
