@@ -92,6 +92,20 @@ class Training(PrecisionTest):
             self.assertNotEqual(losses[0], losses[1])
         self.assertGreater(best_is_not_last, 0)
 
+    @unittest.skipIf(MOST_RANKS < 2, "it takes two ranks")
+    def test_ranks(self):
+        """Fine-tuning and resume of shards, wherever parameters are kept."""
+        self.train("first", "--epochs", "4")
+        words = ["--model", "first/model", "--init", "pretrained", "--precision", "bf16", "--nproc", "2", "--strategy",
+                 "full_shard", "--batch-size", "2", "--max-steps", "6", "--save-strategy", "steps", "--save-steps", "3"]
+        self.train("whole", *words)
+        for offload in ["parameters", "optimizer,parameters:file"]:
+            with self.subTest(offload=offload):
+                self.copy_until(3, "whole", "out")
+                self.train("out", *words, "--offload", offload, "--offload-dir", self.folder)
+                self.assert_same_results("whole", "out")
+                shutil.rmtree(self.path("out"))
+
 
 class LossScale(PrecisionTest):
     def test_every_skipped_step_is_told(self):
