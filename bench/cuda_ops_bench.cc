@@ -196,16 +196,19 @@ void flat(Bench& bench) {
   constexpr int64_t kElems = int64_t{64} << 20;
   const View p = bench.random({kElems}, DType::f32), g = bench.random({kElems}, DType::f32),
              m = bench.random({kElems}, DType::f32), v = bench.zeros({kElems}, DType::f32),
-             rounded = bench.zeros({kElems}, DType::bf16), upper = bench.zeros({kElems}, DType::bf16),
-             rest = bench.zeros({kElems}, DType::bf16_rest), sum = bench.zeros({1}, DType::f64);
+             narrow_g = bench.zeros({kElems}, bench.dtype), narrow = bench.zeros({kElems}, bench.dtype),
+             sum = bench.zeros({1}, DType::f64);
   constexpr double kBytes = 4.0 * kElems;
-  bench.line("adamw, f32 gradients, rounded copy", 0, 7.5 * kBytes, [&] { k.adamw(p, g, m, v, {}, rounded); });
-  bench.line("adamw, bf16 gradients, rounded copy", 0, 7 * kBytes, [&] { k.adamw(p, rounded, m, v, {}, rounded); });
-  bench.line("adamw, bf16 gradients, bf16 and the rest", 0, 6.5 * kBytes,
-             [&] { k.adamw(upper, rounded, m, v, {}, rest); });
+  bench.line("adamw, f32", 0, 7 * kBytes, [&] { k.adamw(p, {}, g, m, v, {}); });
+  if (size_of(bench.dtype) == 2) {
+    const View rest = bench.zeros({kElems}, rest_of(bench.dtype));
+    bench.line(fmt::format("adamw, {}", name_of(bench.dtype)), 0, 6.5 * kBytes,
+               [&] { k.adamw(narrow, rest, narrow_g, m, v, {}); });
+  }
   bench.line("sum of squares", 0, kBytes, [&] { k.add_sum_of_squares(g, sum); });
   bench.line("add", 0, 3 * kBytes, [&] { k.add(g, m); });
-  bench.line("convert to bf16", 0, 1.5 * kBytes, [&] { k.convert(g, rounded); });
+  bench.line(fmt::format("convert to {}", name_of(bench.dtype)), 0, 4.0 * kElems + static_cast<double>(narrow.bytes()),
+             [&] { k.convert(g, narrow); });
   bench.line("copy", 0, 2 * kBytes, [&] { k.convert(g, m); });
   bench.clear();
 }

@@ -324,7 +324,7 @@ def measured_rates(tessera):
     beside it. None without an ops_bench beside the program."""
     out = output_of(sys.executable, __file__, "--measure-copies")
     for line in output_of(str(Path(tessera).with_name("ops_bench")), "adamw").splitlines():
-        if out and line.startswith("adamw, bf16 gradients, bf16 and the rest, all"):
+        if out and line.startswith("adamw, bf16 "):
             return json.loads(out) | {"adamw": 1e9 * float(line.split()[-2])}  # the median
     return None
 

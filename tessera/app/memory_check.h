@@ -35,13 +35,17 @@ void check_memory(const ModelConfig& config, const Settings& settings, const Wor
                   LocalRanks local, std::optional<int64_t> gpu_bytes);
 
 // Does work for which `check` has found memory. If there is none after all, since another process has taken some, the
-// check is made again: its OutOfMemoryError tells what fits in what is left.
+// check is made again: its OutOfMemoryError tells what fits in what is left, and what failed.
 template <typename Work>
 auto within_memory(const std::function<void()>& check, const Work& work) -> decltype(work()) {
   try {
     return work();
-  } catch (const OutOfMemoryError&) {
-    check();
+  } catch (const OutOfMemoryError& failed) {
+    try {
+      check();
+    } catch (const OutOfMemoryError& told) {
+      throw OutOfMemoryError("", told.what(), std::string("What failed: ") + failed.what());
+    }
     throw;
   }
 }

@@ -11,13 +11,13 @@ void convert_typed(const void* source, void* target, size_t count) {
   const auto* s = static_cast<const typename Element<S>::Type*>(source);
   auto* t = static_cast<typename Element<T>::Type*>(target);
   size_t i = 0;
-  if constexpr (S == DType::f32 && T != DType::bf16_rest && size_of(T) == 2) {
+  if constexpr (S == DType::f32 && size_of(T) == 2 && !is_rest(T)) {
     for (; i + kNarrowFloats <= count; i += kNarrowFloats) narrow_floats<T>(s + i, t + i);
   } else if constexpr (T == DType::f32 && size_of(S) == 2) {
     for (; i + kNarrowFloats <= count; i += kNarrowFloats) widen_floats<S>(s + i, t + i);
   }
   for (; i < count; ++i) {
-    if constexpr (T == DType::bf16_rest) {
+    if constexpr (is_rest(T)) {
       t[i] = Element<T>::store(static_cast<float>(Element<S>::load(s[i])));
     } else {
       t[i] = Element<T>::store(Element<S>::load(s[i]));
@@ -36,6 +36,8 @@ void convert_from(const void* source, void* target, DType target_dtype, size_t c
       return convert_typed<S, DType::f16>(source, target, count);
     case DType::bf16:
       return convert_typed<S, DType::bf16>(source, target, count);
+    case DType::f16_rest:
+      return convert_typed<S, DType::f16_rest>(source, target, count);
     case DType::bf16_rest:
       return convert_typed<S, DType::bf16_rest>(source, target, count);
     default:
@@ -64,10 +66,17 @@ void convert(const void* source, DType source_dtype, void* target, DType target_
   }
 }
 
-void join(const uint16_t* bf16, const int16_t* rest, float* target, size_t count) {
+template <DType R>
+static void join_typed(const uint16_t* narrow, const int16_t* rest, float* target, size_t count) {
   size_t i = 0;
-  for (; i + kNarrowFloats <= count; i += kNarrowFloats) join_floats(bf16 + i, rest + i, target + i);
-  for (; i < count; ++i) target[i] = f32_of(bf16[i], rest[i]);
+  for (; i + kNarrowFloats <= count; i += kNarrowFloats) join_floats<R>(narrow + i, rest + i, target + i);
+  for (; i < count; ++i) target[i] = Element<R>::join(narrow[i], rest[i]);
+}
+
+void join(const uint16_t* narrow, const int16_t* rest, DType rest_dtype, float* target, size_t count) {
+  TESSERA_ASSERT(is_rest(rest_dtype));
+  rest_dtype == DType::f16_rest ? join_typed<DType::f16_rest>(narrow, rest, target, count)
+                                : join_typed<DType::bf16_rest>(narrow, rest, target, count);
 }
 
 }  // namespace tessera

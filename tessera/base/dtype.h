@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -10,8 +11,8 @@
 
 namespace tessera {
 
-// bf16_rest: what a bf16 leaves of the f32 that it is rounded from (below).
-enum class DType : uint8_t { f64, f32, f16, bf16, bf16_rest, i64, i32, u8 };
+// f16_rest, bf16_rest: what an f16 or a bf16 leaves of the f32 that it is rounded from (below).
+enum class DType : uint8_t { f64, f32, f16, bf16, f16_rest, bf16_rest, i64, i32, u8 };
 
 constexpr size_t size_of(DType dtype) {
   switch (dtype) {
@@ -23,6 +24,7 @@ constexpr size_t size_of(DType dtype) {
       return 4;
     case DType::f16:
     case DType::bf16:
+    case DType::f16_rest:
     case DType::bf16_rest:
       return 2;
     case DType::u8:
@@ -41,6 +43,8 @@ constexpr const char* name_of(DType dtype) {
       return "f16";
     case DType::bf16:
       return "bf16";
+    case DType::f16_rest:
+      return "f16_rest";
     case DType::bf16_rest:
       return "bf16_rest";
     case DType::i64:
@@ -99,7 +103,7 @@ inline int16_t bf16_rest_of(float value) {
   const auto rest = static_cast<int32_t>(std::bit_cast<uint32_t>(value) - upper);
   return static_cast<int16_t>(rest > INT16_MAX ? INT16_MAX : rest < INT16_MIN ? INT16_MIN : rest);
 }
-inline float f32_of(uint16_t bf16, int16_t rest) {
+inline float f32_of_bf16(uint16_t bf16, int16_t rest) {
   return std::bit_cast<float>((static_cast<uint32_t>(bf16) << 16) + static_cast<uint32_t>(int32_t{rest}));
 }
 // IEEE 754 half precision, rounding to nearest, ties to even; overflow becomes infinity, and a NaN a quiet one with the
@@ -127,6 +131,28 @@ inline uint16_t f32_to_f16(float value) {
   const uint32_t finite = detail::chosen(magnitude < 0x38800000u, subnormal, normal);
   return static_cast<uint16_t>(sign | detail::chosen(magnitude < 0x477ff000u, finite, infinite));
 }
+// An f32 is its f16 and this many times the unit: 2^-16 of the distance from that f16 to the next greater magnitude. Of
+// magnitudes from 2^-17 on that is all of it, but that a value halfway between subnormal f16s may lose one ulp of f32;
+// smaller ones are kept to multiples of 2^-40. There is no rest of ±2^15, so that an f16 and a rest, joined, split into
+// themselves. What is not finite has one of the outermost.
+namespace detail {
+constexpr uint32_t kLeastF16Exponent = 113u << 23, kF32Exponent = 0xffu << 23;
+inline uint32_t f16_rest_unit(float f16) {  // its bits
+  const uint32_t exponent = std::bit_cast<uint32_t>(f16) & kF32Exponent;
+  return chosen(exponent > kLeastF16Exponent, exponent, kLeastF16Exponent) - (26u << 23);
+}
+}  // namespace detail
+inline int16_t f16_rest_of(float value) {
+  const float upper = f16_to_f32(f32_to_f16(value));
+  const float inverse = std::bit_cast<float>((254u << 23) - detail::f16_rest_unit(upper));
+  const float rest = (value - upper) * inverse;
+  const float above = rest > -32767.0f ? rest : -32767.0f;
+  return static_cast<int16_t>(std::nearbyint(above < 32767.0f ? above : 32767.0f));
+}
+inline float f32_of_f16(uint16_t f16, int16_t rest) {
+  const float upper = f16_to_f32(f16);
+  return upper + static_cast<float>(rest) * std::bit_cast<float>(detail::f16_rest_unit(upper));  // the product is exact
+}
 
 // How an element of a floating-point type lies in memory, and its value as the narrowest type that computes.
 template <DType D>
@@ -150,29 +176,47 @@ struct Element<DType::bf16> {
   static Type store(float x) { return f32_to_bf16(x); }
 };
 template <>
-struct Element<DType::bf16_rest> {  // no value of its own
-  using Type = int16_t;
-  static Type store(float x) { return bf16_rest_of(x); }
-};
-template <>
 struct Element<DType::f16> {
   using Type = uint16_t;
   static float load(Type x) { return f16_to_f32(x); }
   static Type store(float x) { return f32_to_f16(x); }
 };
+template <>
+struct Element<DType::bf16_rest> {  // no value of its own
+  using Type = int16_t;
+  static constexpr DType kBeside = DType::bf16;
+  static float join(uint16_t bf16, Type rest) { return f32_of_bf16(bf16, rest); }
+  static Type store(float x) { return bf16_rest_of(x); }
+};
+template <>
+struct Element<DType::f16_rest> {
+  using Type = int16_t;
+  static constexpr DType kBeside = DType::f16;
+  static float join(uint16_t f16, Type rest) { return f32_of_f16(f16, rest); }
+  static Type store(float x) { return f16_rest_of(x); }
+};
+
+constexpr bool is_rest(DType dtype) {
+  return dtype == DType::f16_rest || dtype == DType::bf16_rest;
+}
+// Of f16 or bf16.
+constexpr DType rest_of(DType dtype) {
+  TESSERA_ASSERT(dtype == DType::f16 || dtype == DType::bf16);
+  return dtype == DType::f16 ? DType::f16_rest : DType::bf16_rest;
+}
 
 // Whether convert() takes them.
 constexpr bool converts(DType from, DType to) {
   const auto has_value = [](DType dtype) {
     return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
   };
-  return has_value(from) && (has_value(to) || to == DType::bf16_rest);
+  return has_value(from) && (has_value(to) || is_rest(to));
 }
 
-// Converts `count` elements between floating-point types (f64, f32, f16, bf16), or from one to the bf16_rest of its
-// values; the ranges must not overlap.
+// Converts `count` elements between floating-point types (f64, f32, f16, bf16), or from one to a rest of its values;
+// the ranges must not overlap.
 void convert(const void* source, DType source_dtype, void* target, DType target_dtype, size_t count);
-// The f32 that `count` bf16 and their rests make.
-void join(const uint16_t* bf16, const int16_t* rest, float* target, size_t count);
+// The f32 that `count` elements of 16 bits make with their rests, of type `rest_dtype`.
+void join(const uint16_t* narrow, const int16_t* rest, DType rest_dtype, float* target, size_t count);
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
-// Eight floats to and from 16 bits, or 16 and the rest, at a time, by the processor's vector instructions where it has
-// them: the same bits as dtype.h's functions give one by one, which compilers turn into vector code of several times as
-// many instructions.
+// Eight floats to and from 16 bits, or 16 and their rests, at a time, by the processor's vector instructions where it
+// has them: the same bits as dtype.h's functions give one by one, which compilers turn into vector code of several
+// times as many instructions.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +46,13 @@ inline __m128i pack_upper_halves(__m256i words) {
   const __m256i upper = _mm256_srli_epi32(words, 16);
   return _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1));
 }
+// The bits of the units that f16s' rests are counted in.
+inline __m256i f16_rest_units(__m256 f16) {
+  const __m256i exponent =
+      _mm256_and_si256(_mm256_castps_si256(f16), _mm256_set1_epi32(static_cast<int>(kF32Exponent)));
+  const __m256i at_least = _mm256_max_epi32(exponent, _mm256_set1_epi32(static_cast<int>(kLeastF16Exponent)));
+  return _mm256_sub_epi32(at_least, _mm256_set1_epi32(26 << 23));
+}
 }  // namespace detail
 #endif
 
@@ -65,32 +72,52 @@ inline void narrow_floats(const float* from, uint16_t* to) {
 #endif
 }
 
-// As bf16 and bf16_rest.
-inline void split_floats(const float* from, uint16_t* bf16, int16_t* rest) {
+// As elements of 16 bits and their rests. R: DType::bf16_rest or DType::f16_rest.
+template <DType R>
+inline void split_floats(const float* from, uint16_t* narrow, int16_t* rest) {
 #ifdef TESSERA_NARROW_FLOATS_AVX2
   const __m256 values = _mm256_loadu_ps(from);
-  const __m256i words = detail::rounded_to_upper_half(values);
-  const __m256i upper = _mm256_and_si256(words, _mm256_set1_epi32(static_cast<int>(0xffff0000u)));
-  const __m256i left = _mm256_sub_epi32(_mm256_castps_si256(values), upper);
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(bf16), detail::pack_upper_halves(words));
+  __m128i upper;
+  __m256i left;
+  if constexpr (R == DType::f16_rest) {
+    upper = _mm256_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT);
+    const __m256 kept = _mm256_cvtph_ps(upper);
+    const __m256 inverse =
+        _mm256_castsi256_ps(_mm256_sub_epi32(_mm256_set1_epi32(254 << 23), detail::f16_rest_units(kept)));
+    const __m256 units = _mm256_mul_ps(_mm256_sub_ps(values, kept), inverse);
+    // Of two of which one is no number, the second is taken.
+    const __m256 above = _mm256_max_ps(units, _mm256_set1_ps(-32767));
+    left = _mm256_cvtps_epi32(_mm256_min_ps(above, _mm256_set1_ps(32767)));
+  } else {
+    const __m256i words = detail::rounded_to_upper_half(values);
+    upper = detail::pack_upper_halves(words);
+    left = _mm256_sub_epi32(_mm256_castps_si256(values),
+                            _mm256_and_si256(words, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(narrow), upper);
   _mm_storeu_si128(reinterpret_cast<__m128i*>(rest),
                    _mm_packs_epi32(_mm256_castsi256_si128(left), _mm256_extracti128_si256(left, 1)));
 #else
   for (int64_t i = 0; i < kNarrowFloats; ++i) {
-    bf16[i] = f32_to_bf16(from[i]);
-    rest[i] = bf16_rest_of(from[i]);
+    narrow[i] = Element<Element<R>::kBeside>::store(from[i]);
+    rest[i] = Element<R>::store(from[i]);
   }
 #endif
 }
-inline void join_floats(const uint16_t* bf16, const int16_t* rest, float* to) {
+template <DType R>
+inline void join_floats(const uint16_t* narrow, const int16_t* rest, float* to) {
 #ifdef TESSERA_NARROW_FLOATS_AVX2
-  const __m128i upper = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bf16));
-  const __m128i lower = _mm_loadu_si128(reinterpret_cast<const __m128i*>(rest));
-  const __m256i bits =
-      _mm256_add_epi32(_mm256_slli_epi32(_mm256_cvtepu16_epi32(upper), 16), _mm256_cvtepi16_epi32(lower));
-  _mm256_storeu_ps(to, _mm256_castsi256_ps(bits));
+  const __m128i upper = _mm_loadu_si128(reinterpret_cast<const __m128i*>(narrow));
+  const __m256i lower = _mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(rest)));
+  if constexpr (R == DType::f16_rest) {
+    const __m256 kept = _mm256_cvtph_ps(upper), unit = _mm256_castsi256_ps(detail::f16_rest_units(kept));
+    _mm256_storeu_ps(to, _mm256_add_ps(kept, _mm256_mul_ps(_mm256_cvtepi32_ps(lower), unit)));
+  } else {
+    const __m256i bits = _mm256_add_epi32(_mm256_slli_epi32(_mm256_cvtepu16_epi32(upper), 16), lower);
+    _mm256_storeu_ps(to, _mm256_castsi256_ps(bits));
+  }
 #else
-  for (int64_t i = 0; i < kNarrowFloats; ++i) to[i] = f32_of(bf16[i], rest[i]);
+  for (int64_t i = 0; i < kNarrowFloats; ++i) to[i] = Element<R>::join(narrow[i], rest[i]);
 #endif
 }
 

@@ -44,6 +44,7 @@ void sum_in_order(const std::vector<const std::byte*>& inputs, std::byte* out, i
       return sum_of<double>(inputs, out, num_elems);
     case DType::f32:
       return sum_of<float>(inputs, out, num_elems);
+    case DType::f16_rest:
     case DType::bf16_rest:
       TESSERA_ASSERT(!"rests have no sum");
     case DType::f16:

@@ -21,23 +21,17 @@ UnitOptimizer::UnitOptimizer(Workplace& place, UnitParameters& parameters, UnitG
   const Tier tier = place.plan.options().optimizer;
   const DType dtype = place.master_dtype();
   const std::vector<int64_t> elems = updated_elems(place);
-  const bool split = place.dtype == DType::bf16;  // else, of f16, masters are f32 beside what is kept
-  const DType master_dtype = split ? DType::bf16 : dtype;
-  if (place.dtype != master_dtype || parameters.kept().tier() != tier) {
-    own_master_ = Shelf(place, tier, Category::master, master_dtype, elems);
-  }
-  if (split) rest_ = Shelf(place, tier, Category::master, DType::bf16_rest, elems);
+  const Tier kept = parameters.kept().tier();
+  if (kept != tier) own_master_ = Shelf(place, tier, Category::master, place.dtype, elems);
+  if (place.dtype != dtype) rest_ = Shelf(place, tier, Category::master, rest_of(place.dtype), elems);
   m_ = Shelf(place, tier, Category::optimizer, dtype, elems);
   v_ = Shelf(place, tier, Category::optimizer, dtype, elems);
   sum_ = (gradients.tier() == Tier::device ? place.device : place.host).allocate(sizeof(double), Category::workspace);
   const int64_t staging_elems = place.staging_elems(elems);
   if (tier == Tier::device) {
-    const Tier kept = parameters.kept().tier();
-    const auto stage = [&](Device& where) {
-      return where.allocate(bytes_of(staging_elems, place.dtype), Category::staging);
-    };
-    if (kept != Tier::device && place.dtype != master_dtype) leaving_.rounded = stage(place.device);
-    if (kept == Tier::file) leaving_.master = stage(place.host);
+    if (kept == Tier::file) {
+      leaving_.master = place.host.allocate(bytes_of(staging_elems, place.dtype), Category::staging);
+    }
     return;
   }
   lanes_.resize(tier == Tier::file ? 2 : 3);
@@ -46,10 +40,9 @@ UnitOptimizer::UnitOptimizer(Workplace& place, UnitParameters& parameters, UnitG
       if (wanted) buffer = place.host.allocate(bytes_of(staging_elems, type), Category::staging);
     };
     for (Buffer* buffer : {&lane.m, &lane.v}) stage(*buffer, tier == Tier::file, dtype);
-    stage(lane.master, tier == Tier::file, master_dtype);
-    stage(lane.rest, tier == Tier::file && split, DType::bf16_rest);
+    stage(lane.master, tier == Tier::file, place.dtype);
+    stage(lane.rest, tier == Tier::file && !rest_.empty(), rest_.dtype());
     stage(lane.gradient, gradients.tier() != Tier::host, gradients.dtype());
-    stage(lane.rounded, place.dtype != master_dtype && parameters.kept().tier() != Tier::host, place.dtype);
   }
   if (!place.plan.options().late_blocks && may_be_late() && place.device.kind() == DeviceKind::cuda) {
     late_moments_.emplace(std::vector<int64_t>(elems.begin() + 1, elems.end()));
@@ -219,11 +212,9 @@ void UnitOptimizer::update_on_device(const AdamWStep& step) {
   for (int64_t u = 0; u < place_.num_units(); ++u) {
     const int64_t size = range(u).size();
     compute.wait(gradients_.complete(u, size));
-    const auto kept = [&] { return parameters_.kept().view(u).rows(first_kept_elem(u), first_kept_elem(u) + size); };
-    const View master = has_own_master() ? own_master_.view(u) : kept();
-    const View beside = !rest_.empty() ? rest_.view(u) : has_own_master() && kept_here ? kept() : View{};
-    place_.ops.adamw(master, gradients_.sum(u, 0, size), m_.view(u), v_.view(u),
-                     step_of(step, {u, 0, size, AdamWWrites::all}), beside);
+    const View masters = master().view(u).rows(first_master_elem(u), first_master_elem(u) + size);
+    place_.ops.adamw(masters, rest_.empty() ? View{} : rest_.view(u), gradients_.sum(u, 0, size), m_.view(u),
+                     v_.view(u), step_of(step, {u, 0, size, AdamWWrites::all}));
     parameters_.updated(u, kept_here ? compute.record() : send_to_kept(u));
   }
 }
@@ -232,20 +223,13 @@ void UnitOptimizer::update_on_device(const AdamWStep& step) {
 Event UnitOptimizer::send_to_kept(int64_t unit) {
   Stream& compute = *place_.streams.compute;
   Stream& copy = *place_.streams.copy;
-  const auto staged_in = [&](const Buffer& staging, int64_t elems) { return staging.view({elems}, place_.dtype); };
   const int64_t size = range(unit).size();
   for (int64_t first = 0; first < size; first += place_.piece_elems()) {
     const int64_t elems = std::min(place_.piece_elems(), size - first);
     View piece = own_master_.view(unit).rows(first, first + elems);
-    if (leaving_.rounded.bytes() > 0) {
-      const View rounded = staged_in(leaving_.rounded, elems);
-      compute.wait(leaving_.free);
-      place_.ops.convert(piece, rounded);
-      piece = rounded;
-    }
     copy.wait(compute.record());
     if (leaving_.master.bytes() > 0) {
-      const View here = staged_in(leaving_.master, elems);
+      const View here = leaving_.master.view({elems}, place_.dtype);
       copy.copy(piece, here);
       piece = here;
     }
@@ -289,34 +273,25 @@ Event UnitOptimizer::update_piece(const Piece& piece, Lane& lane, const AdamWSte
   if (piece.writes == AdamWWrites::moments) {
     host.wait(lane.ready);
     host.run([&ops = place_.host_ops, gradient, m, v, own_step = step_of(step, piece)] {
-      ops.adamw({}, gradient, m, v, own_step, {});
+      ops.adamw({}, {}, gradient, m, v, own_step);
     });
     const Event done = host.record();
     if (lane.gradient.bytes() > 0) lane.free = done;  // else it holds nothing of this piece
     return done;
   }
-  Shelf& kept = parameters_.kept();
-  View beside;
-  const bool writes_kept = has_own_master() && rest_.empty() && kept.tier() == Tier::host;
-  if (!rest_.empty())
-    beside = staged_or(lane.rest, rest_, piece.first);
-  else if (writes_kept)
-    beside = kept.view(u).rows(first_kept, first_kept + size);
-  else if (lane.rounded.bytes() > 0)
-    beside = lane.rounded.view({size}, place_.dtype);
-
+  const View rest = rest_.empty() ? View{} : staged_or(lane.rest, rest_, piece.first);
   host.wait(lane.ready);
   host.wait(lane.free);
-  host.run([&ops = place_.host_ops, p, gradient, m, v, own_step = step_of(step, piece), beside] {
-    ops.adamw(p, gradient, m, v, own_step, beside);
+  host.run([&ops = place_.host_ops, p, rest, gradient, m, v, own_step = step_of(step, piece)] {
+    ops.adamw(p, rest, gradient, m, v, own_step);
   });
   copy.wait(host.record());
   const bool staged = lane.m.bytes() > 0;
   if (staged) master().save(u, first_master, p, copy);
-  if (has_own_master() && !writes_kept) kept.save(u, first_kept, lane.rounded.bytes() > 0 ? beside : p, copy);
+  if (has_own_master()) parameters_.kept().save(u, first_kept, p, copy);
   const Event renewed = copy.record();  // the next forward waits for no more
   if (staged) {
-    if (!rest_.empty()) rest_.save(u, piece.first, beside, copy);
+    if (!rest_.empty()) rest_.save(u, piece.first, rest, copy);
     m_.save(u, piece.first, m, copy);
     v_.save(u, piece.first, v, copy);
   }

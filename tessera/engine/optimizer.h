@@ -21,7 +21,7 @@ class UnitOptimizer {
   void update(const AdamWOptions& options, int64_t number, double learning_rate, double gradient_scale);
 
   // The arrays of what this rank updates, range(unit) of each unit; first_master_elem() is where that begins in
-  // master(). Masters of bf16 lack the rest, which lies beside them.
+  // master(). Masters have the type of the computation; what one of 16 bits lacks of f32, the rest, lies beside them.
   ElemRange range(int64_t unit) const { return place_.plan.updated(place_.cut(unit)); }
   const Shelf& master() const { return own_master_.empty() ? parameters_.kept() : own_master_; }
   int64_t first_master_elem(int64_t unit) const { return own_master_.empty() ? first_kept_elem(unit) : 0; }
@@ -32,7 +32,7 @@ class UnitOptimizer {
 
  private:
   struct Lane {  // of one piece on its way through the host's memory
-    Buffer master, rest, m, v, gradient, rounded;
+    Buffer master, rest, m, v, gradient;
     Event ready, free;
   };
   struct Piece {
@@ -61,7 +61,7 @@ class UnitOptimizer {
   UnitParameters& parameters_;
   UnitGradients& gradients_;
   Shelf own_master_;  // empty where the kept parameters are the masters
-  Shelf rest_;        // what masters are beyond bf16; empty where the computation has another type
+  Shelf rest_;        // empty where the computation is not of 16 bits
   Shelf m_, v_;
   std::vector<Lane> lanes_;                  // of offloaded states
   Lane leaving_;                             // of states on the device, whose parameters are kept elsewhere

@@ -86,14 +86,14 @@ void Engine::save_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64
 // Split masters, as f32 in the host's memory, from element `first` of those that this rank updates on. Where the host
 // cannot reach them the device joins them, or, of a file, they pass through buffers of the host.
 void Engine::join_masters(int64_t unit, int64_t first, View masters) {
-  const Shelf &bf16 = optimizer_->master(), &rest = optimizer_->rest();
+  const Shelf &narrow = optimizer_->master(), &rest = optimizer_->rest();
   const int64_t most = std::min(place_.piece_elems(), masters.num_elems());
-  const int64_t first_of_bf16 = optimizer_->first_master_elem(unit) + first;
+  const int64_t first_of_narrow = optimizer_->first_master_elem(unit) + first;
   if (rest.tier() != Tier::device || visible(rest)) {
     const auto buffer_for = [&](const Shelf& shelf) {
       return visible(shelf) ? Buffer() : place_.host.allocate(bytes_of(most, shelf.dtype()), Category::staging);
     };
-    const Buffer bf16_buffer = buffer_for(bf16), rest_buffer = buffer_for(rest);
+    const Buffer narrow_buffer = buffer_for(narrow), rest_buffer = buffer_for(rest);
     for (int64_t at = 0; !counting() && at < masters.num_elems(); at += most) {
       const int64_t last = std::min(at + most, masters.num_elems());
       const auto part = [&](const Shelf& shelf, int64_t begin, const Buffer& buffer) {
@@ -102,9 +102,9 @@ void Engine::join_masters(int64_t unit, int64_t first, View masters) {
         shelf.load(unit, begin + at, view, *place_.streams.copy);
         return view;
       };
-      const View bf16_part = part(bf16, first_of_bf16, bf16_buffer), rest_part = part(rest, first, rest_buffer);
+      const View narrow_part = part(narrow, first_of_narrow, narrow_buffer), rest_part = part(rest, first, rest_buffer);
       place_.streams.copy->synchronize();
-      place_.host_ops.join(bf16_part, rest_part, masters.rows(at, last));
+      place_.host_ops.join(narrow_part, rest_part, masters.rows(at, last));
     }
     return;
   }
@@ -113,7 +113,7 @@ void Engine::join_masters(int64_t unit, int64_t first, View masters) {
   for (int64_t at = 0; !counting() && at < masters.num_elems(); at += most) {
     const int64_t last = std::min(at + most, masters.num_elems());
     const View part = joined.rows(0, last - at);
-    place_.ops.join(bf16.view(unit).rows(first_of_bf16 + at, first_of_bf16 + last),
+    place_.ops.join(narrow.view(unit).rows(first_of_narrow + at, first_of_narrow + last),
                     rest.view(unit).rows(first + at, first + last), part);
     place_.streams.copy->wait(place_.streams.compute->record());
     place_.streams.copy->copy(part, masters.rows(at, last));

@@ -65,9 +65,9 @@ class Kernels {
 
   // ---- whole arrays -------------------------------------------------------------------------------------------------
   virtual void fill(View x, double value) = 0;
-  // Equal shapes, floating-point types, or bf16_rest as the target; of one type it copies. So may x of the fills be.
+  // Equal shapes, floating-point types, or a rest as the target; of one type it copies. So may x of the fills be.
   virtual void convert(View from, View to) = 0;
-  virtual void join(View bf16, View rest, View x) = 0;  // x f32 from its bf16 and bf16_rest: equal shapes
+  virtual void join(View narrow, View rest, View x) = 0;  // x f32 from its f16 or bf16 and the rest: equal shapes
   // Element i of x draws from counter first_elem + i of (seed, stream), so a shard equals that part of the whole.
   virtual void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
   virtual void fill_uniform(View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
@@ -134,12 +134,11 @@ class Kernels {
 
   // ---- optimizer: AdamW (Loshchilov & Hutter 2019, as torch.optim.AdamW) on flat arrays of P elements
 
-  // Moments are f32 (or f64), gradients of any floating-point type. Parameters are of the moments' type, and `beside`
-  // gets a copy of the new ones in its own type, for the computation, or is empty; or they are f32 in two arrays, bf16
-  // and `beside` their bf16_rest. Parameters are not touched where moments alone are written, and both may then be
-  // empty. GPUs and x86 CPUs with fused multiply-add give the same bits of f32, but for what is no number.
-  virtual void adamw(View parameters /*[P]*/, View gradients /*[P]*/, View m /*[P]*/, View v /*[P]*/,
-                     const AdamWStep& step, View beside /*[P] or empty*/) = 0;
+  // Moments are f32 (or f64), gradients of any floating-point type. Parameters are of the moments' type, or f32 in two
+  // arrays, f16 or bf16 and their `rest`. They are not touched where moments alone are written, and may then be empty.
+  // GPUs and x86 CPUs with fused multiply-add give the same bits of f32, but for what is no number.
+  virtual void adamw(View parameters /*[P]*/, View rest /*[P] or empty*/, View gradients /*[P]*/, View m /*[P]*/,
+                     View v /*[P]*/, const AdamWStep& step) = 0;
 
   // While on, a GPU's products measure which of their library's algorithms is fastest for their shape, the first time
   // that they meet it: that call takes longer, and no bit of any result depends on what it finds.

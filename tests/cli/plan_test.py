@@ -103,12 +103,11 @@ class Ledger(PlanTest):
 
     def test_precision_of_any_machine(self):
         words = ["--model", "bloom-560m", "--device", "cuda", "--device-memory", "80GiB"]
-        fp32, bf16 = self.plan(*words), self.plan(*words, "--precision", "bf16")
-        halved = bf16["first_rank"]["device"]["step"]
-        self.assertEqual(2 * halved["parameters"], fp32["first_rank"]["device"]["step"]["parameters"])
-        self.assertEqual(halved["master"], halved["parameters"])  # what fp32 has beyond bf16
-        fp16 = self.plan(*words, "--precision", "fp16")["first_rank"]["device"]["step"]
-        self.assertEqual(fp16["master"], 2 * fp16["parameters"])
+        fp32 = self.plan(*words)
+        for precision in ["bf16", "fp16"]:
+            halved = self.plan(*words, "--precision", precision)["first_rank"]["device"]["step"]
+            self.assertEqual(2 * halved["parameters"], fp32["first_rank"]["device"]["step"]["parameters"])
+            self.assertEqual(halved["master"], halved["parameters"])  # what fp32 has beyond 16 bits
         self.assertEqual((fp32["memory_bytes"], fp32["fits"]), (80 * 2 ** 30, True))
         self.assertFalse(self.plan(*words[:-1], "1GiB")["fits"])
 

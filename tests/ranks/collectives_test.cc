@@ -47,6 +47,8 @@ void put_value(Bytes& bytes, int64_t i, DType dtype, double value) {
       return put(bytes, i, f32_to_f16(static_cast<float>(value)));
     case DType::bf16:
       return put(bytes, i, f32_to_bf16(static_cast<float>(value)));
+    case DType::f16_rest:
+      return put(bytes, i, f16_rest_of(static_cast<float>(value)));
     case DType::bf16_rest:
       return put(bytes, i, bf16_rest_of(static_cast<float>(value)));
     case DType::i64:

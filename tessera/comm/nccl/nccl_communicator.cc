@@ -23,8 +23,9 @@ ncclDataType_t type_of(DType dtype) {
       return ncclFloat16;
     case DType::bf16:
       return ncclBfloat16;
+    case DType::f16_rest:
     case DType::bf16_rest:
-      return ncclFloat16;  // it is never summed
+      return ncclFloat16;  // they are never summed
     case DType::i64:
       return ncclInt64;
     case DType::i32:

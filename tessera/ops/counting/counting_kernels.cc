@@ -38,7 +38,7 @@ class CountingKernels final : public Kernels {
   void attention_decode(View, const AttentionShape&, View, View, View, View, View) override {}
   void softmax_cross_entropy(View, View, double, View) override {}
   void argmax_rows(View, View) override {}
-  void adamw(View, View, View, View, const AdamWStep&, View) override {}
+  void adamw(View, View, View, View, View, const AdamWStep&) override {}
 
  private:
   static int64_t scratch_bytes(const CountedDevice& counted) {

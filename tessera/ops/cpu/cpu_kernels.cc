@@ -85,8 +85,8 @@ class CpuKernels final : public Kernels {
     cpu::softmax_cross_entropy(team_, logits, targets, d_scale, loss);
   }
   void argmax_rows(View logits, View ids) override { cpu::argmax_rows(team_, logits, ids); }
-  void adamw(View parameters, View gradients, View m, View v, const AdamWStep& step, View beside) override {
-    cpu::adamw(team_, parameters, gradients, m, v, step, beside);
+  void adamw(View parameters, View rest, View gradients, View m, View v, const AdamWStep& step) override {
+    cpu::adamw(team_, parameters, rest, gradients, m, v, step);
   }
 
  private:

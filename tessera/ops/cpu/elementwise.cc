@@ -54,13 +54,13 @@ void convert(Team& team, View from, View to) {
   });
 }
 
-void join(Team& team, View bf16, View rest, View x) {
-  TESSERA_ASSERT(bf16.dtype == DType::bf16 && rest.dtype == DType::bf16_rest && x.dtype == DType::f32);
-  TESSERA_ASSERT(bf16.shape == x.shape && rest.shape == x.shape);
-  const auto* upper = reinterpret_cast<const uint16_t*>(bf16.data);
+void join(Team& team, View narrow, View rest, View x) {
+  TESSERA_ASSERT(rest.dtype == rest_of(narrow.dtype) && x.dtype == DType::f32);
+  TESSERA_ASSERT(narrow.shape == x.shape && rest.shape == x.shape);
+  const auto* upper = reinterpret_cast<const uint16_t*>(narrow.data);
   const auto* lower = reinterpret_cast<const int16_t*>(rest.data);
   team.for_ranges(x.num_elems(), kGrainElems, [&](int64_t, int64_t begin, int64_t end) {
-    tessera::join(upper + begin, lower + begin, x.as<float>() + begin, static_cast<size_t>(end - begin));
+    tessera::join(upper + begin, lower + begin, rest.dtype, x.as<float>() + begin, static_cast<size_t>(end - begin));
   });
 }
 

@@ -6,7 +6,7 @@
 namespace tessera::cpu {
 
 void fill(Team& team, View x, double value);
-void join(Team& team, View bf16, View rest, View x);
+void join(Team& team, View narrow, View rest, View x);
 void convert(Team& team, View from, View to);
 void fill_normal(Team& team, View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem);
 void fill_uniform(Team& team, View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem);

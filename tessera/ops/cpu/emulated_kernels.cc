@@ -30,7 +30,7 @@ class EmulatedKernels final : public Kernels {
   // ---- elements that move, are drawn, or are read one by one: the others' kernels know these types
   void fill(View x, double value) override { wide_->fill(x, value); }
   void convert(View from, View to) override { wide_->convert(from, to); }
-  void join(View bf16, View rest, View x) override { wide_->join(bf16, rest, x); }
+  void join(View narrow, View rest, View x) override { wide_->join(narrow, rest, x); }
   void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) override {
     wide_->fill_normal(x, mean, std, seed, stream, first_elem);
   }
@@ -38,8 +38,8 @@ class EmulatedKernels final : public Kernels {
     wide_->fill_uniform(x, low, high, seed, stream, first_elem);
   }
   void add_sum_of_squares(View x, View sum) override { wide_->add_sum_of_squares(x, sum); }
-  void adamw(View parameters, View gradients, View m, View v, const AdamWStep& step, View beside) override {
-    wide_->adamw(parameters, gradients, m, v, step, beside);
+  void adamw(View parameters, View rest, View gradients, View m, View v, const AdamWStep& step) override {
+    wide_->adamw(parameters, rest, gradients, m, v, step);
   }
   void gather_rows(View x, View rows, View y) override { wide_->gather_rows(x, rows, y); }
   void scatter_rows(View x, View rows, View y) override { wide_->scatter_rows(x, rows, y); }

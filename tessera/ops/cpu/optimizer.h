@@ -6,6 +6,6 @@
 
 namespace tessera::cpu {
 
-void adamw(Team& team, View parameters, View gradients, View m, View v, const AdamWStep& step, View beside);
+void adamw(Team& team, View parameters, View rest, View gradients, View m, View v, const AdamWStep& step);
 
 }  // namespace tessera::cpu

@@ -58,10 +58,11 @@ __global__ void convert_kernel(const From* __restrict__ from, To* __restrict__ t
       [&](int64_t i) { to[i] = from_acc<To>(to_acc(from[i])); });
 }
 
-__global__ void join_kernel(const Bf16* __restrict__ bf16, const Bf16Rest* __restrict__ rest, float* __restrict__ x,
-                            int64_t count) {
+template <typename Rest>
+__global__ void join_kernel(const Narrow<Rest>* __restrict__ narrow, const Rest* __restrict__ rest,
+                            float* __restrict__ x, int64_t count) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i < count) x[i] = joined(bf16[i], rest[i]);
+  if (i < count) x[i] = joined(to_acc(narrow[i]), rest[i]);
 }
 
 // ---- sums of squares: a block sums a fixed part of the array, then one block sums the blocks' sums in their order
@@ -223,12 +224,15 @@ void convert(const Context& context, View from, View to) {
   check_launch("convert_kernel");
 }
 
-void join(const Context& context, View bf16, View rest, View x) {
-  TESSERA_ASSERT(bf16.shape == x.shape && rest.shape == x.shape);
+void join(const Context& context, View narrow, View rest, View x) {
+  TESSERA_ASSERT(narrow.shape == x.shape && rest.shape == x.shape);
   const int64_t count = x.num_elems();
   if (count == 0) return;
-  join_kernel<<<blocks_for(count, kThreads), kThreads, 0, context.stream>>>(
-      data_of<Bf16>(bf16), data_of<Bf16Rest>(rest), data_of<float>(x), count);
+  with_rest_type(rest.dtype, [&](auto zero) {
+    using Rest = decltype(zero);
+    join_kernel<Rest><<<blocks_for(count, kThreads), kThreads, 0, context.stream>>>(
+        data_of<Narrow<Rest>>(narrow), data_of<Rest>(rest), data_of<float>(x), count);
+  });
   check_launch("join_kernel");
 }
 

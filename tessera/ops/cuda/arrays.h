@@ -8,7 +8,7 @@ namespace tessera::cuda {
 
 void fill(const Context& context, View x, double value);
 void convert(const Context& context, View from, View to);
-void join(const Context& context, View bf16, View rest, View x);
+void join(const Context& context, View narrow, View rest, View x);
 void fill_normal(const Context& context, View x, double mean, double std, uint64_t seed, uint64_t stream,
                  int64_t first_elem);
 void fill_uniform(const Context& context, View x, double low, double high, uint64_t seed, uint64_t stream,
@@ -26,6 +26,6 @@ void gather_rows(const Context& context, View x, View rows, View y);
 void scatter_rows(const Context& context, View x, View rows, View y);
 void embedding_backward(const Context& context, View ids, View d_y, View d_weight);
 
-void adamw(const Context& context, View parameters, View gradients, View m, View v, const AdamWStep& step, View beside);
+void adamw(const Context& context, View parameters, View rest, View gradients, View m, View v, const AdamWStep& step);
 
 }  // namespace tessera::cuda

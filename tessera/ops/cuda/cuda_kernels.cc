@@ -95,8 +95,8 @@ class CudaKernels final : public Kernels {
     cuda::softmax_cross_entropy(context_, logits, targets, d_scale, loss);
   }
   void argmax_rows(View logits, View ids) override { cuda::argmax_rows(context_, logits, ids); }
-  void adamw(View parameters, View gradients, View m, View v, const AdamWStep& step, View beside) override {
-    cuda::adamw(context_, parameters, gradients, m, v, step, beside);
+  void adamw(View parameters, View rest, View gradients, View m, View v, const AdamWStep& step) override {
+    cuda::adamw(context_, parameters, rest, gradients, m, v, step);
   }
   void measure_products(bool on) override { products_.set_tuning(on); }
 

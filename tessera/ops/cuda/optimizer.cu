@@ -8,16 +8,15 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Parameters of P and, where it is not null, a copy of them rounded to R.
-template <typename P, typename R>
+// Parameters of P.
+template <typename P>
 struct Whole {
   using Type = P;
   P* parameters;
-  R* rounded;
 
   template <int N>
   bool aligned() const {
-    return aligned_for<P>(parameters, N) && aligned_for<R>(rounded, N);
+    return aligned_for<P>(parameters, N);
   }
   template <int N>
   __device__ void load(int64_t i, P (&p)[N]) const {
@@ -28,44 +27,39 @@ struct Whole {
   template <int N>
   __device__ void store(int64_t i, const P (&p)[N]) const {
     store_pack(parameters + i, Pack<P, N>::of(p));
-    if (!rounded) return;
-    Acc<R> copy[N];
-#pragma unroll
-    for (int j = 0; j < N; ++j) copy[j] = static_cast<Acc<R>>(p[j]);
-    store_pack(rounded + i, Pack<R, N>::of(copy));
   }
 };
 
-// Parameters of f32 as bf16 and the rest.
+// Parameters of f32 as 16 bits and their rests.
+template <typename Rest>
 struct Split {
   using Type = float;
-  Bf16* parameters;
-  Bf16Rest* rest;
+  Narrow<Rest>* parameters;
+  Rest* rest;
 
   template <int N>
   struct alignas(2 * N) Rests {
-    Bf16Rest at[N];
+    Rest at[N];
   };
 
   template <int N>
   bool aligned() const {
-    return aligned_for<Bf16>(parameters, N) && aligned_for<Bf16Rest>(rest, N);
+    return aligned_for<Narrow<Rest>>(parameters, N) && aligned_for<Rest>(rest, N);
   }
   template <int N>
   __device__ void load(int64_t i, float (&p)[N]) const {
-    const auto upper = load_pack<Bf16, N>(parameters + i);
+    const auto upper = load_pack<Narrow<Rest>, N>(parameters + i);
     const auto lower = *reinterpret_cast<const Rests<N>*>(rest + i);
 #pragma unroll
-    for (int j = 0; j < N; ++j) {
-      p[j] = __uint_as_float(__float_as_uint(upper[j]) + static_cast<uint32_t>(int{lower.at[j].bits}));
-    }
+    for (int j = 0; j < N; ++j) p[j] = joined(upper[j], lower.at[j]);
   }
   template <int N>
   __device__ void store(int64_t i, const float (&p)[N]) const {
-    store_pack(parameters + i, Pack<Bf16, N>::of(p));
+    const auto upper = Pack<Narrow<Rest>, N>::of(p);
+    store_pack(parameters + i, upper);
     Rests<N> lower;
 #pragma unroll
-    for (int j = 0; j < N; ++j) lower.at[j] = rest_of(p[j]);
+    for (int j = 0; j < N; ++j) lower.at[j] = rest_of<Rest>(p[j], upper[j]);
     *reinterpret_cast<Rests<N>*>(rest + i) = lower;
   }
 };
@@ -125,21 +119,15 @@ void launch(const Context& context, const Parameters& parameters, View gradients
 
 }  // namespace
 
-void adamw(const Context& context, View parameters, View gradients, View m, View v, const AdamWStep& step,
-           View beside) {
+void adamw(const Context& context, View parameters, View rest, View gradients, View m, View v, const AdamWStep& step) {
   const int64_t count = parameters.num_elems();
   TESSERA_ASSERT(gradients.num_elems() == count && m.num_elems() == count && v.num_elems() == count);
-  TESSERA_ASSERT(!beside || beside.num_elems() == count);
+  TESSERA_ASSERT(!rest || rest.num_elems() == count);
   TESSERA_ASSERT(step.writes == AdamWWrites::all);
   if (count == 0) return;
   if (parameters.dtype == DType::f64) {
-    double* const p = data_of<double>(parameters);
-    if (!beside || beside.dtype == DType::f64) {
-      const Whole<double, double> all{p, data_of<double>(beside)};
-      return launch<Whole<double, double>, double>(context, all, gradients, m, v, step);
-    }
-    const Whole<double, float> all{p, data_of<float>(beside)};
-    return launch<Whole<double, float>, double>(context, all, gradients, m, v, step);
+    TESSERA_ASSERT(!rest);
+    return launch<Whole<double>, double>(context, {data_of<double>(parameters)}, gradients, m, v, step);
   }
   const auto launch_with = [&](const auto& all) {
     using Parameters = std::decay_t<decltype(all)>;
@@ -147,13 +135,11 @@ void adamw(const Context& context, View parameters, View gradients, View m, View
     if (gradients.dtype == DType::bf16) return launch<Parameters, Bf16>(context, all, gradients, m, v, step);
     launch<Parameters, float>(context, all, gradients, m, v, step);
   };
-  if (beside && beside.dtype == DType::bf16_rest) {
-    return launch_with(Split{data_of<Bf16>(parameters), data_of<Bf16Rest>(beside)});
-  }
-  float* const p = data_of<float>(parameters);
-  if (beside && beside.dtype == DType::f16) return launch_with(Whole<float, Half>{p, data_of<Half>(beside)});
-  if (beside && beside.dtype == DType::bf16) return launch_with(Whole<float, Bf16>{p, data_of<Bf16>(beside)});
-  launch_with(Whole<float, float>{p, data_of<float>(beside)});
+  if (!rest) return launch_with(Whole<float>{data_of<float>(parameters)});
+  with_rest_type(rest.dtype, [&](auto zero) {
+    using Rest = decltype(zero);
+    launch_with(Split<Rest>{data_of<Narrow<Rest>>(parameters), data_of<Rest>(rest)});
+  });
 }
 
 }  // namespace tessera::cuda

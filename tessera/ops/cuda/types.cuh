@@ -14,10 +14,18 @@ namespace tessera::cuda {
 
 using Half = __half;
 using Bf16 = __nv_bfloat16;
-// What a Bf16 leaves of the float that it is rounded from (base/dtype.h): written alone.
+// What a Half or a Bf16 leaves of the float that it is rounded from (base/dtype.h): written alone.
+struct HalfRest {
+  int16_t bits;
+};
 struct Bf16Rest {
   int16_t bits;
 };
+template <typename T>
+inline constexpr bool kIsRest = std::is_same_v<T, HalfRest> || std::is_same_v<T, Bf16Rest>;
+// What it lies beside.
+template <typename Rest>
+using Narrow = std::conditional_t<std::is_same_v<Rest, HalfRest>, Half, Bf16>;
 
 // The type that arithmetic on T is done in, and that T's statistics are kept in.
 template <typename T>
@@ -36,19 +44,35 @@ __device__ inline float to_acc(Bf16 x) {
   return __bfloat162float(x);
 }
 
-__device__ inline Bf16Rest rest_of(float x) {
-  const uint32_t upper = static_cast<uint32_t>(__bfloat16_as_ushort(__float2bfloat16_rn(x))) << 16;
-  const int rest = static_cast<int>(__float_as_uint(x) - upper);
-  return {static_cast<int16_t>(max(-32768, min(rest, 32767)))};
+// The bits of the unit that an f16's rest is counted in.
+__device__ inline uint32_t half_rest_unit(float half) {
+  return max(__float_as_uint(half) & 0x7f800000u, 113u << 23) - (26u << 23);
 }
-__device__ inline float joined(Bf16 x, Bf16Rest rest) {
-  return __uint_as_float((static_cast<uint32_t>(__bfloat16_as_ushort(x)) << 16) + static_cast<uint32_t>(rest.bits));
+// Of a float that is rounded to `narrow`.
+template <typename Rest>
+__device__ inline Rest rest_of(float x, float narrow) {
+  if constexpr (std::is_same_v<Rest, HalfRest>) {
+    const float units = (x - narrow) * __uint_as_float((254u << 23) - half_rest_unit(narrow));
+    return {static_cast<int16_t>(__float2int_rn(fminf(fmaxf(units, -32767), 32767)))};
+  } else {
+    const int rest = static_cast<int>(__float_as_uint(x) - __float_as_uint(narrow));
+    return {static_cast<int16_t>(max(-32768, min(rest, 32767)))};
+  }
+}
+template <typename Rest>
+__device__ inline float joined(float narrow, Rest rest) {
+  if constexpr (std::is_same_v<Rest, HalfRest>) {
+    return narrow + static_cast<float>(rest.bits) * __uint_as_float(half_rest_unit(narrow));  // the product is exact
+  } else {
+    return __uint_as_float(__float_as_uint(narrow) + static_cast<uint32_t>(int{rest.bits}));
+  }
 }
 
 template <typename T, typename U>
 __device__ inline T from_acc(U x) {
-  if constexpr (std::is_same_v<T, Bf16Rest>) {
-    return rest_of(static_cast<float>(x));
+  if constexpr (kIsRest<T>) {
+    const float value = static_cast<float>(x);
+    return rest_of<T>(value, to_acc(from_acc<Narrow<T>>(value)));
   } else if constexpr (std::is_same_v<T, Half>) {
     return __float2half_rn(static_cast<float>(x));
   } else if constexpr (std::is_same_v<T, Bf16>) {
@@ -144,11 +168,16 @@ void with_float_type(DType dtype, Body&& body) {
       TESSERA_ASSERT(!"a floating-point type");
   }
 }
-// The same with Bf16Rest, of what is only written.
+// The same with the type of rests.
+template <typename Body>
+void with_rest_type(DType dtype, Body&& body) {
+  TESSERA_ASSERT(is_rest(dtype));
+  dtype == DType::f16_rest ? body(HalfRest{}) : body(Bf16Rest{});
+}
+// With either, of what is only written.
 template <typename Body>
 void with_target_type(DType dtype, Body&& body) {
-  if (dtype == DType::bf16_rest) return body(Bf16Rest{});
-  with_float_type(dtype, body);
+  is_rest(dtype) ? with_rest_type(dtype, body) : with_float_type(dtype, body);
 }
 // The types a result or a gradient beside type T may have: T, or f32 beside 16 bits.
 template <typename T, typename Body>
@@ -165,6 +194,8 @@ constexpr DType dtype_in_views() {
     return DType::f16;
   } else if constexpr (std::is_same_v<T, Bf16>) {
     return DType::bf16;
+  } else if constexpr (std::is_same_v<T, HalfRest>) {
+    return DType::f16_rest;
   } else if constexpr (std::is_same_v<T, Bf16Rest>) {
     return DType::bf16_rest;
   } else {

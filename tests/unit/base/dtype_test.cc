@@ -7,6 +7,8 @@
 #include <limits>
 #include <vector>
 
+#include "tessera/base/narrow_floats.h"
+
 namespace tessera {
 namespace {
 
@@ -112,17 +114,67 @@ TEST(Bf16Rest, MakesTheFloatAgain) {
   std::vector<float> joined(count);
   convert(floats.data(), DType::f32, halves.data(), DType::bf16, count);
   convert(floats.data(), DType::f32, rests.data(), DType::bf16_rest, count);
-  join(halves.data(), rests.data(), joined.data(), count);
+  join(halves.data(), rests.data(), DType::bf16_rest, joined.data(), count);
   for (size_t i = 0; i < count; ++i) {
     if (std::isnan(floats[i])) {
       ASSERT_TRUE(std::isnan(joined[i])) << i;
       continue;
     }
     ASSERT_EQ(std::bit_cast<uint32_t>(joined[i]), expected[i]) << i;
-    ASSERT_EQ(std::bit_cast<uint32_t>(f32_of(halves[i], rests[i])), expected[i]) << i;
+    ASSERT_EQ(std::bit_cast<uint32_t>(f32_of_bf16(halves[i], rests[i])), expected[i]) << i;
     ASSERT_EQ(f32_to_bf16(joined[i]), halves[i]) << i;
     ASSERT_EQ(bf16_rest_of(joined[i]), rests[i]) << i;
   }
+}
+
+// Floats of every sign, exponent and mantissa as far as an f16 has it, with rests of every kind, one by one and as
+// arrays. They are made again, but for what is below 2^-17, of which multiples of 2^-40 remain, and for values
+// halfway between subnormal f16s. What has been joined splits into the same two.
+TEST(F16Rest, MakesTheFloatAgain) {
+  std::vector<float> floats;
+  for (uint32_t upper = 0; upper < 1u << 19; ++upper) {
+    for (const uint32_t lower : {0u, 1u, 0x800u, 0xfffu, 0x1000u, 0x1001u, 0x1fffu}) {
+      floats.push_back(std::bit_cast<float>(upper << 13 | lower));
+    }
+  }
+  floats.push_back(1.5f);  // the end of an array that is no whole vector
+  const size_t count = floats.size();
+  std::vector<uint16_t> halves(count);
+  std::vector<int16_t> rests(count);
+  std::vector<float> joined(count);
+  convert(floats.data(), DType::f32, halves.data(), DType::f16, count);
+  convert(floats.data(), DType::f32, rests.data(), DType::f16_rest, count);
+  join(halves.data(), rests.data(), DType::f16_rest, joined.data(), count);
+  std::vector<uint16_t> split_halves(count);
+  std::vector<int16_t> split_rests(count);
+  for (size_t i = 0; i + kNarrowFloats <= count; i += kNarrowFloats) {
+    split_floats<DType::f16_rest>(&floats[i], &split_halves[i], &split_rests[i]);
+  }
+  split_halves.back() = halves.back(), split_rests.back() = rests.back();
+  EXPECT_EQ(split_halves, halves);
+  EXPECT_EQ(split_rests, rests);
+  int64_t num_shortened = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const float x = floats[i], magnitude = std::abs(x), upper = f16_to_f32(halves[i]);
+    if (!std::isfinite(upper)) {
+      ASSERT_EQ(std::isnan(joined[i]), std::isnan(x)) << i;
+      ASSERT_EQ(std::abs(int{rests[i]}), 32767) << i;
+      continue;
+    }
+    const float one = f32_of_f16(halves[i], rests[i]);
+    ASSERT_EQ(std::bit_cast<uint32_t>(one), std::bit_cast<uint32_t>(joined[i])) << i;
+    // Beside halfway between subnormal f16s the outermost rests stand for what would be their next f16's.
+    const bool beside_halfway = magnitude < 0x1p-14f && std::abs(x - upper) >= 0x1p-25f - 0x1p-40f;
+    if (magnitude >= 0x1p-17f && !beside_halfway) {
+      ASSERT_EQ(one, x) << i;
+    } else {
+      ASSERT_NEAR(one, x, beside_halfway ? 0x1p-40 : 0x1p-41) << i;
+      num_shortened += one != x;
+    }
+    ASSERT_EQ(f32_to_f16(one) & 0x7fff, halves[i] & 0x7fff) << i;  // a rest of zero may take the sign of a zero
+    ASSERT_EQ(f16_rest_of(one), rests[i]) << i;
+  }
+  EXPECT_GT(num_shortened, 0);
 }
 
 TEST(Convert, GoesBetweenAllFloatingPointTypes) {

@@ -157,13 +157,16 @@ TEST(SafetensorsFile, ConvertsAmongFloatingPointTypes) {
     EXPECT_LE(worst, epsilon) << name_of(dtype);
 
     // Masters in two halves.
-    std::vector<uint16_t> halves(kCount);
-    std::vector<int16_t> rests(kCount);
-    file.read_into(file.get("x"), {reinterpret_cast<std::byte*>(halves.data()), DType::bf16, {kCount}}, &pool);
-    file.read_into(file.get("x"), {reinterpret_cast<std::byte*>(rests.data()), DType::bf16_rest, {kCount}}, &pool);
-    for (size_t i = 0; i < kCount; ++i) {
-      ASSERT_EQ(halves[i], f32_to_bf16(back[i])) << name_of(dtype) << " " << i;
-      ASSERT_EQ(rests[i], bf16_rest_of(back[i])) << name_of(dtype) << " " << i;
+    for (const DType narrow : {DType::f16, DType::bf16}) {
+      std::vector<uint16_t> halves(kCount);
+      std::vector<int16_t> rests(kCount);
+      file.read_into(file.get("x"), {reinterpret_cast<std::byte*>(halves.data()), narrow, {kCount}}, &pool);
+      file.read_into(file.get("x"), {reinterpret_cast<std::byte*>(rests.data()), rest_of(narrow), {kCount}}, &pool);
+      const bool f16 = narrow == DType::f16;
+      for (size_t i = 0; i < kCount; ++i) {
+        ASSERT_EQ(halves[i], f16 ? f32_to_f16(back[i]) : f32_to_bf16(back[i])) << name_of(dtype) << " " << i;
+        ASSERT_EQ(rests[i], f16 ? f16_rest_of(back[i]) : bf16_rest_of(back[i])) << name_of(dtype) << " " << i;
+      }
     }
 
     std::vector<float> part(2'000'000);  // what one rank holds
