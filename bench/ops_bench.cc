@@ -111,11 +111,12 @@ void linear(Bench& bench, int64_t rows, int64_t in, int64_t out) {
              [&] { kernels.linear_forward(x, weight, bias, add, {}, y); });
   bench.line("linear bias gelu " + shape, work, "GFLOP/s",
              [&] { kernels.linear_forward(x, weight, bias, gelu, pre, y); });
-  bench.line("linear d_x " + shape, work, "GFLOP/s", [&] { kernels.linear_backward_input(y, weight, {}, {}, d_x); });
+  bench.line("linear d_x " + shape, work, "GFLOP/s",
+             [&] { kernels.linear_backward_input(y, weight, {}, {}, d_x, {}); });
   bench.line("linear d_x gelu' " + shape, work, "GFLOP/s",
-             [&] { kernels.linear_backward_input(y, weight, gelu, pre_in, d_x); });
+             [&] { kernels.linear_backward_input(y, weight, gelu, pre_in, d_x, {}); });
   bench.line("linear d_weight " + shape, work, "GFLOP/s",
-             [&] { kernels.linear_backward_weight(y, x, false, d_weight, bias); });
+             [&] { kernels.linear_backward_weight(y, x, false, d_weight); });
   bench.clear();
 }
 
@@ -154,7 +155,7 @@ void rowwise(Bench& bench, int64_t rows, int64_t channels) {
   bench.line("layer norm " + shape, 2 * bytes, "GB/s",
              [&] { kernels.layer_norm_forward(x, weight, bias, 1e-5, y, stats); });
   bench.line("layer norm backward " + shape, 4 * bytes, "GB/s",
-             [&] { kernels.layer_norm_backward(y, x, weight, stats, d, d, weight, bias); });
+             [&] { kernels.layer_norm_backward(y, x, weight, {}, stats, d, d, weight, bias, {}); });
   std::vector<int64_t> row_ids(static_cast<size_t>(rows));
   for (size_t i = 0; i < row_ids.size(); ++i) row_ids[i] = static_cast<int64_t>(i);
   const Dropout dropout{0.1f, 1, 1, bench.integers(row_ids)};

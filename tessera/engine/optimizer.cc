@@ -76,10 +76,14 @@ double UnitOptimizer::sum_of_squares() {
   } else if (gradients_.tier() == Tier::device) {
     const View sum = sum_.view({1}, DType::f64);
     place_.ops.fill(sum, 0);
+    std::vector<View> arrays;
     for (int64_t u = place_.num_units() - 1; u >= 0; --u) {
       const ElemRange part = counted(u);
       place_.streams.compute->wait(gradients_.complete(u, part.end));
-      place_.ops.add_sum_of_squares(gradients_.sum(u, part.begin, part.end), sum);
+      arrays.push_back(gradients_.sum(u, part.begin, part.end));
+      if (u > 1) continue;  // the blocks' at once, so that the root's may still be on their way
+      place_.ops.add_sums_of_squares(arrays, sum);
+      arrays.clear();
     }
     place_.device.copy_to_host(sum, &result);
   } else {

@@ -94,7 +94,7 @@ void BloomBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
   const bool post = residual_from_norm_;
   const Dropout attention_dropout = dropout(f, 0, attention_dropout_), dense_dropout = dropout(f, 1, hidden_dropout_),
                 down_dropout = dropout(f, 2, hidden_dropout_);
-  const View d_mid = f.push(N, C), norm = f.push(N, C), d_norm = f.push(N, C);  // norms are computed again, not kept
+  const View d_mid = f.push(N, C), norm = f.push(N, C), d_norm = f.push(N, C);  // norms are made again, not kept
   View d_branch = d_y;  // gradient of what was added to a residual, before its dropout
   if (hidden_dropout_ > 0 && f.training) d_branch = f.push(N, C);
 
@@ -102,30 +102,29 @@ void BloomBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
   {
     const StackScope scope(f.stack);
     const LinearEpilogue gelu{Activation::gelu_tanh, {}, {}};
-    const View inner = f.push(N, 4 * C);  // gelu(up), then the gradient of up
-    f.ops.layer_norm_forward(mid, p[norm2_weight_], p[norm2_bias_], epsilon_, norm, {});
-    f.ops.activation_forward(up, gelu, inner);
-    f.ops.linear_backward_weight(d_branch, inner, f.fresh_gradients, g[down_weight_], g[down_bias_]);
-    f.ops.linear_backward_input(d_branch, p[down_weight_], gelu, up, inner);
-    f.ops.linear_backward_weight(inner, norm, f.fresh_gradients, g[up_weight_], g[up_bias_]);
-    f.ops.linear_backward_input(inner, p[up_weight_], {Activation::none, {}, post ? d_y : View{}}, {}, d_norm);
+    const View d_up = f.push(N, 4 * C), inner = up;  // gelu(up), in its place
+    f.ops.linear_backward_input(d_branch, p[down_weight_], gelu, up, d_up, inner);
+    f.ops.linear_backward_bias({{{d_branch, g[down_bias_]}, {d_up, g[up_bias_]}}});  // while caches hold them
+    f.ops.linear_backward_weight(d_branch, inner, f.fresh_gradients, g[down_weight_]);
+    f.ops.linear_backward_input(d_up, p[up_weight_], {Activation::none, {}, post ? d_y : View{}}, {}, d_norm, {});
+    f.ops.layer_norm_backward(d_norm, mid, p[norm2_weight_], p[norm2_bias_], stats2, post ? View{} : d_y, d_mid,
+                              g[norm2_weight_], g[norm2_bias_], norm);
+    f.ops.linear_backward_weight(d_up, norm, f.fresh_gradients, g[up_weight_]);
   }
-  f.ops.layer_norm_backward(d_norm, mid, p[norm2_weight_], stats2, post ? View{} : d_y, d_mid, g[norm2_weight_],
-                            g[norm2_bias_]);
 
   if (dense_dropout.rate > 0)
     f.ops.dropout_backward(d_mid, dense_dropout, d_branch);
   else
     d_branch = d_mid;
   const View d_o = f.push(N, C), d_qkv = f.push(N, 3 * C);
-  f.ops.linear_backward_weight(d_branch, o, f.fresh_gradients, g[dense_weight_], g[dense_bias_]);
-  f.ops.linear_backward_input(d_branch, p[dense_weight_], {}, {}, d_o);
+  f.ops.linear_backward_weight(d_branch, o, f.fresh_gradients, g[dense_weight_]);
+  f.ops.linear_backward_input(d_branch, p[dense_weight_], {}, {}, d_o, {});
   f.ops.attention_backward(qkv, o, log_sum_exp, d_o, f.batch.starts, attention_, attention_dropout, d_qkv);
-  f.ops.layer_norm_forward(x, p[norm1_weight_], p[norm1_bias_], epsilon_, norm, {});
-  f.ops.linear_backward_weight(d_qkv, norm, f.fresh_gradients, g[qkv_weight_], g[qkv_bias_]);
-  f.ops.linear_backward_input(d_qkv, p[qkv_weight_], {Activation::none, {}, post ? d_mid : View{}}, {}, d_norm);
-  f.ops.layer_norm_backward(d_norm, x, p[norm1_weight_], stats1, post ? View{} : d_mid, d_x, g[norm1_weight_],
-                            g[norm1_bias_]);
+  f.ops.linear_backward_bias({{{d_branch, g[dense_bias_]}, {d_qkv, g[qkv_bias_]}}});
+  f.ops.linear_backward_input(d_qkv, p[qkv_weight_], {Activation::none, {}, post ? d_mid : View{}}, {}, d_norm, {});
+  f.ops.layer_norm_backward(d_norm, x, p[norm1_weight_], p[norm1_bias_], stats1, post ? View{} : d_mid, d_x,
+                            g[norm1_weight_], g[norm1_bias_], norm);
+  f.ops.linear_backward_weight(d_qkv, norm, f.fresh_gradients, g[qkv_weight_]);
 }
 
 }  // namespace tessera

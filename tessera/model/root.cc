@@ -51,8 +51,8 @@ void Root::embed_backward(Frame& f, const ParameterViews& p, const ParameterView
     const View e = f.push(f.batch.num_tokens, hidden_size_);  // looked up again rather than kept
     f.ops.gather_rows(p[embedding_], f.batch.ids, e);
     d_e = f.push(f.batch.num_tokens, hidden_size_);
-    f.ops.layer_norm_backward(d_y, e, p[embedding_norm_weight_], saved[0], {}, d_e, g[embedding_norm_weight_],
-                              g[embedding_norm_bias_]);
+    f.ops.layer_norm_backward(d_y, e, p[embedding_norm_weight_], {}, saved[0], {}, d_e, g[embedding_norm_weight_],
+                              g[embedding_norm_bias_], {});
   }
   f.ops.embedding_backward(f.batch.ids, d_e, g[embedding_]);
 }
@@ -101,13 +101,13 @@ void Root::head_loss_backward(Frame& f, const ParameterViews& p, const Parameter
     }
     f.ops.linear_forward(z, p[embedding_], head_bias_ ? p[head_bias_handle_] : View{}, {}, {}, logits);
     f.ops.softmax_cross_entropy(logits, f.batch.targets.rows(begin, begin + m), scale, loss);
-    f.ops.linear_backward_weight(logits, z, f.fresh_gradients && begin == 0, g[embedding_],
-                                 head_bias_ ? g[head_bias_handle_] : View{});
+    f.ops.linear_backward_weight(logits, z, f.fresh_gradients && begin == 0, g[embedding_]);
+    if (head_bias_) f.ops.linear_backward_bias({{{logits, g[head_bias_handle_]}}});
     const View d_z = d_rows.rows(begin, begin + m);
-    f.ops.linear_backward_input(logits, p[embedding_], {}, {}, d_z);
+    f.ops.linear_backward_input(logits, p[embedding_], {}, {}, d_z, {});
     if (final_norm_) {
-      f.ops.layer_norm_backward(d_z, x_rows, p[final_norm_weight_], stats, {}, d_z, g[final_norm_weight_],
-                                g[final_norm_bias_]);
+      f.ops.layer_norm_backward(d_z, x_rows, p[final_norm_weight_], {}, stats, {}, d_z, g[final_norm_weight_],
+                                g[final_norm_bias_], {});
     }
   }
   f.ops.scatter_rows(d_rows, f.batch.target_rows, d_x);

@@ -51,6 +51,11 @@ struct AttentionShape {
 // later, from the same gradients, are the same bits as all at once.
 enum class AdamWWrites { all, parameters, moments };
 
+struct BiasGradient {
+  View d_y;     // [N, O]; N is that of all of a call
+  View d_bias;  // [O] +=
+};
+
 struct AdamWStep {
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
   double bias_correction1 = 1, bias_correction2 = 1;  // 1 − βᵗ
@@ -72,7 +77,10 @@ class Kernels {
   virtual void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
   virtual void fill_uniform(View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
   virtual void add(View x, View sum) = 0;  // sum += x: equal shapes; one type, or x of 16 bits and sum f32
-  virtual void add_sum_of_squares(View x, View sum) = 0;  // sum [1] f64 +=, accumulated in f64, fixed order
+  // sum [1] f64 += Σ x² of each array, one after the other: accumulated in f64, in a fixed order. As many calls of one
+  // array each give the same bits.
+  virtual void add_sums_of_squares(std::span<const View> arrays, View sum) = 0;
+  void add_sum_of_squares(View x, View sum) { add_sums_of_squares({&x, 1}, sum); }
 
   // ---- rows by index; an embedding is gather_rows(weight, ids, y) ---------------------------------------------------
   virtual void embedding_backward(View ids /*[N] i32*/, View d_y /*[N, C]*/, View d_weight /*[V, C] +=*/) = 0;
@@ -84,10 +92,11 @@ class Kernels {
 
   virtual void layer_norm_forward(View x /*[N, C]*/, View weight /*[C]*/, View bias /*[C]*/, double epsilon,
                                   View y /*[N, C]; may be x*/, View stats /*[N, 2]: mean, rstd; or empty*/) = 0;
-  // d_x = residual + gradient through the norm.
-  virtual void layer_norm_backward(View d_y /*[N, C]*/, View x /*[N, C]*/, View weight /*[C]*/, View stats /*[N, 2]*/,
+  // d_x = residual + gradient through the norm. y gets what layer_norm_forward made, to the bit.
+  virtual void layer_norm_backward(View d_y /*[N, C]*/, View x /*[N, C]*/, View weight /*[C]*/,
+                                   View bias /*[C], or empty without y*/, View stats /*[N, 2]*/,
                                    View residual /*[N, C] or empty; may be d_x*/, View d_x /*[N, C]; may be d_y*/,
-                                   View d_weight /*[C] +=*/, View d_bias /*[C] +=*/) = 0;
+                                   View d_weight /*[C] +=*/, View d_bias /*[C] +=*/, View y /*[N, C] or empty*/) = 0;
 
   // ---- linear: pre = x · weightᵀ + bias; y = residual + dropout(activation(pre))
 
@@ -96,14 +105,15 @@ class Kernels {
                               const LinearEpilogue& epilogue, View preactivation /*[N, O] or empty*/,
                               View y /*[N, O]*/) = 0;
   // d_x = residual + (d_y · weight) ∘ dropout mask ∘ activation'(preactivation): the epilogue and preactivation [N, I]
-  // are those of the layer that made x; residual is added last.
+  // are those of the layer that made x; residual is added last. x gets what that layer made of its preactivation.
   virtual void linear_backward_input(View d_y /*[N, O]*/, View weight /*[O, I]*/, const LinearEpilogue& epilogue,
-                                     View preactivation /*[N, I] or empty*/, View d_x /*[N, I]*/) = 0;
-  // A fresh d_weight has unspecified contents and is written rather than added to; d_bias is added to all the same.
+                                     View preactivation /*[N, I] or empty*/, View d_x /*[N, I]*/,
+                                     View x /*[N, I], may be preactivation; or empty*/) = 0;
+  // A fresh d_weight has unspecified contents and is written rather than added to.
   virtual void linear_backward_weight(View d_y /*[N, O]*/, View x /*[N, I]*/, bool fresh,
-                                      View d_weight /*[O, I] = or +=*/, View d_bias /*[O] += or empty*/) = 0;
-  // y = dropout(activation(pre)): recomputes what linear_forward made of pre.
-  virtual void activation_forward(View preactivation /*[N, O]*/, const LinearEpilogue& epilogue, View y /*[N, O]*/) = 0;
+                                      View d_weight /*[O, I] = or +=*/) = 0;
+  // Of biases, of several layers at once: small work, of which a GPU takes two for little more than one.
+  virtual void linear_backward_bias(std::span<const BiasGradient> gradients) = 0;
   // d_x = d_y ∘ mask: the gradient through a dropout of a linear layer's output.
   virtual void dropout_backward(View d_y /*[N, O]*/, const Dropout& dropout, View d_x /*[N, O]; may be d_y*/) = 0;
 

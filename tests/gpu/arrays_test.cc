@@ -48,6 +48,18 @@ TEST_P(ArraysTest, SumOfSquares) {
     // Both sides sum in double, in different orders.
     sum.expect_close(static_cast<double>(n + 4) * 0x1p-53 * sum.largest(), "sum");
   }
+  // Many arrays, none of them and more than one launch takes: the bits of a call for each.
+  const Tensor x = random_tensor(dtype(), {300007}, 3);
+  Tensor together(DType::f64, {1}, {2.5}), one_by_one(DType::f64, {1}, {2.5});
+  std::vector<View> arrays;
+  for (int64_t begin = 0, i = 0; i < 100; ++i) {
+    const int64_t end = begin + i * i % 6000;
+    arrays.push_back(x.gpu().rows(begin, end));
+    rig().gpu_kernels->add_sum_of_squares(arrays.back(), one_by_one.gpu());
+    begin = end % 200000;
+  }
+  rig().gpu_kernels->add_sums_of_squares(arrays, together.gpu());
+  EXPECT_EQ(together.bits(), one_by_one.bits());
 }
 
 // The CPU's polynomials and the GPU's functions differ by some units in the last place of numbers up to 6.

@@ -15,9 +15,9 @@ TEST_P(ColumnSumsTest, AreAddedToOneOrTwoArrays) {
   context.scratch = scratch.data();
   std::vector<DType> sum_types = gradient_types();
   if (dtype() == DType::f32) sum_types = {DType::f32, DType::f16, DType::bf16};
-  // Whole packs and not, one block of columns and several, rows of one part and of several.
+  // Whole packs and not, one block of columns and several, wide ones, rows of one part and of several.
   for (const auto& [N, C] :
-       {std::pair<int64_t, int64_t>{1, 8}, {3, 5}, {700, 72}, {4096, 40}, {4099, 200}, {9000, 37}}) {
+       {std::pair<int64_t, int64_t>{1, 8}, {3, 5}, {700, 72}, {300, 4104}, {4096, 40}, {4099, 200}, {9000, 37}}) {
     for (const DType sum_type : sum_types) {
       for (const int64_t first : {C, C / 2}) {
         SCOPED_TRACE(::testing::Message() << N << "x" << C << " " << name_of(sum_type) << ", first " << first);
@@ -28,7 +28,8 @@ TEST_P(ColumnSumsTest, AreAddedToOneOrTwoArrays) {
         for (int64_t c = first; c < C; ++c) expected.push_back(others.expected()[static_cast<size_t>(c - first)]);
         for (int64_t i = 0; i < N * C; ++i) expected[static_cast<size_t>(i % C)] += values[static_cast<size_t>(i)];
         const View second = first < C ? View{others.gpu().data, sum_type, {C - first}} : View{};
-        cuda::add_column_sums(context, x.gpu(), sums.gpu(), second);
+        const cuda::ColumnSums all{x.gpu(), sums.gpu(), second};
+        cuda::add_column_sums(context, {&all, 1});
         std::vector<double> actual = sums.values();
         const std::vector<double> rest = others.values();
         actual.insert(actual.end(), rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(C - first));
@@ -37,6 +38,27 @@ TEST_P(ColumnSumsTest, AreAddedToOneOrTwoArrays) {
         for (size_t c = 0; c < actual.size(); ++c) {
           ASSERT_NEAR(actual[c], expected[c], tolerance + roundoff(sum_type) * std::abs(expected[c])) << "column " << c;
         }
+      }
+    }
+  }
+}
+
+// The bits of one by one, where loads are as wide.
+TEST_P(ColumnSumsTest, OfSeveralArraysAtOnce) {
+  Kernels& k = *rig().gpu_kernels;
+  for (const int64_t N : {700, 5000}) {
+    for (const auto& [first, second] : {std::pair<int64_t, int64_t>{72, 40}, {37, 61}, {32, 1024}, {5120, 4104}}) {
+      for (const DType gradient : gradient_types()) {
+        SCOPED_TRACE(::testing::Message() << N << "x" << first << ", " << second << " " << name_of(gradient));
+        const Tensor x1 = random_tensor(dtype(), {N, first}, 1), x2 = random_tensor(dtype(), {N, second}, 2);
+        Tensor sums1 = random_tensor(gradient, {first}, 3), sums2 = random_tensor(gradient, {second}, 4);
+        k.linear_backward_bias({{{x1.gpu(), sums1.gpu()}}});
+        k.linear_backward_bias({{{x2.gpu(), sums2.gpu()}}});
+        const auto one_by_one = std::pair(sums1.bits(), sums2.bits());
+        sums1.reset();
+        sums2.reset();
+        k.linear_backward_bias({{{x1.gpu(), sums1.gpu()}, {x2.gpu(), sums2.gpu()}}});
+        EXPECT_EQ(std::pair(sums1.bits(), sums2.bits()), one_by_one);
       }
     }
   }

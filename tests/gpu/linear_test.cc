@@ -73,12 +73,12 @@ TEST_P(LinearTest, BackwardInput) {
       };
       const bool active = v.activation != Activation::none;
       on_both({&d_x}, [&](Kernels& k, const Side& at) {
-        k.linear_backward_input(at(d_y), at(weight), epilogue(at), active ? at(pre) : View{}, at(d_x));
+        k.linear_backward_input(at(d_y), at(weight), epilogue(at), active ? at(pre) : View{}, at(d_x), {});
       });
       d_x.expect_close(2 * tolerance(O, d_x.largest()), "d_x");
       if (!v.residual) continue;
       on_both({&residual}, [&](Kernels& k, const Side& at) {
-        k.linear_backward_input(at(d_y), at(weight), epilogue(at), active ? at(pre) : View{}, at(residual));
+        k.linear_backward_input(at(d_y), at(weight), epilogue(at), active ? at(pre) : View{}, at(residual), {});
       });
       residual.expect_close(2 * tolerance(O, d_x.largest()), "in place of the residual");
     }
@@ -93,7 +93,8 @@ TEST_P(LinearTest, BackwardWeight) {
         Tensor d_y = random_tensor(dtype(), {N, O}, 1), x = random_tensor(dtype(), {N, I}, 2),
                d_weight = random_tensor(gradient, {O, I}, 3), d_bias = random_tensor(gradient, {O}, 4);
         on_both({&d_weight, &d_bias}, [&](Kernels& k, const Side& at) {
-          k.linear_backward_weight(at(d_y), at(x), !has_bias, at(d_weight), has_bias ? at(d_bias) : View{});
+          k.linear_backward_weight(at(d_y), at(x), !has_bias, at(d_weight));
+          if (has_bias) k.linear_backward_bias({{{at(d_y), at(d_bias)}}});
         });
         const double products = arithmetic_roundoff(dtype()) * static_cast<double>(N + 16) * 2;
         d_weight.expect_close(products + 2 * roundoff(gradient) * std::max(1.0, d_weight.largest()), "d_weight");
@@ -117,12 +118,12 @@ TEST_P(LinearTest, MeasuringChangesNoBit) {
       Kernels& k = turn == 0 ? *rig().gpu_kernels : *measuring;
       k.measure_products(turn > 0);
       // Few rows that are not zero are the same in many an order of adding: they must not decide.
-      if (turn == 1 && I > O) k.linear_backward_weight(sparse.gpu(), x.gpu(), true, d_weight.gpu(), {});
+      if (turn == 1 && I > O) k.linear_backward_weight(sparse.gpu(), x.gpu(), true, d_weight.gpu());
       k.linear_forward(x.gpu(), weight.gpu(), bias.gpu(), {Activation::gelu_tanh, {}, {}}, pre.gpu(), y.gpu());
-      k.linear_backward_input(d_y.gpu(), weight.gpu(), {}, {}, d_x.gpu());
+      k.linear_backward_input(d_y.gpu(), weight.gpu(), {}, {}, d_x.gpu(), {});
       // The second adds to what the first has written, and so must not write there while it measures.
-      k.linear_backward_weight(d_y.gpu(), x.gpu(), true, d_weight.gpu(), {});
-      k.linear_backward_weight(d_y.gpu(), x.gpu(), false, d_weight.gpu(), {});
+      k.linear_backward_weight(d_y.gpu(), x.gpu(), true, d_weight.gpu());
+      k.linear_backward_weight(d_y.gpu(), x.gpu(), false, d_weight.gpu());
       const std::vector<std::vector<std::byte>> bits = {y.bits(), pre.bits(), d_x.bits(), d_weight.bits()};
       if (turn == 0) wanted = bits;
       EXPECT_TRUE(bits == wanted) << "turn " << turn;
@@ -141,8 +142,8 @@ TEST(Tf32, CutsFactorsAlone) {
            d_weight(DType::f32, {O, I});
     const auto products = [&](Kernels& k, const Side& at) {
       k.linear_forward(at(x), at(weight), {}, {}, {}, at(y));
-      k.linear_backward_input(at(d_y), at(weight), {}, {}, at(d_x));
-      k.linear_backward_weight(at(d_y), at(x), true, at(d_weight), {});
+      k.linear_backward_input(at(d_y), at(weight), {}, {}, at(d_x), {});
+      k.linear_backward_weight(at(d_y), at(x), true, at(d_weight));
     };
     products(*tf32, {true});
     products(*rig().cpu_kernels, {false});
@@ -163,12 +164,20 @@ TEST_P(LinearTest, ActivationAndDropout) {
   for (const auto [N, I, O] : kSizes) {
     for (const float rate : {0.0f, 0.25f}) {
       for (const Activation activation : {Activation::none, Activation::gelu_tanh, Activation::relu}) {
-        Tensor x = random_tensor(dtype(), {N, O}, 1), y(dtype(), {N, O}), d_x(dtype(), {N, O}), ids(row_ids(N));
-        on_both({&y, &d_x}, [&](Kernels& k, const Side& at) {
-          k.activation_forward(at(x), {activation, {rate, 5, 6, at(ids)}, {}}, at(y));
+        Tensor x = random_tensor(dtype(), {N, O}, 1), in_place = random_tensor(dtype(), {N, O}, 1),
+               d_y = random_tensor(dtype(), {N, 64}, 2), weight = random_tensor(dtype(), {64, O}, 3),
+               y(dtype(), {N, O}), d_x(dtype(), {N, O}), ids(row_ids(N));
+        Tensor d_pre[] = {{dtype(), {N, O}}, {dtype(), {N, O}}};
+        on_both({&y, &in_place, &d_x, &d_pre[0], &d_pre[1]}, [&](Kernels& k, const Side& at) {
+          const LinearEpilogue made_by{activation, {rate, 5, 6, at(ids)}, {}};
+          k.linear_backward_input(at(d_y), at(weight), made_by, at(x), at(d_pre[0]), at(y));
+          k.linear_backward_input(at(d_y), at(weight), made_by, at(in_place), at(d_pre[1]), at(in_place));
           k.dropout_backward(at(x), {rate, 5, 6, at(ids)}, at(d_x));
         });
         y.expect_close(4 * roundoff(dtype()) + 16 * arithmetic_roundoff(dtype()), "activation");
+        EXPECT_EQ(in_place.bits(), y.bits());
+        EXPECT_EQ(d_pre[1].bits(), d_pre[0].bits());
+        d_pre[0].expect_close(2 * tolerance(64, d_pre[0].largest()), "its gradient");
         d_x.expect_close(4 * roundoff(dtype()), "dropout");
       }
     }

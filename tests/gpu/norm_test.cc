@@ -39,14 +39,15 @@ TEST_P(NormTest, Backward) {
       const int64_t N = shape[0], C = shape[1];
       Tensor x = random_tensor(dtype(), shape, 1), weight = random_tensor(dtype(), {C}, 2),
              bias = random_tensor(dtype(), {C}, 3), d_y = random_tensor(dtype(), shape, 4),
-             residual = random_tensor(dtype(), shape, 5), d_x(dtype(), shape), y(dtype(), shape),
+             residual = random_tensor(dtype(), shape, 5), d_x(dtype(), shape), y(dtype(), shape), again(dtype(), shape),
              stats_of_rows(stats(), {N, 2}), d_weight = random_tensor(gradient, {C}, 6),
              d_bias = random_tensor(gradient, {C}, 7);
       on_both({&d_x, &d_weight, &d_bias}, [&](Kernels& k, const Side& at) {
         k.layer_norm_forward(at(x), at(weight), at(bias), 1e-5, at(y), at(stats_of_rows));
-        k.layer_norm_backward(at(d_y), at(x), at(weight), at(stats_of_rows), at(residual), at(d_x), at(d_weight),
-                              at(d_bias));
+        k.layer_norm_backward(at(d_y), at(x), at(weight), at(bias), at(stats_of_rows), at(residual), at(d_x),
+                              at(d_weight), at(d_bias), at(again));
       });
+      EXPECT_EQ(again.bits(), y.bits());
       const double error = arithmetic_roundoff(dtype()) * (32 + std::sqrt(static_cast<double>(C)));
       d_x.expect_close(16 * error * std::max(1.0, d_x.largest()) + roundoff(dtype()) * d_x.largest(), "d_x");
       const double columns = arithmetic_roundoff(dtype()) * (64 + static_cast<double>(N));
@@ -58,12 +59,12 @@ TEST_P(NormTest, Backward) {
       // In place of the gradient and of the residual.
       const auto apart = d_x.bits();
       Tensor unused_weight = random_tensor(gradient, {C}, 6), unused_bias = random_tensor(gradient, {C}, 7);
-      rig().gpu_kernels->layer_norm_backward(d_y.gpu(), x.gpu(), weight.gpu(), stats_of_rows.gpu(), residual.gpu(),
-                                             residual.gpu(), unused_weight.gpu(), unused_bias.gpu());
+      rig().gpu_kernels->layer_norm_backward(d_y.gpu(), x.gpu(), weight.gpu(), {}, stats_of_rows.gpu(), residual.gpu(),
+                                             residual.gpu(), unused_weight.gpu(), unused_bias.gpu(), {});
       EXPECT_EQ(residual.bits(), apart);
       residual.reset();
-      rig().gpu_kernels->layer_norm_backward(d_y.gpu(), x.gpu(), weight.gpu(), stats_of_rows.gpu(), residual.gpu(),
-                                             d_y.gpu(), unused_weight.gpu(), unused_bias.gpu());
+      rig().gpu_kernels->layer_norm_backward(d_y.gpu(), x.gpu(), weight.gpu(), {}, stats_of_rows.gpu(), residual.gpu(),
+                                             d_y.gpu(), unused_weight.gpu(), unused_bias.gpu(), {});
       EXPECT_EQ(d_y.bits(), apart);
     }
   }

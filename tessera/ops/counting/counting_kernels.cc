@@ -17,20 +17,20 @@ class CountingKernels final : public Kernels {
   void fill_normal(View, double, double, uint64_t, uint64_t, int64_t) override {}
   void fill_uniform(View, double, double, uint64_t, uint64_t, int64_t) override {}
   void add(View, View) override {}
-  void add_sum_of_squares(View, View) override {}
+  void add_sums_of_squares(std::span<const View>, View) override {}
   void embedding_backward(View, View, View) override {}
   void gather_rows(View, View, View) override {}
   void scatter_rows(View, View, View) override {}
   void layer_norm_forward(View, View, View, double, View, View) override {}
-  void layer_norm_backward(View, View, View, View, View, View, View, View) override {}
+  void layer_norm_backward(View, View, View, View, View, View, View, View, View, View) override {}
   void linear_forward(View x, View weight, View, const LinearEpilogue&, View, View) override {
     count_linear(x, weight);
   }
-  void linear_backward_input(View d_y, View weight, const LinearEpilogue&, View, View) override {
+  void linear_backward_input(View d_y, View weight, const LinearEpilogue&, View, View, View) override {
     count_linear(d_y, weight);
   }
-  void linear_backward_weight(View d_y, View, bool, View d_weight, View) override { count_linear(d_y, d_weight); }
-  void activation_forward(View, const LinearEpilogue&, View) override {}
+  void linear_backward_weight(View d_y, View, bool, View d_weight) override { count_linear(d_y, d_weight); }
+  void linear_backward_bias(std::span<const BiasGradient>) override {}
   void dropout_backward(View, const Dropout&, View) override {}
   void attention_forward(View, View, const AttentionShape&, const Dropout&, View, View) override {}
   void attention_backward(View, View, View, View, View, const AttentionShape&, const Dropout&, View) override {}

@@ -18,7 +18,7 @@ class CpuKernels final : public Kernels {
   explicit CpuKernels(Device& device) : team_(device) { cpu::use_one_blas_thread(); }
 
   void fill(View x, double value) override { cpu::fill(team_, x, value); }
-  void join(View bf16, View rest, View x) override { cpu::join(team_, bf16, rest, x); }
+  void join(View narrow, View rest, View x) override { cpu::join(team_, narrow, rest, x); }
   void convert(View from, View to) override { cpu::convert(team_, from, to); }
   void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) override {
     cpu::fill_normal(team_, x, mean, std, seed, stream, first_elem);
@@ -27,7 +27,9 @@ class CpuKernels final : public Kernels {
     cpu::fill_uniform(team_, x, low, high, seed, stream, first_elem);
   }
   void add(View x, View sum) override { cpu::add(team_, x, sum); }
-  void add_sum_of_squares(View x, View sum) override { cpu::add_sum_of_squares(team_, x, sum); }
+  void add_sums_of_squares(std::span<const View> arrays, View sum) override {
+    for (const View& x : arrays) cpu::add_sum_of_squares(team_, x, sum);
+  }
 
   void embedding_backward(View ids, View d_y, View d_weight) override {
     cpu::embedding_backward(team_, ids, d_y, d_weight);
@@ -38,9 +40,9 @@ class CpuKernels final : public Kernels {
   void layer_norm_forward(View x, View weight, View bias, double epsilon, View y, View stats) override {
     cpu::layer_norm_forward(team_, x, weight, bias, epsilon, y, stats);
   }
-  void layer_norm_backward(View d_y, View x, View weight, View stats, View residual, View d_x, View d_weight,
-                           View d_bias) override {
-    cpu::layer_norm_backward(team_, d_y, x, weight, stats, residual, d_x, d_weight, d_bias);
+  void layer_norm_backward(View d_y, View x, View weight, View bias, View stats, View residual, View d_x, View d_weight,
+                           View d_bias, View y) override {
+    cpu::layer_norm_backward(team_, d_y, x, weight, bias, stats, residual, d_x, d_weight, d_bias, y);
   }
 
   void linear_forward(View x, View weight, View bias, const LinearEpilogue& epilogue, View preactivation,
@@ -48,17 +50,17 @@ class CpuKernels final : public Kernels {
     cpu::linear_forward(team_, x, weight, bias, epilogue, preactivation, y);
     count_linear(x, weight);
   }
-  void linear_backward_input(View d_y, View weight, const LinearEpilogue& epilogue, View preactivation,
-                             View d_x) override {
-    cpu::linear_backward_input(team_, d_y, weight, epilogue, preactivation, d_x);
+  void linear_backward_input(View d_y, View weight, const LinearEpilogue& epilogue, View preactivation, View d_x,
+                             View x) override {
+    cpu::linear_backward_input(team_, d_y, weight, epilogue, preactivation, d_x, x);
     count_linear(d_y, weight);
   }
-  void linear_backward_weight(View d_y, View x, bool fresh, View d_weight, View d_bias) override {
-    cpu::linear_backward_weight(team_, d_y, x, fresh, d_weight, d_bias);
+  void linear_backward_weight(View d_y, View x, bool fresh, View d_weight) override {
+    cpu::linear_backward_weight(team_, d_y, x, fresh, d_weight);
     count_linear(d_y, d_weight);
   }
-  void activation_forward(View preactivation, const LinearEpilogue& epilogue, View y) override {
-    cpu::activation_forward(team_, preactivation, epilogue, y);
+  void linear_backward_bias(std::span<const BiasGradient> gradients) override {
+    cpu::linear_backward_bias(team_, gradients);
   }
   void dropout_backward(View d_y, const Dropout& dropout, View d_x) override {
     cpu::dropout_backward(team_, d_y, dropout, d_x);

@@ -37,7 +37,7 @@ class EmulatedKernels final : public Kernels {
   void fill_uniform(View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) override {
     wide_->fill_uniform(x, low, high, seed, stream, first_elem);
   }
-  void add_sum_of_squares(View x, View sum) override { wide_->add_sum_of_squares(x, sum); }
+  void add_sums_of_squares(std::span<const View> arrays, View sum) override { wide_->add_sums_of_squares(arrays, sum); }
   void adamw(View parameters, View rest, View gradients, View m, View v, const AdamWStep& step) override {
     wide_->adamw(parameters, rest, gradients, m, v, step);
   }
@@ -61,10 +61,10 @@ class EmulatedKernels final : public Kernels {
     wide_->layer_norm_forward(x, weight, bias, epsilon, y, stats);
     call.round();
   }
-  void layer_norm_backward(View d_y, View x, View weight, View stats, View residual, View d_x, View d_weight,
-                           View d_bias) override {
-    const Widened call(*this, {&d_y, &x, &weight, &residual}, {&d_x}, {&d_weight, &d_bias});
-    wide_->layer_norm_backward(d_y, x, weight, stats, residual, d_x, d_weight, d_bias);
+  void layer_norm_backward(View d_y, View x, View weight, View bias, View stats, View residual, View d_x, View d_weight,
+                           View d_bias, View y) override {
+    const Widened call(*this, {&d_y, &x, &weight, &bias, &residual}, {&d_x, &y}, {&d_weight, &d_bias});
+    wide_->layer_norm_backward(d_y, x, weight, bias, stats, residual, d_x, d_weight, d_bias, y);
     call.round();
   }
 
@@ -76,25 +76,26 @@ class EmulatedKernels final : public Kernels {
     call.round();
     flops_ = wide_->flops();
   }
-  void linear_backward_input(View d_y, View weight, const LinearEpilogue& epilogue, View preactivation,
-                             View d_x) override {
+  void linear_backward_input(View d_y, View weight, const LinearEpilogue& epilogue, View preactivation, View d_x,
+                             View x) override {
     LinearEpilogue wide = epilogue;
-    const Widened call(*this, {&d_y, &weight, &wide.residual, &preactivation}, {&d_x});
-    wide_->linear_backward_input(d_y, weight, wide, preactivation, d_x);
+    const Widened call(*this, {&d_y, &weight, &wide.residual, &preactivation}, {&d_x, &x});
+    wide_->linear_backward_input(d_y, weight, wide, preactivation, d_x, x);
     call.round();
     flops_ = wide_->flops();
   }
-  void linear_backward_weight(View d_y, View x, bool fresh, View d_weight, View d_bias) override {
-    const Widened call(*this, {&d_y, &x}, {}, {&d_weight, &d_bias});
-    wide_->linear_backward_weight(d_y, x, fresh, d_weight, d_bias);
+  void linear_backward_weight(View d_y, View x, bool fresh, View d_weight) override {
+    const Widened call(*this, {&d_y, &x}, {}, {&d_weight});
+    wide_->linear_backward_weight(d_y, x, fresh, d_weight);
     call.round();
     flops_ = wide_->flops();
   }
-  void activation_forward(View preactivation, const LinearEpilogue& epilogue, View y) override {
-    LinearEpilogue wide = epilogue;
-    const Widened call(*this, {&preactivation, &wide.residual}, {&y});
-    wide_->activation_forward(preactivation, wide, y);
-    call.round();
+  void linear_backward_bias(std::span<const BiasGradient> gradients) override {
+    for (BiasGradient one : gradients) {
+      const Widened call(*this, {&one.d_y}, {}, {&one.d_bias});
+      wide_->linear_backward_bias({&one, 1});
+      call.round();
+    }
   }
   void dropout_backward(View d_y, const Dropout& dropout, View d_x) override {
     const Widened call(*this, {&d_y}, {&d_x});
@@ -179,7 +180,7 @@ class EmulatedKernels final : public Kernels {
 
     Kernels& wide_;
     std::byte* next_;
-    std::array<Result, 3> results_;
+    std::array<Result, 4> results_;
     size_t num_results_ = 0;
   };
 

@@ -33,7 +33,8 @@ void multiply_by_derivative(Activation activation, const T* preactivation, int64
 }
 
 // The steps after a product, forward (bias, kept preactivation, activation, dropout, residual) or backward (dropout,
-// derivative, residual). Pointers are to the first element of [rows, columns] arrays, or null.
+// derivative, residual; what the preactivation was made into again). Pointers are to the first element of
+// [rows, columns] arrays, or null.
 template <typename T>
 class Finish {
  public:
@@ -42,17 +43,21 @@ class Finish {
     if (bias) finish.bias_ = bias.as<T>();
     return finish;
   }
-  static Finish backward(const LinearEpilogue& epilogue, View preactivation, View d_x) {
+  static Finish backward(const LinearEpilogue& epilogue, View preactivation, View d_x, View x) {
     Finish finish(epilogue, preactivation, d_x);
     finish.backward_ = true;
     TESSERA_ASSERT(epilogue.activation == Activation::none || preactivation);
+    if (x) {
+      TESSERA_ASSERT(preactivation && x.shape == preactivation.shape);
+      finish.made_again_ = x.as<T>();
+    }
     return finish;
   }
 
   // Nothing is left to do but to store the product.
   bool is_store() const {
     return !bias_ && !residual_ && !has_dropout() && epilogue_.activation == Activation::none &&
-           (backward_ || !preactivation_);
+           (backward_ ? !made_again_ : !preactivation_);
   }
   T* result() const { return result_; }
   // What apply() reads and writes from this place on.
@@ -73,6 +78,12 @@ class Finish {
     if (backward_) {
       drop(row, begin, count, product);
       multiply_by_derivative(epilogue_.activation, preactivation_ ? preactivation_ + at : nullptr, count, product);
+      if (made_again_) {
+        T* const x = made_again_ + at;
+        if (made_again_ != preactivation_) std::copy_n(preactivation_ + at, count, x);
+        activate(epilogue_.activation, count, x);
+        drop(row, begin, count, x);
+      }
     } else {
       if (preactivation_) std::copy(product, product + count, preactivation_ + at);
       activate(epilogue_.activation, count, product);
@@ -117,6 +128,7 @@ class Finish {
   const T* bias_ = nullptr;
   const T* residual_ = nullptr;
   T* preactivation_ = nullptr;
+  T* made_again_ = nullptr;
   T* result_;
   int64_t columns_;
   bool backward_ = false;

@@ -116,7 +116,7 @@ void linear_forward(Team& team, View x, View weight, View bias, const LinearEpil
 }
 
 void linear_backward_input(Team& team, View d_y, View weight, const LinearEpilogue& epilogue, View preactivation,
-                           View d_x) {
+                           View d_x, View x) {
   const int64_t rows = d_y.shape[0], out = d_y.shape[1];
   TESSERA_ASSERT(weight.shape == (Shape{out, d_x.shape[1]}) && d_x.shape[0] == rows);
   with_float_type(d_y.dtype, [&](auto zero) {
@@ -124,14 +124,13 @@ void linear_backward_input(Team& team, View d_y, View weight, const LinearEpilog
     const int64_t in = d_x.shape[1];
     finished_product(team,
                      Factors<T>{Transpose::no, Transpose::no, rows, in, out, d_y.as<T>(), out, weight.as<T>(), in},
-                     Finish<T>::backward(epilogue, preactivation, d_x));
+                     Finish<T>::backward(epilogue, preactivation, d_x, x));
   });
 }
 
-void linear_backward_weight(Team& team, View d_y, View x, bool fresh, View d_weight, View d_bias) {
+void linear_backward_weight(Team& team, View d_y, View x, bool fresh, View d_weight) {
   const int64_t rows = d_y.shape[0], out = d_y.shape[1], in = x.shape[1];
   TESSERA_ASSERT(x.shape[0] == rows && d_weight.shape == (Shape{out, in}));
-  TESSERA_ASSERT(!d_bias || d_bias.num_elems() == out);
   TESSERA_ASSERT(rows > 0 || !fresh);
   if (rows == 0) return;
   with_float_type(d_y.dtype, [&](auto zero) {
@@ -140,30 +139,20 @@ void linear_backward_weight(Team& team, View d_y, View x, bool fresh, View d_wei
     for_tiles(team, factors, [&](const Factors<T>& tile, int64_t row, int64_t column, T* scratch) {
       multiply(tile, fresh ? Result::set : Result::add, d_weight.as<T>() + row * in + column, in, scratch);
     });
-    if (!d_bias) return;
-    team.for_ranges(out, kColumnUnit, [&](int64_t, int64_t begin, int64_t end) {
-      add_column_sums(d_y.as<T>(), rows, out, begin, end, d_bias.as<T>());
-    });
   });
 }
 
-void activation_forward(Team& team, View preactivation, const LinearEpilogue& epilogue, View y) {
-  TESSERA_ASSERT(preactivation.shape == y.shape);
-  LinearEpilogue without_residual = epilogue;
-  without_residual.residual = {};
-  const int64_t columns = y.shape[1];
-  with_float_type(y.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const auto finish = Finish<T>::forward({}, without_residual, {}, y);
-    team.for_ranges(y.shape[0], kGrainRows, [&](int64_t, int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const T* source = preactivation.as<T>() + row * columns;
-        T* target = y.as<T>() + row * columns;
-        std::copy(source, source + columns, target);
-        finish.apply(row, 0, columns, target);
-      }
+void linear_backward_bias(Team& team, std::span<const BiasGradient> gradients) {
+  for (const auto& [d_y, d_bias] : gradients) {
+    const int64_t rows = d_y.shape[0], out = d_y.shape[1];
+    TESSERA_ASSERT(d_bias.num_elems() == out);
+    with_float_type(d_y.dtype, [&, d_y = d_y, d_bias = d_bias](auto zero) {  // clang 14 captures no binding
+      using T = decltype(zero);
+      team.for_ranges(out, kColumnUnit, [&](int64_t, int64_t begin, int64_t end) {
+        add_column_sums(d_y.as<T>(), rows, out, begin, end, d_bias.as<T>());
+      });
     });
-  });
+  }
 }
 
 void dropout_backward(Team& team, View d_y, const Dropout& dropout, View d_x) {
@@ -173,7 +162,7 @@ void dropout_backward(Team& team, View d_y, const Dropout& dropout, View d_x) {
   const int64_t columns = d_x.shape[1];
   with_float_type(d_x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const auto finish = Finish<T>::backward(epilogue, {}, d_x);
+    const auto finish = Finish<T>::backward(epilogue, {}, d_x, {});
     team.for_ranges(d_x.shape[0], kGrainRows, [&](int64_t, int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const T* source = d_y.as<T>() + row * columns;

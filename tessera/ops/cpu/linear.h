@@ -9,9 +9,9 @@ namespace tessera::cpu {
 void linear_forward(Team& team, View x, View weight, View bias, const LinearEpilogue& epilogue, View preactivation,
                     View y);
 void linear_backward_input(Team& team, View d_y, View weight, const LinearEpilogue& epilogue, View preactivation,
-                           View d_x);
-void linear_backward_weight(Team& team, View d_y, View x, bool fresh, View d_weight, View d_bias);
-void activation_forward(Team& team, View preactivation, const LinearEpilogue& epilogue, View y);
+                           View d_x, View x);
+void linear_backward_weight(Team& team, View d_y, View x, bool fresh, View d_weight);
+void linear_backward_bias(Team& team, std::span<const BiasGradient> gradients);
 void dropout_backward(Team& team, View d_y, const Dropout& dropout, View d_x);
 
 }  // namespace tessera::cpu

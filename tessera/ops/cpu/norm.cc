@@ -32,10 +32,10 @@ void normalize_row(const T* x, const T* weight, const T* bias, int64_t channels,
 }
 
 // With x̂ = (x − mean)·rstd and g = d_y∘weight:
-//   d_x = residual + rstd·(g − Σg/C − x̂·Σ(g∘x̂)/C);   d_weight += d_y∘x̂;   d_bias += d_y
+//   d_x = residual + rstd·(g − Σg/C − x̂·Σ(g∘x̂)/C);   d_weight += d_y∘x̂;   d_bias += d_y;   y as in normalize_row
 template <typename T>
-void backward_row(const T* d_y, const T* x, const T* weight, T mean, T rstd, const T* residual, int64_t channels,
-                  T* d_x, T* d_weight, T* d_bias) {
+void backward_row(const T* d_y, const T* x, const T* weight, const T* bias, T mean, T rstd, const T* residual,
+                  int64_t channels, T* d_x, T* d_weight, T* d_bias, T* y) {
   T sum_g = 0, sum_gx = 0;
 #pragma omp simd reduction(+ : sum_g, sum_gx)
   for (int64_t c = 0; c < channels; ++c) {
@@ -54,6 +54,9 @@ void backward_row(const T* d_y, const T* x, const T* weight, T mean, T rstd, con
 #pragma omp simd
     for (int64_t c = 0; c < channels; ++c) d_x[c] = gradient(c);
   }
+  if (!y) return;
+#pragma omp simd
+  for (int64_t c = 0; c < channels; ++c) y[c] = (x[c] - mean) * rstd * weight[c] + bias[c];
 }
 
 // sum += x over columns [begin, end).
@@ -82,12 +85,13 @@ void layer_norm_forward(Team& team, View x, View weight, View bias, double epsil
 
 // d_weight and d_bias are summed over blocks of rows, and the blocks' sums [blocks, 2C] then added in their order: who
 // took which block does not show.
-void layer_norm_backward(Team& team, View d_y, View x, View weight, View stats, View residual, View d_x, View d_weight,
-                         View d_bias) {
+void layer_norm_backward(Team& team, View d_y, View x, View weight, View bias, View stats, View residual, View d_x,
+                         View d_weight, View d_bias, View y) {
   const int64_t rows = x.shape[0], channels = x.shape[1];
   TESSERA_ASSERT(d_y.shape == x.shape && d_x.shape == x.shape && weight.num_elems() == channels);
   TESSERA_ASSERT(stats.shape == (Shape{rows, 2}) && (!residual || residual.shape == x.shape));
   TESSERA_ASSERT(d_weight.num_elems() == channels && d_bias.num_elems() == channels);
+  TESSERA_ASSERT(!y || (y.shape == x.shape && bias.num_elems() == channels));
   with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     TESSERA_ASSERT(channels > 0 && 2 * channels <= Team::scratch_elems<T>());
@@ -97,9 +101,9 @@ void layer_norm_backward(Team& team, View d_y, View x, View weight, View stats, 
       for (int64_t row = first_row; row < std::min(rows, first_row + kSumRows); ++row) {
         const int64_t at = row * channels;
         const T* row_stats = stats.as<T>() + row * 2;
-        backward_row(d_y.as<T>() + at, x.as<T>() + at, weight.as<T>(), row_stats[0], row_stats[1],
-                     residual ? residual.as<T>() + at : nullptr, channels, d_x.as<T>() + at, block_sums,
-                     block_sums + channels);
+        backward_row(d_y.as<T>() + at, x.as<T>() + at, weight.as<T>(), y ? bias.as<T>() : nullptr, row_stats[0],
+                     row_stats[1], residual ? residual.as<T>() + at : nullptr, channels, d_x.as<T>() + at, block_sums,
+                     block_sums + channels, y ? y.as<T>() + at : nullptr);
       }
     };
     // In waves of as many blocks as the scratch has room for.

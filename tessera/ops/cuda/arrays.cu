@@ -65,42 +65,67 @@ __global__ void join_kernel(const Narrow<Rest>* __restrict__ narrow, const Rest*
   if (i < count) x[i] = joined(to_acc(narrow[i]), rest[i]);
 }
 
-// ---- sums of squares: a block sums a fixed part of the array, then one block sums the blocks' sums in their order
-// -----
+// ---- sums of squares: a block sums a fixed part of an array, then one block an array adds up its blocks' sums and one
+// thread the arrays', in their order
 
-constexpr int kSumBlocks = 1024, kSumThreads = 512;
+constexpr int kSumBlocks = 1024, kSumThreads = 512;  // of an array, at most; of a block
+constexpr int64_t kSumElems = 65536;                 // of a block, where there are not more than so many blocks of them
+constexpr int kSumArrays = 64;                       // of a launch
 
 template <typename T>
-__global__ void square_sums_kernel(const T* __restrict__ x, int64_t count, double* __restrict__ partial) {
+struct SummedArrays {
+  const T* data[kSumArrays];
+  int64_t counts[kSumArrays];
+  int first_blocks[kSumArrays + 1];
+};
+
+template <typename T>
+__global__ void square_sums_kernel(SummedArrays<T> arrays, double* __restrict__ partial) {
   __shared__ double shared[kSumThreads / kWarp];
+  const int block = static_cast<int>(blockIdx.x);
+  int array = 0;
+  while (arrays.first_blocks[array + 1] <= block) ++array;
+  const T* const x = arrays.data[array];
+  const int64_t count = arrays.counts[array], first = arrays.first_blocks[array];
   double sum = 0;
-  constexpr int N = kPackOf<T>;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kSumThreads * N;
-  for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kSumThreads + threadIdx.x) * N; i < count; i += stride) {
-    if (i + N <= count && reinterpret_cast<uintptr_t>(x) % 16 == 0) {
-      const auto pack = load_pack<T, N>(x + i);
+  const auto add = [&](Acc<T> x) { sum += static_cast<double>(x) * static_cast<double>(x); };
+  constexpr int N = kPackOf<T>, kTogether = 4;  // loads of a thread under way
+  const int64_t stride = (arrays.first_blocks[array + 1] - first) * kSumThreads * N;
+  int64_t i = ((block - first) * kSumThreads + threadIdx.x) * N;
+  if (reinterpret_cast<uintptr_t>(x) % 16 == 0) {
+    for (; i + (kTogether - 1) * stride + N <= count; i += kTogether * stride) {
+      Pack<T, N> packs[kTogether];
 #pragma unroll
-      for (int j = 0; j < N; ++j) {
-        const auto value = static_cast<double>(pack[j]);
-        sum += value * value;
-      }
-    } else {
-      for (int64_t j = i; j < count && j < i + N; ++j) {
-        const auto value = static_cast<double>(to_acc(x[j]));
-        sum += value * value;
+      for (int k = 0; k < kTogether; ++k) packs[k] = load_pack<T, N>(x + i + k * stride);
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) {
+#pragma unroll
+        for (int j = 0; j < N; ++j) add(packs[k][j]);
       }
     }
   }
+  for (; i < count; i += stride) {
+    for (int64_t j = i; j < count && j < i + N; ++j) add(to_acc(x[j]));
+  }
   sum = block_reduce(sum, Sum(), shared, kSumThreads / kWarp);
-  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+  if (threadIdx.x == 0) partial[block] = sum;
 }
 
-__global__ void add_partials_kernel(const double* __restrict__ partial, int count, double* __restrict__ sum) {
+template <typename T>
+__global__ void add_partials_kernel(SummedArrays<T> arrays, const double* __restrict__ partial,
+                                    double* __restrict__ sums) {
   __shared__ double shared[kSumThreads / kWarp];
+  const int end = arrays.first_blocks[blockIdx.x + 1];
   double mine = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kSumThreads) mine += partial[i];
+  for (int i = arrays.first_blocks[blockIdx.x] + static_cast<int>(threadIdx.x); i < end; i += kSumThreads) {
+    mine += partial[i];
+  }
   mine = block_reduce(mine, Sum(), shared, kSumThreads / kWarp);
-  if (threadIdx.x == 0) *sum += mine;
+  if (threadIdx.x == 0) sums[blockIdx.x] = mine;
+}
+
+__global__ void add_sums_kernel(const double* __restrict__ sums, int count, double* __restrict__ sum) {
+  for (int i = 0; i < count; ++i) *sum += sums[i];
 }
 
 // Σ word · odd number of its place, modulo 2^64: integers may be added in any order.
@@ -178,7 +203,7 @@ void fill_random(const Context& context, View x, double offset, double scale, ui
 
 int code_major_for_this_gpu() {
   cudaFuncAttributes attributes;
-  const cudaError_t error = cudaFuncGetAttributes(&attributes, add_partials_kernel);
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, add_sums_kernel);
   if (error == cudaSuccess) return attributes.ptxVersion / 10;
   cudaGetLastError();
   throw RunError("CUDA", std::string("this program cannot run on this GPU: ") + cudaGetErrorString(error),
@@ -295,20 +320,32 @@ int64_t count_finite_nonzero(const Context& context, View x, unsigned long long*
   }));
 }
 
-void add_sum_of_squares(const Context& context, View x, View sum) {
-  const int64_t count = x.num_elems();
-  double* partial = context.scratch_of<double>();
-  const auto blocks =
-      static_cast<unsigned>(std::min<int64_t>(kSumBlocks, blocks_for(count, kSumThreads * int64_t{16})));
-  if (blocks > 0) {
-    with_float_type(x.dtype, [&](auto zero) {
+void add_sums_of_squares(const Context& context, std::span<const View> arrays, View sum) {
+  double *const partial = context.scratch_of<double>(), *const sums = partial + kSumArrays * kSumBlocks;
+  for (size_t begin = 0; begin < arrays.size(); begin += kSumArrays) {
+    const auto part = arrays.subspan(begin, std::min<size_t>(kSumArrays, arrays.size() - begin));
+    const int num_arrays = static_cast<int>(part.size());
+    with_float_type(part[0].dtype, [&](auto zero) {
       using T = decltype(zero);
-      square_sums_kernel<T><<<blocks, kSumThreads, 0, context.stream>>>(data_of<T>(x), count, partial);
+      SummedArrays<T> summed{};
+      for (int a = 0; a < num_arrays; ++a) {
+        const View x = part[static_cast<size_t>(a)];
+        const int64_t count = x.num_elems(), blocks = blocks_for(count, kSumElems);
+        summed.data[a] = data_of<T>(x);
+        summed.counts[a] = count;
+        summed.first_blocks[a + 1] = summed.first_blocks[a] + static_cast<int>(std::min<int64_t>(kSumBlocks, blocks));
+      }
+      if (const int blocks = summed.first_blocks[num_arrays]) {
+        square_sums_kernel<T><<<static_cast<unsigned>(blocks), kSumThreads, 0, context.stream>>>(summed, partial);
+        check_launch("square_sums_kernel");
+      }
+      add_partials_kernel<T>
+          <<<static_cast<unsigned>(num_arrays), kSumThreads, 0, context.stream>>>(summed, partial, sums);
+      check_launch("add_partials_kernel");
     });
-    check_launch("square_sums_kernel");
+    add_sums_kernel<<<1, 1, 0, context.stream>>>(sums, num_arrays, data_of<double>(sum));
+    check_launch("add_sums_kernel");
   }
-  add_partials_kernel<<<1, kSumThreads, 0, context.stream>>>(partial, static_cast<int>(blocks), data_of<double>(sum));
-  check_launch("add_partials_kernel");
 }
 
 }  // namespace tessera::cuda

@@ -3,7 +3,9 @@
 #include "tessera/ops/cuda/column_sums.h"
 
 #include <algorithm>
+#include <vector>
 
+#include "tessera/ops/cuda/linear.h"
 #include "tessera/ops/cuda/reduce.cuh"
 #include "tessera/ops/cuda/types.cuh"
 
@@ -12,22 +14,41 @@ namespace {
 
 constexpr int kWarps = 32;    // of a block
 constexpr int kTogether = 8;  // loads of a thread under way
-// Where rows are divided into parts, parts rather than columns make enough blocks, and longer pieces of rows are read.
+// Where rows are divided into parts, parts rather than columns make enough blocks, and longer pieces of rows are read;
+// so they are where there are columns for more blocks than multiprocessors, of which each takes one at a time.
 constexpr int64_t kUndivided = 4096, kPartRows = 1024, kMostParts = 2048;
-constexpr int kColumns = 32, kColumnsOfPart = 64;
+constexpr int kColumns = 32, kWideColumns = 64, kMostColumns = 4096;
+
+// Arrays of a launch, of as many rows each. Sums are added to `sums`, those of columns from `split` on to `second`.
+constexpr int kMostArrays = 2;
+template <typename T, typename G>
+struct SummedColumns {
+  const T* x;
+  int columns, split, first_block;
+  G *sums, *second;
+};
+template <typename T, typename G>
+struct AllColumns {
+  SummedColumns<T, G> arrays[kMostArrays];
+  int num_arrays;
+};
 
 // A block sums kWidth columns; a warp reads several rows side by side, N columns a lane. Of several parts, gridDim.y,
-// the sums go to `parts` [gridDim.y, columns]; of one they are added to `sums`, and those of columns from `split` on to
-// `second`.
+// the sums of the only array go to `parts` [gridDim.y, columns].
 template <typename T, int N, int kWidth, typename G>
 __global__ void __launch_bounds__(kWarps* kWarp)
-    column_sums_kernel(const T* __restrict__ x, int64_t num_rows, int64_t part_rows, int columns,
-                       Acc<T>* __restrict__ parts, int split, G* __restrict__ sums, G* __restrict__ second) {
+    column_sums_kernel(AllColumns<T, G> all, int64_t num_rows, int64_t part_rows, Acc<T>* __restrict__ parts) {
   using A = Acc<T>;
   constexpr int kLanes = kWidth / N, kRows = kWarps * kWarp / kLanes;  // lanes of a row, rows of the block at once
   __shared__ A shared[kWarps][kWidth + 1];
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp,
-            first = static_cast<int>(blockIdx.x) * kWidth, column = first + lane % kLanes * N;
+  const int block = static_cast<int>(blockIdx.x);
+  // Chosen field by field: an index would put all of them into memory.
+  const bool is_second = all.num_arrays > 1 && block >= all.arrays[1].first_block;
+  const SummedColumns<T, G> array = is_second ? all.arrays[1] : all.arrays[0];
+  const T* __restrict__ const x = array.x;
+  const int columns = array.columns, first = (block - array.first_block) * kWidth,
+            lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp,
+            column = first + lane % kLanes * N;
   A own[N] = {};
   if (column < columns) {
     const int64_t first_row = blockIdx.y * part_rows, end = min(first_row + part_rows, num_rows);
@@ -59,7 +80,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
     if (gridDim.y > 1) {
       parts[static_cast<int64_t>(blockIdx.y) * columns + summed] = sum;
     } else {
-      G* const to = summed < split ? sums + summed : second + (summed - split);
+      G* const to = summed < array.split ? array.sums + summed : array.second + (summed - array.split);
       *to = from_acc<G>(to_acc(*to) + static_cast<Acc<G>>(sum));
     }
   }
@@ -77,30 +98,57 @@ void with_sum_type(DType dtype, Body&& body) {
 
 }  // namespace
 
-void add_column_sums(const Context& context, View x, View sums, View second) {
-  const int64_t num_rows = x.shape[0], columns = x.shape[1];
-  TESSERA_ASSERT(sums.num_elems() + (second ? second.num_elems() : 0) == columns);
+void add_column_sums(const Context& context, std::span<const ColumnSums> arrays) {
+  const View x = arrays[0].x;
+  const int64_t num_rows = x.shape[0];
   if (num_rows == 0) return;
+  // In parts, or more than a launch takes: one by one.
+  if (arrays.size() > 1 && (num_rows > kUndivided || arrays.size() > kMostArrays)) {
+    for (const ColumnSums& one : arrays) add_column_sums(context, {&one, 1});
+    return;
+  }
+  const View last = arrays.back().x, last_sums = arrays.back().sums;
+  TESSERA_ASSERT(last.dtype == x.dtype && last.shape[0] == num_rows && last_sums.dtype == arrays[0].sums.dtype);
   with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     using A = Acc<T>;
-    const int64_t most = std::min(Context::scratch_elems<A>() / columns, kMostParts);
+    const int64_t columns = x.shape[1], most = std::min(Context::scratch_elems<A>() / columns, kMostParts);
     const int64_t parts = num_rows <= kUndivided ? 1 : std::max<int64_t>(1, std::min(num_rows / kPartRows, most));
     TESSERA_ASSERT(parts == 1 || x.data != context.scratch);
-    with_pack<T>(columns, {x}, [&](auto n) {
-      with_sum_type<T>(sums.dtype, [&](auto zero_sum) {
+    with_pack<T>(columns | last.shape[1], {x, last}, [&](auto n) {  // packs have powers of two
+      with_sum_type<T>(last_sums.dtype, [&](auto zero_sum) {
         using G = decltype(zero_sum);
-        constexpr int kWide = n > 1 ? kColumnsOfPart : kColumns;  // a row's lanes are of one warp
-        const int width = parts > 1 ? kWide : kColumns;
-        auto* const kernel = parts > 1 ? column_sums_kernel<T, n, kWide, G> : column_sums_kernel<T, n, kColumns, G>;
-        kernel<<<dim3(blocks_for(columns, width), static_cast<unsigned>(parts)), kWarps * kWarp, 0, context.stream>>>(
-            data_of<T>(x), num_rows, (num_rows + parts - 1) / parts, static_cast<int>(columns), context.scratch_of<A>(),
-            static_cast<int>(sums.num_elems()), data_of<G>(sums), data_of<G>(second));
+        constexpr int kWide = n > 1 ? kWideColumns : kColumns;  // a row's lanes are of one warp
+        int64_t all_columns = 0;
+        for (const ColumnSums& one : arrays) all_columns += one.x.shape[1];
+        const bool wide = parts > 1 || all_columns > kMostColumns;
+        const int width = wide ? kWide : kColumns;
+        AllColumns<T, G> all{};
+        int blocks = 0;
+        for (const auto& [of, sums, second] : arrays) {
+          const auto own_columns = static_cast<int>(of.shape[1]);
+          TESSERA_ASSERT(sums.num_elems() + (second ? second.num_elems() : 0) == own_columns);
+          all.arrays[all.num_arrays++] = {data_of<T>(of), own_columns,      static_cast<int>(sums.num_elems()),
+                                          blocks,         data_of<G>(sums), data_of<G>(second)};
+          blocks += (own_columns + width - 1) / width;
+        }
+        auto* const kernel = wide ? column_sums_kernel<T, n, kWide, G> : column_sums_kernel<T, n, kColumns, G>;
+        kernel<<<dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(parts)), kWarps * kWarp, 0,
+                 context.stream>>>(all, num_rows, (num_rows + parts - 1) / parts, context.scratch_of<A>());
       });
     });
     check_launch("column_sums_kernel");
-    if (parts > 1) add_column_sums(context, {context.scratch, dtype_in_views<A>(), {parts, columns}}, sums, second);
+    if (parts == 1) return;
+    const ColumnSums of_parts{
+        {context.scratch, dtype_in_views<A>(), {parts, columns}}, arrays[0].sums, arrays[0].second};
+    add_column_sums(context, {&of_parts, 1});
   });
+}
+
+void linear_backward_bias(const Context& context, std::span<const BiasGradient> gradients) {
+  std::vector<ColumnSums> all;
+  for (const auto& [d_y, d_bias] : gradients) all.push_back({d_y, d_bias, {}});
+  if (!all.empty()) add_column_sums(context, all);
 }
 
 }  // namespace tessera::cuda

@@ -24,7 +24,7 @@ class CudaKernels final : public Kernels {
         products_(context_, workspace_.data() + cuda::kScratchBytes, allow_tf32) {}
 
   void fill(View x, double value) override { cuda::fill(context_, x, value); }
-  void join(View bf16, View rest, View x) override { cuda::join(context_, bf16, rest, x); }
+  void join(View narrow, View rest, View x) override { cuda::join(context_, narrow, rest, x); }
   void convert(View from, View to) override { cuda::convert(context_, from, to); }
   void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) override {
     cuda::fill_normal(context_, x, mean, std, seed, stream, first_elem);
@@ -33,7 +33,9 @@ class CudaKernels final : public Kernels {
     cuda::fill_uniform(context_, x, low, high, seed, stream, first_elem);
   }
   void add(View x, View sum) override { cuda::add(context_, x, sum); }
-  void add_sum_of_squares(View x, View sum) override { cuda::add_sum_of_squares(context_, x, sum); }
+  void add_sums_of_squares(std::span<const View> arrays, View sum) override {
+    cuda::add_sums_of_squares(context_, arrays, sum);
+  }
 
   void embedding_backward(View ids, View d_y, View d_weight) override {
     cuda::embedding_backward(context_, ids, d_y, d_weight);
@@ -44,9 +46,9 @@ class CudaKernels final : public Kernels {
   void layer_norm_forward(View x, View weight, View bias, double epsilon, View y, View stats) override {
     cuda::layer_norm_forward(context_, x, weight, bias, epsilon, y, stats);
   }
-  void layer_norm_backward(View d_y, View x, View weight, View stats, View residual, View d_x, View d_weight,
-                           View d_bias) override {
-    cuda::layer_norm_backward(context_, d_y, x, weight, stats, residual, d_x, d_weight, d_bias);
+  void layer_norm_backward(View d_y, View x, View weight, View bias, View stats, View residual, View d_x, View d_weight,
+                           View d_bias, View y) override {
+    cuda::layer_norm_backward(context_, d_y, x, weight, bias, stats, residual, d_x, d_weight, d_bias, y);
   }
 
   void linear_forward(View x, View weight, View bias, const LinearEpilogue& epilogue, View preactivation,
@@ -54,24 +56,22 @@ class CudaKernels final : public Kernels {
     cuda::linear_forward(context_, products_, x, weight, bias, epilogue, preactivation, y);
     count_linear(x, weight);
   }
-  void linear_backward_input(View d_y, View weight, const LinearEpilogue& epilogue, View preactivation,
-                             View d_x) override {
-    cuda::linear_backward_input(context_, products_, d_y, weight, epilogue, preactivation, d_x);
+  void linear_backward_input(View d_y, View weight, const LinearEpilogue& epilogue, View preactivation, View d_x,
+                             View x) override {
+    cuda::linear_backward_input(context_, products_, d_y, weight, epilogue, preactivation, d_x, x);
     count_linear(d_y, weight);
   }
-  void linear_backward_weight(View d_y, View x, bool fresh, View d_weight, View d_bias) override {
-    cuda::linear_backward_weight(context_, products_, d_y, x, fresh, d_weight, d_bias);
+  void linear_backward_weight(View d_y, View x, bool fresh, View d_weight) override {
+    cuda::linear_backward_weight(products_, d_y, x, fresh, d_weight);
     count_linear(d_y, d_weight);
   }
-  void activation_forward(View preactivation, const LinearEpilogue& epilogue, View y) override {
-    LinearEpilogue without_residual = epilogue;
-    without_residual.residual = {};
-    cuda::finish_forward(context_, preactivation, {}, without_residual, y);
+  void linear_backward_bias(std::span<const BiasGradient> gradients) override {
+    cuda::linear_backward_bias(context_, gradients);
   }
   void dropout_backward(View d_y, const Dropout& dropout, View d_x) override {
     LinearEpilogue epilogue;
     epilogue.dropout = dropout;
-    cuda::finish_backward(context_, d_y, epilogue, {}, d_x);
+    cuda::finish_backward(context_, d_y, epilogue, {}, d_x, {});
   }
 
   void attention_forward(View qkv, View starts, const AttentionShape& shape, const Dropout& dropout, View o,

@@ -13,7 +13,7 @@ constexpr int kThreads = 256;
 template <typename T>
 struct Arrays {
   const T *from, *bias, *residual, *preactivation;
-  T* to;
+  T *to, *made_again;  // backward: what the preactivation was made into; may be where it is
   int64_t rows, columns;
   Activation activation;
 };
@@ -28,6 +28,11 @@ __device__ inline Acc<T> finish(const Arrays<T>& arrays, Acc<T> value, Acc<T> bi
   } else {
     return residual + activate<kFast>(arrays.activation, value + bias) * mask;
   }
+}
+
+template <typename T>
+__device__ inline Acc<T> made(const Arrays<T>& arrays, Acc<T> preactivation, Acc<T> mask) {
+  return activate<sizeof(T) == 2>(arrays.activation, preactivation) * mask;
 }
 
 // Without dropout an element is an element: packs of the whole array; N divides the number of columns.
@@ -46,6 +51,10 @@ __global__ void finish_kernel(Arrays<T> arrays) {
     values[j] = finish<T, kBackward>(arrays, from[j], bias[j], residual[j], pre[j], Acc<T>(1));
   }
   store_pack(arrays.to + i, Pack<T, N>::of(values));
+  if (!kBackward || !arrays.made_again) return;
+#pragma unroll
+  for (int j = 0; j < N; ++j) values[j] = made<T>(arrays, pre[j], Acc<T>(1));
+  store_pack(arrays.made_again + i, Pack<T, N>::of(values));
 }
 
 // With dropout a thread does the four columns of a counter, 16 apart; 16 threads do 64 neighbouring columns.
@@ -62,18 +71,20 @@ __global__ void finish_dropout_kernel(Arrays<T> arrays, Mask mask) {
   for (int w = 0; w < 4; ++w) {
     const int64_t column = first + 16 * w, i = row * arrays.columns + column;
     if (column >= arrays.columns) return;
-    const A factor = words.at[w] >= mask.threshold ? mask.scale<A>() : A(0);
-    arrays.to[i] = from_acc<T>(
-        finish<T, kBackward>(arrays, to_acc(arrays.from[i]), arrays.bias ? to_acc(arrays.bias[column]) : A(0),
-                             arrays.residual ? to_acc(arrays.residual[i]) : A(0),
-                             arrays.preactivation ? to_acc(arrays.preactivation[i]) : A(0), factor));
+    const A factor = words.at[w] >= mask.threshold ? mask.scale<A>() : A(0),
+            pre = arrays.preactivation ? to_acc(arrays.preactivation[i]) : A(0);
+    arrays.to[i] = from_acc<T>(finish<T, kBackward>(arrays, to_acc(arrays.from[i]),
+                                                    arrays.bias ? to_acc(arrays.bias[column]) : A(0),
+                                                    arrays.residual ? to_acc(arrays.residual[i]) : A(0), pre, factor));
+    if (kBackward && arrays.made_again) arrays.made_again[i] = from_acc<T>(made<T>(arrays, pre, factor));
   }
 }
 
 template <bool kBackward>
 void finish_rows(const Context& context, View from, View bias, const LinearEpilogue& epilogue, View preactivation,
-                 View to) {
+                 View to, View made_again) {
   TESSERA_ASSERT(from.shape == to.shape && (!preactivation || preactivation.shape == to.shape));
+  TESSERA_ASSERT(!made_again || (preactivation && made_again.shape == to.shape));
   TESSERA_ASSERT(!epilogue.residual || epilogue.residual.shape == to.shape);
   const int64_t rows = to.shape[0], columns = to.shape[1];
   if (to.num_elems() == 0) return;
@@ -84,6 +95,7 @@ void finish_rows(const Context& context, View from, View bias, const LinearEpilo
                            data_of<T>(epilogue.residual),
                            data_of<T>(preactivation),
                            data_of<T>(to),
+                           data_of<T>(made_again),
                            rows,
                            columns,
                            epilogue.activation};
@@ -94,7 +106,7 @@ void finish_rows(const Context& context, View from, View bias, const LinearEpilo
           <<<blocks_for(counters, kThreads), kThreads, 0, context.stream>>>(arrays, Mask::of(epilogue.dropout));
       return;
     }
-    with_pack<T>(columns, {from, bias, epilogue.residual, preactivation, to}, [&](auto n) {
+    with_pack<T>(columns, {from, bias, epilogue.residual, preactivation, to, made_again}, [&](auto n) {
       finish_kernel<T, kBackward, n><<<blocks_for(rows * columns, kThreads * n), kThreads, 0, context.stream>>>(arrays);
     });
   });
@@ -104,11 +116,12 @@ void finish_rows(const Context& context, View from, View bias, const LinearEpilo
 }  // namespace
 
 void finish_forward(const Context& context, View from, View bias, const LinearEpilogue& epilogue, View to) {
-  finish_rows<false>(context, from, bias, epilogue, {}, to);
+  finish_rows<false>(context, from, bias, epilogue, {}, to, {});
 }
 
-void finish_backward(const Context& context, View from, const LinearEpilogue& epilogue, View preactivation, View to) {
-  finish_rows<true>(context, from, {}, epilogue, preactivation, to);
+void finish_backward(const Context& context, View from, const LinearEpilogue& epilogue, View preactivation, View to,
+                     View made_again) {
+  finish_rows<true>(context, from, {}, epilogue, preactivation, to, made_again);
 }
 
 }  // namespace tessera::cuda

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "tessera/ops/cuda/arrays.h"
-#include "tessera/ops/cuda/column_sums.h"
 
 namespace tessera::cuda {
 namespace {
@@ -83,12 +82,12 @@ void linear_forward(const Context& context, Products& products, View x, View wei
 }
 
 void linear_backward_input(const Context& context, Products& products, View d_y, View weight,
-                           const LinearEpilogue& epilogue, View preactivation, View d_x) {
+                           const LinearEpilogue& epilogue, View preactivation, View d_x, View x) {
   TESSERA_ASSERT(weight.shape == (Shape{d_y.shape[1], d_x.shape[1]}) && d_x.shape[0] == d_y.shape[0]);
   TESSERA_ASSERT(epilogue.activation == Activation::none || preactivation);
   if (d_y.shape[0] == 0) return;
   Product product{ProductKind::backward_input, d_y, weight, d_x, {}, Fused::nothing, {}, {}};
-  if (!(epilogue.dropout.rate > 0) && epilogue.activation == Activation::none) {
+  if (!(epilogue.dropout.rate > 0) && epilogue.activation == Activation::none && !x) {
     product.added = epilogue.residual;
     if (products.can(product)) return products.run(product);
   }
@@ -96,19 +95,16 @@ void linear_backward_input(const Context& context, Products& products, View d_y,
   product_then(context, products, {ProductKind::backward_input, d_y, weight, d_x, {}, Fused::nothing, {}, {}},
                epilogue.residual, [&](View raw, int64_t begin, int64_t end) {
                  finish_backward(context, raw, rows_of(epilogue, begin, end), rows_or_empty(preactivation, begin, end),
-                                 d_x.rows(begin, end));
+                                 d_x.rows(begin, end), rows_or_empty(x, begin, end));
                });
 }
 
-void linear_backward_weight(const Context& context, Products& products, View d_y, View x, bool fresh, View d_weight,
-                            View d_bias) {
-  const int64_t num_rows = d_y.shape[0], out = d_y.shape[1];
-  TESSERA_ASSERT(x.shape[0] == num_rows && d_weight.shape == (Shape{out, x.shape[1]}));
-  TESSERA_ASSERT(!d_bias || d_bias.num_elems() == out);
+// cuBLASLt could sum the bias's gradient beside the product (BGRADB), but takes longer for both than we for each.
+void linear_backward_weight(Products& products, View d_y, View x, bool fresh, View d_weight) {
+  const int64_t num_rows = d_y.shape[0];
+  TESSERA_ASSERT(x.shape[0] == num_rows && d_weight.shape == (Shape{d_y.shape[1], x.shape[1]}));
   TESSERA_ASSERT(num_rows > 0 || !fresh);
   if (num_rows == 0) return;
-  // cuBLASLt could sum the bias's gradient beside the product (BGRADB), but takes longer for both than we for each.
-  if (d_bias) add_column_sums(context, d_y, d_bias);
   products.run({ProductKind::backward_weight, d_y, x, d_weight, fresh ? View{} : d_weight, Fused::nothing, {}, {}});
 }
 

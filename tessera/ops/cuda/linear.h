@@ -8,14 +8,16 @@ namespace tessera::cuda {
 void linear_forward(const Context& context, Products& products, View x, View weight, View bias,
                     const LinearEpilogue& epilogue, View preactivation, View y);
 void linear_backward_input(const Context& context, Products& products, View d_y, View weight,
-                           const LinearEpilogue& epilogue, View preactivation, View d_x);
-void linear_backward_weight(const Context& context, Products& products, View d_y, View x, bool fresh, View d_weight,
-                            View d_bias);
+                           const LinearEpilogue& epilogue, View preactivation, View d_x, View x);
+void linear_backward_weight(Products& products, View d_y, View x, bool fresh, View d_weight);
+void linear_backward_bias(const Context& context, std::span<const BiasGradient> gradients);
 
 // What is done to a product [rows, columns] that the product's kernel could not do. `to` may be `from` or the residual.
 //   forward:  to = residual + dropout(activation(from + bias)), bias empty for none
-//   backward: to = residual + (from ∘ mask ∘ activation'(preactivation))
+//   backward: to = residual + (from ∘ mask ∘ activation'(preactivation)); made_again, unless it is empty, =
+//             dropout(activation(preactivation)), and may be where that was
 void finish_forward(const Context& context, View from, View bias, const LinearEpilogue& epilogue, View to);
-void finish_backward(const Context& context, View from, const LinearEpilogue& epilogue, View preactivation, View to);
+void finish_backward(const Context& context, View from, const LinearEpilogue& epilogue, View preactivation, View to,
+                     View made_again);
 
 }  // namespace tessera::cuda

@@ -120,11 +120,12 @@ struct BackwardRow {
 // With x̂ = (x − mean)·rstd and g = d_y∘weight: d_x = residual + rstd·(g − Σg/C − x̂·Σ(g∘x̂)/C). Of the gridDim.x ·
 // blockDim.y rows under way at once a block has those at a stride of gridDim.x, loading the next while it works on
 // them, and leaves its sums Σ d_y∘x̂ and Σ d_y in partial [gridDim.x, 2, C]. A thread has few channels, so that its sums
-// leave registers for many warps.
+// leave registers for many warps. y, unless it is null, gets the norm's result again.
 template <typename T, int N, int kPacks, int kThreads>
 __global__ void __launch_bounds__(kThreads)
-    norm_backward_kernel(const T* d_y, const T* x, const T* __restrict__ weight, const Acc<T>* __restrict__ stats,
-                         const T* residual, T* d_x, Acc<T>* __restrict__ partial, int64_t num_rows, int channels) {
+    norm_backward_kernel(const T* d_y, const T* x, const T* __restrict__ weight, const T* __restrict__ bias,
+                         const Acc<T>* __restrict__ stats, const T* residual, T* d_x, T* __restrict__ y,
+                         Acc<T>* __restrict__ partial, int64_t num_rows, int channels) {
   using A = Acc<T>;
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
   A* const exchange = reinterpret_cast<A*>(dynamic_shared);  // [blockDim.y, 2, C], only with several rows a block
@@ -184,6 +185,13 @@ __global__ void __launch_bounds__(kThreads)
         d_values[j] = now.added[v][j] + now.rstd * (now.gradients[v][j] * weights[v][j] - mean_g - normal * mean_gx);
       }
       store_pack(d_x + row * channels + c, Pack<T, N>::of(d_values));
+      if (!y) return;
+      const auto biases = load_pack<T, N>(bias + c);
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        d_values[j] = (now.values[v][j] - now.mean) * now.rstd * weights[v][j] + biases[j];
+      }
+      store_pack(y + row * channels + c, Pack<T, N>::of(d_values));
     });
   }
   const int rows = static_cast<int>(blockDim.y), width = 2 * channels;
@@ -229,18 +237,19 @@ void layer_norm_forward(const Context& context, View x, View weight, View bias, 
   check_launch("norm_forward_kernel");
 }
 
-void layer_norm_backward(const Context& context, View d_y, View x, View weight, View stats, View residual, View d_x,
-                         View d_weight, View d_bias) {
+void layer_norm_backward(const Context& context, View d_y, View x, View weight, View bias, View stats, View residual,
+                         View d_x, View d_weight, View d_bias, View y) {
   const int64_t num_rows = x.shape[0], channels = x.shape[1];
   TESSERA_ASSERT(d_y.shape == x.shape && d_x.shape == x.shape && weight.num_elems() == channels);
   TESSERA_ASSERT(stats.shape == (Shape{num_rows, 2}) && (!residual || residual.shape == x.shape));
   TESSERA_ASSERT(d_weight.num_elems() == channels && d_bias.num_elems() == channels);
+  TESSERA_ASSERT(!y || (y.shape == x.shape && bias.num_elems() == channels));
   if (num_rows == 0) return;
   with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     using A = Acc<T>;
     int64_t blocks = 0;
-    with_pack<T>(channels, {d_y, x, weight, residual, d_x}, [&](auto n) {
+    with_pack<T>(channels, {d_y, x, weight, bias, residual, d_x, y}, [&](auto n) {
       const auto launch = [&](auto packs, auto threads) {
         // Rows of many warps have no room in shared memory for each other's sums.
         const Rows rows = backward_rows(channels, n * packs, packs == 1 ? threads / kWarp : 1);
@@ -250,8 +259,9 @@ void layer_norm_backward(const Context& context, View d_y, View x, View weight, 
         auto* const kernel = norm_backward_kernel<T, n, packs, threads>;
         allow_shared(kernel, packs == 1 ? threads * n * 2 * sizeof(A) : 0);  // the most of any width
         kernel<<<static_cast<unsigned>(blocks), rows.block(), shared, context.stream>>>(
-            data_of<T>(d_y), data_of<T>(x), data_of<T>(weight), data_of<A>(stats), data_of<T>(residual),
-            data_of<T>(d_x), context.scratch_of<A>(), num_rows, static_cast<int>(channels));
+            data_of<T>(d_y), data_of<T>(x), data_of<T>(weight), data_of<T>(bias), data_of<A>(stats),
+            data_of<T>(residual), data_of<T>(d_x), data_of<T>(y), context.scratch_of<A>(), num_rows,
+            static_cast<int>(channels));
       };
       using std::integral_constant;
       if (warps_for(channels, n) <= kBackwardThreads / kWarp) {
@@ -262,7 +272,8 @@ void layer_norm_backward(const Context& context, View d_y, View x, View weight, 
       }
     });
     check_launch("norm_backward_kernel");
-    add_column_sums(context, {context.scratch, dtype_in_views<A>(), {blocks, 2 * channels}}, d_weight, d_bias);
+    const ColumnSums sums{{context.scratch, dtype_in_views<A>(), {blocks, 2 * channels}}, d_weight, d_bias};
+    add_column_sums(context, {&sums, 1});
   });
 }
 

@@ -117,6 +117,7 @@ TYPED_TEST(LinearTest, ForwardEqualsTheDefinition) {
     if (c.residual) epilogue.residual = view(y, {c.rows, c.out});
     rig->linear_forward(view(x, {c.rows, c.in}), view(weight, {c.out, c.in}), c.bias ? view(bias) : View{}, epilogue,
                         c.preactivation ? view(pre, {c.rows, c.out}) : View{}, view(y, {c.rows, c.out}));
+    EXPECT_EQ(rig->flops(), linear_flops(c.rows, c.in, c.out));
     // Products of magnitude ≤ 1 summed in any order: each partial sum rounds by at most ε·I; GELU adds a few ε of |pre|
     // and its slope is at most 1.13; the mask multiplies by at most 2.
     const double tolerance =
@@ -126,12 +127,12 @@ TYPED_TEST(LinearTest, ForwardEqualsTheDefinition) {
     if (c.preactivation) {
       expect_close(pre, expected_pre, tolerance, "preactivation");
       if (!c.residual) {  // recomputed from what was kept: the same bits
-        std::vector<T> again(y.size());
-        rig->activation_forward(view(pre, {c.rows, c.out}), epilogue, view(again, {c.rows, c.out}));
+        std::vector<T> again(y.size()), d_y(static_cast<size_t>(c.rows)), row(static_cast<size_t>(c.out)), d_x = again;
+        rig->linear_backward_input(view(d_y, {c.rows, 1}), view(row, {1, c.out}), epilogue, view(pre, {c.rows, c.out}),
+                                   view(d_x, {c.rows, c.out}), view(again, {c.rows, c.out}));
         EXPECT_EQ(again, y);
       }
     }
-    EXPECT_EQ(rig->flops(), linear_flops(c.rows, c.in, c.out));
   }
 }
 
@@ -160,7 +161,7 @@ TYPED_TEST(LinearTest, BackwardInputEqualsTheDefinition) {
     if (c.residual) epilogue.residual = view(d_x, {c.rows, c.out});
     rig->linear_backward_input(view(d_y, {c.rows, c.in}), view(weight, {c.in, c.out}), epilogue,
                                c.activation == Activation::none ? View{} : view(pre, {c.rows, c.out}),
-                               view(d_x, {c.rows, c.out}));
+                               view(d_x, {c.rows, c.out}), {});
     const double tolerance =
         3 * epsilon<T>() * (static_cast<double>(c.in) + 16) * std::sqrt(static_cast<double>(c.in)) +
         (sizeof(T) == 4 ? 2e-6 : 1e-14) * static_cast<double>(c.in);
@@ -190,7 +191,8 @@ TYPED_TEST(LinearTest, BackwardWeightAddsTheDefinitionOrWritesIt) {
     Rig rig(c.threads);
     auto x = converted<T>(in.x), d_y = converted<T>(in.residual);
     rig->linear_backward_weight(view(d_y, {c.rows, c.out}), view(x, {c.rows, c.in}), fresh,
-                                view(d_weight, {c.out, c.in}), c.bias ? view(d_bias) : View{});
+                                view(d_weight, {c.out, c.in}));
+    if (c.bias) rig->linear_backward_bias({{{view(d_y, {c.rows, c.out}), view(d_bias)}}});
     const double tolerance =
         2 * epsilon<T>() * static_cast<double>(c.rows + 2) * std::sqrt(static_cast<double>(c.rows) + 1);
     expect_close(d_weight, expected, tolerance, "d_weight");
@@ -225,10 +227,11 @@ TEST(Linear, GradientsOfTwoLayersMatchFiniteDifferences) {
     std::vector<double> d_pre(pre.size());
     const View d_y_view = view(d_y, {rows, out}), d_pre_view = view(d_pre, {rows, hidden});
     rig->dropout_backward(d_y_view, second.dropout, d_y_view);
-    rig->linear_backward_weight(d_y_view, view(h, {rows, hidden}), false, view(d_w2, {out, hidden}), view(d_b2));
-    rig->linear_backward_input(d_y_view, view(w2, {out, hidden}), first, view(pre, {rows, hidden}), d_pre_view);
-    rig->linear_backward_weight(d_pre_view, view(x, {rows, in}), false, view(d_w1, {hidden, in}), view(d_b1));
-    rig->linear_backward_input(d_pre_view, view(w1, {hidden, in}), {}, {}, view(d_x, {rows, in}));
+    rig->linear_backward_weight(d_y_view, view(h, {rows, hidden}), false, view(d_w2, {out, hidden}));
+    rig->linear_backward_input(d_y_view, view(w2, {out, hidden}), first, view(pre, {rows, hidden}), d_pre_view, {});
+    rig->linear_backward_weight(d_pre_view, view(x, {rows, in}), false, view(d_w1, {hidden, in}));
+    rig->linear_backward_bias({{{d_y_view, view(d_b2)}, {d_pre_view, view(d_b1)}}});
+    rig->linear_backward_input(d_pre_view, view(w1, {hidden, in}), {}, {}, view(d_x, {rows, in}), {});
     expect_gradient(x, d_x, value, "x");
     expect_gradient(w1, d_w1, value, "w1");
     expect_gradient(b1, d_b1, value, "b1");
@@ -250,9 +253,9 @@ TEST(Linear, RepeatsBitForBit) {
     d_w[i].resize(weight.size());
     d_b[i].resize(static_cast<size_t>(out));
     rig->linear_forward(view(x, {rows, in}), view(weight, {out, in}), {}, {}, {}, view(y[i], {rows, out}));
-    rig->linear_backward_input(view(d_y, {rows, out}), view(weight, {out, in}), {}, {}, view(d_x[i], {rows, in}));
-    rig->linear_backward_weight(view(d_y, {rows, out}), view(x, {rows, in}), false, view(d_w[i], {out, in}),
-                                view(d_b[i]));
+    rig->linear_backward_input(view(d_y, {rows, out}), view(weight, {out, in}), {}, {}, view(d_x[i], {rows, in}), {});
+    rig->linear_backward_weight(view(d_y, {rows, out}), view(x, {rows, in}), false, view(d_w[i], {out, in}));
+    rig->linear_backward_bias({{{view(d_y, {rows, out}), view(d_b[i])}}});
   }
   EXPECT_EQ(y[0], y[1]);
   EXPECT_EQ(d_x[0], d_x[1]);

@@ -70,18 +70,21 @@ TEST(LayerNorm, GradientsMatchFiniteDifferences) {
       return dot(y, r);
     };
     value();
-    rig->layer_norm_backward(view(r, shape), view(x, shape), view(weight), view(stats, {rows, 2}), {}, view(d_x, shape),
-                             view(d_weight), view(d_bias));
+    auto again = y;
+    std::fill(again.begin(), again.end(), 7);
+    rig->layer_norm_backward(view(r, shape), view(x, shape), view(weight), view(bias), view(stats, {rows, 2}), {},
+                             view(d_x, shape), view(d_weight), view(d_bias), view(again, shape));
+    EXPECT_EQ(again, y);
     expect_gradient(x, d_x, value, "x");
     expect_gradient(weight, d_weight, value, "weight");
     expect_gradient(bias, d_bias, value, "bias");
 
     // Residual on top, in place of the residual and of d_y; parameters' gradients double.
     auto d_stream = residual, d_y = r;
-    rig->layer_norm_backward(view(r, shape), view(x, shape), view(weight), view(stats, {rows, 2}),
-                             view(d_stream, shape), view(d_stream, shape), view(d_weight), view(d_bias));
-    rig->layer_norm_backward(view(d_y, shape), view(x, shape), view(weight), view(stats, {rows, 2}),
-                             view(residual, shape), view(d_y, shape), view(d_weight), view(d_bias));
+    rig->layer_norm_backward(view(r, shape), view(x, shape), view(weight), {}, view(stats, {rows, 2}),
+                             view(d_stream, shape), view(d_stream, shape), view(d_weight), view(d_bias), {});
+    rig->layer_norm_backward(view(d_y, shape), view(x, shape), view(weight), {}, view(stats, {rows, 2}),
+                             view(residual, shape), view(d_y, shape), view(d_weight), view(d_bias), {});
     EXPECT_EQ(d_stream, d_y);
     for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(d_stream[i], residual[i] + d_x[i], 1e-12);
   }
@@ -100,8 +103,8 @@ TEST(LayerNorm, FloatGradientsFollowDouble) {
     const Shape shape{rows, channels};
     d_x.resize(xs.size()), d_weight.resize(ws.size()), d_bias.resize(ws.size());
     rig->layer_norm_forward(view(xs, shape), view(ws), view(bias), 1e-5, view(y, shape), view(stats, {rows, 2}));
-    rig->layer_norm_backward(view(ds, shape), view(xs, shape), view(ws), view(stats, {rows, 2}), {}, view(d_x, shape),
-                             view(d_weight), view(d_bias));
+    rig->layer_norm_backward(view(ds, shape), view(xs, shape), view(ws), {}, view(stats, {rows, 2}), {},
+                             view(d_x, shape), view(d_weight), view(d_bias), {});
   };
   std::vector<float> d_x, d_weight, d_bias;
   run(double{}, expected[0], expected[1], expected[2]);

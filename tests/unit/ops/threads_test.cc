@@ -81,8 +81,9 @@ void run_rows(Recorder<T>& run) {
     run.keep(named("layer_norm_forward y", {rows, channels}), y);
     run.keep(named("layer_norm_forward stats", {rows, channels}), stats);
     auto d_weight = weight, d_bias = bias;
-    run->layer_norm_backward(view(d_y, shape), view(x, shape), view(weight), view(stats, {rows, 2}),
-                             view(residual, shape), view(d_x, shape), view(d_weight), view(d_bias));
+    run->layer_norm_backward(view(d_y, shape), view(x, shape), view(weight), view(bias), view(stats, {rows, 2}),
+                             view(residual, shape), view(d_x, shape), view(d_weight), view(d_bias), view(y, shape));
+    run.keep(named("layer_norm_backward y", {rows, channels}), y);
     run.keep(named("layer_norm_backward d_x", {rows, channels}), d_x);
     run.keep(named("layer_norm_backward d_weight", {rows, channels}), d_weight);
     run.keep(named("layer_norm_backward d_bias", {rows, channels}), d_bias);
@@ -122,15 +123,14 @@ void run_linear(Recorder<T>& run) {
     run.keep(named("linear_forward preactivation", {rows, in, out}), pre);
     run->linear_forward(view(x, {rows, in}), view(weight, {out, in}), {}, {}, {}, view(y, {rows, out}));
     run.keep(named("linear_forward alone", {rows, in, out}), y);
-    run->activation_forward(view(pre, {rows, out}), epilogue, view(y, {rows, out}));
-    run.keep(named("activation_forward", {rows, in, out}), y);
     run->linear_backward_input(view(d_y, {rows, out}), view(weight, {out, in}), epilogue, view(pre_in, {rows, in}),
-                               view(d_x, {rows, in}));
+                               view(d_x, {rows, in}), view(pre_in, {rows, in}));
     run.keep(named("linear_backward_input", {rows, in, out}), d_x);
-    run->linear_backward_weight(view(d_y, {rows, out}), view(x, {rows, in}), false, view(weight, {out, in}),
-                                view(bias));
+    run.keep(named("linear_backward_input x", {rows, in, out}), pre_in);
+    run->linear_backward_weight(view(d_y, {rows, out}), view(x, {rows, in}), false, view(weight, {out, in}));
+    run->linear_backward_bias({{{view(d_y, {rows, out}), view(bias)}}});
     run.keep(named("linear_backward_weight d_weight", {rows, in, out}), weight);
-    run.keep(named("linear_backward_weight d_bias", {rows, in, out}), bias);
+    run.keep(named("linear_backward_bias", {rows, in, out}), bias);
     run->dropout_backward(view(d_y, {rows, out}), epilogue.dropout, view(y, {rows, out}));
     run.keep(named("dropout_backward", {rows, in, out}), y);
   }
