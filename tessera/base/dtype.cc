@@ -13,6 +13,9 @@ void convert_typed(const void* source, void* target, size_t count) {
   size_t i = 0;
   if constexpr (S == DType::f32 && size_of(T) == 2 && !is_rest(T)) {
     for (; i + kNarrowFloats <= count; i += kNarrowFloats) narrow_floats<T>(s + i, t + i);
+  } else if constexpr (S == DType::f32 && is_rest(T)) {
+    uint16_t narrow[kNarrowFloats];
+    for (; i + kNarrowFloats <= count; i += kNarrowFloats) split_floats<T>(s + i, narrow, t + i);
   } else if constexpr (T == DType::f32 && size_of(S) == 2) {
     for (; i + kNarrowFloats <= count; i += kNarrowFloats) widen_floats<S>(s + i, t + i);
   }

@@ -133,8 +133,8 @@ inline uint16_t f32_to_f16(float value) {
 }
 // An f32 is its f16 and this many times the unit: 2^-16 of the distance from that f16 to the next greater magnitude. Of
 // magnitudes from 2^-17 on that is all of it, but that a value halfway between subnormal f16s may lose one ulp of f32;
-// smaller ones are kept to multiples of 2^-40. There is no rest of ±2^15, so that an f16 and a rest, joined, split into
-// themselves. What is not finite has one of the outermost.
+// smaller ones are kept to multiples of 2^-40, the nearest but beside such halfway. There is no rest of ±2^15, so that
+// an f16 and a rest, joined, split into themselves. What is not finite has one of the outermost.
 namespace detail {
 constexpr uint32_t kLeastF16Exponent = 113u << 23, kF32Exponent = 0xffu << 23;
 inline uint32_t f16_rest_unit(float f16) {  // its bits
@@ -151,7 +151,8 @@ inline int16_t f16_rest_of(float value) {
 }
 inline float f32_of_f16(uint16_t f16, int16_t rest) {
   const float upper = f16_to_f32(f16);
-  return upper + static_cast<float>(rest) * std::bit_cast<float>(detail::f16_rest_unit(upper));  // the product is exact
+  // The product is exact; taken away, a rest of zero leaves a zero its sign.
+  return upper - static_cast<float>(-int{rest}) * std::bit_cast<float>(detail::f16_rest_unit(upper));
 }
 
 // How an element of a floating-point type lies in memory, and its value as the narrowest type that computes.

@@ -111,7 +111,8 @@ inline void join_floats(const uint16_t* narrow, const int16_t* rest, float* to) 
   const __m256i lower = _mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(rest)));
   if constexpr (R == DType::f16_rest) {
     const __m256 kept = _mm256_cvtph_ps(upper), unit = _mm256_castsi256_ps(detail::f16_rest_units(kept));
-    _mm256_storeu_ps(to, _mm256_add_ps(kept, _mm256_mul_ps(_mm256_cvtepi32_ps(lower), unit)));
+    const __m256 negative = _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_setzero_si256(), lower));
+    _mm256_storeu_ps(to, _mm256_sub_ps(kept, _mm256_mul_ps(negative, unit)));
   } else {
     const __m256i bits = _mm256_add_epi32(_mm256_slli_epi32(_mm256_cvtepu16_epi32(upper), 16), lower);
     _mm256_storeu_ps(to, _mm256_castsi256_ps(bits));

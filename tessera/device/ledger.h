@@ -8,14 +8,14 @@
 namespace tessera {
 
 enum class Category : uint8_t {
-  parameters,     // what a rank keeps of the parameters, in the type of the computation
-  master,         // the fp32 parameters that the optimizer works on, where the computation has another type
-  gradients,      // what is accumulated over a step
-  optimizer,      // AdamW's moments
-  gathered,       // whole units while they are needed, and their gradients before they are reduced
-  activations,    // the stack: activations, their gradients, and the scratch of head and operators
-  kv_cache,       // keys and values of generation
-  batch,          // token ids, targets and the like
+  parameters,   // what a rank keeps of the parameters, in the type of the computation
+  master,       // what the optimizer's fp32 parameters have beyond kept ones of 16 bits, and its own of those elsewhere
+  gradients,    // what is accumulated over a step
+  optimizer,    // AdamW's moments
+  gathered,     // whole units while they are needed, and their gradients before they are reduced
+  activations,  // the stack: activations, their gradients, and the scratch of head and operators
+  kv_cache,     // keys and values of generation
+  batch,        // token ids, targets and the like
   communication,  // scratch of collectives
   staging,        // on the way between tiers
   workspace,      // fixed scratch of the kernels

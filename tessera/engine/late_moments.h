@@ -1,9 +1,9 @@
 // How many blocks' moments an offloaded update leaves for the next backward pass.
 //
 // The exact norm lets AdamW on the host begin after backward alone, and until then the host has nothing to do. What it
-// is bound by is memory: 28 bytes a parameter with gradients and a copy of 16 bits. Of some blocks it therefore writes
-// the parameters alone, for which the next forward waits (20 bytes), and computes the moments again to write them while
-// that step's backward runs (18 bytes): more bytes, but fewer on the way from one step to the next.
+// is bound by is memory: 26 bytes a parameter in 16 bits. Of some blocks it therefore writes the parameters alone, for
+// which the next forward waits (18 bytes), and computes the moments again to write them while that step's backward runs
+// (18 bytes): more bytes, but fewer on the way from one step to the next.
 #pragma once
 
 #include <cstdint>

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <utility>
@@ -156,8 +157,30 @@ void SafetensorsFile::read_chunk(const TensorInfo& info, int64_t elem_begin, int
   } else {
     convert_unaligned(source, *info.dtype, target, target_dtype, num_elems);
   }
+  if (target_dtype == DType::f16 && *info.dtype != DType::f16) {
+    check_range(info, source, reinterpret_cast<const uint16_t*>(target), num_elems);
+  }
   // Neighbours may share the first and last page: a reader that needs them again maps them again from the page cache.
   madvise(pages, span, MADV_DONTNEED);
+}
+
+// A number that is none any more as f16.
+void SafetensorsFile::check_range(const TensorInfo& info, const std::byte* source, const uint16_t* halves,
+                                  int64_t num_elems) const {
+  constexpr uint16_t kMagnitude = 0x7fff, kInfinity = 0x7c00;
+  bool found = false;
+  for (int64_t i = 0; i < num_elems; ++i) found |= (halves[i] & kMagnitude) == kInfinity;
+  for (int64_t i = 0; found && i < num_elems; ++i) {
+    if ((halves[i] & kMagnitude) != kInfinity) continue;
+    const size_t elem_bytes = size_of(*info.dtype);
+    std::byte element[sizeof(double)];
+    std::memcpy(element, source + static_cast<size_t>(i) * elem_bytes, elem_bytes);
+    double value;
+    convert(element, *info.dtype, &value, DType::f64, 1);
+    if (!std::isfinite(value)) continue;
+    throw InputError(path_, fmt::format("tensor \"{}\" holds {}, and fp16 ends at 65504", printable(info.name), value),
+                     "Use --precision bf16 or fp32");
+  }
 }
 
 }  // namespace tessera

@@ -96,15 +96,17 @@ class Training(PrecisionTest):
     def test_ranks(self):
         """Fine-tuning and resume of shards, wherever parameters are kept."""
         self.train("first", "--epochs", "4")
-        words = ["--model", "first/model", "--init", "pretrained", "--precision", "bf16", "--nproc", "2", "--strategy",
-                 "full_shard", "--batch-size", "2", "--max-steps", "6", "--save-strategy", "steps", "--save-steps", "3"]
-        self.train("whole", *words)
-        for offload in ["parameters", "optimizer,parameters:file"]:
-            with self.subTest(offload=offload):
-                self.copy_until(3, "whole", "out")
-                self.train("out", *words, "--offload", offload, "--offload-dir", self.folder)
-                self.assert_same_results("whole", "out")
-                shutil.rmtree(self.path("out"))
+        for precision in ["bf16", "fp16"]:
+            words = ["--model", "first/model", "--init", "pretrained", "--precision", precision, "--nproc", "2",
+                     "--strategy", "full_shard", "--batch-size", "2", "--max-steps", "6", "--save-strategy", "steps",
+                     "--save-steps", "3"]
+            self.train(precision, *words)
+            for offload in ["parameters", "optimizer,parameters:file"]:
+                with self.subTest(precision=precision, offload=offload):
+                    self.copy_until(3, precision, "out")
+                    self.train("out", *words, "--offload", offload, "--offload-dir", self.folder)
+                    self.assert_same_results(precision, "out")
+                    shutil.rmtree(self.path("out"))
 
 
 class LossScale(PrecisionTest):

@@ -261,6 +261,7 @@ TEST(Engine, RankZeroReadsForAll) {
        {std::tuple{ShardingStrategy::no_shard, D, D, DType::f32}, std::tuple{ShardingStrategy::zero1, F, D, DType::f32},
         std::tuple{ShardingStrategy::full_shard, D, D, DType::bf16},
         std::tuple{ShardingStrategy::full_shard, H, H, DType::f32},
+        std::tuple{ShardingStrategy::full_shard, H, D, DType::f16},
         std::tuple{ShardingStrategy::hybrid_shard, F, F, DType::bf16}}) {
     SCOPED_TRACE(row_of(strategy).name);
     const auto device = make_test_device(pool);

@@ -62,7 +62,8 @@ __device__ inline Rest rest_of(float x, float narrow) {
 template <typename Rest>
 __device__ inline float joined(float narrow, Rest rest) {
   if constexpr (std::is_same_v<Rest, HalfRest>) {
-    return narrow + static_cast<float>(rest.bits) * __uint_as_float(half_rest_unit(narrow));  // the product is exact
+    // The product is exact; taken away, a rest of zero leaves a zero its sign.
+    return narrow - static_cast<float>(-int{rest.bits}) * __uint_as_float(half_rest_unit(narrow));
   } else {
     return __uint_as_float(__float_as_uint(narrow) + static_cast<uint32_t>(int{rest.bits}));
   }

@@ -340,8 +340,10 @@ TEST_F(OrderTest, GradientsAreAddedUpBeforeTheNextStepStoresItsFirst) {
 
 // Every tier, in one piece a unit and in many, against an engine whose streams are threads.
 TEST_F(OrderTest, TheLatestScheduleGivesTheSameBits) {
-  for (const Tiers& tiers : kOffloads) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+  std::vector<Tiers> all(std::begin(kOffloads), std::end(kOffloads));
+  all.insert(all.end(), {{D, D, H}, {D, D, F}, {F, D, H}, {F, F, H}, {H, D, F}});
+  for (const Tiers& tiers : all) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       for (const int64_t micro_batches : {1, 3}) {
         for (const int64_t piece_elems : {ShardOptions().piece_elems, int64_t{500}}) {
           EngineOptions options;

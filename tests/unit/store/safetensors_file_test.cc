@@ -175,6 +175,27 @@ TEST(SafetensorsFile, ConvertsAmongFloatingPointTypes) {
   }
 }
 
+TEST(SafetensorsFile, RefusesWhatF16HasNoNumberFor) {
+  TemporaryFolder folder;
+  std::vector<float> values(1000, 65504.0f);
+  values[3] = -INFINITY;  // which it has
+  const auto write = [&](const char* name) {
+    SafetensorsWriter writer(folder / name, {{"h.0.weight", DType::f32, {1000}}});
+    writer.write("h.0.weight", view_of(values.data(), {1000}));
+    writer.finish();
+    return SafetensorsFile(folder / name);
+  };
+  std::vector<uint16_t> halves(1000);
+  const View target{reinterpret_cast<std::byte*>(halves.data()), DType::f16, {1000}};
+  const SafetensorsFile good = write("good");
+  good.read_into(good.get("h.0.weight"), target);
+  EXPECT_EQ(f16_to_f32(halves[999]), 65504.0f);
+  values[777] = -70000;
+  const SafetensorsFile bad = write("bad");
+  EXPECT_THAT(error_of<InputError>([&] { bad.read_into(bad.get("h.0.weight"), target); }),
+              HasSubstr("tensor \"h.0.weight\" holds -70000, and fp16 ends at 65504. Use --precision bf16 or fp32"));
+}
+
 TEST(SafetensorsFile, ReadsTensorsThatAreNotAligned) {
   TemporaryFolder folder;
   const uint16_t half = 0x3c00;  // 1.0
