@@ -51,10 +51,12 @@ __global__ void finish_kernel(Arrays<T> arrays) {
     values[j] = finish<T, kBackward>(arrays, from[j], bias[j], residual[j], pre[j], Acc<T>(1));
   }
   store_pack(arrays.to + i, Pack<T, N>::of(values));
-  if (!kBackward || !arrays.made_again) return;
+  if constexpr (kBackward) {
+    if (!arrays.made_again) return;
 #pragma unroll
-  for (int j = 0; j < N; ++j) values[j] = made<T>(arrays, pre[j], Acc<T>(1));
-  store_pack(arrays.made_again + i, Pack<T, N>::of(values));
+    for (int j = 0; j < N; ++j) values[j] = made<T>(arrays, pre[j], Acc<T>(1));
+    store_pack(arrays.made_again + i, Pack<T, N>::of(values));
+  }
 }
 
 // With dropout a thread does the four columns of a counter, 16 apart; 16 threads do 64 neighbouring columns.
