@@ -12,8 +12,8 @@ namespace tessera {
 // The bounds of the work that a run with these settings asks of the engine.
 using WorkOf = std::function<WorkBounds(const Settings&)>;
 
-// A plan lays out the ids of a micro-batch, and no machine trains on so many at once.
-inline constexpr int64_t kMaxPlannedTokens = int64_t{1} << 24;
+// What an engine takes.
+inline constexpr int64_t kMaxPlannedTokens = kMaxBatchTokens;
 
 // The plan of a training run's rank: the engine's, and what saving takes beside it.
 Plan plan_training(const ModelConfig& config, const Settings& settings, const WorkBounds& work,

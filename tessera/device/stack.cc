@@ -1,6 +1,10 @@
 #include "tessera/device/stack.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+
+#include "tessera/base/error.h"
 
 namespace tessera {
 
@@ -10,9 +14,16 @@ int64_t Stack::bytes_on_stack(Shape shape, DType dtype) {
 }
 
 View Stack::push(Shape shape, DType dtype) {
+  if (!has_room_for(shape, dtype)) {
+    throw OutOfMemoryError("activations",
+                           fmt::format("this batch needs more than the {} bytes planned for activations ({} in use, {} "
+                                       "more wanted)",
+                                       buffer_.bytes(), height_bytes_, bytes_on_stack(shape, dtype)),
+                           "Use a smaller --batch-size, --eval-batch-size or --max-length, and report the command: the "
+                           "plan should have covered every batch");
+  }
   const int64_t begin = height_bytes_;
   height_bytes_ += bytes_on_stack(shape, dtype);
-  TESSERA_ASSERT(height_bytes_ <= buffer_.bytes());
   peak_bytes_ = std::max(peak_bytes_, height_bytes_);
   if (measured_from_) measured_peak_bytes_ = std::max(measured_peak_bytes_, height_bytes_ - *measured_from_);
   return {buffer_.data() + begin, dtype, shape};

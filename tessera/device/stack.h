@@ -1,5 +1,5 @@
-// Memory in last-in-first-out order: pushed in forward, popped in backward. One buffer, sized by running the same step
-// on the counting device first.
+// Memory in last-in-first-out order: pushed in forward, popped in backward. One buffer, sized by rehearsing the largest
+// step on the counting device first.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,8 @@ class Stack {
   // Holds `capacity_bytes` of the device under Category::activations.
   Stack(Device& device, int64_t capacity_bytes) : buffer_(device.allocate(capacity_bytes, Category::activations)) {}
 
-  // An array with unspecified contents on top. Running over the capacity is a programming error: the plan was wrong.
+  // An array with unspecified contents on top. OutOfMemoryError when the capacity does not suffice, because the plan did
+  // not cover this batch.
   View push(Shape shape, DType dtype);
   bool has_room_for(Shape shape, DType dtype) const {
     return height_bytes_ + bytes_on_stack(shape, dtype) <= buffer_.bytes();

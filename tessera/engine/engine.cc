@@ -1,5 +1,7 @@
 #include "tessera/engine/engine.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -12,11 +14,6 @@ namespace tessera {
 static int64_t row_id(int64_t num_updates, int64_t sequence, int64_t position) {
   return (num_updates + 1) << 40 | sequence << 20 | position;
 }
-
-// One chunk of logits: large enough that a product over the vocabulary is near the machine's speed, small beside a
-// model. The gradient of the embedding is read and written whole for each, which a GPU's faster products feel sooner:
-// there chunks grow with the activations.
-static constexpr int64_t kHeadChunkBytes = 128 << 20;
 
 static std::vector<UnitShards> cut_units(const Model& model, const ShardPlan& plan) {
   std::vector<UnitShards> units;
@@ -80,7 +77,23 @@ ParameterViews Engine::parameters(int64_t unit) const {
   return {&model_.unit(unit).table(), parameters_.kept().view(unit)};
 }
 
+static void check_bounds(const WorkBounds& work) {
+  const auto check = [](const BatchBounds& bounds, const char* flag) {
+    const bool fits = bounds.num_tokens <= kMaxBatchTokens && bounds.num_sequences <= kMaxBatchSequences;
+    if (fits) return;
+    throw UsageError(flag,
+                     fmt::format("a micro-batch has up to {} sequences of {} tokens together, and {} sequences of {} "
+                                 "tokens are the most",
+                                 bounds.num_sequences, bounds.num_tokens, kMaxBatchSequences, kMaxBatchTokens),
+                     "Give a smaller one");
+  };
+  check(work.training, "--batch-size");
+  check(work.evaluation, "--eval-batch-size");
+  check(work.generation, "--eval-batch-size");
+}
+
 void Engine::prepare(const WorkBounds& work) {
+  check_bounds(work);
   const Needs needs = needs_of(work);
   ops_->reserve_scratch(needs.scratch_bytes);
   prepare_with_stack(work, needs.stack_bytes);
@@ -138,6 +151,7 @@ void Engine::rehearse(const WorkBounds& work, int64_t num_micro_batches) {
     for (Ledger* ledger : ledgers) ledger->enter(phase);
   };
   TESSERA_ASSERT(counting());
+  rehearsing_ = true;
   if (work.training.num_tokens > 0) {
     enter(Phase::step);
     train_step(std::vector<PackedBatch>(static_cast<size_t>(num_micro_batches), imagined(work.training)), 0);
@@ -154,6 +168,7 @@ void Engine::rehearse(const WorkBounds& work, int64_t num_micro_batches) {
     // The cache has room for all new tokens, and every turn after the first takes the same.
     generate(prompts, std::min<int64_t>(work.max_new_tokens, 2), -1);
   }
+  rehearsing_ = false;
 }
 
 // Products are measured in the first step, if its batches are of the largest size: others of that size will follow
@@ -161,8 +176,15 @@ void Engine::rehearse(const WorkBounds& work, int64_t num_micro_batches) {
 Frame Engine::frame(const Batch& batch, bool training) {
   const int64_t most = work_.training.num_tokens + padding(work_.training.num_tokens, true);
   ops_->measure_products(training && first_step_ && batch.num_tokens == most);
-  return {*ops_,         *stack_, batch,   options_.dtype,  training,
-          options_.seed, false,   nullptr, kHeadChunkBytes, kind_of_work(place_.device) == DeviceKind::cuda};
+  return {.ops = *ops_,
+          .stack = *stack_,
+          .batch = batch,
+          .dtype = options_.dtype,
+          .training = training,
+          .dropout_seed = options_.seed,
+          .head_chunk_bytes = options_.head_chunk_bytes,
+          .large_head_chunks = kind_of_work(place_.device) == DeviceKind::cuda,
+          .stands_for_smaller = rehearsing_};
 }
 
 int64_t Engine::padding(int64_t num_tokens, bool training) const {

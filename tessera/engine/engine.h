@@ -27,6 +27,10 @@ struct EngineOptions {
   double max_grad_norm = 0;  // 0: no clipping
   uint64_t seed = 0;         // of dropout
   bool cuda_graphs = true;   // on a GPU blocks are launched as graphs, which changes no bit
+  // Of logits that exist at a time: large enough that a product over the vocabulary is near the machine's speed, small
+  // beside a model. The gradient of the embedding is read and written whole for each chunk, which a GPU's faster
+  // products feel sooner: there chunks grow with the activations (Root::chunk_rows).
+  int64_t head_chunk_bytes = 128 << 20;
   ShardOptions sharding;
 };
 
@@ -91,6 +95,7 @@ class Engine {
   int64_t take_head_peak_bytes() { return stack_->take_measured_peak_bytes(); }
 
   // Allocates what the work needs: activations, and gradients and optimizer states if it trains (states zeroed).
+  // UsageError when a batch has more tokens or sequences than kernels take.
   void prepare(const WorkBounds& work);
 
   // ---- parameters and states (states.cc)
@@ -217,6 +222,7 @@ class Engine {
   Buffer loss_;  // [1] f64
   int64_t num_updates_ = 0;
   bool first_step_ = true;  // no step has been done since this was made
+  bool rehearsing_ = false;
 };
 
 }  // namespace tessera

@@ -58,6 +58,10 @@ void Root::embed_backward(Frame& f, const ParameterViews& p, const ParameterView
 }
 
 // Chunks of equal numbers of rows, of whole tiles of a product where they are large.
+//
+// Their size does not grow steadily with the number of rows: `most` rows are one chunk, and one row more makes two of
+// half the size. A frame that stands for smaller batches therefore uses the largest chunk that any of them has. It never
+// shrinks when `num_rows` or the height of the stack grows.
 int64_t Root::chunk_rows(const Frame& f, int64_t num_rows) const {
   constexpr int64_t kTileRows = 128;
   const int64_t row_bytes = vocab_size_ * static_cast<int64_t>(size_of(f.dtype));
@@ -65,8 +69,10 @@ int64_t Root::chunk_rows(const Frame& f, int64_t num_rows) const {
   const int64_t most = std::max<int64_t>(16, bytes / row_bytes);
   if (num_rows <= most) return num_rows;
   const int64_t tile = f.large_head_chunks && most >= kTileRows ? kTileRows : 1;
-  const int64_t num_chunks = (num_rows + most - 1) / most, rows = (num_rows + num_chunks - 1) / num_chunks;
-  return (rows + tile - 1) / tile * tile;
+  const auto whole_tiles = [tile](int64_t rows) { return (rows + tile - 1) / tile * tile; };
+  if (f.stands_for_smaller) return std::min(num_rows, whole_tiles(most));
+  const int64_t num_chunks = (num_rows + most - 1) / most;
+  return whole_tiles((num_rows + num_chunks - 1) / num_chunks);
 }
 
 void Root::head_loss(Frame& f, const ParameterViews& p, View x, View loss) const {

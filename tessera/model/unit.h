@@ -43,11 +43,21 @@ struct Frame {
   KvCache* cache = nullptr;              // while generating
   int64_t head_chunk_bytes = 128 << 20;  // of logits that exist at a time, at least
   bool large_head_chunks = false;        // or a share of what is on the stack, where that is more (root.cc)
+  bool stands_for_smaller = false;       // the memory must suffice for every batch within this one's sizes (root.cc)
 
-  // The same but for who computes.
+  // The same frame with other kernels.
   Frame with(Kernels& others) const {
-    return {others,           stack, batch, dtype, training, dropout_seed, fresh_gradients, cache, head_chunk_bytes,
-            large_head_chunks};
+    return {.ops = others,
+            .stack = stack,
+            .batch = batch,
+            .dtype = dtype,
+            .training = training,
+            .dropout_seed = dropout_seed,
+            .fresh_gradients = fresh_gradients,
+            .cache = cache,
+            .head_chunk_bytes = head_chunk_bytes,
+            .large_head_chunks = large_head_chunks,
+            .stands_for_smaller = stands_for_smaller};
   }
   View push(int64_t rows, int64_t columns) { return stack.push({rows, columns}, dtype); }
   // Statistics keep the precision that 16-bit activations lack.

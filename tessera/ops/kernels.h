@@ -18,6 +18,10 @@
 
 namespace tessera {
 
+// The most tokens and sequences of a call. GPU kernels have scratch for so many tokens of one head, and a launch has so
+// many blocks in its third dimension.
+inline constexpr int64_t kMaxBatchTokens = int64_t{1} << 22, kMaxBatchSequences = 65535;
+
 enum class Activation { none, gelu_tanh, relu };
 
 // Inverted dropout: kept elements are divided by (1 − rate). The mask of element (row, column) depends on (seed, site,

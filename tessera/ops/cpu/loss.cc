@@ -76,31 +76,35 @@ double row_loss(T* x, int64_t vocabulary, int32_t target, double d_scale, LogSum
 void softmax_cross_entropy(Team& team, View logits, View targets, double d_scale, View loss) {
   const int64_t rows = targets.num_elems(), vocabulary = logits.shape[1];
   const int64_t num_chunks = (vocabulary + kChunk - 1) / kChunk;
-  TESSERA_ASSERT(logits.shape[0] == rows && rows <= Team::scratch_elems<double>() / 2);
-  TESSERA_ASSERT(num_chunks <= Team::scratch_elems<LogSumExp>() / 2);
+  TESSERA_ASSERT(logits.shape[0] == rows && num_chunks <= Team::scratch_elems<LogSumExp>() / 2);
   const int32_t* target = targets.as<int32_t>();
-  double* row_losses = team.scratch<double>(0) + Team::scratch_elems<double>() / 2;
+  // In waves of as many rows as the scratch has room for; the losses are added in the order of the rows.
+  constexpr int64_t kWave = Team::scratch_elems<double>() / 2;
+  double* const row_losses = team.scratch<double>(0) + kWave;
+  double total = 0;
   with_float_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     auto row = [&](int64_t i, LogSumExp* partial, auto&& for_chunks) {
       TESSERA_ASSERT(target[i] >= 0 && target[i] < vocabulary);
-      row_losses[i] = row_loss(logits.as<T>() + i * vocabulary, vocabulary, target[i], d_scale, partial, for_chunks);
+      row_losses[i % kWave] = row_loss(logits.as<T>() + i * vocabulary, vocabulary, target[i], d_scale, partial, for_chunks);
     };
-    if (rows >= team.num_threads()) {  // whole rows: a row stays in L2 between loss and gradient
-      team.for_each(rows, [&](int64_t slot, int64_t i) {
-        row(i, team.scratch<LogSumExp>(slot), [&](auto&& body) {
-          for (int64_t chunk = 0; chunk < num_chunks; ++chunk) body(chunk);
+    for (int64_t first = 0; first < rows; first += kWave) {
+      const int64_t count = std::min(kWave, rows - first);
+      if (rows >= team.num_threads()) {  // whole rows: a row stays in L2 between loss and gradient
+        team.for_each(count, [&](int64_t slot, int64_t i) {
+          row(first + i, team.scratch<LogSumExp>(slot), [&](auto&& body) {
+            for (int64_t chunk = 0; chunk < num_chunks; ++chunk) body(chunk);
+          });
         });
-      });
-    } else {
-      for (int64_t i = 0; i < rows; ++i) {
-        row(i, team.scratch<LogSumExp>(0),
-            [&](auto&& body) { team.for_each(num_chunks, [&](int64_t, int64_t chunk) { body(chunk); }); });
+      } else {
+        for (int64_t i = 0; i < count; ++i) {
+          row(first + i, team.scratch<LogSumExp>(0),
+              [&](auto&& body) { team.for_each(num_chunks, [&](int64_t, int64_t chunk) { body(chunk); }); });
+        }
       }
+      for (int64_t i = 0; i < count; ++i) total += row_losses[i];
     }
   });
-  double total = 0;
-  for (int64_t i = 0; i < rows; ++i) total += row_losses[i];
   *loss.as<double>() += total;
 }
 
@@ -110,19 +114,24 @@ void argmax_rows(Team& team, View logits, View ids) {
   TESSERA_ASSERT(logits.shape[0] == rows);
   with_float_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
-    TESSERA_ASSERT(rows * num_chunks <= Team::scratch_elems<T>());
-    T* maxima = team.scratch<T>(0);  // [rows, num_chunks]
-    team.for_each(rows * num_chunks, [&](int64_t, int64_t i) {
-      const int64_t begin = i % num_chunks * kChunk;
-      maxima[i] = max_of(logits.as<T>() + i / num_chunks * vocabulary + begin, std::min(kChunk, vocabulary - begin));
-    });
-    for (int64_t row = 0; row < rows; ++row) {
-      const T* row_maxima = maxima + row * num_chunks;
-      const int64_t chunk = std::max_element(row_maxima, row_maxima + num_chunks) - row_maxima;
-      const T* begin = logits.as<T>() + row * vocabulary + chunk * kChunk;
-      const T* end = begin + std::min(kChunk, vocabulary - chunk * kChunk);
-      const T* found = std::find(begin, end, row_maxima[chunk]);
-      ids.as<int32_t>()[row] = static_cast<int32_t>(chunk * kChunk + (found == end ? 0 : found - begin));
+    TESSERA_ASSERT(num_chunks <= Team::scratch_elems<T>());
+    const int64_t wave = Team::scratch_elems<T>() / num_chunks;  // rows that the scratch has room for
+    T* const maxima = team.scratch<T>(0);                        // [wave, num_chunks]
+    for (int64_t first = 0; first < rows; first += wave) {
+      const int64_t count = std::min(wave, rows - first);
+      const T* const of_rows = logits.as<T>() + first * vocabulary;
+      team.for_each(count * num_chunks, [&](int64_t, int64_t i) {
+        const int64_t begin = i % num_chunks * kChunk;
+        maxima[i] = max_of(of_rows + i / num_chunks * vocabulary + begin, std::min(kChunk, vocabulary - begin));
+      });
+      for (int64_t row = 0; row < count; ++row) {
+        const T* row_maxima = maxima + row * num_chunks;
+        const int64_t chunk = std::max_element(row_maxima, row_maxima + num_chunks) - row_maxima;
+        const T* begin = of_rows + row * vocabulary + chunk * kChunk;
+        const T* end = begin + std::min(kChunk, vocabulary - chunk * kChunk);
+        const T* found = std::find(begin, end, row_maxima[chunk]);
+        ids.as<int32_t>()[first + row] = static_cast<int32_t>(chunk * kChunk + (found == end ? 0 : found - begin));
+      }
     }
   });
 }

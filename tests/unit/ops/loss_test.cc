@@ -136,6 +136,26 @@ TYPED_TEST(LossTest, ArgmaxFindsTheFirstMaximum) {
   }
 }
 
+// More rows than one thread's scratch has room for: the kernels work in waves.
+TEST(Loss, OfAnyNumberOfRows) {
+  Rig rig;
+  const int64_t rows = 700001, vocabulary = 2;
+  auto logits = random_values<float>(rows * vocabulary, 6);
+  std::vector<int32_t> ids(static_cast<size_t>(rows)), targets(static_cast<size_t>(rows)), expected_ids;
+  double expected = 0;
+  for (int64_t i = 0; i < rows; ++i) {
+    const float *row = logits.data() + i * vocabulary, difference = row[1] - row[0];
+    targets[static_cast<size_t>(i)] = static_cast<int32_t>(i % 3 == 0);
+    expected += std::log1p(std::exp(static_cast<double>(i % 3 == 0 ? -difference : difference)));
+    expected_ids.push_back(difference > 0);
+  }
+  rig->argmax_rows(view(logits, {rows, vocabulary}), view(ids));
+  EXPECT_EQ(ids, expected_ids);
+  std::vector<double> loss{0};
+  rig->softmax_cross_entropy(view(logits, {rows, vocabulary}), view(targets), 1, view(loss));
+  EXPECT_NEAR(loss[0], expected, 4e-7 * expected);  // each row's exponentials and logits are rounded to f32
+}
+
 TEST(Loss, ArgmaxOfNoNumbersIsAnId) {
   Rig rig;
   std::vector<float> logits(10, std::numeric_limits<float>::quiet_NaN());
