@@ -78,6 +78,7 @@ cli resume 600 cli/resume_test.py
 cli precisions 300 cli/precision_test.py
 cli plan 300 cli/plan_test.py Ledger Fit
 cli memory 300 gpu/memory_test.py
+cli "random jobs" 900 cli/ranks_swarm_test.py
 if [ "$gpus" -ge 2 ]; then
   for test in Stopped Killed.test_full_shard Killed.test_offload_to_files; do
     cli "failing ranks: $test" 600 cli/ranks_failures_test.py "$test"
