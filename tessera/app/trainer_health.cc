@@ -94,9 +94,10 @@ void Trainer::end_diverged(const std::string& where, const std::string& what, co
 void Trainer::note_skipped_end() const {
   const int64_t count = state_.health.skipped_in_a_row;
   if (count == 0) return;
-  console_.note(fmt::format("warning: the last {} of the run skipped, because its loss or gradients were not finite. The "
-                            "model may be of no use",
-                            count == 1 ? "update was" : fmt::format("{} updates were", count)));
+  const std::string updates = count == 1 ? "update of the run was" : fmt::format("{} updates of the run were", count);
+  console_.note(fmt::format("warning: the last {} skipped, because loss or gradients were not finite. The model may be of "
+                            "no use",
+                            updates));
 }
 
 // Before anything is written that replaces what was there. Collective.

@@ -1,5 +1,4 @@
 """Runs whose losses, gradients or parameters are not finite: nothing wrong is computed with or saved, and all is reported."""
-import json
 import math
 import os
 import shutil
@@ -35,6 +34,8 @@ class DivergenceTest(TinyJobTest):
 
     def model_of(self, name, **elements):
         """A copy of plain/model with elements {tensor: (index, value)}."""
+        if not os.path.exists(self.path("plain")):
+            self.train("plain", "--max-steps", "2", job=JOB)
         shutil.copytree(self.path("plain", "model"), self.path(name))
         tensors = read_tensors(self.path(name, "model.safetensors"))
         for tensor, (index, value) in elements.items():
@@ -80,12 +81,11 @@ class Skipped(DivergenceTest):
         self.assertEqual(code, 0, err)
         self.assertEqual(self.json_of("out", "summary.json")["skipped_steps"], 19)
         self.assertEqual(len(self.metrics("out", "skipped")), 19)
-        self.assertIn("warning: the last 19 updates were of the run skipped", err.replace("were skipped", "were of the run skipped"))
+        self.assertIn("\nwarning: the last 19 updates of the run were skipped, because", err)
         # The mean leaves out what is not finite.
         self.assertEqual(self.json_of("out", "summary.json")["train_loss"], self.metrics("out", "train")[0]["loss"])
 
     def test_the_count_is_resumed(self):
-        """By a run that is stopped after each step."""
         self.train("out", *TOO_FAST, "--max-steps", "20", "--max-skipped-updates", "0", job=JOB)
         for step in range(4, 21):
             shutil.rmtree(self.path("out", f"checkpoint-{step}"))
@@ -99,15 +99,14 @@ class Skipped(DivergenceTest):
         """In fp16 an overflow counts once the scale is as low as it should be, or where the loss itself overflows."""
         last, err = self.ends("fixed", "--precision", "fp16", "--loss-scale", "16777216")
         self.assertRegex(last, r"error: step 3: 3 updates in a row skipped: the loss is \d.*, or use --precision bf16 or fp32")
-        self.model_of("big", h__1__mlp__dense_4h_to_h__bias=(3, 60000), h__0__mlp__dense_4h_to_h__bias=(3, 60000))
-        last, err = self.ends("loss", "--model", "big", "--init", "pretrained", "--precision", "fp16")
+        words = self.model_of("big", **{f"transformer__h__{i}__mlp__dense_4h_to_h__bias": (3, 60000) for i in (0, 1)})
+        last, err = self.ends("loss", *words, "--precision", "fp16")
         self.assertRegex(last, r"error: step 3: 3 updates in a row skipped: the loss is (nan|inf)")
 
 
 class Sound(DivergenceTest):
     def test_rotation_keeps_the_last_sound_checkpoint(self):
         """Which is that of the last step before the rate jumps, not the newest one."""
-        self.write("ds.json", "{}")
         # A warm-up by tiny rates: sound until the rate is large enough to overflow.
         words = ["--lr", "1e25", "--warmup-steps", "12", "--warmup-type", "log", "--warmup-min-lr", "1e-12", "--max-steps",
                  "16", *EVERY_STEP]
@@ -118,14 +117,17 @@ class Sound(DivergenceTest):
                 skips = [record["step"] for record in self.metrics("out", "skipped")]
                 self.assertGreater(sound, 0)
                 self.assertEqual(sound, skips[0] - 2)
-                self.assertEqual(self.checkpoints("out"), [sound, skips[-1] - 1])
+                # Older ones go with the step after a save, and this run ended in it.
+                self.assertLessEqual({sound, skips[-1] - 1}, set(self.checkpoints("out")))
                 # It computes, as the model that the message speaks of.
                 self.succeeds("export", "--model", "config.json", "--tokenizer", "tok", "--checkpoint",
                               f"out/checkpoint-{sound}", "--output-dir", f"start{len(more)}")
                 self.train(f"again{len(more)}", "--model", f"start{len(more)}", "--init", "pretrained", "--max-steps", "2",
                            job=[word for word in JOB if word not in ("--init", "random")])
-                # So it does for a run that resumes between the two.
-                shutil.rmtree(self.path("out", f"checkpoint-{skips[-1] - 1}"))
+                # A run that resumes keeps and names it.
+                last, _ = self.ends("out", *words, *more, "--save-total-limit", "1")
+                self.assertIn(f"The last sound checkpoint is out/checkpoint-{sound};", last)
+                self.assertEqual(self.checkpoints("out"), [sound, skips[-1] - 1])
 
     def test_an_exploding_loss_is_warned_of_once(self):
         code, _, err = self.run_tessera("train", *JOB, "--output-dir", "out", "--lr", "1e3", "--max-steps", "8")
@@ -153,13 +155,9 @@ class Sound(DivergenceTest):
 
 
 class Parameters(DivergenceTest):
-    def setUp(self):
-        super().setUp()
-        self.train("plain", "--max-steps", "2", job=JOB)
-
     def test_an_update_that_overflows(self):
         """The update itself leaves infinite parameters: neither model nor checkpoint is written."""
-        shutil.copytree(self.path("plain"), self.path("out"))
+        self.train("out", "--max-steps", "2", "--save-strategy", "no", job=JOB)
         before = self.read("out", *MODEL)
         for words in [["--max-steps", "1", "--save-strategy", "no"], EVERY_STEP, [*EVERY_STEP, "--save-async"],
                       ["--max-steps", "1", "--save-strategy", "no", "--precision", "bf16"],
@@ -179,9 +177,6 @@ class Parameters(DivergenceTest):
             self.fails(3, message, "train", *JOB, "--output-dir", "out", *model)
             self.fails(3, message, "eval", *model, "--tokenizer", "tok", "--eval-dataset", "eval.jsonl")
             self.assertEqual(os.listdir(self.path("out")), [])
-
-    def test_a_checkpoint_that_is_not_finite_is_refused(self):
-        """As earlier versions have written them."""
 
     def test_what_the_saved_type_does_not_hold(self):
         words = self.model_of("large", transformer__ln_f__bias=(3, 70000))
@@ -210,7 +205,7 @@ class Ranks(RanksTest):
                 code, err = self.start("out", *TOO_FAST, ranks=ranks, job=job).end()
                 self.assertEqual(code, FAILED, err)
                 self.assert_one_error(err, r"rank \d: step 4: 3 updates in a row skipped: the loss is (nan|inf) ")
-                self.assertEqual(err.count(" skipped: the loss is"), 3)  # the first rank reports
+                self.assertEqual(err.count("warning: step "), 3)  # the first rank reports
                 self.assertEqual([record["in_a_row"] for record in self.metrics("out", "skipped")], [1, 2, 3])
                 self.assertEqual(self.checkpoints("out"), [1, 2, 3])
                 code, err = self.start("out", *TOO_FAST, "--lr", "1e39", ranks=ranks, job=job).end()
