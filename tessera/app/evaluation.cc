@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <unordered_map>
@@ -70,6 +71,10 @@ std::optional<LossEvaluation> evaluate_loss(Engine& engine, Communicator& world,
   }
   const auto sums = world.sum({loss_sum, num_targets}, "the evaluation's loss");
   result.loss = sums[0] / sums[1];
+  if (!std::isfinite(result.loss)) {
+    console.note(fmt::format("warning: the evaluation's loss is {}: the model computes no finite numbers from the data",
+                             std::isnan(result.loss) ? "nan" : "infinite"));
+  }
   result.runtime_s = steady_seconds() - begin_s;
   return result;
 }

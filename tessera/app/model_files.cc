@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tessera/app/suggest.h"
+#include "tessera/base/finite.h"
 #include "tessera/base/read_file.h"
 #include "tessera/comm/world.h"
 #include "tessera/report/record.h"
@@ -253,9 +254,8 @@ std::string default_tokenizer_config(const ModelConfig& config, const Tokenizer&
 
 ModelWriter::ModelWriter(const Model& model, const fs::path& folder, const Tokenizer& tokenizer,
                          const Settings& settings)
-    : model_(model), target_(folder, {"config.json"}) {
-  const DType dtype = settings.save_dtype;
-  target_.write_text("config.json", model_config_json(model.config(), dtype));
+    : model_(model), dtype_(settings.save_dtype), folder_(folder), target_(folder, {"config.json"}) {
+  target_.write_text("config.json", model_config_json(model.config(), dtype_));
   target_.write_text("tokenizer.json", tokenizer.json_text());
   const auto bring = [&](const fs::path& source, const char* name) {
     if (!fs::exists(source / name)) return false;
@@ -274,7 +274,7 @@ ModelWriter::ModelWriter(const Model& model, const fs::path& folder, const Token
   std::vector<PlannedTensor> plan;
   for (int64_t u = 0; u < model.num_units(); ++u) {
     for (const ParameterSpec& spec : model.unit(u).table().specs()) {
-      plan.push_back({model.file_prefix() + spec.name, dtype, spec.shape});
+      plan.push_back({model.file_prefix() + spec.name, dtype_, spec.shape});
     }
   }
   tensors_.emplace(target_.path("model.safetensors"), std::move(plan));
@@ -285,8 +285,23 @@ void ModelWriter::write(int64_t unit, ElemRange range, View parameters) {
     const int64_t begin = std::max(range.begin, spec.offset);
     const int64_t end = std::min(range.end, spec.offset + spec.shape.num_elems());
     if (begin >= end) continue;
-    tensors_->write(model_.file_prefix() + spec.name, parameters.rows(begin - range.begin, end - range.begin));
+    const View part = parameters.rows(begin - range.begin, end - range.begin);
+    check_saved_range(spec, part, begin - spec.offset);
+    tensors_->write(model_.file_prefix() + spec.name, part);
   }
+}
+
+// Training itself ends before parameters that are not finite come here; --save-dtype may still be too narrow for them.
+void ModelWriter::check_saved_range(const ParameterSpec& spec, View part, int64_t first) const {
+  const int64_t found = find_non_finite(part, dtype_);
+  if (found < 0) return;
+  double value;
+  convert(part.data + found * static_cast<int64_t>(size_of(part.dtype)), part.dtype, &value, DType::f64, 1);
+  const char* const word = dtype_ == DType::f16 ? "fp16" : dtype_ == DType::bf16 ? "bf16" : "fp32";
+  throw RunError(folder_.string(),
+                 fmt::format("is not written: tensor \"{}\" is {} at element {}, and {} ends at {}", spec.name, value,
+                             first + found, word, largest_of(dtype_)),
+                 dtype_ == DType::f32 ? "" : "Use --save-dtype fp32");
 }
 
 void ModelWriter::finish() {

@@ -47,12 +47,17 @@ class ModelWriter {
   ModelWriter(const Model& model, const std::filesystem::path& folder, const Tokenizer& tokenizer,
               const Settings& settings);
   // Elements `range` of a unit's flat parameters (host memory, any floating-point type), each unit once, whole or in
-  // pieces that follow each other, so that no more need be in memory. RunError.
+  // pieces that follow each other, so that no more need be in memory. RunError: also where an element is not finite in
+  // --save-dtype; the folder then stays as it was.
   void write(int64_t unit, ElemRange range, View parameters);
   void finish();  // RunError
 
  private:
+  void check_saved_range(const ParameterSpec& spec, View part, int64_t first) const;
+
   const Model& model_;
+  const DType dtype_;
+  const std::filesystem::path folder_;
   AtomicFolder target_;
   std::optional<SafetensorsWriter> tensors_;
 };

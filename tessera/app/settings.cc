@@ -80,6 +80,9 @@ std::vector<Setting> optimization_settings() {
            "added to AdamW's denominator"),
       real("max_grad_norm", &S::max_grad_norm, kOptimization, "NORM", kNonNegativeReal,
            "gradients are scaled down to this norm; 0: never"),
+      integer("max_skipped_updates", &S::max_skipped_updates, kOptimization, "N", kCount,
+              "end the run after so many updates in a row whose loss or gradients are NaN or infinite; those by which "
+              "fp16's loss scale is found do not count; 0: never"),
       choice("activation_checkpointing", &S::activation_checkpointing, kOptimization,
              {{"none", S::ActivationCheckpointing::none}, {"block", S::ActivationCheckpointing::block}},
              "keep all activations, or compute each block's again in the backward pass"),

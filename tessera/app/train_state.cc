@@ -71,6 +71,7 @@ std::string TrainState::to_json(const Record& fingerprint) const {
                 {"fingerprint", fingerprint},
                 {"step", step},
                 {"total_loss", total_loss},
+                {"loss_steps", loss_steps},
                 {"logged_loss", logged_loss},
                 {"logged_steps", logged_steps},
                 {"row_loss", row_loss},
@@ -90,13 +91,17 @@ std::string TrainState::to_json(const Record& fingerprint) const {
                 {"steady_samples", steady_samples},
                 {"steady_tokens", steady_tokens},
                 {"eval_timing", eval_timing}};
+  Record health_record{{"num_skipped", health.num_skipped},
+                       {"skipped_in_a_row", health.skipped_in_a_row},
+                       {"sound_checkpoint", health.sound_checkpoint}};
+  if (health.first_loss) health_record.set("first_loss", *health.first_loss);
+  record.set("health", health_record);
   if (best_metric) record.set("best_metric", *best_metric);
   if (fused_micro_batches) record.set("fused_micro_batches", *fused_micro_batches);
   if (loss_scale) {
     record.set("loss_scale", Record{{"scale", loss_scale->scale},
                                     {"clean_steps", loss_scale->clean_steps},
-                                    {"hysteresis_left", loss_scale->hysteresis_left},
-                                    {"num_skipped", loss_scale->num_skipped}});
+                                    {"hysteresis_left", loss_scale->hysteresis_left}});
   }
   return to_pretty_json(record) + "\n";
 }
@@ -116,6 +121,7 @@ TrainState TrainState::from_json(const std::string& text, const Record& fingerpr
   TrainState state;
   state.step = read.get<int64_t>("step");
   state.total_loss = read.get<double>("total_loss");
+  state.loss_steps = read.find("loss_steps") ? read.get<int64_t>("loss_steps") : state.step;
   state.logged_loss = read.get<double>("logged_loss");
   state.logged_steps = read.get<int64_t>("logged_steps");
   state.row_loss = read.get<double>("row_loss");
@@ -141,7 +147,15 @@ TrainState TrainState::from_json(const std::string& text, const Record& fingerpr
     const auto record = read.get<Record>("loss_scale");
     const RecordReader scale(record, where);
     state.loss_scale = {scale.get<double>("scale"), scale.get<int64_t>("clean_steps"),
-                        scale.get<int64_t>("hysteresis_left"), scale.get<int64_t>("num_skipped")};
+                        scale.get<int64_t>("hysteresis_left")};
+    // Before skipped updates of every precision were counted, those of fp16 were here.
+    if (scale.find("num_skipped")) state.health.num_skipped = scale.get<int64_t>("num_skipped");
+  }
+  if (read.find("health")) {
+    const auto record = read.get<Record>("health");
+    const RecordReader health(record, where);
+    state.health = {health.get<int64_t>("num_skipped"), health.get<int64_t>("skipped_in_a_row"),
+                    health.optional("first_loss"), health.get<int64_t>("sound_checkpoint")};
   }
   state.metrics_bytes = read.get<int64_t>("metrics_bytes");
   state.runtime_s = read.get<double>("runtime_s");

@@ -25,9 +25,18 @@ struct EpochRow {
   EvalOutcome eval;
 };
 
+// What tells a run that goes wrong.
+struct TrainHealth {
+  int64_t num_skipped = 0;           // steps whose update was skipped
+  int64_t skipped_in_a_row = 0;      // of the last steps, without those that searched the loss scale
+  std::optional<double> first_loss;  // the first that was finite
+  int64_t sound_checkpoint = -1;     // the step of the last checkpoint with which a loss was finite; -1: none
+};
+
 struct TrainState {
   int64_t step = 0;        // updates done
-  double total_loss = 0;   // sum of the steps' losses
+  double total_loss = 0;   // sum of the steps' losses, here and below of those that are finite
+  int64_t loss_steps = 0;  // their number
   double logged_loss = 0;  // the same since the last line
   int64_t logged_steps = 0;
   double row_loss = 0;  // the same since the last row of the table
@@ -35,6 +44,7 @@ struct TrainState {
   int64_t num_samples = 0, num_tokens = 0, num_targets = 0;
   EvalOutcome before;
   bool evaluated_before = false;
+  TrainHealth health;
   std::vector<EpochRow> rows;
   std::optional<double> best_metric;
   int64_t best_step = 0;

@@ -203,6 +203,7 @@ int Trainer::train() {
       plan.emplace(batch_options(settings_, train_.samples.size(), worker_.world()), epoch);
     }
     one_step(*plan, state_.step % steps_per_epoch_);
+    if (std::exchange(rotates_, false)) rotate();
   }
   progress_->finish();
   finish();
@@ -250,28 +251,18 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
 
   ++state_.step;
   state_.num_updates = engine_.num_updates();
-  if (result.skipped) append("skipped", {{"loss_scale", loss_scale}}, {});
-  if (loss_scaler_) loss_scaler_->update(result.skipped);  // which may end the run
-  if (result.skipped) {
-    console_.note(fmt::format("Step {} skipped: gradients overflow at a loss scale of {}; it is {} now", state_.step,
-                              loss_scale, loss_scaler_->scale()));
-  }
+  watch_update(result, loss_scale);  // which may end the run
   state_.num_samples += result.num_sequences;
   state_.num_tokens += result.num_tokens;
   state_.num_targets += result.num_targets;
-  for (double* sum : {&state_.total_loss, &state_.logged_loss, &state_.row_loss}) *sum += result.loss();
-  ++state_.logged_steps;
-  ++state_.row_steps;
+  if (std::isfinite(result.loss())) {
+    for (double* sum : {&state_.total_loss, &state_.logged_loss, &state_.row_loss}) *sum += result.loss();
+    for (int64_t* count : {&state_.loss_steps, &state_.logged_steps, &state_.row_steps}) ++*count;
+  }
   if (++steps_of_this_run_ > 1) {
     state_.steady_s += steady_seconds() - begin_s;
     state_.steady_samples += result.num_sequences;
     state_.steady_tokens += result.num_tokens;
-  }
-  if (!result.skipped && !std::isfinite(result.loss()) && !std::exchange(told_of_no_loss_, true)) {
-    console_.note(
-        fmt::format("warning: the loss of step {} is {}, and nothing is learnt from here on. Stop the run, and give a "
-                    "smaller --lr, a longer warm-up or a smaller --max-grad-norm",
-                    state_.step, std::isnan(result.loss()) ? "not a number" : "infinite"));
   }
   progress_->update(state_.step, result.num_sequences, result.loss());
   if (settings_.logging_steps > 0 && state_.step % settings_.logging_steps == 0) {
@@ -335,7 +326,7 @@ bool Trainer::evaluate_after_step() {
   if (!outcome) return false;
   state_.evaluated_step = state_.step;
   state_.rows.push_back(
-      {epoch_now(), state_.row_loss / static_cast<double>(std::max<int64_t>(1, state_.row_steps)), *outcome});
+      {epoch_now(), state_.row_loss / static_cast<double>(state_.row_steps), *outcome});
   state_.row_loss = 0;
   state_.row_steps = 0;
   if (improves(*outcome)) state_.best_step = state_.step;
@@ -344,14 +335,16 @@ bool Trainer::evaluate_after_step() {
 }
 
 bool Trainer::improves(const EvalOutcome& outcome) {
+  if (!std::isfinite(outcome.loss.value())) return false;  // whatever its answers are
   const double metric = metric_of(outcome, settings_.metric_for_best_model);
-  if (!std::isfinite(metric) || (state_.best_metric && metric <= *state_.best_metric)) return false;
+  if (state_.best_metric && metric <= *state_.best_metric) return false;
   state_.best_metric = metric;
   return true;
 }
 
 void Trainer::finish() {
   finish_checkpoints();
+  note_skipped_end();
   bytes_sent_ = engine_.bytes_sent();
   const fs::path folder = settings_.output_dir;
   if (settings_.load_best_model_at_end && state_.best_metric && state_.best_step != state_.step) {
@@ -361,11 +354,12 @@ void Trainer::finish() {
                        worker_.pool());
     console_.note(fmt::format("Took the best model, of step {}", state_.best_step));
   }
-  const double mean_loss = state_.step ? state_.total_loss / static_cast<double>(state_.step) : 0;
+  const double mean_loss = state_.step ? state_.total_loss / static_cast<double>(state_.loss_steps) : 0;
   const Record gpu = gpu_of_all_ranks();
   const TrainMetrics metrics{runtime_s(), state_.num_samples, state_.step, mean_loss, epoch_now()};
   say(trainer_line(metrics));
   worker_.enter(Phase::save);
+  check_parameters();
   std::optional<ModelWriter> writer;
   if (worker_.is_first()) writer.emplace(engine_.model(), folder / "model", tokenizer_, settings_);
   engine_.collect_parameters(

@@ -55,6 +55,11 @@ class Trainer {
   void say(const std::string& line);
   int train();
   void one_step(const BatchPlan& plan, int64_t step_of_epoch);
+  void watch_update(const StepResult& result, double loss_scale);
+  void watch_loss(double loss);
+  [[noreturn]] void end_diverged(const std::string& where, const std::string& what, const std::string& remedy);
+  void note_skipped_end() const;
+  void check_parameters();
   void log_step(const StepResult& result, double learning_rate, double loss_scale);
   void append(const char* kind, const Record& values, const Record& timing);
   std::optional<EvalOutcome> evaluate();
@@ -98,7 +103,8 @@ class Trainer {
   double runtime_before_s_ = 0;        // of the runs that this one continues
   int64_t last_saved_step_ = -1;
   int64_t bytes_sent_ = 0;                 // by this rank, in training
-  bool told_of_no_loss_ = false;           // that it is no number any more
+  bool warned_of_loss_ = false;            // that it explodes
+  bool rotates_ = false;                   // checkpoints, once a step has shown the newest one to be sound
   std::optional<MetricsLog> metrics_;      // of the first rank
   std::optional<LossScaler> loss_scaler_;  // of fp16
   std::unique_ptr<BackgroundCheckpoint> background_;

@@ -84,6 +84,7 @@ void Trainer::start_anew() {
 void Trainer::checkpoint() {
   if (last_saved_step_ == state_.step) return;
   worker_.enter(Phase::save);
+  check_parameters();
   if (progress_) progress_->pause();
   if (metrics_) state_.metrics_bytes = metrics_->synced_size_bytes();
   state_.runtime_s = runtime_s();
@@ -95,23 +96,27 @@ void Trainer::checkpoint() {
     write_checkpoint(settings_.output_dir, state_.step, worker_.world(), write_part, &worker_.pool());
   }
   last_saved_step_ = state_.step;
-  rotate();
+  rotates_ = true;
   if (progress_) progress_->resume();
 }
 
-// A checkpoint that is still being written does not count yet.
+// A checkpoint that is still being written does not count yet. While updates are skipped, the last checkpoint that was
+// seen to be sound stays too: parameters may be finite and too large to compute with.
 void Trainer::rotate() {
   if (settings_.save_total_limit == 0) return;
   std::set<int64_t> kept;
+  if (state_.health.skipped_in_a_row > 0) kept.insert(state_.health.sound_checkpoint);
   if (settings_.load_best_model_at_end && state_.best_metric) kept.insert(state_.best_step);
   rotate_checkpoints(settings_.output_dir, worker_.world(), static_cast<int>(settings_.save_total_limit), kept);
 }
 
 void Trainer::finish_checkpoints() {
-  if (!background_) return;
-  background_->wait();
-  background_.reset();  // its memory is free for what is yet to do
-  rotate();
+  if (background_) {
+    background_->wait();
+    background_.reset();  // its memory is free for what is yet to do
+    rotates_ = true;
+  }
+  if (std::exchange(rotates_, false)) rotate();
 }
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 
@@ -63,7 +64,8 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
     if (state_.rows.empty()) return nullptr;
     if (!settings_.load_best_model_at_end || !state_.best_metric) return &state_.rows.back();
     const auto is_best = [&](const EpochRow& row) {
-      return metric_of(row.eval, settings_.metric_for_best_model) == *state_.best_metric;
+      return std::isfinite(row.eval.loss.value()) &&
+             metric_of(row.eval, settings_.metric_for_best_model) == *state_.best_metric;
     };
     return &*std::find_if(state_.rows.begin(), state_.rows.end(), is_best);
   }();
@@ -91,9 +93,8 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   record.set("world_size", worker_.num_ranks()).set("strategy", row_of(engine_.shard_plan().options().strategy).name);
   record.set("fused_micro_batches", fused_);
   record.set("threads_per_rank", worker_.pool().num_threads()).set("bytes_sent", bytes_sent_);
-  if (loss_scaler_) {
-    record.set("loss_scale", loss_scaler_->scale()).set("skipped_steps", loss_scaler_->state().num_skipped);
-  }
+  if (loss_scaler_) record.set("loss_scale", loss_scaler_->scale());
+  record.set("skipped_steps", state_.health.num_skipped);
   record.set("peak_memory_bytes", most_of_ranks(peak_resident_bytes()));
   if (!gpu.empty()) record.set("gpu", gpu);
   const auto peaks = [](const Ledger& book) {

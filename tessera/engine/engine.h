@@ -59,7 +59,7 @@ struct StepResult {     // over all ranks
   double loss_sum = 0;  // over the targets of the step
   int64_t num_targets = 0, num_tokens = 0, num_sequences = 0;
   double gradient_norm = 0;  // before clipping, of the mean loss
-  bool skipped = false;      // gradients were no numbers: nothing was updated
+  bool skipped = false;      // loss or gradients were not finite (may_update()): nothing was updated
   double loss() const { return num_targets ? loss_sum / static_cast<double>(num_targets) : 0; }
 };
 
@@ -119,6 +119,10 @@ class Engine {
   // array whole, or in pieces that follow each other.
   void save_states(const WriteState& write);
 
+  // The first unit whose parameters, those of the optimizer if it trains, hold NaN or infinity on any rank, or nothing.
+  // Takes no more memory than save_states(). Collective.
+  std::optional<int64_t> find_non_finite_unit();
+
   using VisitParameters = std::function<void(int64_t unit, ElemRange range, View parameters)>;
   // Shows the first rank every unit's parameters [P] of the masters' type, in order, each whole or in pieces that
   // follow each other; valid until the next one. Collective.
@@ -128,8 +132,8 @@ class Engine {
 
   // One update from this rank's micro-batches of an accumulation window, as many on every rank: gradients of the summed
   // loss divided by the number of valid targets of the whole window over all ranks, clipped, AdamW. Updates are
-  // numbered from 1 by num_updates(). In f16 the loss is multiplied by `loss_scale` on its way back, and gradients that
-  // are no numbers update nothing.
+  // numbered from 1 by num_updates(). In f16 the loss is multiplied by `loss_scale` on its way back. A loss or gradients
+  // that are NaN or infinite on any rank update nothing on all of them.
   StepResult train_step(std::span<const PackedBatch> window, double learning_rate, double loss_scale = 1);
   // Accumulates the gradients of loss_scale times the mean loss alone: the step without clipping and update.
   StepResult accumulate_gradients(std::span<const PackedBatch> window, double loss_scale = 1);
@@ -204,6 +208,7 @@ class Engine {
   // Shows elements `range` of a unit, of those that this rank keeps, as save_states() does.
   void save_parameters(int64_t unit, ElemRange range, const Write& write);
   void join_masters(int64_t unit, int64_t first, View masters);
+  double sum_of_squared_parameters(int64_t unit);
 
   const EngineOptions options_;
   const int ranks_per_node_;

@@ -14,7 +14,8 @@ class UnitOptimizer {
   // Allocates all, zeroed. The others must outlive it.
   UnitOptimizer(Workplace& place, UnitParameters& parameters, UnitGradients& gradients);
 
-  // Sum of squares of the step's gradients over the shards of this rank's group, each element once. Collective.
+  // Sum of squares of the step's gradients that this rank counts: over all ranks each element once. Ranks of other
+  // replicas than the first return 0, or what is not finite.
   double sum_of_squares();
   // AdamW number `number` on all that this rank updates. Offloaded states pass in pieces; each unit's event tells the
   // parameters when it is ready for the next forward.

@@ -13,10 +13,14 @@ namespace tessera {
 StepResult Engine::train_step(std::span<const PackedBatch> window, double learning_rate, double loss_scale) {
   StepResult result = accumulate(window, loss_scale);
 
-  // Phase 4: clip by the global norm. The factor rides on the gradient as AdamW reads it: no pass of its own.
-  result.gradient_norm = std::sqrt(optimizer_->sum_of_squares()) / loss_scale;
+  // Phase 4: clip by the global norm. The factor rides on the gradient as AdamW reads it: no pass of its own. Norm and
+  // loss come from all ranks in one exchange before anything is updated, so that all ranks decide alike.
+  const double squares = optimizer_->sum_of_squares();
   const double local_loss = read_f64(loss_.view({1}, DType::f64));  // after the norm, which has waited for all of it
-  result.skipped = options_.dtype == DType::f16 && !std::isfinite(result.gradient_norm);
+  const auto sums = place_.ranks.world->sum({squares, local_loss}, "the gradient's norm and the loss");
+  result.gradient_norm = std::sqrt(sums[0]) / loss_scale;
+  result.loss_sum = sums[1];
+  result.skipped = !may_update(result.loss(), result.gradient_norm, options_.max_grad_norm);
 
   // Phase 5: AdamW, in forward order.
   if (!result.skipped) {
@@ -24,7 +28,6 @@ StepResult Engine::train_step(std::span<const PackedBatch> window, double learni
     const double scale = clip_factor(result.gradient_norm, options_.max_grad_norm) / loss_scale;
     optimizer_->update(options_.adamw, num_updates_, learning_rate, scale);
   }
-  result.loss_sum = place_.ranks.world->sum({local_loss}, "a step's loss")[0];
   return result;
 }
 

@@ -21,7 +21,13 @@ AdamWStep adamw_step(const AdamWOptions& options, int64_t step, double learning_
 }
 
 double clip_factor(double norm, double max_norm) {
+  if (std::isnan(norm)) return norm;
   return max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
+}
+
+bool may_update(double loss, double norm, double max_norm) {
+  constexpr double kLargest = 1e19;  // its square is below 2^128, the end of f32
+  return std::isfinite(loss) && std::isfinite(norm) && norm * clip_factor(norm, max_norm) <= kLargest;
 }
 
 }  // namespace tessera

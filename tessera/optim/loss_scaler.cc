@@ -1,7 +1,5 @@
 #include "tessera/optim/loss_scaler.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <limits>
 
@@ -15,49 +13,47 @@ LossScaler::LossScaler(const LossScaleOptions& options) : options_(options) {
   state_.hysteresis_left = options.hysteresis;
 }
 
-void LossScaler::update(bool overflow) {
-  state_.num_skipped += overflow;
-  if (options_.fixed_scale > 0) return;
-  if (options_.rules == LossScaleRules::grad_scaler) {
-    update_as_grad_scaler(overflow);
-  } else {
-    update_as_deepspeed(overflow);
-  }
+Overflow LossScaler::update(bool overflow) {
+  if (options_.fixed_scale > 0) return overflow ? Overflow::stuck : Overflow::none;
+  return options_.rules == LossScaleRules::grad_scaler ? update_as_grad_scaler(overflow)
+                                                       : update_as_deepspeed(overflow);
 }
 
 // torch._amp_update_scale_ with growth factor 2 and backoff factor 0.5.
-void LossScaler::update_as_grad_scaler(bool overflow) {
+Overflow LossScaler::update_as_grad_scaler(bool overflow) {
   if (overflow) {
+    const bool is_low = state_.scale <= options_.min_scale;  // it has no floor, and falls all the same
     state_.scale *= 0.5;
     state_.clean_steps = 0;
-  } else if (++state_.clean_steps == options_.window) {
+    return is_low ? Overflow::stuck : Overflow::searched;
+  }
+  if (++state_.clean_steps == options_.window) {
     state_.clean_steps = 0;
     // PyTorch keeps the scale in fp32 and does not let it grow to infinity.
     if (state_.scale * 2 <= std::numeric_limits<float>::max()) state_.scale *= 2;
   }
+  return Overflow::none;
 }
 
 // deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler.update_scale with scale factor 2: the scale doubles after
 // window + 1 steps without overflow, and then after every window more; only that refills the hysteresis.
-void LossScaler::update_as_deepspeed(bool overflow) {
+Overflow LossScaler::update_as_deepspeed(bool overflow) {
   if (overflow) {
     state_.clean_steps = 0;
     if (options_.hysteresis != 1 && state_.hysteresis_left != 1) {
       --state_.hysteresis_left;
-      return;
+      return Overflow::searched;
     }
-    if (state_.scale == options_.min_scale) {
-      throw RunError("fp16 loss scale", fmt::format("gradients overflow at the smallest scale, {}", state_.scale),
-                     "Lower the learning rate, use bf16, or lower --min-loss-scale");
-    }
+    if (state_.scale == options_.min_scale) return Overflow::exhausted;
     state_.scale = std::max(state_.scale / 2, options_.min_scale);
-    return;
+    return Overflow::searched;
   }
   const int64_t stable = state_.clean_steps++;
   if (stable > 0 && stable % options_.window == 0) {
     state_.hysteresis_left = options_.hysteresis;
     state_.scale *= 2;
   }
+  return Overflow::none;
 }
 
 }  // namespace tessera

@@ -72,7 +72,7 @@ class SafetensorsFile {
  private:
   void read_chunk(const TensorInfo& info, int64_t elem_begin, int64_t num_elems, std::byte* target,
                   DType target_dtype) const;
-  void check_range(const TensorInfo& info, const std::byte* source, const uint16_t* halves, int64_t num_elems) const;
+  void check_finite(const TensorInfo& info, int64_t elem_begin, const std::byte* source, const View& target) const;
 
   std::filesystem::path path_;
   uint64_t size_ = 0;

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <utility>
 
+#include "tessera/base/finite.h"
 #include "tessera/store/safetensors.h"
 
 namespace tessera {
@@ -157,30 +158,36 @@ void SafetensorsFile::read_chunk(const TensorInfo& info, int64_t elem_begin, int
   } else {
     convert_unaligned(source, *info.dtype, target, target_dtype, num_elems);
   }
-  if (target_dtype == DType::f16 && *info.dtype != DType::f16) {
-    check_range(info, source, reinterpret_cast<const uint16_t*>(target), num_elems);
+  if (converts(*info.dtype, target_dtype) && !is_rest(target_dtype)) {
+    check_finite(info, elem_begin, source, {target, target_dtype, {num_elems}});
   }
   // Neighbours may share the first and last page: a reader that needs them again maps them again from the page cache.
   madvise(pages, span, MADV_DONTNEED);
 }
 
-// A number that is none any more as f16.
-void SafetensorsFile::check_range(const TensorInfo& info, const std::byte* source, const uint16_t* halves,
-                                  int64_t num_elems) const {
-  constexpr uint16_t kMagnitude = 0x7fff, kInfinity = 0x7c00;
-  bool found = false;
-  for (int64_t i = 0; i < num_elems; ++i) found |= (halves[i] & kMagnitude) == kInfinity;
-  for (int64_t i = 0; found && i < num_elems; ++i) {
-    if ((halves[i] & kMagnitude) != kInfinity) continue;
-    const size_t elem_bytes = size_of(*info.dtype);
-    std::byte element[sizeof(double)];
-    std::memcpy(element, source + static_cast<size_t>(i) * elem_bytes, elem_bytes);
-    double value;
-    convert(element, *info.dtype, &value, DType::f64, 1);
-    if (!std::isfinite(value)) continue;
-    throw InputError(path_, fmt::format("tensor \"{}\" holds {}, and fp16 ends at 65504", printable(info.name), value),
-                     "Use --precision bf16 or fp32");
+// Refuses what is NaN or infinite where it has been read to: `target` holds elements of the tensor from `source` on.
+void SafetensorsFile::check_finite(const TensorInfo& info, int64_t elem_begin, const std::byte* source,
+                                   const View& target) const {
+  const int64_t found = find_non_finite(target);
+  if (found < 0) return;
+  const size_t elem_bytes = size_of(*info.dtype);
+  alignas(8) std::byte element[sizeof(double)];
+  std::memcpy(element, source + static_cast<size_t>(found) * elem_bytes, elem_bytes);
+  double value;
+  convert(element, *info.dtype, &value, DType::f64, 1);
+  const std::string tensor = fmt::format("tensor \"{}\"", printable(info.name));
+  if (std::isfinite(value)) {
+    const bool is_f16 = target.dtype == DType::f16, is_bf16 = target.dtype == DType::bf16;
+    throw InputError(path_,
+                     fmt::format("{} holds {}, and {} ends at {}", tensor, value,
+                                 is_f16    ? "fp16"
+                                 : is_bf16 ? "bf16"
+                                           : "fp32",
+                                 largest_of(target.dtype)),
+                     is_f16 ? "Use --precision bf16 or fp32" : "Take another copy of the file, or an earlier one");
   }
+  throw InputError(path_, fmt::format("{} holds {} at element {}", tensor, std::isnan(value) ? "NaN" : "infinity", elem_begin + found),
+                   "The file is damaged, or its training diverged: take another copy of it, or an earlier one");
 }
 
 }  // namespace tessera

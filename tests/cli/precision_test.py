@@ -121,7 +121,8 @@ class LossScale(PrecisionTest):
         for i, record in enumerate(skipped):  # each halves the scale
             self.assertEqual(record["loss_scale"], 2.0 ** (24 - i))
             self.assertIn(f"Step {record['step']} skipped: gradients overflow at a loss scale of {2 ** (24 - i)}; it is "
-                          f"{2 ** (23 - i)} now\n", err)
+                          f"{2 ** (23 - i)} now (the loss is {record['loss']} and the norm of the gradients ", err)
+            self.assertEqual(record["in_a_row"], 0)  # the search for the scale never ends a run
         self.assertEqual(err.count(" skipped: "), len(skipped))
         # The schedule counts updates alone, and the loss falls.
         train, updates = self.metrics("out", "train"), 0
@@ -133,14 +134,18 @@ class LossScale(PrecisionTest):
         self.assertLess(train[-1]["loss"], train[0]["loss"])
 
     def test_a_fixed_scale_stays(self):
-        self.train("out", "--precision", "fp16", "--loss-scale", "16777216", "--max-steps", "3", job=JOB)
-        self.assertEqual([record["loss_scale"] for record in self.metrics("out", "skipped")], [2.0**24] * 3)
+        self.train("out", "--precision", "fp16", "--loss-scale", "16777216", "--max-steps", "4", "--max-skipped-updates", "5",
+                   job=JOB)
+        skipped = self.metrics("out", "skipped")
+        self.assertEqual([(record["loss_scale"], record["in_a_row"]) for record in skipped],
+                         [(2.0**24, i) for i in range(1, 5)])
 
     def test_a_scale_that_cannot_fall(self):
         code, _, err = self.run_tessera("train", *JOB, "--precision", "fp16", "--loss-scale-rules", "deepspeed",
                                         "--initial-scale-power", "24", "--min-loss-scale", "16777216", "--output-dir", "out")
         self.assertEqual(code, 1)
-        self.assertIn("\nerror: fp16 loss scale: gradients overflow at the smallest scale, 16777216", err)
+        self.assertRegex(err, r"\nerror: fp16 loss scale: gradients overflow at the smallest scale, 16777216, in step 2: the loss "
+                              r"is \d.* and the norm of the gradients (inf|nan)\. Lower --lr .*, or lower --min-loss-scale\. No ")
         self.assertEqual(len(self.metrics("out", "skipped")), 2)  # hysteresis lets one pass
 
     def test_resume(self):

@@ -1,5 +1,6 @@
 // Every strategy, tier and order of the engine against the plain run of one process on the same global batches, and
 // every ledger against its plan.
+#include <array>
 #include <map>
 #include <tuple>
 
@@ -156,6 +157,70 @@ TEST(Engine, HalvesGiveThePlainRun) {
       check(some_cases(37, first++), options, num_micro_batches);
       if (testing::Test::HasFailure()) return;
     }
+  }
+}
+
+// NaN and infinity reach neither parameters nor moments, whichever rank has them, and all ranks skip the same updates;
+// the next step is as if they had not been.
+TEST(Engine, NothingUpdatesFromWhatIsNotFinite) {
+  ThreadPool pool(1);
+  World& world = test_world();
+  const auto device = make_test_device(pool), host = make_cpu_device(pool);
+  const auto communicator = world.make_communicator(*device);
+  const ModelConfig config = small_config("bloom");
+  int turn = 0;
+  for (const Case& test : some_cases(7, 3)) {
+    EngineOptions options;
+    options.dtype = std::array{DType::f32, DType::bf16, DType::f16}[static_cast<size_t>(turn % 3)];
+    options.max_grad_norm = turn++ % 2 ? 0.5 : 0;
+    options.sharding = test.options;
+    options.checkpoint_blocks = test.checkpoint_blocks;
+    SCOPED_TRACE(test.name + " " + name_of(options.dtype));
+    const int micro_batches = turn % 4 ? 1 : kMicroBatches;
+    const auto make = [&] {
+      auto engine = std::make_unique<Engine>(EnginePlace{*device, *host, *communicator, ranks_per_node()}, config, options);
+      engine->prepare(work_of(micro_batches));
+      engine->initialize_parameters(5);
+      return engine;
+    };
+    const auto engine = make(), other = make();
+    const double loss_scale = options.dtype == DType::f16 ? 1024 : 1;
+    const auto step = [&](Engine& of, int number, double scale) {
+      const auto window = window_of(number, world.rank(), world.size(), micro_batches);
+      return of.train_step(window, kLearningRate, scale);
+    };
+    EXPECT_EQ(engine->find_non_finite_unit(), std::nullopt);
+    EXPECT_FALSE(step(*engine, 0, loss_scale).skipped);
+    EXPECT_TRUE(step(*engine, 1, INFINITY).skipped);  // gradients alone, on every rank
+    EXPECT_FALSE(step(*engine, 1, loss_scale).skipped);
+    for (int number = 0; number < 2; ++number) EXPECT_FALSE(step(*other, number, loss_scale).skipped);
+    const States sound = all_states(*engine, *communicator);
+    EXPECT_EQ(sound, all_states(*other, *communicator));
+    EXPECT_EQ(engine->num_updates(), 2);
+
+    // A parameter of the last rank: activations, loss and gradients.
+    const int64_t unit = config.num_layers;
+    const ParameterSpec& spec = engine->model().unit(unit).table().specs().back();
+    const auto element = static_cast<size_t>(spec.offset + spec.shape.num_elems() - 1);
+    for (const float wrong : {NAN, INFINITY}) {
+      engine->load_states([&](StateKind kind, int64_t u, ElemRange range, View to) {
+        std::vector<float> values = sound.at({u, static_cast<int>(kind)});
+        const bool is_last = world.rank() + 1 == world.size();
+        if (u == unit && kind == StateKind::parameters && is_last) values[element] = wrong;
+        convert(values.data() + range.begin, DType::f32, to.data, to.dtype, static_cast<size_t>(range.size()));
+      });
+      EXPECT_EQ(engine->find_non_finite_unit(), unit);
+      const StepResult result = step(*engine, 2, loss_scale);
+      EXPECT_TRUE(result.skipped);
+      EXPECT_FALSE(std::isfinite(result.loss()) && std::isfinite(result.gradient_norm));
+      EXPECT_EQ(engine->num_updates(), 2);
+      int64_t num_changed = 0;
+      for (const auto& [key, values] : all_states(*engine, *communicator)) {
+        for (size_t i = 0; i < values.size(); ++i) num_changed += values[i] != sound.at(key)[i];
+      }
+      EXPECT_EQ(num_changed, 1);
+    }
+    if (testing::Test::HasFailure()) return;
   }
 }
 

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/optim/adamw.h"
+#include "tessera/optim/divergence.h"
 #include "tessera/optim/schedule.h"
 
 namespace tessera {
@@ -59,6 +60,35 @@ TEST(Clip, ScalesOnlyWhatIsTooLong) {
   EXPECT_EQ(clip_factor(0.5, 1), 1);
   EXPECT_NEAR(clip_factor(4, 1), 0.25, 1e-6);
   EXPECT_EQ(clip_factor(1e9, 0), 1);
+  EXPECT_EQ(clip_factor(INFINITY, 1), 0);
+  for (const double max_norm : {0.0, 1.0}) EXPECT_TRUE(std::isnan(clip_factor(NAN, max_norm)));
+}
+
+TEST(Updates, TakeFiniteNumbersAlone) {
+  for (const double max_norm : {0.0, 1.0}) {
+    EXPECT_TRUE(may_update(2.5, 7, max_norm));
+    EXPECT_TRUE(may_update(1e30, 0, max_norm));
+    for (const double wrong : {double{NAN}, double{INFINITY}, -double{INFINITY}}) {
+      EXPECT_FALSE(may_update(wrong, 7, max_norm));
+      EXPECT_FALSE(may_update(2.5, wrong, max_norm));
+    }
+  }
+  // Squares that f32 does not hold, unless clipping makes them small.
+  EXPECT_TRUE(may_update(2.5, 1e30, 1));
+  EXPECT_FALSE(may_update(2.5, 1e30, 0));
+  EXPECT_FALSE(may_update(2.5, 1e30, 1e25));
+  EXPECT_TRUE(may_update(2.5, 0.9e19, 0));
+  EXPECT_TRUE(std::isfinite(static_cast<float>(1e19) * static_cast<float>(1e19)));
+}
+
+TEST(Divergence, IsALossFarAboveThatOfAModelThatKnowsNothing) {
+  constexpr int64_t kVocabulary = 250'880;  // ln: 12.4
+  EXPECT_FALSE(has_exploded(14, 12.5, kVocabulary));
+  EXPECT_FALSE(has_exploded(120, 2.5, kVocabulary));  // a pretrained model's spike
+  EXPECT_TRUE(has_exploded(130, 2.5, kVocabulary));
+  EXPECT_FALSE(has_exploded(4000, 500, kVocabulary));  // initial weights that are far too large
+  EXPECT_TRUE(has_exploded(2e17, 12.5, kVocabulary));
+  EXPECT_FALSE(has_exploded(NAN, 12.5, kVocabulary));  // which is skipped, and counted
 }
 
 }  // namespace

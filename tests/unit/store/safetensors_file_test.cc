@@ -175,25 +175,37 @@ TEST(SafetensorsFile, ConvertsAmongFloatingPointTypes) {
   }
 }
 
-TEST(SafetensorsFile, RefusesWhatF16HasNoNumberFor) {
+TEST(SafetensorsFile, RefusesWhatIsNotFinite) {
   TemporaryFolder folder;
-  std::vector<float> values(1000, 65504.0f);
-  values[3] = -INFINITY;  // which it has
-  const auto write = [&](const char* name) {
-    SafetensorsWriter writer(folder / name, {{"h.0.weight", DType::f32, {1000}}});
-    writer.write("h.0.weight", view_of(values.data(), {1000}));
+  int count = 0;
+  const auto expect = [&](double value, DType stored, DType read, const std::string& message) {
+    std::vector<double> values(10'000, 1000.0);
+    values[7777] = value;
+    const std::string name = std::to_string(++count);
+    SafetensorsWriter writer(folder / name, {{"h.0.weight", stored, {10'000}}});
+    writer.write("h.0.weight", view_of(values.data(), {10'000}));
     writer.finish();
-    return SafetensorsFile(folder / name);
+    const SafetensorsFile file(folder / name);
+    std::vector<std::byte> target(10'000 * size_of(read));
+    const TensorInfo& info = file.get("h.0.weight");
+    file.read_range_into(info, 0, 7777, {target.data(), read, {7777}});  // what another rank holds
+    const auto rest = [&] { file.read_range_into(info, 5000, 10'000, {target.data(), read, {5000}}); };
+    if (message.empty())
+      EXPECT_NO_THROW(rest());
+    else
+      EXPECT_THAT(error_of<InputError>(rest), HasSubstr("tensor \"h.0.weight\" holds " + message));
   };
-  std::vector<uint16_t> halves(1000);
-  const View target{reinterpret_cast<std::byte*>(halves.data()), DType::f16, {1000}};
-  const SafetensorsFile good = write("good");
-  good.read_into(good.get("h.0.weight"), target);
-  EXPECT_EQ(f16_to_f32(halves[999]), 65504.0f);
-  values[777] = -70000;
-  const SafetensorsFile bad = write("bad");
-  EXPECT_THAT(error_of<InputError>([&] { bad.read_into(bad.get("h.0.weight"), target); }),
-              HasSubstr("tensor \"h.0.weight\" holds -70000, and fp16 ends at 65504. Use --precision bf16 or fp32"));
+  for (const DType stored : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
+    for (const DType read : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
+      expect(-3, stored, read, "");
+      expect(NAN, stored, read, "NaN at element 7777. The file is damaged, or its training diverged");
+      expect(-INFINITY, stored, read, "infinity at element 7777");
+    }
+  }
+  expect(-70000, DType::f32, DType::f16, "-70000, and fp16 ends at 65504. Use --precision bf16 or fp32");
+  expect(-70000, DType::f32, DType::bf16, "");
+  expect(3.4e38, DType::f32, DType::bf16, "3.3999999521443642e+38, and bf16 ends at 3.3895313892515355e+38");
+  expect(1e300, DType::f64, DType::f32, "1e+300, and fp32 ends at 3.4028234663852886e+38");
 }
 
 TEST(SafetensorsFile, ReadsTensorsThatAreNotAligned) {

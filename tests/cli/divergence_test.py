@@ -1,0 +1,219 @@
+"""Runs whose losses, gradients or parameters are not finite: nothing wrong is computed with or saved, and all is reported."""
+import math
+import os
+import shutil
+import struct
+import unittest
+
+from ranks_job import RanksTest
+from tessera_cli import main
+from tiny_job import EVALUATED, FAILED, JOB, MOST_RANKS, TinyJobTest, read_tensors, safetensors
+
+EVERY_STEP = ["--save-strategy", "steps", "--save-steps", "1"]
+# The first update leaves finite parameters, with which activations overflow.
+TOO_FAST = ["--lr", "1e25", "--max-steps", "20", *EVERY_STEP]
+MODEL = ("model", "model.safetensors")
+
+
+def set_element(tensors, name, index, value):
+    dtype, shape, data = tensors[name]
+    assert dtype == "F32"
+    tensors[name] = dtype, shape, data[:4 * index] + struct.pack("<f", value) + data[4 * index + 4:]
+
+
+class DivergenceTest(TinyJobTest):
+    def ends(self, output, *words, job=JOB):
+        """A run that ends as FAILED: its last line, and all of standard error."""
+        code, _, err = self.run_tessera("train", *job, "--output-dir", output, *words)
+        self.assertEqual(code, FAILED, err)
+        self.assertNotIn("-nan", err)
+        last = err.splitlines()[-1]
+        self.assertTrue(last.startswith("error: "), err)
+        self.assertEqual(err.count("error: "), 1)
+        return last, err
+
+    def model_of(self, name, **elements):
+        """A copy of plain/model with elements {tensor: (index, value)}."""
+        if not os.path.exists(self.path("plain")):
+            self.train("plain", "--max-steps", "2", job=JOB)
+        shutil.copytree(self.path("plain", "model"), self.path(name))
+        tensors = read_tensors(self.path(name, "model.safetensors"))
+        for tensor, (index, value) in elements.items():
+            set_element(tensors, tensor.replace("__", "."), index, value)
+        self.write(os.path.join(name, "model.safetensors"), safetensors(tensors))
+        return ["--model", name, "--init", "pretrained"]
+
+    def all_finite(self, *path):
+        for dtype, _, data in read_tensors(self.path(*path)).values():
+            self.assertEqual(dtype, "F32")
+            if not all(map(math.isfinite, struct.unpack(f"<{len(data) // 4}f", data))):
+                return False
+        return True
+
+
+class Skipped(DivergenceTest):
+    def test_three_in_a_row_end_the_run(self):
+        self.train("out", "--max-steps", "3", job=JOB)
+        model = self.read("out", *MODEL)
+        for words in [[], ["--max-grad-norm", "0"], ["--precision", "bf16"], ["--grad-accum", "2"],
+                      ["--offload", "optimizer,gradients"],
+                      ["--offload", "optimizer:file,gradients:file", "--offload-dir", "."]]:
+            with self.subTest(words=words):
+                last, err = self.ends("out", *TOO_FAST, "--resume", "none", *words)
+                self.assertRegex(last, r"^error: step 4: 3 updates in a row skipped: the loss is (nan|inf) and the norm of "
+                                       r"the gradients nan\. Lower --lr \(now 1e\+25\), give a longer warm-up "
+                                       r"\(--warmup-steps\) or a smaller --max-grad-norm")
+                self.assertIn("No checkpoint of the run is known to be sound", last)
+                for i, step in enumerate([2, 3, 4]):
+                    self.assertRegex(err, rf"\nwarning: step {step} skipped: the loss is (nan|inf) and the norm of the gradients "
+                                          rf"nan\. The parameters stay as they are; {i + 1} in a row, and 3 end the run \(")
+                self.assertEqual([(record["step"], record["in_a_row"], record["grad_norm"])
+                                  for record in self.metrics("out", "skipped")], [(2, 1, None), (3, 2, None), (4, 3, None)])
+                self.assertEqual(self.read("out", *MODEL), model)
+                self.assertEqual(self.checkpoints("out"), [1, 2, 3])
+                for step in [1, 2, 3]:
+                    self.assertTrue(self.all_finite("out", f"checkpoint-{step}", "rank-00000-of-00001.safetensors"))
+
+    def test_the_count_is_the_settings(self):
+        last, _ = self.ends("one", *TOO_FAST, "--max-skipped-updates", "1")
+        self.assertIn("error: step 2: 1 update in a row skipped: ", last)
+        code, _, err = self.run_tessera("train", *EVALUATED, "--output-dir", "out", *TOO_FAST, "--max-skipped-updates", "0")
+        self.assertEqual(code, 0, err)
+        self.assertEqual(self.json_of("out", "summary.json")["skipped_steps"], 19)
+        self.assertEqual(len(self.metrics("out", "skipped")), 19)
+        self.assertIn("\nwarning: the last 19 updates of the run were skipped, because", err)
+        # The mean leaves out what is not finite.
+        self.assertEqual(self.json_of("out", "summary.json")["train_loss"], self.metrics("out", "train")[0]["loss"])
+
+    def test_the_count_is_resumed(self):
+        self.train("out", *TOO_FAST, "--max-steps", "20", "--max-skipped-updates", "0", job=JOB)
+        for step in range(4, 21):
+            shutil.rmtree(self.path("out", f"checkpoint-{step}"))
+        state = self.json_of("out", "checkpoint-3", "trainer_state.json")
+        self.assertEqual(state["health"]["skipped_in_a_row"], 2)
+        last, err = self.ends("out", *TOO_FAST)
+        self.assertIn("error: step 4: 3 updates in a row skipped", last)
+        self.assertEqual(err.count(" skipped: "), 2)
+
+    def test_a_loss_scale_that_cannot_help(self):
+        """In fp16 an overflow counts once the scale is as low as it should be, or where the loss itself overflows."""
+        last, err = self.ends("fixed", "--precision", "fp16", "--loss-scale", "16777216")
+        self.assertRegex(last, r"error: step 3: 3 updates in a row skipped: the loss is \d.*, or use --precision bf16 or fp32")
+        words = self.model_of("big", **{f"transformer__h__{i}__mlp__dense_4h_to_h__bias": (3, 60000) for i in (0, 1)})
+        last, err = self.ends("loss", *words, "--precision", "fp16")
+        self.assertRegex(last, r"error: step 3: 3 updates in a row skipped: the loss is (nan|inf)")
+
+
+class Sound(DivergenceTest):
+    def test_rotation_keeps_the_last_sound_checkpoint(self):
+        """Which is that of the last step before the rate jumps, not the newest one."""
+        # A warm-up by tiny rates: sound until the rate is large enough to overflow.
+        words = ["--lr", "1e25", "--warmup-steps", "12", "--warmup-type", "log", "--warmup-min-lr", "1e-12", "--max-steps",
+                 "16", *EVERY_STEP]
+        for more in [[], ["--save-async"]]:
+            with self.subTest(more=more):
+                last, _ = self.ends("out", *words, *more, "--save-total-limit", "1", "--resume", "none")
+                sound = int(last.split("The last sound checkpoint is out/checkpoint-")[1].split(";")[0])
+                skips = [record["step"] for record in self.metrics("out", "skipped")]
+                self.assertGreater(sound, 0)
+                self.assertEqual(sound, skips[0] - 2)
+                # Older ones go with the step after a save, and this run ended in it.
+                self.assertLessEqual({sound, skips[-1] - 1}, set(self.checkpoints("out")))
+                # It computes, as the model that the message speaks of.
+                self.succeeds("export", "--model", "config.json", "--tokenizer", "tok", "--checkpoint",
+                              f"out/checkpoint-{sound}", "--output-dir", f"start{len(more)}")
+                self.train(f"again{len(more)}", "--model", f"start{len(more)}", "--init", "pretrained", "--max-steps", "2",
+                           job=[word for word in JOB if word not in ("--init", "random")])
+                # A run that resumes keeps and names it.
+                last, _ = self.ends("out", *words, *more, "--save-total-limit", "1")
+                self.assertIn(f"The last sound checkpoint is out/checkpoint-{sound};", last)
+                self.assertEqual(self.checkpoints("out"), [sound, skips[-1] - 1])
+
+    def test_an_exploding_loss_is_warned_of_once(self):
+        code, _, err = self.run_tessera("train", *JOB, "--output-dir", "out", "--lr", "1e3", "--max-steps", "8")
+        self.assertEqual(code, 0, err)
+        losses = [record["loss"] for record in self.metrics("out", "train")]
+        limit = 10 * max(losses[0], math.log(400))
+        exploded = [i + 1 for i, loss in enumerate(losses) if loss > limit]
+        self.assertGreater(len(exploded), 1)
+        self.assertEqual(err.count("warning: the loss of step"), 1)
+        self.assertIn(f"warning: the loss of step {exploded[0]} is {losses[exploded[0] - 1]}, and the first one was {losses[0]}: "
+                      "training diverges. Lower --lr (now 1000)", err)
+        code, _, err = self.run_tessera("train", *JOB, "--output-dir", "sound", "--epochs", "3")
+        self.assertEqual((code, err.count("warning")), (0, 0), err)
+
+    def test_no_evaluation_that_is_not_finite_is_the_best(self):
+        words = [*TOO_FAST, "--max-steps", "3", "--eval-strategy", "steps", "--eval-steps", "1", "--load-best-model-at-end"]
+        for metric in ["eval_loss", "f1"]:
+            with self.subTest(metric=metric):
+                code, _, err = self.run_tessera("train", *EVALUATED, "--output-dir", metric, *words,
+                                                "--metric-for-best-model", metric)
+                self.assertEqual(code, 0, err)
+                self.assertEqual([record["eval_loss"] for record in self.metrics(metric, "eval")], [None] * 3)
+                self.assertEqual(err.count("warning: the evaluation's loss is nan"), 3)
+                self.assertEqual(self.json_of(metric, "summary.json")["best_step"], 0)
+
+
+class Parameters(DivergenceTest):
+    def test_an_update_that_overflows(self):
+        """The update itself leaves infinite parameters: neither model nor checkpoint is written."""
+        self.train("out", "--max-steps", "2", "--save-strategy", "no", job=JOB)
+        before = self.read("out", *MODEL)
+        for words in [["--max-steps", "1", "--save-strategy", "no"], EVERY_STEP, [*EVERY_STEP, "--save-async"],
+                      ["--max-steps", "1", "--save-strategy", "no", "--precision", "bf16"],
+                      [*EVERY_STEP, "--precision", "fp16", "--offload", "optimizer:file,gradients", "--offload-dir", "."]]:
+            with self.subTest(words=words):
+                last, _ = self.ends("out", "--lr", "1e39", "--resume", "none", *words)
+                self.assertRegex(last, r"^error: step 1: parameters of (root|h\.\d) are NaN or infinite, and are not saved\. Lower --lr")
+                self.assertEqual(self.read("out", *MODEL), before)
+                self.assertEqual(self.checkpoints("out"), [])
+                self.assert_tidy("out")
+
+    def test_a_model_that_is_not_finite_is_refused(self):
+        name = "transformer.h.1.self_attention.dense.weight"
+        for i, (value, text) in enumerate([(math.nan, "NaN"), (-math.inf, "infinity")]):
+            model = self.model_of(f"bad{i}", transformer__h__1__self_attention__dense__weight=(17, value))
+            message = f'bad{i}/model.safetensors: tensor "{name}" holds {text} at element 17. The file is damaged, or'
+            self.fails(3, message, "train", *JOB, "--output-dir", "out", *model)
+            self.fails(3, message, "eval", *model, "--tokenizer", "tok", "--eval-dataset", "eval.jsonl")
+            self.assertEqual(os.listdir(self.path("out")), [])
+
+    def test_what_the_saved_type_does_not_hold(self):
+        words = self.model_of("large", transformer__ln_f__bias=(3, 70000))
+        self.train("out", *words, "--max-steps", "1", job=JOB)
+        before = self.read("out", *MODEL)
+        last, _ = self.ends("out", *words, "--max-steps", "1", "--save-dtype", "fp16", "--resume", "none")
+        self.assertRegex(last, r'^error: out/model: is not written: tensor "ln_f\.bias" is (7\d{4}|69\d{3}).* at element 3, and fp16 '
+                               r'ends at 65504\. Use --save-dtype fp32')
+        self.assertEqual(self.read("out", *MODEL), before)
+        self.train("out", *words, "--max-steps", "1", "--save-dtype", "bf16", "--resume", "none", job=JOB)
+
+
+@unittest.skipIf(MOST_RANKS < 2, "it takes two ranks")
+class Ranks(RanksTest):
+    def test_all_skip_and_end_alike(self):
+        for ranks, words in [(2, ["--strategy", "no_shard"]), (2, ["--strategy", "zero1", "--offload", "optimizer"]),
+                             (4, ["--strategy", "full_shard", "--save-async"]),
+                             (4, ["--strategy", "hybrid_shard", "--shard-group-size", "2", "--precision", "bf16"])]:
+            if ranks > MOST_RANKS:
+                continue
+            with self.subTest(ranks=ranks, words=words):
+                job = [*JOB, "--resume", "none", *words]
+                code, err = self.start("out", "--max-steps", "3", ranks=ranks, job=job).end()
+                self.assertEqual(code, 0, err)
+                before = self.read("out", *MODEL)
+                code, err = self.start("out", *TOO_FAST, ranks=ranks, job=job).end()
+                self.assertEqual(code, FAILED, err)
+                self.assert_one_error(err, r"rank \d: step 4: 3 updates in a row skipped: the loss is (nan|inf) ")
+                self.assertEqual(err.count("warning: step "), 3)  # the first rank reports
+                self.assertEqual([record["in_a_row"] for record in self.metrics("out", "skipped")], [1, 2, 3])
+                self.assertEqual(self.checkpoints("out"), [1, 2, 3])
+                code, err = self.start("out", *TOO_FAST, "--lr", "1e39", ranks=ranks, job=job).end()
+                self.assertEqual(code, FAILED, err)
+                self.assert_one_error(err, r"rank \d: step 1: parameters of (root|h\.\d) are NaN or infinite, and are not saved")
+                self.assertEqual(self.checkpoints("out"), [])
+                self.assertEqual(self.read("out", *MODEL), before)
+
+
+if __name__ == "__main__":
+    main()
