@@ -56,6 +56,12 @@ void check_rates(const ResolvedSettings& resolved) {
     throw UsageError(resolved.where("warmup_min_lr"),
                      fmt::format("{} is more than the highest rate, lr {}", s.warmup_min_lr, s.lr));
   }
+  if (s.lr_decay_steps > 0 && s.warmup_steps > s.lr_decay_steps) {
+    throw UsageError(resolved.where("lr_decay_steps"),
+                     fmt::format("{} steps end before the warm-up of {} steps ({})", s.lr_decay_steps, s.warmup_steps,
+                                 resolved.where("warmup_steps")),
+                     "Give a warm-up that is shorter, or more steps");
+  }
 }
 
 void check_best_model(const ResolvedSettings& resolved) {
@@ -89,6 +95,15 @@ void check_shape(const ResolvedSettings& resolved) {
   for (const Setting* setting : settings_of(resolved.groups & (kShape | kVocabulary))) {
     if (!on_command_line(resolved, setting->name) && setting->get(resolved.settings) == setting->get(defaults))
       continue;
+    if (setting->group == kVocabulary) {
+      throw UsageError(
+          resolved.where(setting->name),
+          fmt::format("\"{}\" has a vocabulary of its own: its config.json, or its shape, says how many rows "
+                      "the embedding has",
+                      model),
+          "Leave it out. For another size, change \"vocab_size\" in a copy of its config.json, and give that "
+          "with --init random");
+    }
     throw UsageError(resolved.where(setting->name),
                      fmt::format("shapes a new model \"gpt\", and \"{}\" has a shape of its own", model),
                      "Leave it out, or give --model gpt --init random");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 
 #include "tessera/ops/dropout_mask.h"
 
@@ -30,19 +31,46 @@ void check_lengths(const std::vector<Sample>& samples, const std::string& path) 
   }
 }
 
+// Moves the samples in, and takes the examples out that have none.
+void keep_used(Dataset& dataset, std::vector<EncodedRow> encoded) {
+  size_t kept = 0;
+  for (size_t i = 0; i < encoded.size(); ++i) {
+    if (encoded[i].samples.empty()) continue;
+    std::ranges::move(encoded[i].samples, std::back_inserter(dataset.samples));
+    if (kept != i) dataset.examples[kept] = std::move(dataset.examples[i]);
+    ++kept;
+  }
+  dataset.examples.resize(kept);
+}
+
 }  // namespace
 
 Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& tokenizer, int32_t eos_id,
                      bool with_prompts, ThreadPool& pool) {
   const bool training = use == DatasetUse::training;
   const std::string& path = training ? settings.dataset : settings.eval_dataset;
+  ExampleRows rows = load_rows(path);
+  const auto check_bad = [&](const std::vector<BadRow>& bad, size_t num_rows) {
+    check_bad_rows(bad, static_cast<int64_t>(num_rows), settings.bad_rows, settings.max_bad_rows, path);
+  };
+  check_bad(rows.bad, rows.bad.size() + rows.examples.size());
   Dataset dataset;
-  dataset.examples = select_examples(
-      load_examples(path), training ? settings.train_size : settings.eval_size, static_cast<uint64_t>(settings.seed),
-      training ? settings.shuffle : settings.eval_size > 0, training ? "--train-size" : "--eval-size");
+  dataset.examples =
+      select_examples(std::move(rows.examples), training ? settings.train_size : settings.eval_size,
+                      static_cast<uint64_t>(settings.seed), training ? settings.shuffle : settings.eval_size > 0,
+                      training ? "--train-size" : "--eval-size");
   const EncodeFn encode = [&](std::string_view text) { return tokenizer.encode(text); };
-  const PromptOptions options{settings.objective, settings.truncation, settings.max_length, eos_id, training};
-  dataset.samples = encode_samples(dataset.examples, encode, options, pool);
+  const PromptOptions options{
+      settings.objective, settings.truncation, settings.long_texts, settings.max_length, eos_id, training};
+  std::vector<EncodedRow> encoded = encode_rows(dataset.examples, encode, options, pool);
+  for (const EncodedRow& row : encoded) dataset.use.add(row);
+  check_bad(dataset.use.bad, encoded.size());
+  if (dataset.use.num_samples == 0) {
+    throw InputError(path, fmt::format("all of its texts are longer than --max-length {}", settings.max_length),
+                     "Raise --max-length, or use --long-texts split");
+  }
+  keep_used(dataset, std::move(encoded));
+  dataset.use.add_malformed(std::move(rows.bad));
   check_lengths(dataset.samples, path);
   const bool has_targets = std::any_of(dataset.samples.begin(), dataset.samples.end(), [](const Sample& sample) {
     return std::any_of(sample.labels.begin(), sample.labels.end(), [](int32_t label) { return label != kNoTarget; });

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tessera/app/settings.h"
+#include "tessera/data/data_use.h"
 #include "tessera/data/prompts.h"
 #include "tessera/data/tokenizer.h"
 #include "tessera/engine/engine.h"
@@ -13,14 +14,16 @@ namespace tessera {
 
 struct Dataset {
   std::vector<Example> examples;
-  std::vector<Sample> samples;                // of each example: tokens and targets
+  std::vector<Sample> samples;                // of each example, in their order: one, or the pieces of a text
   std::vector<std::vector<int32_t>> prompts;  // of each example, for generation; empty unless asked for
+  DataUse use;                                // what became of the rows
 };
 
 enum class DatasetUse { training, evaluation };
 
-// Reads --dataset or --eval-dataset, takes --train-size or --eval-size of it, and encodes it in threads. `eos_id` ends
-// answers. UsageError, InputError; InputError when no sample carries loss.
+// Reads --dataset or --eval-dataset, takes --train-size or --eval-size of its rows, and encodes them in threads.
+// `eos_id` ends answers. Malformed rows are skipped before rows are taken, and those that are too long afterwards.
+// UsageError, InputError; InputError when too many rows are bad, or no sample carries loss.
 Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& tokenizer, int32_t eos_id,
                      bool with_prompts, ThreadPool& pool);
 

@@ -1,7 +1,9 @@
 #include "tessera/app/deepspeed_file.h"
 
 #include <fmt/format.h>
+#include <strings.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tessera/app/settings.h"
@@ -222,7 +224,24 @@ DeepSpeedFile::DeepSpeedFile(std::string_view text, std::string name) : name_(st
     throw UsageError("", error.what());
   }
   if (!root_.is_object()) throw UsageError(name_, "is not a JSON object, as DeepSpeed's configurations are");
+  check_type("optimizer", {"AdamW", "Adam"});
+  check_type("scheduler", {"WarmupLR", "WarmupDecayLR"});
   check_keys(root_, "");
+}
+
+// Before the keys of the section: another type has other keys.
+void DeepSpeedFile::check_type(const std::string& section, const std::vector<std::string>& types) {
+  const auto found = root_.find(section);
+  if (found == root_.end() || !found->is_object() || !found->contains("type")) return;
+  const json& type = (*found)["type"];
+  if (!type.is_string() || type == "auto") return;
+  const auto is_type = [&](const std::string& one) {
+    return strcasecmp(one.c_str(), type.get<std::string>().c_str()) == 0;
+  };
+  if (std::any_of(types.begin(), types.end(), is_type)) return;
+  throw UsageError(where(section + ".type"), fmt::format("{} is not supported", shown(type)),
+                   fmt::format("One of: {}{}", joined(types, ", "),
+                               section == "scheduler" ? "; or leave the section out and give --lr-schedule" : ""));
 }
 
 void DeepSpeedFile::check_keys(const json& object, const std::string& prefix) {

@@ -104,7 +104,9 @@ std::optional<AnswerEvaluation> evaluate_answers(Engine& engine, Communicator& w
     exact += exact_match(result.predictions[i], dataset.examples[i].answers, scoring);
     f1_sum += f1(result.predictions[i], dataset.examples[i].answers, scoring);
   }
-  result.metrics = {exact / static_cast<double>(num_examples), f1_sum / static_cast<double>(num_examples)};
+  // A question that is too long to ask has no answer, which scores 0, as in SQuAD's own script.
+  const auto num_questions = static_cast<double>(num_examples + dataset.use.rows_too_long);
+  result.metrics = {exact / num_questions, f1_sum / num_questions};
   result.runtime_s = steady_seconds() - begin_s;
   return result;
 }

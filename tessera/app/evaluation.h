@@ -27,7 +27,7 @@ std::optional<LossEvaluation> evaluate_loss(Engine& engine, Communicator& world,
                                             int64_t batch_size, Console& console, const StopNow& stop = {});
 
 struct AnswerEvaluation {
-  AnswerMetrics metrics;  // means over the examples, in [0, 1]
+  AnswerMetrics metrics;  // means over the examples, and the questions that are too long to ask, which count as 0
   double runtime_s = 0;
   std::vector<std::string> predictions;  // [examples]
 };

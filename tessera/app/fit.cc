@@ -32,22 +32,6 @@ const NominalMachine& nominal(DeviceKind device) {
 
 const char* const kSearched[] = {"strategy", "offload", "activation_checkpointing", "batch_size", "grad_accum"};
 
-// What the settings' own checks refuse is no configuration.
-bool is_consistent(const Settings& settings, const PlannedRank& rank) {
-  try {
-    ResolvedSettings resolved;
-    resolved.settings = settings;
-    resolved.settings.fit = 0;  // it is one of those that the search asks about
-    resolved.groups = kSharding;
-    resolved.num_ranks = rank.world_size;
-    check_sharding(resolved);
-    ShardPlan(engine_options(settings).sharding, rank.world_size, rank.rank, rank.ranks_per_node);
-    return true;
-  } catch (const UsageError&) {
-    return false;
-  }
-}
-
 std::vector<S::Strategy> strategies(const FitRequest& request) {
   using enum S::Strategy;
   if (request.fixed.contains("strategy")) return {request.settings.strategy};
@@ -69,7 +53,7 @@ std::vector<Offload> offloads(const FitRequest& request) {
     all.insert(all.end(), {{tier, device, device}, {tier, tier, device}, {tier, device, tier}, {tier, tier, tier}});
   };
   if (!request.limits.one_memory) add(host);  // else it frees nothing
-  if (!request.settings.offload_dir.empty()) add(file);
+  if (request.limits.disk_bytes > 0) add(file);
   return all;
 }
 
@@ -94,17 +78,6 @@ std::vector<int64_t> batch_sizes(const FitRequest& request) {
   if (!std::count(sizes.begin(), sizes.end(), s.batch_size)) sizes.push_back(s.batch_size);
   std::sort(sizes.begin(), sizes.end());
   return sizes;
-}
-
-Configuration plan_configuration(const FitRequest& request, const Settings& settings, double step_tokens) {
-  Configuration c{.settings = settings, .plan = {}, .cost = {}, .excess = {}};
-  const WorkBounds work = request.work_of(settings);
-  PlannedRank rank = request.rank;
-  rank.rank = 0;
-  c.plan = plan_training(request.config, settings, work, rank);
-  c.cost = step_cost(settings, c.plan, work, rank, step_tokens);
-  c.excess = excess_of(c.plan, request.limits);
-  return c;
 }
 
 // The largest batch that fits, since both memory and speed grow with it; then the next larger one, which does not.
@@ -135,6 +108,32 @@ Row search_batch_size(const FitRequest& request, Settings settings, double step_
 
 }  // namespace
 
+bool is_consistent(const Settings& settings, const PlannedRank& rank) {
+  try {
+    ResolvedSettings resolved;
+    resolved.settings = settings;
+    resolved.settings.fit = 0;  // it is one of those that the search asks about
+    resolved.groups = kSharding;
+    resolved.num_ranks = rank.world_size;
+    check_sharding(resolved);
+    ShardPlan(engine_options(settings).sharding, rank.world_size, rank.rank, rank.ranks_per_node);
+    return true;
+  } catch (const UsageError&) {
+    return false;
+  }
+}
+
+Configuration plan_configuration(const FitRequest& request, const Settings& settings, double step_tokens) {
+  Configuration c{.settings = settings, .plan = {}, .cost = {}, .excess = {}};
+  const WorkBounds work = request.work_of(settings);
+  PlannedRank rank = request.rank;
+  rank.rank = 0;
+  c.plan = plan_training(request.config, settings, work, rank);
+  c.cost = step_cost(settings, c.plan, work, rank, step_tokens);
+  c.excess = excess_of(c.plan, request.limits);
+  return c;
+}
+
 Excess excess_of(const Plan& plan, const MemoryLimits& limits) {
   const auto excess = [](const std::vector<const Ledger*>& ledgers, int64_t limit_bytes, int64_t peak_bytes) {
     Excess e{.bytes = peak_bytes - limit_bytes, .limit_bytes = limit_bytes};
@@ -155,11 +154,17 @@ Excess excess_of(const Plan& plan, const MemoryLimits& limits) {
     }
     return e;
   };
-  if (limits.one_memory) return excess({&plan.device, &plan.host}, limits.device_bytes, plan.peak_bytes());
-  const Excess device = excess({&plan.device}, limits.device_bytes, plan.device.peak_total());
-  Excess host = excess({&plan.host}, limits.host_bytes, plan.host.peak_total());
-  host.of_host = true;
-  return host.bytes > device.bytes ? host : device;
+  const Excess device = limits.one_memory ? excess({&plan.device, &plan.host}, limits.device_bytes, plan.peak_bytes())
+                                          : excess({&plan.device}, limits.device_bytes, plan.device.peak_total());
+  Excess most = device;
+  if (!limits.one_memory && plan.host.peak_total() - limits.host_bytes > std::max<int64_t>(0, most.bytes)) {
+    most = excess({&plan.host}, limits.host_bytes, plan.host.peak_total());
+    most.of = Excess::Of::host;
+  }
+  if (plan.file_bytes - limits.disk_bytes > std::max<int64_t>(0, most.bytes)) {
+    most = {.bytes = plan.file_bytes - limits.disk_bytes, .limit_bytes = limits.disk_bytes, .of = Excess::Of::disk};
+  }
+  return most;
 }
 
 StepCost step_cost(const Settings& settings, const Plan& plan, const WorkBounds& work, const PlannedRank& rank,
@@ -225,16 +230,18 @@ Record searched_settings(const Settings& settings) {
   return record;
 }
 
-std::string flags_between(const Settings& from, const Settings& to) {
-  std::vector<std::string> words;
-  for (const char* name : kSearched) {
+std::vector<std::pair<std::string, std::string>> flags_between(const Settings& from, const Settings& to) {
+  std::vector<std::pair<std::string, std::string>> flags;
+  const auto add = [&](const char* name) {
     const Setting& setting = *find_setting(name);
     const SettingValue value = setting.get(to);
-    if (value == setting.get(from)) continue;
+    if (value == setting.get(from)) return;
     const auto* word = std::get_if<std::string>(&value);
-    words.push_back(setting.flag() + " " + (word ? *word : toml_text(value)));
-  }
-  return joined(words, " ");
+    flags.emplace_back(setting.flag(), word ? *word : toml_text(value));
+  };
+  for (const char* name : kSearched) add(name);
+  for (const char* name : {"offload_dir", "eval_batch_size"}) add(name);
+  return flags;
 }
 
 FitResult find_fit(const FitRequest& request) {
@@ -249,6 +256,7 @@ FitResult find_fit(const FitRequest& request) {
         settings.strategy = strategy;
         settings.offload = offload;
         settings.activation_checkpointing = checkpointing;
+        if (offload.uses(Offload::Tier::file)) settings.offload_dir = offload_folder(settings);
         const bool same_as_no_shard = request.rank.world_size == 1 && strategy == S::Strategy::full_shard &&
                                       offload.parameters == Offload::Tier::device;
         if (same_as_no_shard && !request.fixed.contains("strategy")) continue;

@@ -6,29 +6,25 @@
 #pragma once
 
 #include <functional>
-#include <limits>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "tessera/app/limits.h"
 #include "tessera/app/memory_check.h"
 #include "tessera/report/record.h"
 
 namespace tessera {
 
-// What a rank may hold.
-struct MemoryLimits {
-  int64_t device_bytes = std::numeric_limits<int64_t>::max();
-  int64_t host_bytes = std::numeric_limits<int64_t>::max();
-  bool one_memory = false;  // the device's memory is the host's: both together are held to device_bytes
-};
-
-// Where a plan is furthest above its limits, or nearest below.
+// Where a plan is furthest above its limits. Where it fits, what it leaves of the device's memory.
 struct Excess {
+  enum class Of { device, host, disk };
   int64_t bytes = 0;  // too many; not positive: it fits
   int64_t limit_bytes = 0;
-  bool of_host = false;
+  Of of = Of::device;
+  // Of a memory, not of the disk:
   Phase phase = Phase::step;                 // the step where it is above the limit there, else the worst phase
   Category largest = Category::activations;  // the category with most bytes then
   int64_t largest_bytes = 0;
@@ -55,8 +51,8 @@ struct Configuration {
 };
 // {"strategy": …, "offload": …, "activation_checkpointing": …, "batch_size": …, "grad_accum": …}
 Record searched_settings(const Settings& settings);
-// The flags that make the one run the other: "--activation-checkpointing block --batch-size 2".
-std::string flags_between(const Settings& from, const Settings& to);
+// The flags that make the one run the other, each with its value: "--batch-size" "2".
+std::vector<std::pair<std::string, std::string>> flags_between(const Settings& from, const Settings& to);
 
 struct FitRequest {
   ModelConfig config;
@@ -71,6 +67,9 @@ struct FitResult {
   std::vector<Configuration> faster;  // that do not fit, the fastest first: of each row of the search one batch size
   std::optional<Configuration> smallest;  // where none fits: that with the least excess
 };
+// What the settings' own checks refuse is no configuration.
+bool is_consistent(const Settings& settings, const PlannedRank& rank);
+Configuration plan_configuration(const FitRequest& request, const Settings& settings, double step_tokens);
 // UsageError where the fixed settings leave nothing to try.
 FitResult find_fit(const FitRequest& request);
 

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "tessera/app/fit.h"
+#include <algorithm>
+
+#include "tessera/app/advice.h"
 #include "tessera/app/machine.h"
 #include "tessera/app/train_state.h"
 #include "tessera/app/worker.h"
@@ -22,27 +24,6 @@ Plan plan_training(const ModelConfig& config, const Settings& settings, const Wo
   return plan_run(config, engine_options(settings), work, rank, settings.save_async ? copy : HeldBeside());
 }
 
-namespace {
-
-// What to do about a run that does not fit: the fastest configuration that does.
-std::string advice(const ModelConfig& config, const Settings& settings, const WorkOf& work_of, const PlannedRank& rank,
-                   const MemoryLimits& limits) {
-  const WorkBounds work = work_of(settings);
-  const std::string general = fmt::format(
-      "Use a smaller {}--max-length or a smaller model, or more ranks with a --strategy that shards; tessera plan "
-      "shows what takes how much",
-      work.evaluation.num_tokens > 0 ? "--eval-batch-size, a smaller " : "");
-  if (work.training.num_tokens == 0) return general;
-  const FitResult result = find_fit({config, settings, {}, work_of, rank, limits});
-  if (!result.best) return "No strategy, batch size or checkpointing makes it fit. " + general;
-  const Plan& plan = result.best->plan;
-  return fmt::format("With {} it needs {} and fits; tessera plan shows what takes how much",
-                     flags_between(settings, result.best->settings),
-                     format_bytes(limits.one_memory ? plan.peak_bytes() : plan.device.peak_total()));
-}
-
-}  // namespace
-
 std::optional<int64_t> usable_gpu_bytes(Device& device) {
   if (device.kind() != DeviceKind::cuda) return {};
   return cuda_memory_of(device).usable_bytes;
@@ -59,16 +40,14 @@ void check_memory(const ModelConfig& config, const Settings& settings, const Wor
   const Plan first = plan_of(0), other = rank.world_size > 1 ? plan_of(1) : first;
   const bool gpu = gpu_bytes.has_value();
   TESSERA_ASSERT(gpu == (rank.device == DeviceKind::cuda));
-  MemoryLimits limits{.one_memory = !gpu};
+  const MemoryLimits limits = limits_here(settings, local.count, gpu_bytes);
   const auto refuse = [&](const std::string& needed, int64_t has_bytes, const char* of) {
     throw OutOfMemoryError("memory",
                            fmt::format("the run needs {}, and {} has {}", needed, of, format_bytes(has_bytes)),
-                           advice(config, settings, work_of, rank, limits));
+                           advice({config, settings, {}, work_of, rank, limits}));
   };
   const std::optional<int64_t> usable_bytes = usable_memory_bytes();
-  if (usable_bytes) (gpu ? limits.host_bytes : limits.device_bytes) = *usable_bytes / local.count;
   if (gpu) {
-    limits.device_bytes = *gpu_bytes;
     const int64_t needed = (rank.rank == 0 ? first : other).device.peak_total();
     if (needed > limits.device_bytes) refuse(format_bytes(needed), limits.device_bytes, "the GPU");
   }
@@ -79,6 +58,29 @@ void check_memory(const ModelConfig& config, const Settings& settings, const Wor
   refuse(local.count == 1 ? format_bytes(of_first)
                           : fmt::format("{} for each of {} ranks here", format_bytes(of_first), local.count),
          *usable_bytes, "this machine");
+}
+
+void check_disk(const ModelConfig& config, const Settings& settings, const WorkOf& work_of, const PlannedRank& rank,
+                LocalRanks local) {
+  if (!settings.offload.uses(Offload::Tier::file)) return;
+  PlannedRank planned = rank;
+  planned.rank = 0;
+  const int64_t needed = plan_training(config, settings, work_of(settings), planned).file_bytes * local.count;
+  const int64_t has = free_disk_bytes(settings.offload_dir).value_or(0);
+  if (has == 0 || needed <= has) return;  // 0: memory; or the file system refuses
+  throw RunError("--offload-dir",
+                 fmt::format("the run needs {} of files, and the disk of {} has {} free", format_bytes(needed),
+                             settings.offload_dir, format_bytes(has)),
+                 "Give --offload-dir on a disk with room, or offload less");
+}
+
+std::string advice_for_less(const ModelConfig& config, const Settings& settings, const WorkOf& work_of,
+                            const PlannedRank& rank, LocalRanks local, std::optional<int64_t> gpu_bytes) {
+  MemoryLimits limits = limits_here(settings, local.count, gpu_bytes);
+  const Plan plan = plan_training(config, settings, work_of(settings), rank);
+  const int64_t peak_bytes = limits.one_memory ? plan.peak_bytes() : plan.device.peak_total();
+  limits.device_bytes = std::min(limits.device_bytes, peak_bytes / 10 * 9);
+  return advice({config, settings, {}, work_of, rank, limits});
 }
 
 }  // namespace tessera

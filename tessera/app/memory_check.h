@@ -30,23 +30,33 @@ std::optional<int64_t> usable_gpu_bytes(Device& device);
 
 // Plans the work and compares what the ranks of this machine need together with the memory that they may have
 // (`gpu_bytes` of rank.rank's GPU, where ranks have GPUs), the control group's limit included. OutOfMemoryError tells
-// both, and for training the fastest configuration that would fit.
+// both, and a command that would fit.
 void check_memory(const ModelConfig& config, const Settings& settings, const WorkOf& work_of, const PlannedRank& rank,
                   LocalRanks local, std::optional<int64_t> gpu_bytes);
 
-// Does work for which `check` has found memory. If there is none after all, since another process has taken some, the
-// check is made again: its OutOfMemoryError tells what fits in what is left, and what failed.
+// Compares what the ranks of this machine offload to files with the room on the disk of --offload-dir. RunError where
+// it is too little. Before the files are made.
+void check_disk(const ModelConfig& config, const Settings& settings, const WorkOf& work_of, const PlannedRank& rank,
+                LocalRanks local);
+
+// What to do about a run that fits by its plan, and did not: the fastest one that needs at most nine tenths of it.
+std::string advice_for_less(const ModelConfig& config, const Settings& settings, const WorkOf& work_of,
+                            const PlannedRank& rank, LocalRanks local, std::optional<int64_t> gpu_bytes);
+
+// Does work that has been found to fit into memory. If memory runs out after all, `check` is made: its OutOfMemoryError
+// says what fits into what is left, and what failed. Where it returns, it returns what to do.
 template <typename Work>
-auto within_memory(const std::function<void()>& check, const Work& work) -> decltype(work()) {
+auto within_memory(const std::function<std::string()>& check, const Work& work) -> decltype(work()) {
   try {
     return work();
   } catch (const OutOfMemoryError& failed) {
+    std::string advice;
     try {
-      check();
-    } catch (const OutOfMemoryError& told) {
-      throw OutOfMemoryError("", told.what(), std::string("What failed: ") + failed.what());
+      advice = check();
+    } catch (const OutOfMemoryError& refused) {
+      throw OutOfMemoryError("", refused.what(), std::string("What failed: ") + failed.what());
     }
-    throw;
+    throw OutOfMemoryError("", failed.what(), advice);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "tessera/app/data_report.h"
 #include "tessera/report/table.h"
 #include "tessera/report/text.h"
 
@@ -40,15 +41,12 @@ Record ledger_record(const Ledger& ledger) {
 Record rank_record(const PlanReport& report, const Plan& plan) {
   Record head;
   for_each_phase([&](Phase phase) { head.set(name_of(phase), plan.head_bytes[static_cast<size_t>(phase)]); });
-  return {{"peak_bytes", plan.peak_bytes()},
-          {"device_peak_bytes", plan.device.peak_total()},
-          {"host_peak_bytes", plan.host.peak_total()},
-          {"pinned_bytes", report.pinned_bytes(plan)},
-          {"device", ledger_record(plan.device)},
-          {"host", ledger_record(plan.host)},
-          {"head", head},  // of the device's activations
-          {"step_bytes_sent", plan.step_bytes_sent},
-          {"step_bytes_sent_within_nodes", plan.step_bytes_sent_within_nodes}};
+  return {
+      {"peak_bytes", plan.peak_bytes()},           {"device_peak_bytes", plan.device.peak_total()},
+      {"host_peak_bytes", plan.host.peak_total()}, {"file_bytes", plan.file_bytes},
+      {"pinned_bytes", report.pinned_bytes(plan)}, {"device", ledger_record(plan.device)},
+      {"host", ledger_record(plan.host)},          {"head", head},  // of the device's activations
+      {"step_bytes_sent", plan.step_bytes_sent},   {"step_bytes_sent_within_nodes", plan.step_bytes_sent_within_nodes}};
 }
 
 Record cost_record(const StepCost& cost) {
@@ -58,19 +56,25 @@ Record cost_record(const StepCost& cost) {
           {"total_s", cost.total_s()}};
 }
 
+const char* word_of(Excess::Of of) {
+  return of == Excess::Of::device ? "device" : of == Excess::Of::host ? "host" : "disk";
+}
+
 Record excess_record(const Excess& excess) {
+  const bool of_disk = excess.of == Excess::Of::disk;
   return {{"fits", excess.fits()},
           {"excess_bytes", excess.bytes},
-          {"memory", excess.of_host ? "host" : "device"},
-          {"phase", name_of(excess.phase)},
-          {"largest_category", name_of(excess.largest)},
-          {"largest_category_bytes", excess.largest_bytes}};
+          {"memory", word_of(excess.of)},
+          {"phase", of_disk ? Value(nullptr) : Value(name_of(excess.phase))},
+          {"largest_category", of_disk ? Value(nullptr) : Value(name_of(excess.largest))},
+          {"largest_category_bytes", of_disk ? Value(nullptr) : Value(excess.largest_bytes)}};
 }
 
 Record configuration_record(const Configuration& configuration) {
   return searched_settings(configuration.settings)
       .set("device_peak_bytes", configuration.plan.device.peak_total())
       .set("host_peak_bytes", configuration.plan.host.peak_total())
+      .set("file_bytes", configuration.plan.file_bytes)
       .merge(excess_record(configuration.excess))
       .set("cost", cost_record(configuration.cost));
 }
@@ -144,9 +148,10 @@ std::string words_of(const Settings& settings) {
 
 // "4.3 GiB too much (activations: 10.1 GiB)"
 std::string account_of(const Excess& e) {
+  if (e.of == Excess::Of::disk) return fmt::format("{} too much on the disk", format_bytes(e.bytes));
   return fmt::format("{} too much{}{} ({}: {})", format_bytes(e.bytes),
                      e.phase == Phase::step ? "" : fmt::format(" in {}", name_of(e.phase)),
-                     e.of_host ? " on the host" : "", name_of(e.largest), format_bytes(e.largest_bytes));
+                     e.of == Excess::Of::host ? " on the host" : "", name_of(e.largest), format_bytes(e.largest_bytes));
 }
 
 void print_fit(const PlanReport& report, Console& console) {
@@ -199,6 +204,10 @@ Record plan_record(const PlanReport& r) {
   const bool known = excess.limit_bytes < MemoryLimits{}.device_bytes;
   record.set("memory_bytes", known ? Value(excess.limit_bytes) : Value(nullptr));
   record.set("fits", known ? Value(excess.fits()) : Value(nullptr));
+  const auto limit = [](int64_t bytes) { return bytes < MemoryLimits{}.disk_bytes ? Value(bytes) : Value(nullptr); };
+  record.set("host_memory_bytes", limit(r.limits.host_bytes)).set("disk_bytes", limit(r.limits.disk_bytes));
+  if (r.train_data) record.set("train_data", data_record(*r.train_data));
+  if (r.eval_data) record.set("eval_data", data_record(*r.eval_data));
   if (!r.fit) return record;
   std::vector<Value> faster;
   for (const Configuration& c : r.fit->faster) faster.emplace_back(configuration_record(c));
@@ -235,9 +244,14 @@ void print_plan(const PlanReport& r, Console& console) {
   if (world > 1) {
     console.print(fmt::format("sent     {} by a rank in a step", format_bytes(r.first.step_bytes_sent)));
   }
+  if (r.first.file_bytes > 0) {
+    console.print(fmt::format("files    {} by a rank, on the disk of {}", format_bytes(r.first.file_bytes),
+                              offload_folder(r.settings)));
+  }
   const Excess excess = excess_of(r.first, r.limits);
   if (excess.limit_bytes == MemoryLimits{}.device_bytes) return;
-  const char* what = r.limits.one_memory ? "device and host together" : excess.of_host ? "host" : "device";
+  const bool both = r.limits.one_memory && excess.of == Excess::Of::device;
+  const char* what = both ? "device and host together" : word_of(excess.of);
   console.print(fmt::format("{}  {} of the {} that a rank may have ({}){}", excess.fits() ? "fits   " : "exceeds",
                             format_bytes(excess.bytes + excess.limit_bytes), format_bytes(excess.limit_bytes), what,
                             excess.fits() ? "" : ": " + account_of(excess)));

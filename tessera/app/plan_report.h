@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tessera/app/fit.h"
+#include "tessera/data/data_use.h"
 #include "tessera/report/console.h"
 
 namespace tessera {
@@ -16,6 +17,7 @@ struct PlanReport {
   std::optional<Plan> other;  // of each of the others, if there are any
   MemoryLimits limits;        // nothing known: no limits
   std::optional<FitResult> fit;
+  std::optional<DataUse> train_data, eval_data;
 
   bool ranks_differ() const;
   // Locked memory of a rank's host tier.

@@ -1,6 +1,7 @@
 // tessera eval: the loss of a model on a data set, and exact match and F1 of the answers it generates.
 #include <filesystem>
 
+#include "tessera/app/data_report.h"
 #include "tessera/app/evaluation.h"
 #include "tessera/app/launch.h"
 #include "tessera/app/machine.h"
@@ -26,26 +27,34 @@ int run_eval(const Invocation& invocation) {
   const Tokenizer tokenizer = tokenizer_of(settings, config);
   const Dataset dataset =
       load_dataset(settings, DatasetUse::evaluation, tokenizer, config.eos_token_id, settings.eval_generation, pool);
-  WorkBounds work;
-  work.evaluation = bounds_of(dataset.samples, settings.eval_batch_size);
-  if (settings.eval_generation) {
-    work.generation = bounds_of(dataset.prompts, settings.eval_batch_size);
-    work.max_new_tokens = settings.max_new_tokens;
-  }
+  const auto work_of = [&](const Settings& s) {
+    WorkBounds work;
+    work.evaluation = bounds_of(dataset.samples, s.eval_batch_size);
+    if (s.eval_generation) {
+      work.generation = bounds_of(dataset.prompts, s.eval_batch_size);
+      work.max_new_tokens = s.max_new_tokens;
+    }
+    return work;
+  };
   check_ranks_agree(worker.world(), model_fingerprint(config).set("eval_data_checksum", checksum_of(dataset.samples)));
-  const auto check = [&] {
-    check_memory(
-        config, settings, [&](const Settings&) { return work; }, worker.planned_rank(), worker.local_ranks(),
-        usable_gpu_bytes(worker.device()));
+  const PlannedRank rank = worker.planned_rank();
+  const LocalRanks local = worker.local_ranks();
+  const auto check = [&] { check_memory(config, settings, work_of, rank, local, usable_gpu_bytes(worker.device())); };
+  const auto check_again = [&] {
+    check();
+    return advice_for_less(config, settings, work_of, rank, local, usable_gpu_bytes(worker.device()));
   };
   check();
+  check_disk(config, settings, work_of, rank, local);
   if (!settings.output_dir.empty()) create_folders(settings.output_dir);  // before the work that it is for
   worker.note_device(settings, console);
-  Engine engine = within_memory(check, [&] { return Engine(worker.place(), config, engine_options(settings)); });
+  Engine engine = within_memory(check_again, [&] { return Engine(worker.place(), config, engine_options(settings)); });
   return run_among_ranks(invocation, [&] {
-    within_memory(check, [&] { engine.prepare(work); });
+    within_memory(check_again, [&] { engine.prepare(work_of(settings)); });
     load_or_initialize(engine, settings, worker.world(), pool);
     read_ahead = {};
+    note_unused_keys(tokenizer.unused_keys(), console);
+    note_data(dataset.use, settings.eval_dataset, settings, console);
 
     const LossEvaluation loss =
         *evaluate_loss(engine, worker.world(), dataset.samples, settings.eval_batch_size, console);
@@ -64,6 +73,7 @@ int run_eval(const Invocation& invocation) {
       if (!settings.json) console.print(trainer_line(answers.metrics));
       predictions = predictions_by_id(dataset.examples, answers.predictions, console);
     }
+    summary.set("eval_data", data_record(dataset.use));
     if (settings.json) console.print(to_json(summary));
     if (!settings.output_dir.empty() && worker.is_first()) {
       write_file_atomically(fs::path(settings.output_dir) / "eval.json", to_pretty_json(summary) + "\n");

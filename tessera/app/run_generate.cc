@@ -1,6 +1,7 @@
 // tessera generate: the model's answer to a question about a context, or its continuation of a prompt.
 #include <fmt/format.h>
 
+#include "tessera/app/data_report.h"
 #include "tessera/app/machine.h"
 #include "tessera/app/memory_check.h"
 #include "tessera/app/model_files.h"
@@ -33,24 +34,31 @@ int run_generate(const Invocation& invocation) {
   example.question = settings.question;
   example.context = settings.context;
   if (!settings.prompt.empty()) example.text = settings.prompt;
-  const PromptOptions options{Objective::completion, Truncation::context, kAnyLength, config.eos_token_id, false};
+  const PromptOptions options{.max_length = kAnyLength, .eos_id = config.eos_token_id, .around_answer = false};
   const std::vector<int32_t> prompt = encode_prompt(example, encode, options);
   if (prompt.empty()) throw UsageError("--prompt", "has no token");
 
-  WorkBounds work;
-  work.generation = {static_cast<int64_t>(prompt.size()), 1, 0};
-  work.max_new_tokens = settings.max_new_tokens;
-  const auto check = [&] {
-    check_memory(
-        config, settings, [&](const Settings&) { return work; }, worker.planned_rank(), worker.local_ranks(),
-        usable_gpu_bytes(worker.device()));
+  const auto work_of = [&](const Settings& s) {
+    WorkBounds work;
+    work.generation = {static_cast<int64_t>(prompt.size()), 1, 0};
+    work.max_new_tokens = s.max_new_tokens;
+    return work;
+  };
+  const PlannedRank rank = worker.planned_rank();
+  const LocalRanks local = worker.local_ranks();
+  const auto check = [&] { check_memory(config, settings, work_of, rank, local, usable_gpu_bytes(worker.device())); };
+  const auto check_again = [&] {
+    check();
+    return advice_for_less(config, settings, work_of, rank, local, usable_gpu_bytes(worker.device()));
   };
   check();
+  check_disk(config, settings, work_of, rank, local);
   worker.note_device(settings, console);
-  Engine engine = within_memory(check, [&] { return Engine(worker.place(), config, engine_options(settings)); });
-  within_memory(check, [&] { engine.prepare(work); });
+  Engine engine = within_memory(check_again, [&] { return Engine(worker.place(), config, engine_options(settings)); });
+  within_memory(check_again, [&] { engine.prepare(work_of(settings)); });
   load_or_initialize(engine, settings, worker.world(), pool);
   read_ahead = {};
+  note_unused_keys(tokenizer.unused_keys(), console);
   const double begin_s = steady_seconds();
   const std::vector<int32_t> ids = engine.generate({&prompt, 1}, settings.max_new_tokens, config.eos_token_id)[0];
   const double seconds = steady_seconds() - begin_s;

@@ -1,6 +1,7 @@
 // tessera plan: what a training run will hold in memory, compute and send, before it starts.
 #include <fmt/format.h>
 
+#include "tessera/app/data_report.h"
 #include "tessera/app/datasets.h"
 #include "tessera/app/machine.h"
 #include "tessera/app/model_files.h"
@@ -37,16 +38,23 @@ WorkBounds largest_work(const Settings& settings) {
   return work;
 }
 
-// With data, what its samples are; they live as long as the function.
-WorkOf work_of_settings(const Settings& settings, ModelConfig& config) {
-  if (settings.dataset.empty()) return largest_work;
+struct PlannedData {
+  std::optional<Dataset> train, eval;    // none without --dataset
+  std::vector<std::string> unused_keys;  // of the tokenizer
+};
+
+PlannedData planned_data(const Settings& settings, ModelConfig& config) {
+  if (settings.dataset.empty()) return {};
   ThreadPool pool(threads_to_use(settings.threads));
   const Tokenizer tokenizer = tokenizer_of(settings, config);
-  const auto train = std::make_shared<Dataset>(
-      load_dataset(settings, DatasetUse::training, tokenizer, config.eos_token_id, false, pool));
-  const auto eval =
-      std::make_shared<std::optional<Dataset>>(eval_dataset_of(settings, tokenizer, config.eos_token_id, pool));
-  return [train, eval](const Settings& s) { return training_work(s, *train, *eval ? &**eval : nullptr); };
+  return {load_dataset(settings, DatasetUse::training, tokenizer, config.eos_token_id, false, pool),
+          eval_dataset_of(settings, tokenizer, config.eos_token_id, pool), tokenizer.unused_keys()};
+}
+
+// With data, what its samples are. `data` must outlive it.
+WorkOf work_of_data(const PlannedData& data) {
+  if (!data.train) return largest_work;
+  return [&data](const Settings& s) { return training_work(s, *data.train, data.eval ? &*data.eval : nullptr); };
 }
 
 PlannedRank first_rank_of(const Settings& settings) {
@@ -57,23 +65,6 @@ PlannedRank first_rank_of(const Settings& settings) {
   rank.num_threads = ThreadPool(threads_to_use(settings.threads, local)).num_threads();
   rank.device = uses_cuda(settings) ? DeviceKind::cuda : DeviceKind::cpu;
   return rank;
-}
-
-// --fit or --device-memory, else what this machine has for each of the ranks of a node.
-MemoryLimits limits_of(const Settings& settings, const PlannedRank& rank) {
-  const bool cuda = rank.device == DeviceKind::cuda;
-  const int64_t given = settings.fit > 0 ? settings.fit : settings.device_memory;
-  if (given > 0) return {.device_bytes = given, .one_memory = !cuda};
-  std::optional<int64_t> of_this_machine = usable_memory_bytes();
-  if (of_this_machine) *of_this_machine /= std::min(rank.world_size, rank.ranks_per_node);
-  if (cuda) {
-    const CudaInfo info = cuda_info();
-    if (info.devices.empty()) return {};  // of another machine nothing is known
-    return {.device_bytes = info.devices[0].memory_bytes,
-            .host_bytes = of_this_machine.value_or(MemoryLimits{}.host_bytes)};
-  }
-  if (!of_this_machine) return {};
-  return {.device_bytes = *of_this_machine, .one_memory = true};
 }
 
 // Of the settings that --fit searches, those that the command line or DeepSpeed's file gives.
@@ -101,13 +92,19 @@ std::optional<Settings> fused(const Settings& settings, const ModelConfig& confi
 
 [[noreturn]] void nothing_fits(const FitResult& fit, const MemoryLimits& limits) {
   const Configuration& least = *fit.smallest;
+  const Excess& e = least.excess;
+  const bool disk = e.of == Excess::Of::disk;
+  const std::string largest = disk ? "" : fmt::format(" ({}: {})", name_of(e.largest), format_bytes(e.largest_bytes));
   throw OutOfMemoryError(
       "--fit",
-      fmt::format("nothing fits into {}: the least, {}, needs {} ({}: {})", format_bytes(limits.device_bytes),
-                  to_json(searched_settings(least.settings)),
-                  format_bytes(least.excess.limit_bytes + least.excess.bytes), name_of(least.excess.largest),
-                  format_bytes(least.excess.largest_bytes)),
-      "Use more ranks, a smaller --max-length or a smaller model, or leave free what the command line fixes");
+      fmt::format("nothing fits into {}: the least, {}, needs {}{} of the {} that a rank may have{}",
+                  format_bytes(limits.device_bytes), to_json(searched_settings(least.settings)),
+                  format_bytes(e.limit_bytes + e.bytes), largest, format_bytes(e.limit_bytes),
+                  disk                       ? " on the disk"
+                  : e.of == Excess::Of::host ? " on the host"
+                                             : ""),
+      "Use more ranks, a smaller --max-length or a smaller model, or leave free what the command line fixes; "
+      "--host-memory and --disk plan for another machine");
 }
 
 }  // namespace
@@ -116,11 +113,14 @@ int run_plan(const Invocation& invocation) {
   Settings settings = invocation.settings();
   if (!std::filesystem::exists(settings.model)) settings.init = Settings::Init::random;  // a shape is enough
   ModelConfig config = model_config_of(settings);
-  const WorkOf work_of = work_of_settings(settings, config);
+  const PlannedData data = planned_data(settings, config);
+  const WorkOf work_of = work_of_data(data);
   PlanReport report;
+  if (data.train) report.train_data = data.train->use;
+  if (data.eval) report.eval_data = data.eval->use;
   report.settings = settings;
   report.rank = first_rank_of(settings);
-  report.limits = limits_of(settings, report.rank);
+  report.limits = planned_limits(settings, report.rank);
   if (settings.fit > 0) {
     report.fit = find_fit({config, settings, fixed_settings(invocation.resolved), work_of, report.rank, report.limits});
     if (!report.fit->best) nothing_fits(*report.fit, report.limits);
@@ -138,6 +138,9 @@ int run_plan(const Invocation& invocation) {
     report.other = plan_training(config, report.settings, report.work, second);
   }
   Console console = Console::of_process();
+  note_unused_keys(data.unused_keys, console);
+  if (data.train) note_data(data.train->use, settings.dataset, settings, console);
+  if (data.eval) note_data(data.eval->use, settings.eval_dataset, settings, console);
   if (settings.json) {
     console.print(to_json(plan_record(report)));
   } else {

@@ -4,10 +4,12 @@
 #include <filesystem>
 #include <iostream>
 
+#include "tessera/app/data_report.h"
 #include "tessera/app/model_files.h"
 #include "tessera/app/verbs.h"
 #include "tessera/data/bpe_trainer.h"
 #include "tessera/data/examples.h"
+#include "tessera/data/text.h"
 #include "tessera/report/console.h"
 #include "tessera/report/record.h"
 #include "tessera/report/text.h"
@@ -24,6 +26,7 @@ int run_tokenize(const Invocation& invocation) {
   if (fs::is_directory(path)) path /= "tokenizer.json";
   const Tokenizer tokenizer = Tokenizer::load(path);
   Console console = Console::of_process();
+  note_unused_keys(tokenizer.unused_keys(), console);
   const auto show = [&](const std::string& text) {
     const std::vector<int32_t> ids = tokenizer.encode(text);
     if (!settings.json) {
@@ -40,7 +43,22 @@ int run_tokenize(const Invocation& invocation) {
     show(settings.prompt);
     return static_cast<int>(ExitCode::kDone);
   }
-  for (std::string line; std::getline(std::cin, line);) show(line);
+  constexpr int64_t kNoted = 10;
+  int64_t number = 0, num_invalid = 0;
+  for (std::string line; std::getline(std::cin, line);) {
+    ++number;
+    const size_t invalid = find_invalid_utf8(line);
+    if (invalid != std::string::npos && ++num_invalid <= kNoted) {
+      console.note(
+          fmt::format("warning: standard input:{}: byte 0x{:02X} at offset {} is not valid UTF-8: U+FFFD takes "
+                      "its place",
+                      number, static_cast<unsigned char>(line[invalid]), invalid));
+    }
+    show(line);
+  }
+  if (num_invalid > kNoted) {
+    console.note(fmt::format("warning: standard input: {} lines are not valid UTF-8", format_count(num_invalid)));
+  }
   return static_cast<int>(ExitCode::kDone);
 }
 

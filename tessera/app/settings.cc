@@ -48,6 +48,14 @@ std::vector<Setting> data_settings() {
              "what a sample that is too long loses: parts of its context, those far from the answer in training and "
              "the end "
              "in evaluation; or its own end"),
+      choice("long_texts", &S::long_texts, kText,
+             {{"split", LongTexts::split}, {"truncate", LongTexts::truncate}, {"skip", LongTexts::skip}},
+             "a plain text longer than --max-length becomes consecutive samples, or is cut, or is left out"),
+      choice("bad_rows", &S::bad_rows, kText, {{"skip", BadRows::skip}, {"stop", BadRows::stop}},
+             "rows that are malformed, or whose question and answer are longer than --max-length: report and skip "
+             "them, or refuse the data set"),
+      real("max_bad_rows", &S::max_bad_rows, kText, "PART", kUnitInterval,
+           "part of the rows that may be skipped; more are an error"),
   };
 }
 

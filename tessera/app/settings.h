@@ -14,6 +14,7 @@
 
 #include "tessera/app/setting_words.h"
 #include "tessera/base/dtype.h"
+#include "tessera/data/data_use.h"
 #include "tessera/data/prompts.h"
 #include "tessera/data/scoring.h"
 #include "tessera/optim/loss_scaler.h"
@@ -26,6 +27,8 @@ namespace tessera {
 struct Settings {
   using Objective = tessera::Objective;
   using Truncation = tessera::Truncation;
+  using LongTexts = tessera::LongTexts;
+  using BadRows = tessera::BadRows;
   using Scoring = tessera::Scoring;
   using LrSchedule = Schedule;
   using Warmup = tessera::Warmup;
@@ -66,6 +69,9 @@ struct Settings {
   Objective objective = Objective::completion;
   int64_t max_length = 512;
   Truncation truncation = Truncation::context;
+  LongTexts long_texts = LongTexts::split;
+  BadRows bad_rows = BadRows::skip;
+  double max_bad_rows = 0.1;
   // training
   int64_t batch_size = 4, grad_accum = 1;
   double epochs = 3.0;
@@ -127,7 +133,8 @@ struct Settings {
   int64_t initial_scale_power = 16, loss_scale_window = 0, loss_scale_hysteresis = 0;
   double min_loss_scale = 1;
   // plan
-  int64_t fit = 0, device_memory = 0;  // bytes
+  int64_t fit = 0, device_memory = 0;  // bytes, of a rank
+  int64_t host_memory = 0, disk = 0;   // bytes, of a node
   // output
   std::string output_dir, checkpoint;
   bool json = false;

@@ -74,7 +74,8 @@ std::vector<Setting> placement_settings() {
       boolean("sync_module_states", &S::sync_module_states, kSharding,
               "rank 0 reads the parameters and sends them, instead of every rank reading its own"),
       offload(),
-      text("offload_dir", &S::offload_dir, kSharding, "PATH", "folder of what is offloaded to files", {"nvme_path"}),
+      text("offload_dir", &S::offload_dir, kSharding, "PATH",
+           "folder of what is offloaded to files, made where it is missing", {"nvme_path"}),
       boolean("pin_memory", &S::pin_memory, kSharding, "lock what is offloaded to the host in its memory"),
   };
 }
@@ -119,6 +120,11 @@ std::vector<Setting> plan_settings() {
           "--device cuda); 0: plan as given"),
       bytes("device_memory", &S::device_memory, kPlan, kNonNegativeReal,
             "what a rank has (its GPU with --device cuda); 0: what this machine has"),
+      bytes("host_memory", &S::host_memory, kPlan, kNonNegativeReal,
+            "memory of a node, which its ranks share; 0: what this machine has"),
+      bytes("disk", &S::disk, kPlan, kNonNegativeReal,
+            "room of a node for what is offloaded to files, which its ranks share; 0: what is free where --offload-dir "
+            "is, else the output folder"),
   };
 }
 

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "tessera/app/data_report.h"
 #include "tessera/app/machine.h"
 #include "tessera/app/memory_check.h"
 #include "tessera/app/model_files.h"
@@ -69,6 +70,7 @@ static WorkBounds work_within_memory(const Settings& settings, const Worker& wor
   const auto work_of = [&](const Settings& s) { return training_work(s, train, eval, fused); };
   check_memory(config, settings, work_of, worker.planned_rank(), worker.local_ranks(),
                usable_gpu_bytes(worker.device()));
+  check_disk(config, settings, work_of, worker.planned_rank(), worker.local_ranks());
   return work_of(settings);
 }
 
@@ -77,14 +79,18 @@ static bool resumes(const Settings& settings) {
   return settings.resume != "none" && (settings.resume != "auto" || !checkpoint_steps(settings.output_dir).empty());
 }
 
-// Throws where the run does not fit any more.
-void Trainer::check_memory_again() const {
+// Throws where the run does not fit any more. Where it does, returns what to do about memory that ran out.
+std::string Trainer::check_memory_again() const {
   const Dataset* eval = eval_ ? &*eval_ : nullptr;
-  work_within_memory(settings_, worker_, config_, train_, eval, false);
+  const auto work_of = [&](const Settings& s) { return training_work(s, train_, eval, false); };
+  const PlannedRank rank = worker_.planned_rank();
+  const LocalRanks local = worker_.local_ranks();
+  check_memory(config_, settings_, work_of, rank, local, usable_gpu_bytes(worker_.device()));
   if (fused_ && !fits_fused(settings_, worker_, config_, train_, eval)) {
     throw OutOfMemoryError("memory", "another process has taken GPU memory since the run was found to fit",
                            "Start it again, or with --fuse-micro-batches off");
   }
+  return advice_for_less(config_, settings_, work_of, rank, local, usable_gpu_bytes(worker_.device()));
 }
 
 Trainer::Trainer(const Settings& settings, std::string resolved_config, Console& console, World* world,
@@ -101,7 +107,7 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
       eval_(eval_dataset_of(settings, tokenizer_, config_.eos_token_id, worker_.pool())),
       fused_(runs_fused(settings, worker_, config_, train_, eval_ ? &*eval_ : nullptr)),
       work_(work_within_memory(settings, worker_, config_, train_, eval_ ? &*eval_ : nullptr, fused_)),
-      engine_(within_memory([&] { check_memory_again(); },
+      engine_(within_memory([&] { return check_memory_again(); },
                             [&] { return Engine(worker_.place(), config_, engine_options(settings)); })) {
   if (worker_.is_first()) {
     lock_.emplace(settings_.output_dir);
@@ -127,7 +133,7 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
   save_every_ = interval(settings_.save_strategy, settings_.save_steps);
   if (settings_.precision == Settings::Precision::fp16) loss_scaler_.emplace(settings_.loss_scaling());
   check_ranks_agree(worker_.world(), fingerprint_);  // and the output folder is ready when they go on
-  within_memory([&] { check_memory_again(); }, [&] { engine_.prepare(work_); });
+  within_memory([&] { return check_memory_again(); }, [&] { engine_.prepare(work_); });
   if (settings_.save_async) background_ = std::make_unique<BackgroundCheckpoint>(worker_.host(), worker_.world());
 }
 
@@ -145,7 +151,7 @@ Trainer::Interval Trainer::interval(Settings::Interval kind, int64_t steps) cons
 
 int Trainer::run() {
   if (stop_asked()) return stop();  // before the model is loaded, which may take long
-  return within_memory([&] { check_memory_again(); },
+  return within_memory([&] { return check_memory_again(); },
                        [&] {
                          resume_or_start();
                          if (worker_.is_first()) {
@@ -168,6 +174,9 @@ int Trainer::train() {
   begin_s_ = steady_seconds();
   gpu_sampler_ = make_gpu_sampler(worker_.device());
   worker_.note_device(settings_, console_);
+  note_unused_keys(tokenizer_.unused_keys(), console_);
+  note_data(train_.use, settings_.dataset, settings_, console_);
+  if (eval_) note_data(eval_->use, settings_.eval_dataset, settings_, console_);
   const std::string ranks = worker_.num_ranks() == 1 ? "" : fmt::format("{} ranks of ", worker_.num_ranks());
   console_.note(fmt::format("{} parameters, {} samples, {} steps of {} x {} samples{}, {}{} threads",
                             format_count(engine_.model().num_parameters()),

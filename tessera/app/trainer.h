@@ -67,7 +67,7 @@ class Trainer {
   bool stop_asked();
   int stop();
   bool improves(const EvalOutcome& outcome);
-  void check_memory_again() const;
+  std::string check_memory_again() const;
   void checkpoint();
   void rotate();
   void finish_checkpoints();

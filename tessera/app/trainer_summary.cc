@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "tessera/app/data_report.h"
 #include "tessera/app/gpu_record.h"
 #include "tessera/app/memory_check.h"
 #include "tessera/app/trainer.h"
@@ -83,6 +84,8 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   record.set("num_samples", state_.num_samples)
       .set("num_tokens", state_.num_tokens)
       .set("num_targets", state_.num_targets);
+  record.set("train_data", data_record(train_.use));
+  if (eval_) record.set("eval_data", data_record(eval_->use));
   record.merge(timing_record(metrics)).merge(state_.eval_timing);
   const auto rate = [](int64_t n, double s) { return s > 0 ? static_cast<double>(n) / s : 0.0; };
   const bool steady = state_.steady_s > 0;  // else the run had no step but its first

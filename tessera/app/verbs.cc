@@ -26,7 +26,7 @@ const std::vector<Verb>& all_verbs() {
        .runs_as_ranks = true},
       {.name = "generate",
        .help = "Answer a question, or continue a prompt",
-       .groups = kAnyModel | kGeneration | kQuestion | kPrompt | kPresentation,
+       .groups = kAnyModel | kGeneration | kQuestion | kPrompt | kSharding | kPresentation,
        .required = {"model"},
        .run = run_generate},
       {.name = "plan",

@@ -22,6 +22,13 @@ constexpr const char* kStructureRemedy =
     "Give SQuAD JSON ({\"data\": [{\"paragraphs\": ...}]}), or rows of {\"context\", \"question\", \"answers\": "
     "{\"text\": [...]}} or {\"text\"} as a JSON array or one a line";
 
+// Why a row of the file cannot be used. It ends the reading of that row.
+struct RowFault {
+  RowFault(std::string place, std::string what, std::string remedy = "")
+      : place(std::move(place)), what(std::move(what)), remedy(std::move(remedy)) {}
+  std::string place, what, remedy;
+};
+
 // A value in words. Containers are not written out: they may be large.
 std::string in_words(const Json& value) {
   switch (value.type()) {
@@ -51,8 +58,7 @@ const char* type_in_words(Json::value_t type) {
 
 void require_type(const Json& value, Json::value_t type, const std::string& where) {
   if (value.type() != type) {
-    throw InputError(where, fmt::format("expected {}, found {}", type_in_words(type), in_words(value)),
-                     kStructureRemedy);
+    throw RowFault(where, fmt::format("expected {}, found {}", type_in_words(type), in_words(value)), kStructureRemedy);
   }
 }
 
@@ -64,10 +70,10 @@ std::string inside(const std::string& where, const std::string& key) {
 // The value of a key that must be there and of that type.
 const Json& member(const Json& object, const char* key, Json::value_t type, const std::string& where) {
   const auto found = object.find(key);
-  if (found == object.end()) throw InputError(where, fmt::format("key \"{}\" is missing", key), kStructureRemedy);
+  if (found == object.end()) throw RowFault(where, fmt::format("key \"{}\" is missing", key), kStructureRemedy);
   if (found->type() != type) {
-    throw InputError(where, fmt::format("\"{}\" must be {}, found {}", key, type_in_words(type), in_words(*found)),
-                     kStructureRemedy);
+    throw RowFault(where, fmt::format("\"{}\" must be {}, found {}", key, type_in_words(type), in_words(*found)),
+                   kStructureRemedy);
   }
   return *found;
 }
@@ -83,7 +89,7 @@ struct Answer {
 
 std::optional<int64_t> start_of(const Json& value, const std::string& where) {
   if (!value.is_number_integer()) {
-    throw InputError(where, "\"answer_start\" must be a whole number, found " + in_words(value), kStructureRemedy);
+    throw RowFault(where, "\"answer_start\" must be a whole number, found " + in_words(value), kStructureRemedy);
   }
   if (value.is_number_unsigned()) {
     return static_cast<int64_t>(std::min<uint64_t>(value.get<uint64_t>(), std::numeric_limits<int64_t>::max()));
@@ -97,7 +103,7 @@ std::vector<Answer> read_answers(const Json& owner, const std::string& where) {
   if (found == owner.end()) {
     const auto impossible = owner.find("is_impossible");
     if (impossible != owner.end() && *impossible == true) return {};
-    throw InputError(where, "key \"answers\" is missing", kStructureRemedy);
+    throw RowFault(where, "key \"answers\" is missing", kStructureRemedy);
   }
   std::vector<Answer> answers;
   if (found->is_array()) {
@@ -117,8 +123,8 @@ std::vector<Answer> read_answers(const Json& owner, const std::string& where) {
   const bool has_starts = found->contains("answer_start");
   const Json& starts = has_starts ? member(*found, "answer_start", Json::value_t::array, place) : texts;
   if (starts.size() != texts.size()) {
-    throw InputError(place, fmt::format("{} texts but {} answer_start", texts.size(), starts.size()),
-                     "Give one answer_start for each text, or none at all");
+    throw RowFault(place, fmt::format("{} texts but {} answer_start", texts.size(), starts.size()),
+                   "Give one answer_start for each text, or none at all");
   }
   for (size_t i = 0; i < texts.size(); ++i) {
     require_type(texts[i], Json::value_t::string, fmt::format("{}.text[{}]", place, i));
@@ -135,18 +141,45 @@ class Reader {
       : path_(std::move(path)), work_limit_(std::max<size_t>(size_t{1} << 30, 64 * content_bytes)) {}
 
   void add_squad(const Json& document) {
-    const Json& data = member(document, "data", Json::value_t::array, path_);
-    for (size_t a = 0; a < data.size(); ++a) {
-      const std::string article = fmt::format("{}: data[{}]", path_, a);
-      require_type(data[a], Json::value_t::object, article);
-      const Json& paragraphs = member(data[a], "paragraphs", Json::value_t::array, article);
-      for (size_t p = 0; p < paragraphs.size(); ++p) {
-        add_paragraph(paragraphs[p], fmt::format("{}.paragraphs[{}]", article, p));
+    unless_faulty([&] {
+      const Json& data = member(document, "data", Json::value_t::array, path_);
+      for (size_t a = 0; a < data.size(); ++a) {
+        unless_faulty([&] { add_article(data[a], fmt::format("{}: data[{}]", path_, a)); });
       }
-    }
+    });
   }
 
   void add_row(const Json& row, const std::string& where) {
+    unless_faulty([&] { read_row(row, where); });
+  }
+
+  ExampleRows take() {
+    if (rows_.examples.empty() && rows_.bad.empty()) {
+      throw InputError(path_, "the data set is empty: it holds no question and no text", kStructureRemedy);
+    }
+    return std::move(rows_);
+  }
+
+ private:
+  // Reads a part of the file. Where it cannot be used, it counts as one bad row.
+  template <typename Read>
+  void unless_faulty(const Read& read) {
+    try {
+      read();
+    } catch (const RowFault& fault) {
+      rows_.bad.push_back({fault.place, fault.what, fault.remedy});
+    }
+  }
+
+  void add_article(const Json& article, const std::string& where) {
+    require_type(article, Json::value_t::object, where);
+    const Json& paragraphs = member(article, "paragraphs", Json::value_t::array, where);
+    for (size_t p = 0; p < paragraphs.size(); ++p) {
+      unless_faulty([&] { add_paragraph(paragraphs[p], fmt::format("{}.paragraphs[{}]", where, p)); });
+    }
+  }
+
+  void read_row(const Json& row, const std::string& where) {
     require_type(row, Json::value_t::object, where);
     if (row.contains("context") || row.contains("question")) {
       const std::string& context = string_member(row, "context", where);
@@ -158,22 +191,15 @@ class Reader {
       for (const auto& item : row.items()) {
         if (keys.size() < 80) keys += (keys.empty() ? "\"" : ", \"") + printable(item.key()) + "\"";
       }
-      throw InputError(where, keys.empty() ? "the row has no key" : "no known key among " + keys, kStructureRemedy);
+      throw RowFault(where, keys.empty() ? "the row has no key" : "no known key among " + keys, kStructureRemedy);
     }
     Example example;
+    example.place = where;
     example.text = string_member(row, "text", where);
     read_id(row, where, example.id);
-    examples_.push_back(std::move(example));
+    rows_.examples.push_back(std::move(example));
   }
 
-  std::vector<Example> take() {
-    if (examples_.empty()) {
-      throw InputError(path_, "the data set is empty: it holds no question and no text", kStructureRemedy);
-    }
-    return std::move(examples_);
-  }
-
- private:
   void add_paragraph(const Json& paragraph, const std::string& where) {
     require_type(paragraph, Json::value_t::object, where);
     const std::string& context = string_member(paragraph, "context", where);
@@ -181,15 +207,18 @@ class Reader {
     spend(questions.size() * context.size(), where);
     const CodePoints code_points(context);
     for (size_t q = 0; q < questions.size(); ++q) {
-      const std::string place = fmt::format("{}.qas[{}]", where, q);
-      require_type(questions[q], Json::value_t::object, place);
-      add_question(questions[q], context, code_points, place);
+      unless_faulty([&] {
+        const std::string place = fmt::format("{}.qas[{}]", where, q);
+        require_type(questions[q], Json::value_t::object, place);
+        add_question(questions[q], context, code_points, place);
+      });
     }
   }
 
   void add_question(const Json& owner, const std::string& context, const CodePoints& code_points,
                     const std::string& where) {
     Example example;
+    example.place = where;
     example.question = string_member(owner, "question", where);
     example.context = context;
     read_id(owner, where, example.id);
@@ -200,7 +229,7 @@ class Reader {
       for (const Answer& answer : answers) place_answer(answer, code_points, where, example);
     }
     if (example.answers.empty()) example.answers.emplace_back(kNoAnswer);
-    examples_.push_back(std::move(example));
+    rows_.examples.push_back(std::move(example));
   }
 
   // Appends an answer; the first one decides whether the question has an answer, and where.
@@ -208,7 +237,7 @@ class Reader {
     const std::string& text = *answer.text;
     const std::string& context = example.context;
     if (text.empty()) {
-      throw InputError(where, "an answer is the empty string", "Leave the list of answers empty where there is none");
+      throw RowFault(where, "an answer is the empty string", "Leave the list of answers empty where there is none");
     }
     size_t offset = code_points.byte_offset(answer.start.value_or(0));
     if (context.compare(offset, text.size(), text) != 0) {
@@ -217,7 +246,7 @@ class Reader {
     }
     const bool found = offset != std::string::npos;
     if (!found && text != kNoAnswer) {
-      throw InputError(
+      throw RowFault(
           where,
           fmt::format("the answer \"{}\" does not occur in the context \"{}\"", printable(text), printable(context)),
           "Answers must be copied from the context letter by letter; an empty list of answers marks an "
@@ -234,7 +263,7 @@ class Reader {
     const auto found = owner.find("id");
     if (found == owner.end() || found->is_null()) return;
     if (!found->is_string() && !found->is_number_integer()) {
-      throw InputError(where, "\"id\" must be a string or a whole number, found " + in_words(*found));
+      throw RowFault(where, "\"id\" must be a string or a whole number, found " + in_words(*found));
     }
     id = found->is_string() ? found->get<std::string>() : found->dump();
   }
@@ -254,7 +283,7 @@ class Reader {
 
   std::string path_;
   size_t work_ = 0, work_limit_;
-  std::vector<Example> examples_;
+  ExampleRows rows_;
 };
 
 void require_utf8(std::string_view text, const std::string& where) {
@@ -283,7 +312,7 @@ void read_lines(std::string_view content, const std::string& where, Reader& read
 
 }  // namespace
 
-std::vector<Example> examples_from_text(std::string_view content, const std::string& where) {
+ExampleRows rows_from_text(std::string_view content, const std::string& where) {
   require_utf8(content, where);
   if (content.starts_with("\xEF\xBB\xBF")) content.remove_prefix(3);  // a byte order mark
   const size_t begin = std::min(content.find_first_not_of(" \t\r\n"), content.size());
@@ -312,11 +341,25 @@ std::vector<Example> examples_from_text(std::string_view content, const std::str
   return reader.take();
 }
 
-std::vector<Example> load_examples(const std::filesystem::path& path) {
+static std::vector<Example> all_good(ExampleRows rows) {
+  if (rows.bad.empty()) return std::move(rows.examples);
+  const BadRow& first = rows.bad.front();
+  throw InputError(first.place, first.what, first.remedy);
+}
+
+std::vector<Example> examples_from_text(std::string_view content, const std::string& where) {
+  return all_good(rows_from_text(content, where));
+}
+
+ExampleRows load_rows(const std::filesystem::path& path) {
   const ReadOptions options{.remedy = "Give the path of a JSON or JSONL file",
                             .longest_bytes = std::numeric_limits<uint64_t>::max(),
                             .pipes = true};
-  return examples_from_text(read_file(path, options), path.string());
+  return rows_from_text(read_file(path, options), path.string());
+}
+
+std::vector<Example> load_examples(const std::filesystem::path& path) {
+  return all_good(load_rows(path));
 }
 
 std::vector<Example> select_examples(std::vector<Example> examples, int64_t count, uint64_t seed, bool shuffle,

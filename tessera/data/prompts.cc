@@ -44,25 +44,30 @@ Range window_around(const Ids& tokens, std::string_view text, Range answer, int6
   return {begin, begin + room};
 }
 
-// The prompt's tokens, at most `room`, the context shortened where needed. `tail` tokens are to follow the prompt.
-Ids fit_prompt(const Example& example, const EncodeFn& encode, const PromptOptions& options, int64_t tail) {
+// The tokens of a prompt that is cut to fit, if it can be.
+struct FittedPrompt {
+  Ids ids;
+  int64_t num_tokens = 0;  // before it is cut
+  int64_t num_least = 0;   // without any context, and with what follows it
+  bool fits = true;
+};
+
+// At most max_length - `tail` tokens under Truncation::context: `tail` tokens follow the prompt.
+FittedPrompt fit_prompt(const Example& example, const EncodeFn& encode, const PromptOptions& options, int64_t tail) {
   const int64_t room = options.max_length - tail;
-  Ids whole = encode(prompt_text(example.question, example.context));
-  if (std::ssize(whole) <= room) return whole;
+  FittedPrompt prompt;
+  prompt.ids = encode(prompt_text(example.question, example.context));
+  prompt.num_tokens = std::ssize(prompt.ids);
+  if (options.truncation == Truncation::right || prompt.num_tokens <= room) return prompt;
 
   const std::string text = " " + example.context;
-  Ids ids = encode("Question: " + example.question + " Context:");
+  Ids& ids = prompt.ids;
+  ids = encode("Question: " + example.question + " Context:");
   const Ids end = encode(" Answer:");
   const int64_t context_room = room - std::ssize(ids) - std::ssize(end);
-  if (context_room < 0) {
-    const int64_t needed = std::ssize(ids) + std::ssize(end) + tail;
-    throw UsageError("--max-length",
-                     fmt::format("{} tokens are too few for an example whose question{} take{} {} without its context "
-                                 "(id \"{}\", \"{:.60}\")",
-                                 options.max_length, tail > 0 ? " and answer" : "", tail > 0 ? "" : "s", needed,
-                                 example.id, example.question),
-                     fmt::format("Give at least {}, or use --truncation right", needed));
-  }
+  prompt.num_least = std::ssize(ids) + std::ssize(end) + tail;
+  prompt.fits = context_room >= 0;
+  if (!prompt.fits) return prompt;
   const Ids context = encode(text);
   const int64_t kept = std::min(context_room, std::ssize(context));
   Range range{0, kept};
@@ -73,7 +78,18 @@ Ids fit_prompt(const Example& example, const EncodeFn& encode, const PromptOptio
   }
   append(ids, std::span(context).subspan(static_cast<size_t>(range.begin), static_cast<size_t>(kept)));
   append(ids, end);
-  return ids;
+  return prompt;
+}
+
+std::string too_long(const FittedPrompt& prompt, const Example& example, const PromptOptions& options, bool answer) {
+  return fmt::format(
+      "{} tokens are too few for an example whose question{} take{} {} without its context (id \"{}\", \"{:.60}\")",
+      options.max_length, answer ? " and answer" : "", answer ? "" : "s", prompt.num_least, example.id,
+      example.question);
+}
+
+std::string longer_remedy(const FittedPrompt& prompt) {
+  return fmt::format("Give --max-length at least {}, or use --truncation right", prompt.num_least);
 }
 
 // Cuts the row at max_length and turns labels that stand on their own tokens into those that predict them.
@@ -85,7 +101,22 @@ Sample finish(Ids ids, Ids unshifted_labels, int64_t max_length) {
   return {std::move(ids), std::move(labels)};
 }
 
-Sample encode_text(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
+// Consecutive pieces of at most max_length tokens. A last piece of one token would teach nothing: where it can, it gets
+// the one before it.
+std::vector<Sample> split(const Ids& ids, int64_t max_length) {
+  std::vector<Sample> pieces;
+  const int64_t size = std::ssize(ids);
+  for (int64_t begin = 0; begin < size;) {
+    int64_t end = std::min(size, begin + max_length);
+    if (size - end == 1 && max_length > 2) --end;
+    const Ids piece(ids.begin() + begin, ids.begin() + end);
+    pieces.push_back(finish(piece, piece, max_length));
+    begin = end;
+  }
+  return pieces;
+}
+
+EncodedRow encode_text(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
   if (options.objective != Objective::causal_lm) {
     throw UsageError(
         "--objective",
@@ -94,24 +125,31 @@ Sample encode_text(const Example& example, const EncodeFn& encode, const PromptO
   }
   Ids ids = encode(*example.text);
   ids.push_back(options.eos_id);
-  Ids labels = ids;
-  return finish(std::move(ids), std::move(labels), options.max_length);
+  EncodedRow row{.samples = {}, .num_tokens = std::ssize(ids)};
+  if (row.num_tokens > options.max_length && options.long_texts == LongTexts::skip) return row;
+  row.samples = split(ids, options.max_length);
+  if (options.long_texts == LongTexts::truncate && row.samples.size() > 1) {
+    row.samples.assign(1, finish(ids, ids, options.max_length));
+  }
+  return row;
 }
 
-Ids prompt_ids(const Example& example, const EncodeFn& encode, const PromptOptions& options, int64_t tail) {
-  if (options.truncation == Truncation::context) return fit_prompt(example, encode, options, tail);
-  return encode(prompt_text(example.question, example.context));
-}
-
-Sample encode_separate(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
-  Ids ids = prompt_ids(example, encode, options, 0);
+EncodedRow encode_separate(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
+  FittedPrompt prompt = fit_prompt(example, encode, options, 0);
+  EncodedRow row{.samples = {}, .num_tokens = prompt.num_tokens};
+  if (!prompt.fits) {
+    row.fault = {example.place, too_long(prompt, example, options, false), longer_remedy(prompt)};
+    return row;
+  }
+  Ids& ids = prompt.ids;
   ids.resize(std::min(ids.size(), static_cast<size_t>(options.max_length)));
   const Ids answer = encode(example.answers.front());
   const size_t laid = std::min(ids.size(), answer.size());
   Ids labels(ids.size(), kNoTarget);
   std::copy(answer.end() - static_cast<std::ptrdiff_t>(laid), answer.end(),
             labels.end() - static_cast<std::ptrdiff_t>(laid));
-  return finish(std::move(ids), std::move(labels), options.max_length);
+  row.samples.push_back(finish(std::move(ids), std::move(labels), options.max_length));
+  return row;
 }
 
 }  // namespace
@@ -120,32 +158,45 @@ std::string prompt_text(std::string_view question, std::string_view context) {
   return fmt::format("Question: {} Context: {} Answer:", question, context);
 }
 
-Sample encode_sample(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
-  TESSERA_ASSERT(options.max_length > 0);
-  if (example.text) return encode_text(example, encode, options);
-  TESSERA_ASSERT(!example.answers.empty());
-  if (options.objective == Objective::separate) return encode_separate(example, encode, options);
-
+static EncodedRow encode_question(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
   Ids answer = encode(" " + example.answers.front());
   answer.push_back(options.eos_id);
-  Ids ids = prompt_ids(example, encode, options, std::ssize(answer));
+  FittedPrompt prompt = fit_prompt(example, encode, options, std::ssize(answer));
+  EncodedRow row{.samples = {}, .num_tokens = prompt.num_tokens + std::ssize(answer)};
+  if (!prompt.fits) {
+    row.fault = {example.place, too_long(prompt, example, options, true), longer_remedy(prompt)};
+    return row;
+  }
+  Ids& ids = prompt.ids;
   Ids labels = options.objective == Objective::causal_lm ? ids : Ids(ids.size(), kNoTarget);
   append(ids, answer);
   append(labels, answer);
-  return finish(std::move(ids), std::move(labels), options.max_length);
+  row.samples.push_back(finish(std::move(ids), std::move(labels), options.max_length));
+  return row;
 }
 
-std::vector<Sample> encode_samples(std::span<const Example> examples, const EncodeFn& encode,
-                                   const PromptOptions& options, ThreadPool& pool) {
+EncodedRow encode_row(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
+  TESSERA_ASSERT(options.max_length > 0 && (example.text || !example.answers.empty()));
+  try {
+    if (example.text) return encode_text(example, encode, options);
+    if (options.objective == Objective::separate) return encode_separate(example, encode, options);
+    return encode_question(example, encode, options);
+  } catch (const InputError& error) {  // the tokenizer refuses the text
+    return {.fault = {example.place, error.what(), ""}};
+  }
+}
+
+std::vector<EncodedRow> encode_rows(std::span<const Example> examples, const EncodeFn& encode,
+                                    const PromptOptions& options, ThreadPool& pool) {
   constexpr int64_t kChunk = 16;  // examples a thread takes at a time: their lengths differ
-  std::vector<Sample> samples(examples.size());
+  std::vector<EncodedRow> rows(examples.size());
   const int64_t count = std::ssize(examples);
   pool.run((count + kChunk - 1) / kChunk, [&](int64_t chunk) {
     for (int64_t i = chunk * kChunk; i < std::min(count, (chunk + 1) * kChunk); ++i) {
-      samples[static_cast<size_t>(i)] = encode_sample(examples[static_cast<size_t>(i)], encode, options);
+      rows[static_cast<size_t>(i)] = encode_row(examples[static_cast<size_t>(i)], encode, options);
     }
   });
-  return samples;
+  return rows;
 }
 
 std::vector<int32_t> encode_prompt(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
@@ -158,9 +209,12 @@ std::vector<int32_t> encode_prompt(const Example& example, const EncodeFn& encod
   }
   PromptOptions from_start = options;
   from_start.around_answer = false;
-  Ids ids = prompt_ids(example, encode, from_start, 0);
-  ids.resize(std::min(ids.size(), limit));
-  return ids;
+  FittedPrompt prompt = fit_prompt(example, encode, from_start, 0);
+  if (!prompt.fits) {
+    throw UsageError("--max-length", too_long(prompt, example, options, false), longer_remedy(prompt));
+  }
+  prompt.ids.resize(std::min(prompt.ids.size(), limit));
+  return std::move(prompt.ids);
 }
 
 }  // namespace tessera

@@ -94,6 +94,7 @@ class ByteSymbols {
 
 struct Tokenizer::State {
   const std::string json_text;
+  const std::vector<std::string> unused_keys;
   const std::vector<NormalForm> normal_forms;
   const ByteSymbols byte_symbols;
   std::vector<Step> steps;
@@ -115,7 +116,7 @@ struct Tokenizer::State {
 };
 
 Tokenizer::State::State(const TokenizerJson& json, std::string_view text, const std::string& where)
-    : json_text(text), normal_forms(json.normal_forms), ignore_merges(json.ignore_merges) {
+    : json_text(text), unused_keys(json.unused), normal_forms(json.normal_forms), ignore_merges(json.ignore_merges) {
   for (const SplitStep& step : json.steps) {
     steps.push_back({step.add_prefix_space, std::nullopt});
     if (step.add_prefix_space) continue;
@@ -271,6 +272,10 @@ Tokenizer Tokenizer::load(const std::filesystem::path& tokenizer_json) {
 
 Tokenizer Tokenizer::from_json_text(std::string_view text, const std::string& where) {
   return Tokenizer(std::make_unique<const State>(parse_tokenizer_json(text, where), text, where));
+}
+
+const std::vector<std::string>& Tokenizer::unused_keys() const {
+  return state_->unused_keys;
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text) const {

@@ -43,6 +43,8 @@ class Tokenizer {
   std::optional<int32_t> id_of(std::string_view token) const;
   // Whether the id is that of a special added token, which decode() can leave out.
   bool is_special(int32_t id) const;
+  // Keys of its file that have a value and are not used: "truncation", "padding".
+  const std::vector<std::string>& unused_keys() const;
   // The text that this tokenizer was made of, byte for byte.
   const std::string& json_text() const;
 

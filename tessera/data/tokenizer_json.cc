@@ -248,6 +248,9 @@ TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& whe
     for (size_t i = 0; i < list.array_size(); ++i) result.added_tokens.push_back(read_added_token(list[i]));
   }
   read_model(model, result);
+  for (const char* key : {"truncation", "padding"}) {
+    if (root.has(key)) result.unused.emplace_back(key);
+  }
   return result;
 }
 

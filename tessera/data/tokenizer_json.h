@@ -33,6 +33,7 @@ struct TokenizerJson {
   std::optional<std::string> unk_token;
   bool fuse_unk = false;
   bool ignore_merges = false;
+  std::vector<std::string> unused;  // keys with a value that Tessera does not use: "truncation", "padding"
 };
 
 // Reads the text of a tokenizer.json; `where` names it in errors. InputError with the key at fault if it is no JSON, is

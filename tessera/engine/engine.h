@@ -91,6 +91,9 @@ class Engine {
   // Those of them that went to groups of ranks that lie within one node.
   int64_t bytes_sent_within_nodes() const;
 
+  // Bytes of the files that this rank offloads to.
+  int64_t file_bytes() const { return place_.file_bytes; }
+
   // The most that the head has had on the activations' stack since the last call.
   int64_t take_head_peak_bytes() { return stack_->take_measured_peak_bytes(); }
 

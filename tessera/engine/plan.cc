@@ -68,6 +68,7 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   engine.collect_parameters({});
   plan.device = device->ledger();
   plan.host = host->ledger();
+  plan.file_bytes = engine.file_bytes();
   return plan;
 }
 

@@ -20,6 +20,8 @@ struct Plan {
     return most;
   }
 
+  int64_t file_bytes = 0;  // of what is offloaded to files
+
   std::array<int64_t, kNumPhases> head_bytes{};  // of the activations, what the head takes while it runs, by phase
 
   int64_t num_parameters = 0;

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 namespace tessera {
 namespace {
@@ -17,6 +18,8 @@ namespace {
 }
 
 int make_file(const std::string& folder, int64_t bytes) {
+  std::error_code ignored;  // making the file shows it
+  std::filesystem::create_directories(folder, ignored);
   std::string path = folder + "/tessera-offload-XXXXXX";
   const int file = mkostemp(path.data(), O_CLOEXEC);
   if (file < 0) fail(folder, "kept");
@@ -60,6 +63,7 @@ Shelf::Shelf(Workplace& place, Tier tier, Category category, DType dtype, std::v
     buffer_ = (tier_ == Tier::device ? place.device : place.host).allocate(total, category);
     return;
   }
+  place.file_bytes += total;
   if (place.device.kind() != DeviceKind::counting) file_ = make_file(folder_, total);
 }
 

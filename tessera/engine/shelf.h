@@ -13,7 +13,8 @@ class Shelf {
   Shelf() = default;
   // Zeroed arrays of elems[unit] elements. Tier::file keeps them in one file of the folder that has no name, so that it
   // goes with the process. The first unit's array may lie elsewhere on the device, at `first`, where its owner holds
-  // it. OutOfMemoryError; RunError: the folder cannot be written or has no room.
+  // it. A folder that is missing is made, by every rank that needs it. OutOfMemoryError; RunError: the folder cannot
+  // be written or has no room.
   Shelf(Workplace& place, Tier tier, Category category, DType dtype, std::vector<int64_t> elems, View first = {});
   ~Shelf();
   Shelf(Shelf&& other) noexcept { swap(other); }

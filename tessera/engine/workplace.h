@@ -45,6 +45,7 @@ struct Workplace {
   DType dtype;  // of the computation
   Streams streams;
   std::vector<UnitShards> units;
+  int64_t file_bytes = 0;  // of arrays on Tier::file
 
   // Of a micro-batch's gradients.
   DType gradient_dtype() const { return tessera::gradient_dtype(dtype, plan.options().reduce_dtype); }

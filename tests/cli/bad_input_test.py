@@ -42,8 +42,8 @@ class Datasets(BadInputTest):
                      "--train-size", "100")
         self.refuses(USAGE, "--eval-size: 8 examples are asked for, but the data set holds 7", "--eval-dataset",
                      "eval.jsonl", "--eval-size", "8")
-        self.refuses(USAGE, "--max-length: 10 tokens are too few for an example whose question and answer take",
-                     "--max-length", "10")
+        self.refuses(INPUT, "train.jsonl: none of its 22 rows can be used: train.jsonl:", "--max-length", "10")
+        self.refuses(INPUT, ": 10 tokens are too few for an example whose question and answer take", "--max-length", "10")
         self.refuses(INPUT, "train.jsonl: none of its 22 samples carries loss. Raise --max-length, or use --truncation",
                      "--max-length", "10", "--truncation", "right")
 
@@ -93,10 +93,13 @@ class SettingsOfARun(BadInputTest):
 
     def test_a_shape_is_for_a_new_gpt(self):
         for words in [["--hidden-size", "16"], ["--num-layers", "1"], ["--num-heads", "2"], ["--ff-dim", "9"],
-                      ["--dropout", "0.1"], ["--vocab-size", "400"]]:
+                      ["--dropout", "0.1"]]:
             with self.subTest(words=words):
                 self.refuses(USAGE, f'{words[0]}: shapes a new model "gpt", and "config.json" has a shape of its own. Leave '
                                     "it out, or give --model gpt --init random", *words)
+        self.refuses(USAGE, '--vocab-size: "config.json" has a vocabulary of its own: its config.json, or its shape, says how '
+                            'many rows the embedding has. Leave it out. For another size, change "vocab_size" in a copy of',
+                     "--vocab-size", "400")
         self.write("c.toml", "num_layers = 3\n")
         self.fails(USAGE, 'c.toml:1: num_layers: shapes a new model "gpt"', "train", "c.toml", *JOB, "--output-dir", "out")
         self.refuses(USAGE, '--model: "gpt" names a shape', "--model", "gpt", "--init", "pretrained")

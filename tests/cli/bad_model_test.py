@@ -228,7 +228,7 @@ class Models(BadInputTest):
         self.fails(USAGE, "--max-new-tokens: must be at most 1048576, got 2147483647", "generate", "--model", "good/model",
                    "--prompt", "a", "--max-new-tokens", "2147483647")
         self.write_json("long.json", [{"context": "a " * 300, "question": "what " * 300, "answers": {"text": ["a"]}}])
-        self.fails(USAGE, "--max-length: 512 tokens are too few", "eval", "--model", "good/model", "--eval-dataset",
+        self.fails(INPUT, "long.json: [0]: 512 tokens are too few", "eval", "--model", "good/model", "--eval-dataset",
                    "long.json", "--eval-generation")
         # A prompt of a command line is read whole, however long.
         out = self.succeeds("generate", "--model", "good/model", "--question", "What?", "--context", "lives in " * 600,

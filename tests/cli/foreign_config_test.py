@@ -73,6 +73,12 @@ class DeepSpeed(CliTest):
                                                  "gradient_accumulation_steps) x 1 rank"),
             ({"gradient_cliping": 1}, 'ds.json: has the unknown key "gradient_cliping". Did you mean "gradient_clipping"?'),
             ({"optimizer": {"type": "Adam", "params": {"adam_w_mode": False}}}, "ds.json: optimizer.params.adam_w_mode: "),
+            ({"scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0}}},
+             'ds.json: scheduler.type: "OneCycle" is not supported. One of: WarmupLR, WarmupDecayLR; or leave the section '
+             "out and give --lr-schedule"),
+            ({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 9, "total_num_steps": 8}},
+              "zero_optimization": {"stage": 0}},
+             "ds.json: scheduler.params.total_num_steps: 8 steps end before the warm-up of 9 steps (ds.json: scheduler"),
         ]:
             with self.subTest(changes=changes):
                 self.config(**changes)

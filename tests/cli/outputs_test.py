@@ -99,8 +99,8 @@ class Outputs(TinyJobTest):
         words = ["--model", "out/model", "--eval-dataset", "eval.jsonl"]
         report = self.json_output("eval", *words, "--eval-generation", "--max-new-tokens", "3", "--output-dir", "measured")
         self.assertEqual(report, self.json_of("measured", "eval.json"))
-        self.assert_documented("eval.json", report)
-        self.assert_documented("eval.json", self.json_output("eval", *words), ["--eval-generation"])
+        self.assert_documented("eval.json", keys_of(report))
+        self.assert_documented("eval.json", keys_of(self.json_output("eval", *words)), ["--eval-generation"])
         answer = self.json_output("generate", "--model", "out/model", "--prompt", "a")
         self.assert_documented("generate --json", answer)
         ids = self.json_output("tokenize", "--tokenizer", "tok", "--prompt", "a")
@@ -109,13 +109,13 @@ class Outputs(TinyJobTest):
     def test_of_a_plan(self):
         alone = self.json_output("plan", *JOB)
         self.assertIsNone(alone["other_ranks"])
-        self.assert_documented("plan --json", keys_of(alone), ["--fit"])
+        self.assert_documented("plan --json", keys_of(alone), ["--fit", "--eval-dataset"])
         found = self.json_output("plan", "--model", "bloom-560m", "--device", "cuda", "--nproc", "2", "--fit", "4GiB")
         fit = found["fit"]
         self.assertTrue(fit["faster"])
         self.assertEqual(keys_of(found.pop("other_ranks")), keys_of(found["first_rank"]))
         found["fit"] = {key: None for key in fit}
-        self.assert_documented("plan --json", keys_of(found) | {"other_ranks"})
+        self.assert_documented("plan --json", keys_of(found) | {"other_ranks"}, ["--dataset"])
         for configuration in [fit["best"], *fit["faster"]]:
             self.assert_documented("fit.best and fit.faster[]", keys_of(configuration))
 

@@ -3,10 +3,12 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import tempfile
 import unittest
 
-from tessera_cli import main, unless_sanitized
-from tiny_job import BLOOM, EVALUATED, JOB, MOST_RANKS, OF_ANY_DEVICE, TinyJobTest, jsonl, questions
+from tessera_cli import PROGRAM, RUN_LIMIT_S, main, unless_sanitized
+from tiny_job import BLOOM, EVALUATED, JOB, MOST_RANKS, OF_ANY_DEVICE, TinyJobTest, jsonl, questions, without_timing
 
 MIB = 2 ** 20
 SEARCHED = ["strategy", "offload", "activation_checkpointing", "batch_size", "grad_accum"]
@@ -26,14 +28,14 @@ class Ledger(PlanTest):
         return {category: max(phase[category] for phase in ledger.values()) for category in ledger["step"]}
 
     def test_is_what_ranks_hold_and_send(self):
-        os.mkdir(self.path("files"))
         for words in [["--nproc", "1", "--offload", "optimizer,gradients", "--save-async"],
                       ["--nproc", "1", "--offload", "optimizer:file", "--offload-dir", "files", "--save-async"],
                       # An evaluation while a copy is held of which a checkpoint is written.
                       ["--nproc", "2", "--strategy", "zero2", "--save-async", "--save-strategy", "steps", "--save-steps", "1",
                        "--eval-strategy", "steps", "--eval-steps", "1", "--eval-generation", "--eval-dataset",
                        "eval.jsonl", "--max-new-tokens", "3"],
-                      ["--nproc", "2", "--strategy", "zero1", "--grad-accum", "2"],
+                      ["--nproc", "2", "--strategy", "zero1", "--grad-accum", "2", "--offload", "optimizer:file",
+                       "--offload-dir", "made/by/ranks"],
                       ["--nproc", "2", "--strategy", "full_shard", "--grad-accum", "3", "--save-async"],
                       ["--nproc", "4", "--strategy", "hybrid_shard", "--ranks-per-node", "2", "--eval-generation",
                        "--eval-dataset", "eval.jsonl", "--max-new-tokens", "3"]]:
@@ -177,15 +179,96 @@ class Fit(PlanTest):
         plan = self.plan(*words, "--fit", "12GiB")
         self.assertEqual(plan["offload"], "none")
         self.assertEqual(plan["memory_bytes"], 12 * 2 ** 30)
-        self.fails(4, "--fit: nothing fits into 6.00 GiB", "plan", *words, "--fit", "6GiB")
+        self.fails(4, "--fit: nothing fits into 6.00 GiB", "plan", *words, "--fit", "6GiB", "--disk", "1MiB")
+        files = self.plan(*words, "--fit", "6GiB", "--disk", "20GiB")
+        self.assertIn("optimizer:file", files["offload"])
+        self.assertLessEqual(files["peak_bytes"], 6 * 2 ** 30)
         offloaded = [*words, "--offload", "optimizer"]
         self.assertFalse(self.plan(*offloaded, "--device-memory", "6GiB")["fits"])
+
+    def test_memory_of_the_host_and_the_disk(self):
+        """A plan that --fit calls the fastest also fits the host and the disk, which the ranks of a node share."""
+        words = ["--device", "cuda", "--model", "bloom-7b1", "--max-length", "256", "--fit", "32GiB"]
+        one = self.plan(*words, "--host-memory", "120GiB", "--disk", "1MiB")
+        self.assertEqual(one["host_memory_bytes"], 120 * 2 ** 30)
+        self.assertLessEqual(one["first_rank"]["host_peak_bytes"], 120 * 2 ** 30)
+        self.assertGreater(one["first_rank"]["host_peak_bytes"], 24 * 2 ** 30)
+        files = self.plan(*words, "--host-memory", "24GiB", "--disk", "200GiB")
+        self.assertIn(":file", files["offload"])
+        self.assertLessEqual(files["first_rank"]["host_peak_bytes"], 24 * 2 ** 30)
+        self.assertGreater(files["first_rank"]["file_bytes"], 48 * 2 ** 30)
+        self.assertLessEqual(files["first_rank"]["file_bytes"], 200 * 2 ** 30)
+        for faster in files["fit"]["faster"]:
+            self.assertEqual(faster["phase"] is None, faster["memory"] == "disk")
+        self.assertIn("host", {faster["memory"] for faster in files["fit"]["faster"]})
+        # A fourth of both for each of four ranks.
+        four = self.plan(*words, "--nproc", "4", "--host-memory", "480GiB", "--disk", "4MiB")
+        self.assertEqual((four["host_memory_bytes"], four["disk_bytes"]), (120 * 2 ** 30, 2 ** 20))
+        self.fails(4, "--fit: nothing fits into 32.0 GiB: the least, ", "plan", *words, "--host-memory", "24GiB", "--disk",
+                   "1MiB")
+        out = self.succeeds("plan", *words, "--host-memory", "24GiB", "--disk", "200GiB")
+        self.assertRegex(out, r"(?m)^files    .* GiB by a rank, on the disk of offload$")
 
     def test_nothing_fits(self):
         self.fails(4, "--fit: nothing fits into 100 MiB: the least, ", "plan", *self.WORDS, "--fit", "100MiB")
         self.fails(2, "--fit: the other settings contradict every configuration", "plan", *self.WORDS, "--fit", "1GiB",
                    "--strategy", "no_shard", "--offload", "optimizer")
         self.fails(2, "--device-memory: contradicts fit", "plan", *self.WORDS, "--fit", "1GiB", "--device-memory", "1GiB")
+
+
+@unless_sanitized
+class Advice(TinyJobTest):
+    """What a run that does not fit is advised is a command that fits, on a machine that has little memory."""
+
+    def on_a_small_machine(self, kib, *words, shell=None, cwd=None):
+        """A command that sees another MemTotal: in a mount namespace of its own, with another /proc/meminfo."""
+        with open("/proc/meminfo", encoding="ascii") as file:
+            self.write("meminfo", re.sub(r"(?m)^MemTotal:.*$", f"MemTotal: {kib} kB", file.read()))
+        inside = 'mount --bind "$0" /proc/meminfo && ' + (shell or 'exec "$@"')
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_")}
+        namespace = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
+        return subprocess.run([*namespace, "sh", "-c", inside, self.path("meminfo"), PROGRAM, *words],
+                              cwd=cwd or self.folder, env=clean, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, timeout=RUN_LIMIT_S)
+
+    def setUp(self):
+        super().setUp()
+        probe = self.on_a_small_machine(4711, shell="grep MemTotal /proc/meminfo")
+        if "4711 kB" not in probe.stdout:
+            self.skipTest("it takes a mount namespace: " + probe.stdout)
+        self.write("config.json", json.dumps({**BLOOM, "hidden_size": 640, "n_layer": 7, "n_head": 10}))
+        self.write("train.jsonl", jsonl(questions(8, 1)))
+        # Files in memory would free none.
+        disk = tempfile.TemporaryDirectory(dir="/var/tmp")
+        self.addCleanup(disk.cleanup)
+        self.on_disk = disk.name
+
+    def advised(self, kib, *words, cwd=None):
+        done = self.on_a_small_machine(kib, *words, cwd=cwd)
+        self.assertEqual(done.returncode, 4, done.stdout)
+        self.assertRegex(done.stdout, r"^error: .*memory: the run needs .*Start it as: \S*tessera ")
+        command = done.stdout.strip().split("Start it as: ")[1]
+        again = self.on_a_small_machine(kib, shell=command, cwd=cwd)
+        self.assertEqual(again.returncode, 0, (command, again.stdout))
+        return command
+
+    def test_is_a_command_that_fits(self):
+        train = ["train", *JOB, "--max-steps", "2", "--save-strategy", "no"]
+        self.train("first", *train[1:], job=[])
+        out = os.path.join(self.on_disk, "it's out")
+        command = self.advised(400_000, *train, "--output-dir", out)
+        self.assertIn("optimizer:file", command)
+        self.assertIn("/offload", command)
+        self.assertEqual(without_timing(os.path.join(out, "metrics.jsonl")),
+                         without_timing(self.path("first", "metrics.jsonl")))
+        evaluation = ["--eval-dataset", "train.jsonl", "--eval-generation", "--threads", "1"]
+        self.assertIn("--eval-batch-size ", self.advised(160_000, "eval", "--model", "first/model", *evaluation))
+        self.assertIn("parameters:file", self.advised(110_000, "generate", "--model", self.path("first", "model"),
+                                                      "--prompt", "a", "--threads", "1", cwd=self.on_disk))
+        # Files in memory free none: it takes a disk.
+        done = self.on_a_small_machine(400_000, *train, "--output-dir", "out")
+        self.assertRegex(done.stdout, r"With an --offload-dir on a disk that has \d+ MiB for each rank \(out/offload has "
+                                      r"none\), start it as: ")
 
 
 @unless_sanitized

@@ -1,4 +1,4 @@
-// Any bytes as a data set: examples_from_text either returns examples that hold what its header promises, or throws
+// Any bytes as a data set: rows_from_text either returns examples that hold what its header promises, or throws
 // InputError. The samples made of them must be well formed too.
 #include <cstdint>
 #include <string_view>
@@ -22,12 +22,16 @@ void check(const tessera::Example& example) {
     TESSERA_ASSERT(example.context.compare(start, example.answers[0].size(), example.answers[0]) == 0);
   }
   PromptOptions options{.objective = example.text ? Objective::causal_lm : Objective::completion, .max_length = 64};
-  try {
-    const Sample sample = encode_sample(example, bytes_of, options);
+  const EncodedRow row = encode_row(example, bytes_of, options);
+  int64_t num_tokens = 0;
+  for (const Sample& sample : row.samples) {
     TESSERA_ASSERT(sample.ids.size() == sample.labels.size() && sample.ids.size() <= 64);
     TESSERA_ASSERT(sample.labels.back() == kNoTarget);
-  } catch (const UsageError&) {  // question and answer are longer than 64 bytes
+    num_tokens += std::ssize(sample.ids);
   }
+  TESSERA_ASSERT(num_tokens <= row.num_tokens);
+  // None where question and answer are longer than 64 bytes.
+  TESSERA_ASSERT(row.samples.empty() == !row.fault.what.empty());
   if (!example.text) TESSERA_ASSERT(f1(example.question, example.answers) <= 1.0);
 }
 
@@ -36,7 +40,7 @@ void check(const tessera::Example& example) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     const std::string_view content(reinterpret_cast<const char*>(data), size);
-    for (const auto& example : tessera::examples_from_text(content, "fuzz")) check(example);
+    for (const auto& example : tessera::rows_from_text(content, "fuzz").examples) check(example);
   } catch (const tessera::InputError&) {
   }
   return 0;

@@ -317,6 +317,16 @@ TEST_F(DeepSpeed, what_is_not_supported_says_so) {
   EXPECT_NE(error(R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": false}}})").find("coupled decay"),
             std::string::npos);
   EXPECT_NE(error(R"({"scheduler": {"type": "OneCycle"}})").find("One of: WarmupLR, WarmupDecayLR"), std::string::npos);
+  EXPECT_EQ(
+      error(R"({"scheduler": {"type": "WarmupCosineLR", "params": {"warmup_min_ratio": 0, "total_num_steps": 9}}})"),
+      "ds.json: scheduler.type: \"WarmupCosineLR\" is not supported. One of: WarmupLR, WarmupDecayLR; or leave the "
+      "section out and give --lr-schedule");
+  EXPECT_NE(error(R"({"optimizer": {"type": "Lamb", "params": {"max_coeff": 1}}})").find("optimizer.type: \"Lamb\""),
+            std::string::npos);
+  EXPECT_EQ(
+      error(R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 50, "total_num_steps": 20}}})"),
+      "ds.json: scheduler.params.total_num_steps: 20 steps end before the warm-up of 50 steps (ds.json: "
+      "scheduler.params.warmup_num_steps). Give a warm-up that is shorter, or more steps");
   EXPECT_EQ(error(R"({"zero_optimization": {"zero_quantized_weights": true}})"),
             "ds.json: zero_optimization.zero_quantized_weights: is not supported. Leave it out: nothing is quantized");
   EXPECT_EQ(error(R"({"zero_optimization": {"zero_quantized_weights": false, "mics_shard_size": -1}})"), "");

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tessera/app/advice.h"
 #include "tessera/app/machine.h"
 #include "tessera/app/worker.h"
 
@@ -95,12 +96,17 @@ TEST(Fit, fixed_settings_stay) {
 
 TEST(Fit, flags_that_lead_from_one_to_the_other) {
   Settings from, to;
-  EXPECT_EQ(flags_between(from, to), "");
+  EXPECT_TRUE(flags_between(from, to).empty());
   to.strategy = S::Strategy::full_shard;
   to.offload = parse_offload("optimizer", "");
   to.batch_size = 1;
   to.grad_accum = 4;
-  EXPECT_EQ(flags_between(from, to), "--strategy full_shard --offload optimizer:host --batch-size 1 --grad-accum 4");
+  to.eval_batch_size = 2;
+  EXPECT_EQ(command_with({"tessera", "train", "--lr", "1e-3", "--grad-accum", "1", "--prompt=it's", "--batch_size=4"},
+                         flags_between(from, to)),
+            "tessera train --lr 1e-3 '--prompt=it'\\''s' --strategy full_shard --offload optimizer:host --batch-size 1 "
+            "--grad-accum 4 --eval-batch-size 2");
+  EXPECT_EQ(command_with({"tessera"}, {{"--fsdp", ""}}), "tessera --fsdp ''");
 }
 
 TEST(Fit, costs_follow_the_stated_model) {
@@ -153,10 +159,71 @@ TEST(Excess, of_device_host_and_both) {
   EXPECT_EQ(excess_of(plan, {.device_bytes = 105}).phase, Phase::save);
   EXPECT_TRUE(excess_of(plan, {.device_bytes = 110}).fits());
   const Excess host = excess_of(plan, {.device_bytes = 110, .host_bytes = 100});
-  EXPECT_TRUE(host.of_host);
+  EXPECT_EQ(host.of, Excess::Of::host);
   EXPECT_EQ(host.bytes, 105);
   EXPECT_EQ(host.largest, Category::staging);
   EXPECT_EQ(excess_of(plan, {.device_bytes = 300, .one_memory = true}).bytes, 15);
+  plan.file_bytes = 1000;
+  const Excess disk = excess_of(plan, {.device_bytes = 110, .disk_bytes = 600});
+  EXPECT_EQ(disk.of, Excess::Of::disk);
+  EXPECT_EQ(disk.bytes, 400);
+  EXPECT_TRUE(excess_of(plan, {.device_bytes = 110, .disk_bytes = 1000}).fits());
+}
+
+// Files free memory of a host that the device shares, as far as the disk has room.
+TEST(Fit, offloads_to_files_within_the_disk) {
+  FitRequest r = request(1, 0);
+  r.rank.device = DeviceKind::cpu;
+  r.limits = {.device_bytes = kPlenty, .one_memory = true, .disk_bytes = kPlenty};
+  int64_t least = find_fit(r).best->plan.peak_bytes();
+  std::optional<Configuration> files;
+  for (;;) {  // less and less memory
+    r.limits.device_bytes = least - 1;
+    const FitResult result = find_fit(r);
+    if (!result.best) break;
+    EXPECT_LE(result.best->plan.peak_bytes(), r.limits.device_bytes);
+    EXPECT_FALSE(result.best->settings.offload.uses(Offload::Tier::host));
+    least = result.best->plan.peak_bytes();
+    if (result.best->plan.file_bytes > 0) files = result.best;
+  }
+  ASSERT_TRUE(files);
+  EXPECT_EQ(files->settings.offload_dir, "offload");
+  // Parameters, gradients and both moments. Some may stay in memory.
+  EXPECT_GE(files->plan.file_bytes, 8 * files->plan.num_parameters);
+  EXPECT_LE(files->plan.file_bytes, 21 * files->plan.num_parameters);
+  r.limits.device_bytes = files->plan.peak_bytes();
+  r.limits.disk_bytes = files->plan.file_bytes - 1;
+  const FitResult less = find_fit(r);
+  EXPECT_TRUE(!less.best || less.best->plan.file_bytes < files->plan.file_bytes);
+  r.limits.disk_bytes = 0;
+  EXPECT_FALSE(find_fit(r).best);
+}
+
+// Parameters alone, and a smaller batch.
+TEST(Advice, of_an_evaluation) {
+  FitRequest r = request(1, 0);
+  r.settings.eval_batch_size = 8;
+  r.work_of = [](const Settings& s) {
+    WorkBounds work;
+    work.evaluation = {512 * s.eval_batch_size, s.eval_batch_size, 512 * s.eval_batch_size};
+    return work;
+  };
+  r.rank.device = DeviceKind::cpu;
+  r.limits = {.device_bytes = kPlenty, .one_memory = true, .disk_bytes = kPlenty};
+  int64_t last = find_nearest_fit(r)->plan.peak_bytes();
+  std::vector<std::pair<std::string, std::string>> flags;
+  int found = 0;
+  for (;; ++found) {
+    r.limits.device_bytes = last - 1;
+    const auto fit = find_nearest_fit(r);
+    if (!fit) break;
+    EXPECT_LT(fit->plan.peak_bytes(), last);
+    last = fit->plan.peak_bytes();
+    flags = flags_between(r.settings, fit->settings);
+  }
+  EXPECT_GE(found, 4);  // batches of 4, 2 and 1, then files
+  EXPECT_NE(command_with({}, flags).find("--offload parameters:file"), std::string::npos) << command_with({}, flags);
+  EXPECT_NE(advice(r).find("makes it fit"), std::string::npos);
 }
 
 // Of a GPU its own memory counts, to the byte, and what would fit there.
@@ -177,7 +244,7 @@ TEST(CheckMemory, holds_a_gpu_to_what_is_free_on_it) {
   } catch (const OutOfMemoryError& error) {
     const std::string text = error.what();
     EXPECT_NE(text.find("and the GPU has "), std::string::npos) << text;
-    EXPECT_NE(text.find("and fits"), std::string::npos) << text;
+    EXPECT_NE(text.find("Start it as: "), std::string::npos) << text;
   }
 }
 
@@ -204,7 +271,7 @@ TEST(CheckMemory, tells_what_would_fit) {
   } catch (const OutOfMemoryError& error) {
     const std::string text = error.what();
     EXPECT_NE(text.find("and this machine has"), std::string::npos) << text;
-    EXPECT_NE(text.find("it needs"), std::string::npos) << text;
+    EXPECT_NE(text.find("Start it as: "), std::string::npos) << text;
     EXPECT_TRUE(text.find("--batch-size ") != std::string::npos ||
                 text.find("--activation-checkpointing block") != std::string::npos)
         << text;

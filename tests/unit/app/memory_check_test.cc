@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-std::string text_of(const std::function<void()>& check, const std::function<int()>& work) {
+std::string text_of(const std::function<std::string()>& check, const std::function<int()>& work) {
   try {
     within_memory(check, work);
   } catch (const OutOfMemoryError& error) {
@@ -16,11 +16,13 @@ std::string text_of(const std::function<void()>& check, const std::function<int(
 
 TEST(WithinMemory, TellsWhatFitsAndWhatFailed) {
   const auto fails = []() -> int { throw OutOfMemoryError("GPU memory", "none left"); };
-  const auto refuses = [] { throw OutOfMemoryError("memory", "the run needs more", "With --batch-size 1 it fits"); };
-  const auto agrees = [] {};
+  const auto refuses = []() -> std::string {
+    throw OutOfMemoryError("memory", "the run needs more", "With --batch-size 1 it fits");
+  };
+  const auto agrees = [] { return std::string("Start it as: tessera train --batch-size 1"); };
   EXPECT_EQ(text_of(refuses, fails),
             "memory: the run needs more. With --batch-size 1 it fits. What failed: GPU memory: none left");
-  EXPECT_EQ(text_of(agrees, fails), "GPU memory: none left");
+  EXPECT_EQ(text_of(agrees, fails), "GPU memory: none left. Start it as: tessera train --batch-size 1");
   EXPECT_EQ(text_of(refuses, [] { return 1; }), "done");
 }
 

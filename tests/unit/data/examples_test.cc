@@ -175,6 +175,37 @@ TEST(Examples, AnswersThatAreNotInTheContext) {
   EXPECT_THAT(refusal(squad("Ada", question("Ada Lovelace", 0))), HasSubstr("does not occur"));
 }
 
+TEST(Examples, BadRowsAreApartFromTheGoodOnes) {
+  const ExampleRows lines = rows_from_text(
+      "{\"text\": \"a\"}\n{\"txt\": \"b\"}\n\n{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": "
+      "[\"d\"]}}\n{\"text\": \"e\", \"id\": 5}\n7",
+      "f.jsonl");
+  ASSERT_EQ(lines.examples.size(), 2u);
+  EXPECT_EQ(lines.examples[0].place, "f.jsonl:1");
+  EXPECT_EQ(lines.examples[1].place, "f.jsonl:5");
+  ASSERT_EQ(lines.bad.size(), 3u);
+  EXPECT_EQ(lines.bad[0].place, "f.jsonl:2");
+  EXPECT_THAT(lines.bad[0].what, HasSubstr("no known key among \"txt\""));
+  EXPECT_EQ(lines.bad[1].place, "f.jsonl:4");
+  EXPECT_THAT(lines.bad[1].what, HasSubstr("does not occur"));
+  EXPECT_EQ(lines.bad[2].place, "f.jsonl:6");
+
+  const ExampleRows squads = rows_from_text(
+      R"({"data": [3, {"paragraphs": [{"qas": []}, {"context": "Ada", "qas": [{"question": "1"},
+         {"id": "x", "question": "2", "answers": [{"text": "Ada", "answer_start": 0}]}]}]}]})",
+      "f.json");
+  ASSERT_EQ(squads.examples.size(), 1u);
+  EXPECT_EQ(squads.examples[0].id, "x");
+  EXPECT_EQ(squads.examples[0].place, "f.json: data[1].paragraphs[1].qas[1]");
+  ASSERT_EQ(squads.bad.size(), 3u);
+  EXPECT_EQ(squads.bad[0].place, "f.json: data[0]");
+  EXPECT_EQ(squads.bad[1].place, "f.json: data[1].paragraphs[0]");
+  EXPECT_EQ(squads.bad[2].place, "f.json: data[1].paragraphs[1].qas[0]");
+  EXPECT_EQ(rows_from_text("{\"data\": 5}", "f.json").bad.size(), 1u);
+  // What is no JSON is no row.
+  EXPECT_THROW(rows_from_text("{\"text\": \"a\"}\n{\"text\"", "f.jsonl"), InputError);
+}
+
 TEST(Examples, InvalidUtf8NamesTheByte) {
   EXPECT_THAT(refusal("{\"text\": \"ab\xFF\"}"), HasSubstr("invalid UTF-8: byte 0xFF at offset 12 (line 1)"));
   EXPECT_THAT(refusal("{\"text\": \"a\"}\n{\"text\": \"\xC3\"}"), HasSubstr("byte 0xC3 at offset 24 (line 2)"));

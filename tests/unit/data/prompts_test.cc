@@ -42,6 +42,7 @@ std::string decode_pairs(std::span<const int32_t> ids) {
 
 Example question_about(std::string context, std::string answer) {
   Example example;
+  example.place = "f.json:7";
   example.id = "q1";
   example.question = "Who was it?";
   example.answer_start = static_cast<int64_t>(context.find(answer));
@@ -54,6 +55,13 @@ Example question_about(std::string context, std::string answer) {
 
 PromptOptions options_of(Objective objective, int64_t max_length = 512, Truncation truncation = Truncation::context) {
   return {.objective = objective, .truncation = truncation, .max_length = max_length, .eos_id = kEos};
+}
+
+// The only sample of a row; InputError where it has none.
+Sample encode_sample(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
+  EncodedRow row = encode_row(example, encode, options);
+  if (row.samples.size() == 1) return std::move(row.samples[0]);
+  throw InputError(row.fault.place, row.fault.what, row.fault.remedy);
 }
 
 Example plain_text(std::string text) {
@@ -108,7 +116,9 @@ TEST(Prompts, PlainText) {
   const Sample sample = encode_sample(plain_text("some words"), encode_pairs, options_of(Objective::causal_lm));
   EXPECT_EQ(decode_pairs(sample.ids), "some words</s>");
   EXPECT_EQ(sample.labels[sample.labels.size() - 2], kEos);
-  const Sample cut = encode_sample(plain_text("some words"), encode_pairs, options_of(Objective::causal_lm, 3));
+  PromptOptions truncate = options_of(Objective::causal_lm, 3);
+  truncate.long_texts = LongTexts::truncate;
+  const Sample cut = encode_sample(plain_text("some words"), encode_pairs, truncate);
   EXPECT_EQ(decode_pairs(cut.ids), "some w");
   EXPECT_EQ(cut.labels.back(), kNoTarget);
   EXPECT_EQ(encode_sample(plain_text(""), encode_pairs, options_of(Objective::causal_lm)).ids,
@@ -199,7 +209,8 @@ TEST(Prompts, QuestionAndAnswerThatDoNotFit) {
   try {
     encode_sample(example, encode_pairs, options_of(Objective::completion, without_context - 1));
     FAIL();
-  } catch (const UsageError& error) {
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("f.json:7: "));
     EXPECT_THAT(error.what(), HasSubstr("--max-length"));
     EXPECT_THAT(error.what(), HasSubstr("\"q1\""));
     EXPECT_THAT(error.what(), HasSubstr("at least " + std::to_string(without_context)));
@@ -230,13 +241,40 @@ TEST(Prompts, ManyOnThreadsInOrder) {
   for (int i = 0; i < 100; ++i) examples.push_back(question_about("It was " + std::to_string(i), std::to_string(i)));
   ThreadPool pool(3);
   const auto options = options_of(Objective::completion);
-  const auto samples = encode_samples(examples, encode_pairs, options, pool);
-  ASSERT_EQ(samples.size(), examples.size());
-  for (size_t i = 0; i < samples.size(); ++i) {
-    EXPECT_EQ(samples[i].ids, encode_sample(examples[i], encode_pairs, options).ids);
+  const auto rows = encode_rows(examples, encode_pairs, options, pool);
+  ASSERT_EQ(rows.size(), examples.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i].samples.at(0).ids, encode_sample(examples[i], encode_pairs, options).ids);
   }
   examples[57] = plain_text("x");
-  EXPECT_THROW(encode_samples(examples, encode_pairs, options, pool), UsageError);
+  EXPECT_THROW(encode_rows(examples, encode_pairs, options, pool), UsageError);
+}
+
+std::vector<std::string> texts_of(const std::vector<Sample>& samples) {
+  std::vector<std::string> texts;
+  for (const Sample& sample : samples) texts.push_back(decode_pairs(sample.ids));
+  return texts;
+}
+
+TEST(LongTexts, SplitTruncateAndSkip) {
+  const Example text = plain_text("aa bb cc dd");  // "aa" " b" "b" " c" "c" " d" "d", and the end
+  const auto row_of = [&](LongTexts long_texts, int64_t max_length) {
+    PromptOptions options = options_of(Objective::causal_lm, max_length);
+    options.long_texts = long_texts;
+    return encode_row(text, encode_pairs, options);
+  };
+  using ::testing::ElementsAre;
+  EXPECT_THAT(texts_of(row_of(LongTexts::split, 3).samples), ElementsAre("aa bb", " cc d", "d</s>"));
+  EXPECT_THAT(texts_of(row_of(LongTexts::split, 8).samples), ElementsAre("aa bb cc dd</s>"));
+  // The end alone would be a sample without a target.
+  EXPECT_THAT(texts_of(row_of(LongTexts::split, 7).samples), ElementsAre("aa bb cc d", "d</s>"));
+  EXPECT_THAT(texts_of(row_of(LongTexts::split, 2).samples), ElementsAre("aa b", "b c", "c d", "d</s>"));
+  EXPECT_THAT(texts_of(row_of(LongTexts::truncate, 7).samples), ElementsAre("aa bb cc dd"));
+  EXPECT_THAT(texts_of(row_of(LongTexts::truncate, 8).samples), ElementsAre("aa bb cc dd</s>"));
+  EXPECT_TRUE(row_of(LongTexts::skip, 7).samples.empty());
+  EXPECT_EQ(row_of(LongTexts::skip, 7).num_tokens, 8);
+  EXPECT_EQ(row_of(LongTexts::skip, 7).fault.what, "");
+  EXPECT_THAT(texts_of(row_of(LongTexts::skip, 8).samples), ElementsAre("aa bb cc dd</s>"));
 }
 
 }  // namespace

@@ -39,6 +39,14 @@ TEST(Tokenizer, KeepsItsTextAndKnowsItsTokens) {
   EXPECT_EQ(moved.vocab_size(), static_cast<int32_t>(Json::parse(json)["model"]["vocab"].size()));
 }
 
+TEST(Tokenizer, NamesKeysThatItDoesNotUse) {
+  EXPECT_TRUE(sample().unused_keys().empty());
+  Json json = Json::parse(sample_json());
+  json["truncation"] = {{"max_length", 5}};
+  json["padding"] = {{"strategy", "BatchLongest"}};
+  EXPECT_THAT(Tokenizer::from_json_text(json.dump(), "sample").unused_keys(), ElementsAre("truncation", "padding"));
+}
+
 TEST(Tokenizer, CutsOutAddedTokensAndSkipsThemOnDemand) {
   const Tokenizer tokenizer = sample();
   const auto ids = tokenizer.encode("the cat</s><pad>");

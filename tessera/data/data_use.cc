@@ -1,0 +1,58 @@
+#include "tessera/data/data_use.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+
+void DataUse::add(const EncodedRow& row) {
+  if (row.samples.empty()) {
+    const bool is_bad = !row.fault.what.empty();
+    ++(is_bad ? rows_too_long : rows_left_out);
+    tokens_dropped += row.num_tokens;
+    if (is_bad) bad.push_back(row.fault);
+    return;
+  }
+  ++rows_used;
+  int64_t used = 0;
+  bool has_target = false;
+  for (const Sample& sample : row.samples) {
+    used += std::ssize(sample.ids);
+    has_target = has_target || std::ranges::any_of(sample.labels, [](int32_t label) { return label != kNoTarget; });
+  }
+  num_samples += std::ssize(row.samples);
+  tokens_used += used;
+  tokens_cut += row.num_tokens - used;
+  if (used < row.num_tokens) ++rows_cut;
+  if (!has_target) ++rows_without_loss;
+}
+
+void DataUse::add_malformed(std::vector<BadRow> rows) {
+  rows_malformed += std::ssize(rows);
+  bad.insert(bad.end(), std::make_move_iterator(rows.begin()), std::make_move_iterator(rows.end()));
+}
+
+void check_bad_rows(std::span<const BadRow> bad, int64_t num_rows, BadRows policy, double most,
+                    const std::string& path) {
+  constexpr size_t kShown = 3;
+  if (bad.empty()) return;
+  if (policy == BadRows::stop) throw InputError(bad[0].place, bad[0].what, bad[0].remedy);
+  const int64_t count = std::ssize(bad);
+  const bool all = count == num_rows;
+  if (!all && static_cast<double>(count) <= most * static_cast<double>(num_rows)) return;
+  std::string what =
+      all ? fmt::format("none of its {} rows can be used", num_rows)
+          : fmt::format("{} of its {} rows cannot be used, and --max-bad-rows is {}", count, num_rows, most);
+  for (size_t i = 0; i < std::min(kShown, bad.size()); ++i) {
+    what += fmt::format("{}{}: {}", i == 0 ? ": " : "; ", bad[i].place, bad[i].what);
+  }
+  if (bad.size() > kShown) what += "; …";
+  std::string remedy = bad[0].remedy.empty() ? "Correct the rows" : bad[0].remedy;
+  if (!all) remedy += ". To go without them, raise --max-bad-rows";
+  throw InputError(path, what, remedy);
+}
+
+}  // namespace tessera

@@ -1,0 +1,160 @@
+"""What a run does with texts that are too long and with rows that cannot be used, and how it reports them."""
+import json
+import unittest
+
+from tessera_cli import main
+from tiny_job import INPUT, JOB, MOST_RANKS, TinyJobTest, jsonl, questions
+
+TEXTS = JOB + ["--objective", "causal_lm", "--dataset", "texts.jsonl", "--max-length", "32", "--max-steps", "2"]
+NAMES = ["rows_used", "rows_cut", "rows_left_out", "rows_malformed", "rows_too_long", "samples", "tokens_used",
+         "tokens_cut", "tokens_dropped"]
+
+
+class DataUseTest(TinyJobTest):
+    def note(self, *words):
+        """What a command says on standard error."""
+        code, _, err = self.run_tessera(*words)
+        self.assertEqual(code, 0, err)
+        return err
+
+    def num_tokens(self, text):
+        return len(self.succeeds("tokenize", "--tokenizer", "tok", "--prompt", text).split())
+
+    def use_of(self, *words):
+        """The numbers that `tessera plan` has of its training data."""
+        use = json.loads(self.succeeds("plan", *words, "--json"))["train_data"]
+        return [use[name] for name in NAMES]
+
+
+class LongTexts(DataUseTest):
+    def test_split_truncate_and_skip(self):
+        texts = [" ".join(row["context"] for row in questions(n, n)) for n in (1, 4, 9)] + ["short"]
+        self.write("texts.jsonl", jsonl([{"text": text} for text in texts]))
+        lengths = [self.num_tokens(text) + 1 for text in texts]
+        self.assertLess(max(lengths[0], lengths[3]), 32)
+        self.assertGreater(min(lengths[1:3]), 33)
+        samples = sum(-(-length // 32) for length in lengths)
+        kept = lengths[0] + lengths[3]
+        for policy, numbers in [("split", [4, 0, 0, 0, 0, samples, sum(lengths), 0, 0]),
+                                ("truncate", [4, 2, 0, 0, 0, 4, kept + 64, sum(lengths) - kept - 64, 0]),
+                                ("skip", [2, 0, 2, 0, 0, 2, kept, 0, sum(lengths) - kept])]:
+            with self.subTest(policy=policy):
+                words = [*TEXTS, "--long-texts", policy, "--eval-dataset", "texts.jsonl", "--output-dir", policy]
+                err = self.note("train", *words)
+                line = next(line for line in err.splitlines() if line.startswith("texts.jsonl: "))
+                self.assertIn(f"{numbers[0]} rows as {numbers[5]} samples, ", line)
+                self.assertEqual(line.endswith("nothing cut or dropped"), policy == "split")
+                summary = self.json_of(policy, "summary.json")
+                for use in (summary["train_data"], summary["eval_data"]):
+                    self.assertEqual([use[name] for name in NAMES], numbers)
+                self.assertEqual(self.use_of(*words), numbers)
+                self.assertIn(line, self.note("plan", *words))
+                words = ["eval", "--model", f"{policy}/model", "--eval-dataset", "texts.jsonl", "--objective", "causal_lm",
+                         "--max-length", "32", "--long-texts", policy]
+                report = json.loads(self.succeeds(*words, "--json"))
+                self.assertEqual(report["eval_data"], summary["eval_data"])
+                self.assertIn(line, self.note(*words))
+        self.assertEqual(self.use_of(*TEXTS), self.use_of(*TEXTS, "--long-texts", "split"))
+        self.write("texts.jsonl", jsonl([{"text": texts[2]}]))
+        self.fails(INPUT, "texts.jsonl: all of its texts are longer than --max-length 32. Raise --max-length, or use "
+                          "--long-texts split", "train", *TEXTS, "--long-texts", "skip", "--output-dir", "none")
+
+    @unittest.skipIf(MOST_RANKS < 2, "it takes two ranks")
+    def test_the_same_on_ranks(self):
+        texts = [" ".join(row["context"] for row in questions(n, n)) for n in (1, 4, 9)]
+        self.write("texts.jsonl", jsonl([*({"text": text} for text in texts), *({"txt": ""} for _ in range(1))]))
+        words = [*TEXTS, "--max-bad-rows", "0.3"]
+        self.train("one", *words, "--batch-size", "4", job=[])
+        self.train("two", *words, "--batch-size", "2", "--nproc", "2", job=[])
+        one, two = self.json_of("one", "summary.json"), self.json_of("two", "summary.json")
+        self.assertEqual(one["train_data"], two["train_data"])
+        self.assertEqual(one["num_tokens"], two["num_tokens"])
+
+
+class BadRows(DataUseTest):
+    LONG = {"id": "long", "context": "a", "question": "what " * 600, "answers": {"text": ["a"]}}
+
+    def setUp(self):
+        super().setUp()
+        self.good = questions(22, 1)
+        self.bad = [{"id": "b", "context": "a", "question": "q", "answers": {"text": ["zzz"]}}, self.LONG]
+        self.write("mixed.jsonl", jsonl([*self.good[:5], self.bad[0], *self.good[5:], self.bad[1]]))
+
+    def test_are_skipped_and_named(self):
+        self.train("good", job=JOB)
+        err = self.note("train", *JOB, "--dataset", "mixed.jsonl", "--output-dir", "out")
+        self.assertIn("mixed.jsonl: 22 rows as 22 samples, ", err)
+        self.assertIn("2 bad rows skipped", err)
+        self.assertIn('warning: skipped: mixed.jsonl:6: the answer "zzz" does not occur in the context', err)
+        self.assertRegex(err, r'warning: skipped: mixed.jsonl:24: 512 tokens are too few .*\(id "long"')
+        use = self.json_of("out", "summary.json")["train_data"]
+        self.assertEqual((use["rows_malformed"], use["rows_too_long"], use["rows_used"]), (1, 1, 22))
+        self.assertEqual([place.split(": ")[0] for place in use["skipped"]], ["mixed.jsonl:24", "mixed.jsonl:6"])
+        self.assertGreater(use["tokens_dropped"], 600)
+        # The malformed row is out before samples are drawn, and the long one takes a place in their order: without it
+        # the samples are those of the good rows alone.
+        self.write("malformed.jsonl", jsonl([*self.good[:5], self.bad[0], *self.good[5:]]))
+        self.train("same", "--dataset", "malformed.jsonl", job=JOB)
+        self.assert_same_results("good", "same")
+
+    def test_stop_and_shares(self):
+        words = ["train", *JOB, "--dataset", "mixed.jsonl", "--output-dir", "out"]
+        message = 'mixed.jsonl:6: the answer "zzz" does not occur in the context "a". Answers must be copied'
+        self.fails(INPUT, message, *words, "--bad-rows", "stop")
+        self.fails(INPUT, "mixed.jsonl: 1 of its 24 rows cannot be used, and --max-bad-rows is 0: " + message, *words,
+                   "--max-bad-rows", "0")
+        self.write("mixed.jsonl", jsonl([*self.good[:1], *[self.LONG] * 5]))
+        self.fails(INPUT, "mixed.jsonl: 5 of its 6 rows cannot be used, and --max-bad-rows is 0.1: mixed.jsonl:", *words)
+        self.fails(INPUT, ": 512 tokens are too few for an example whose question and answer take", *words, "--bad-rows",
+                   "stop")
+        self.write("mixed.jsonl", jsonl([self.LONG]))
+        self.fails(INPUT, "mixed.jsonl: none of its 1 rows can be used: mixed.jsonl: 512 tokens are too few", *words,
+                   "--max-bad-rows", "1")
+        self.write("mixed.jsonl", jsonl([*self.good]) + '{"context": ')
+        self.fails(INPUT, "mixed.jsonl:23:13: not valid JSON", *words)
+
+    def test_questions_that_are_too_long_to_ask_score_0(self):
+        """EM and F1 are over all questions that could be read; the loss is over those that were computed."""
+        self.train("out", "--epochs", "40", "--eval-dataset", "train.jsonl", "--eval-generation", "--max-new-tokens", "5",
+                   "--eval-strategy", "no", "--save-strategy", "no", job=JOB)
+        words = ["--model", "out/model", "--eval-generation", "--max-new-tokens", "5", "--max-bad-rows", "0.5", "--json"]
+        reports = {}
+        for name, rows in [("good", self.good), ("long", [*self.good, *[self.LONG] * 11]),
+                           ("malformed", [*self.good, *self.bad[:1] * 11])]:
+            self.write(name + ".jsonl", jsonl(rows))
+            reports[name] = json.loads(self.succeeds("eval", "--eval-dataset", name + ".jsonl", *words))
+        good = reports["good"]
+        self.assertGreater(good["f1"], 0)
+        for name in ["exact_match", "f1"]:
+            self.assertAlmostEqual(reports["long"][name], good[name] * 22 / 33, places=12)
+            self.assertEqual(reports["malformed"][name], good[name])
+        for name in ["long", "malformed"]:
+            self.assertEqual(reports[name]["eval_loss"], good["eval_loss"])
+
+
+class Tokenizers(DataUseTest):
+    def test_invalid_utf8_is_reported(self):
+        lines = [b"fine", b"ab\xffc", *[b"\xc3"] * 12]
+        code, out, err = self.run_tessera("tokenize", "--tokenizer", "tok", input=b"\n".join(lines))
+        self.assertEqual((code, out.count("\n")), (0, 14), err)
+        notes = err.splitlines()
+        self.assertEqual(notes[0], "warning: standard input:2: byte 0xFF at offset 2 is not valid UTF-8: U+FFFD takes its place")
+        self.assertEqual(len(notes), 11)
+        self.assertEqual(notes[-1], "warning: standard input: 13 lines are not valid UTF-8")
+
+    def test_keys_that_are_not_used(self):
+        self.assertNotIn("tokenizer.json", self.note("tokenize", "--tokenizer", "tok", "--prompt", "a"))
+        tokenizer = self.json_of("tok", "tokenizer.json")
+        tokenizer["truncation"] = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+        tokenizer["padding"] = {"strategy": {"Fixed": 5}, "direction": "Left"}
+        self.write("tok/tokenizer.json", json.dumps(tokenizer))
+        message = 'tokenizer.json: "truncation" and "padding" are not used: --max-length cuts rows, and nothing is padded'
+        for words in [["tokenize", "--tokenizer", "tok", "--prompt", "a"], ["plan", *JOB],
+                      ["train", *JOB, "--max-steps", "1", "--output-dir", "out"],
+                      ["eval", "--model", "out/model", "--eval-dataset", "eval.jsonl"],
+                      ["generate", "--model", "out/model", "--prompt", "a", "--max-new-tokens", "1"]]:
+            self.assertIn(message, self.note(*words), words[0])
+
+
+if __name__ == "__main__":
+    main()

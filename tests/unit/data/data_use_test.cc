@@ -1,0 +1,160 @@
+#include "tessera/data/data_use.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/base/error.h"
+#include "tessera/base/random.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int32_t kEos = 7;
+
+// A token for each byte. Questions and contexts may be cut anywhere.
+std::vector<int32_t> encode_bytes(std::string_view text) {
+  std::vector<int32_t> ids;
+  for (const char c : text) ids.push_back(1000 + static_cast<unsigned char>(c));
+  return ids;
+}
+
+// Numbers from a fixed seed.
+class Draw {
+ public:
+  explicit Draw(uint64_t seed) : seed_(seed) {}
+  int64_t below(int64_t n) {
+    std::vector<int64_t> order(static_cast<size_t>(n));
+    for (int64_t i = 0; i < n; ++i) order[static_cast<size_t>(i)] = i;
+    shuffle(std::span<int64_t>(order), seed_, ++stream_);
+    return order[0];
+  }
+  std::string words(int64_t length) {
+    std::string text;
+    for (int64_t i = 0; i < length; ++i) text += i % 5 == 4 ? ' ' : static_cast<char>('a' + below(26));
+    return text;
+  }
+
+ private:
+  uint64_t seed_, stream_ = 0;
+};
+
+Example drawn_example(Draw& draw) {
+  Example example;
+  example.place = "f.jsonl:1";
+  if (draw.below(2) == 0) {
+    example.text = draw.words(draw.below(200));
+    return example;
+  }
+  example.question = draw.words(draw.below(40));
+  example.context = draw.words(1 + draw.below(150));
+  example.answer_start = draw.below(std::ssize(example.context));
+  example.answerable = true;
+  example.answers = {example.context.substr(static_cast<size_t>(example.answer_start), 1 + draw.below(20))};
+  return example;
+}
+
+// The tokens of the complete row.
+std::vector<int32_t> all_tokens(const Example& example, Objective objective) {
+  std::vector<int32_t> ids =
+      encode_bytes(example.text ? *example.text : prompt_text(example.question, example.context));
+  if (!example.text && objective != Objective::separate) {
+    const std::vector<int32_t> answer = encode_bytes(" " + example.answers[0]);
+    ids.insert(ids.end(), answer.begin(), answer.end());
+  }
+  if (example.text || objective != Objective::separate) ids.push_back(kEos);
+  return ids;
+}
+
+TEST(DataUse, UsedCutAndDroppedAreAllTokens) {
+  DataUse seen;
+  for (uint64_t seed = 0; seed < 2000; ++seed) {
+    SCOPED_TRACE(seed);
+    Draw draw(seed);
+    DataUse use;
+    int64_t all = 0, num_rows = 1 + draw.below(4);
+    const bool texts = draw.below(2) == 0;
+    PromptOptions options{.eos_id = kEos};
+    options.objective = texts ? Objective::causal_lm : static_cast<Objective>(draw.below(3));
+    options.truncation = static_cast<Truncation>(draw.below(2));
+    options.long_texts = static_cast<LongTexts>(draw.below(3));
+    options.max_length = 2 + draw.below(120);
+    for (int64_t r = 0; r < num_rows; ++r) {
+      Example example = drawn_example(draw);
+      while (example.text && !texts) example = drawn_example(draw);
+      const EncodedRow row = encode_row(example, encode_bytes, options);
+      const std::vector<int32_t> tokens = all_tokens(example, options.objective);
+      ASSERT_EQ(row.num_tokens, std::ssize(tokens));
+      std::vector<int32_t> joined;
+      for (const Sample& sample : row.samples) {
+        ASSERT_LE(std::ssize(sample.ids), options.max_length);
+        ASSERT_EQ(sample.labels.size(), sample.ids.size());
+        ASSERT_EQ(sample.labels.back(), kNoTarget);
+        joined.insert(joined.end(), sample.ids.begin(), sample.ids.end());
+      }
+      if (example.text && !row.samples.empty()) {
+        const bool cut = options.long_texts == LongTexts::truncate && row.samples.size() == 1;
+        ASSERT_TRUE(cut || joined == tokens);
+        ASSERT_TRUE(std::equal(joined.begin(), joined.end(), tokens.begin()));
+        for (const Sample& sample : row.samples) {
+          ASSERT_TRUE(options.max_length == 2 || tokens.size() == 1 || sample.ids.size() > 1);
+        }
+      }
+      ASSERT_TRUE(std::ssize(tokens) > options.max_length || joined == tokens);
+      use.add(row);
+      all += row.num_tokens;
+    }
+    ASSERT_EQ(use.tokens_used + use.tokens_cut + use.tokens_dropped, all);
+    ASSERT_EQ(use.rows_used + use.rows_too_long + use.rows_left_out, num_rows);
+    ASSERT_EQ(std::ssize(use.bad), use.rows_too_long);
+    ASSERT_LE(use.rows_cut, use.rows_used);
+    ASSERT_EQ(use.tokens_cut > 0, use.rows_cut > 0);
+    seen.rows_cut += use.rows_cut;
+    seen.rows_too_long += use.rows_too_long;
+    seen.rows_left_out += use.rows_left_out;
+    seen.rows_without_loss += use.rows_without_loss;
+  }
+  for (const int64_t count : {seen.rows_cut, seen.rows_too_long, seen.rows_left_out, seen.rows_without_loss}) {
+    EXPECT_GT(count, 50);  // the draws reach every case
+  }
+}
+
+TEST(DataUse, ATextThatTheTokenizerRefusesIsABadRow) {
+  Example example;
+  example.place = "f.jsonl:3";
+  example.text = "a";
+  const auto refuses = [](std::string_view) -> std::vector<int32_t> { throw InputError("", "a text of 1 byte"); };
+  DataUse use;
+  use.add(encode_row(example, refuses, {.objective = Objective::causal_lm}));
+  EXPECT_EQ(use.rows_too_long, 1);
+  EXPECT_EQ(use.bad.at(0).place, "f.jsonl:3");
+  EXPECT_EQ(use.bad.at(0).what, "a text of 1 byte");
+}
+
+std::string refusal(int64_t num_bad, int64_t num_rows, BadRows policy, double most) {
+  std::vector<BadRow> bad;
+  for (int64_t i = 0; i < num_bad; ++i) bad.push_back({"f.jsonl:" + std::to_string(i + 1), "is odd", "Make it even"});
+  try {
+    check_bad_rows(bad, num_rows, policy, most, "f.jsonl");
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(BadRows, AreSkippedUpToAShare) {
+  EXPECT_EQ(refusal(0, 0, BadRows::stop, 0), "");
+  EXPECT_EQ(refusal(10, 100, BadRows::skip, 0.1), "");
+  EXPECT_EQ(
+      refusal(11, 100, BadRows::skip, 0.1),
+      "f.jsonl: 11 of its 100 rows cannot be used, and --max-bad-rows is 0.1: f.jsonl:1: is odd; f.jsonl:2: is odd; "
+      "f.jsonl:3: is odd; …. Make it even. To go without them, raise --max-bad-rows");
+  EXPECT_THAT(refusal(1, 100, BadRows::skip, 0), HasSubstr("1 of its 100 rows cannot be used"));
+  EXPECT_EQ(refusal(2, 2, BadRows::skip, 1),
+            "f.jsonl: none of its 2 rows can be used: f.jsonl:1: is odd; f.jsonl:2: is odd. Make it even");
+  EXPECT_EQ(refusal(1, 100, BadRows::stop, 1), "f.jsonl:1: is odd. Make it even");
+}
+
+}  // namespace
+}  // namespace tessera
