@@ -44,7 +44,7 @@ std::string refusal(const fs::path& folder) {
 
 void rotate(const fs::path& output, int keep, const std::set<int64_t>& protected_steps) {
   const auto alone = make_self_communicator();
-  rotate_checkpoints(output, *alone, keep, protected_steps);
+  rotate_checkpoints(output, *alone, {keep, protected_steps, {}});
 }
 
 // The step of the newest whole checkpoint, -1 for none; warnings are collected.
