@@ -5,6 +5,7 @@
 #include "tessera/store/all_ranks.h"
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/checkpoint.h"
+#include "tessera/store/damage.h"
 #include "thread_world.h"
 
 namespace tessera {
@@ -183,6 +184,7 @@ TEST(WriteCheckpointOfRanks, KindsOfErrorsReachTheOtherRanks) {
   all_throw(RunError("where", "what", "remedy"));
   all_throw(UsageError("where", "what", "remedy"));
   all_throw(InputError("where", "what", "remedy"));
+  all_throw(DamageError("where", "what", "remedy"));
   all_throw(OutOfMemoryError("where", "what", "remedy"));
   all_throw(CommunicationError("where", "what", "remedy"));
 }
