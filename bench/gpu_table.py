@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SHAPES = {"bloom-560m": (24, 1024, 250880), "bloom-7b1": (30, 4096, 250880), "tiny": (2, 64, 2048)}
 PEAK_TFLOPS, TOKENS = 989, 512
-TRAIN = ["--save-strategy", "no", "--eval-strategy", "no", "--resume", "none", "--save-dtype", "bf16"]
+TRAIN = ["--save-strategy", "no", "--eval-strategy", "no", "--resume", "none", "--overwrite", "--save-dtype", "bf16"]
 DENSE = ["--objective", "causal_lm"]
 
 

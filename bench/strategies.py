@@ -44,7 +44,7 @@ def arguments():
 def run(args, model, folder, nproc, strategy):
     command = [args.tessera, "train", "--model", model, "--init", "random", "--tokenizer",
                ROOT / "recipes" / "quickstart" / "model", "--dataset", args.dataset, "--output-dir", folder / "out",
-               "--resume", "none", "--save-strategy", "no", "--eval-strategy", "no", "--logging-steps", "0", "--json",
+               "--resume", "none", "--overwrite", "--save-strategy", "no", "--eval-strategy", "no", "--logging-steps", "0", "--json",
                "--max-steps", args.steps, "--batch-size", args.batch_size // nproc, "--grad-accum", args.grad_accum,
                "--strategy", strategy, *args.words.split()]
     if nproc > 1:

@@ -10,6 +10,7 @@
 #include "tessera/comm/world.h"
 #include "tessera/report/record.h"
 #include "tessera/store/atomic_folder.h"
+#include "tessera/store/checkpoint.h"
 #include "tessera/store/checksum.h"
 #include "tessera/store/file.h"
 #include "tessera/store/model_folder.h"
@@ -48,13 +49,22 @@ ModelConfig gpt_config_of(const Settings& settings) {
   return config;
 }
 
-fs::path folder_of_model(const Settings& settings) {
+// --model; of a training run's output folder the model in it.
+fs::path model_path(const Settings& settings) {
   const fs::path path = settings.model;
+  std::error_code ignored;  // a place that cannot be looked at is reported where it is used
+  const bool is_output_folder =
+      !fs::exists(path / "config.json", ignored) && fs::exists(path / "model" / "config.json", ignored);
+  return is_output_folder ? path / "model" : path;
+}
+
+fs::path folder_of_model(const Settings& settings) {
+  const fs::path path = model_path(settings);
   return path.filename() == "config.json" ? path.parent_path() : path;
 }
 
 fs::path config_file_of(const Settings& settings) {
-  const fs::path path = settings.model;
+  const fs::path path = model_path(settings);
   return fs::is_directory(path) ? path / "config.json" : path;
 }
 
@@ -163,7 +173,12 @@ ModelConfig model_config_of(const Settings& settings) {
                      fmt::format("{}{}Give a Hugging Face folder, or with --init random one of gpt, {}", meant,
                                  meant.empty() ? "" : " ", joined(names, ", ")));
   }
-  return read_model_config(config_file_of(settings));
+  const fs::path file = config_file_of(settings);
+  if (fs::is_directory(path) && !fs::exists(file) && !checkpoint_steps(path).empty()) {
+    throw InputError(settings.model, "is the output folder of a run that has not ended: it has no model yet",
+                     "Start the same tessera train again to end it, or make a model of a checkpoint with tessera export");
+  }
+  return read_model_config(file);
 }
 
 Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config) {

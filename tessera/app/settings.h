@@ -94,7 +94,9 @@ struct Settings {
   // checkpoints
   std::string resume = "auto";
   Interval save_strategy = Interval::epoch;
-  int64_t save_steps = 0, save_total_limit = 0;
+  bool overwrite = false;
+  double owner_timeout = 180;  // s
+  int64_t save_steps = 0, save_total_limit = 2;
   bool load_best_model_at_end = false;
   Metric metric_for_best_model = Metric::eval_loss;
   DType save_dtype = DType::f32;

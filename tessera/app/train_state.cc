@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "tessera/app/continuation.h"
 #include "tessera/comm/world.h"
 #include "tessera/store/checksum.h"
 
@@ -16,11 +17,6 @@ Record eval_record(const EvalOutcome& outcome) {
   if (outcome.exact_match) record.set("exact_match", *outcome.exact_match);
   if (outcome.f1) record.set("f1", *outcome.f1);
   return record;
-}
-
-std::string shown(const Value& value) {
-  const std::string text = to_json({{"", value}});  // {"": value}
-  return text.substr(5, text.size() - 6);
 }
 
 // Reads typed values out of a record that to_json() wrote; a file with a right checksum but other contents is an error.
@@ -90,12 +86,14 @@ std::string TrainState::to_json(const Record& fingerprint) const {
                 {"steady_s", steady_s},
                 {"steady_samples", steady_samples},
                 {"steady_tokens", steady_tokens},
-                {"eval_timing", eval_timing}};
+                {"eval_timing", eval_timing},
+                {"stop_steps", stop_steps}};
   Record health_record{{"num_skipped", health.num_skipped},
                        {"skipped_in_a_row", health.skipped_in_a_row},
                        {"sound_checkpoint", health.sound_checkpoint}};
   if (health.first_loss) health_record.set("first_loss", *health.first_loss);
   record.set("health", health_record);
+  if (!origin.empty()) record.set("origin", origin);
   if (best_metric) record.set("best_metric", *best_metric);
   if (fused_micro_batches) record.set("fused_micro_batches", *fused_micro_batches);
   if (loss_scale) {
@@ -106,18 +104,20 @@ std::string TrainState::to_json(const Record& fingerprint) const {
   return to_pretty_json(record) + "\n";
 }
 
+Record TrainState::fingerprint_in(const std::string& text, const std::string& where) {
+  const Record record = record_from_json(text, where);
+  return RecordReader(record, where).get<Record>("fingerprint");
+}
+
 TrainState TrainState::from_json(const std::string& text, const Record& fingerprint, const std::string& where) {
+  const std::vector<Change> changes = changes_between(fingerprint_in(text, where), fingerprint);
+  if (!changes.empty()) throw UsageError(where, listed(changes), "Use the settings of the run that made it");
+  return from_json(text, where);
+}
+
+TrainState TrainState::from_json(const std::string& text, const std::string& where) {
   const Record record = record_from_json(text, where);
   const RecordReader read(record, where);
-  const Record then = read.get<Record>("fingerprint");
-  for (const Field& field : fingerprint.fields()) {
-    const Value* value = then.find(field.key);
-    if (value && *value == field.value) continue;
-    throw UsageError(where,
-                     fmt::format("was made with {} = {}, and this run has {}", field.key,
-                                 value ? shown(*value) : "nothing", shown(field.value)),
-                     "Use the same settings to resume, another --output-dir, or --resume none to start anew");
-  }
   TrainState state;
   state.step = read.get<int64_t>("step");
   state.total_loss = read.get<double>("total_loss");
@@ -162,6 +162,12 @@ TrainState TrainState::from_json(const std::string& text, const Record& fingerpr
   state.steady_s = read.get<double>("steady_s");
   state.steady_samples = read.get<int64_t>("steady_samples");
   state.steady_tokens = read.get<int64_t>("steady_tokens");
+  if (read.find("stop_steps")) {
+    for (const Value& step : read.get<std::vector<Value>>("stop_steps")) {
+      if (const int64_t* number = step.get_if<int64_t>()) state.stop_steps.push_back(*number);
+    }
+  }
+  if (read.find("origin")) state.origin = read.get<std::string>("origin");
   if (read.find("eval_timing")) state.eval_timing = read.get<Record>("eval_timing");
   return state;
 }
@@ -226,7 +232,7 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
 
 void check_ranks_agree(Communicator& world, const Record& fingerprint) {
   std::vector<std::pair<std::string, std::string>> facts;
-  for (const auto& [key, value] : fingerprint.fields()) facts.emplace_back(key, shown(value));
+  for (const auto& [key, value] : fingerprint.fields()) facts.emplace_back(key, json_text(value));
   check_agreement(world, facts);
 }
 

@@ -59,17 +59,23 @@ struct TrainState {
   // checkpoints.
   double steady_s = 0;
   int64_t steady_samples = 0, steady_tokens = 0;
+  std::vector<int64_t> stop_steps;  // of checkpoints that were made because the run was stopped there
+  std::string origin;               // the checkpoint of another folder that the run began from; empty: none
 
   std::string to_json(const Record& fingerprint) const;
-  // InputError when the text is not what to_json makes; UsageError when `fingerprint` differs, naming the setting.
+  // InputError when the text is not what to_json makes.
+  static TrainState from_json(const std::string& text, const std::string& where);
+  // The same; UsageError also when `fingerprint` differs, naming the settings.
   static TrainState from_json(const std::string& text, const Record& fingerprint, const std::string& where);
+  static Record fingerprint_in(const std::string& text, const std::string& where);
 };
 
 // What of a model's configuration its parameters mean nothing without.
 Record model_fingerprint(const ModelConfig& config);
 // A checksum of all tokens and targets.
 std::string checksum_of(const std::vector<Sample>& samples);
-// The settings and facts that a resumed run must share with the run that made the checkpoint to repeat it.
+// The settings and facts that a resumed run must share with the run that made the checkpoint to repeat it, except those
+// that may change (continuation.h).
 Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples,
                          int num_ranks);
 // What is computed with must be the same on all ranks: UsageError on each that names a rank and the key. Collective.

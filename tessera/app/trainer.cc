@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "tessera/app/continuation.h"
 #include "tessera/app/data_report.h"
 #include "tessera/app/machine.h"
 #include "tessera/app/memory_check.h"
@@ -109,10 +110,7 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
       work_(work_within_memory(settings, worker_, config_, train_, eval_ ? &*eval_ : nullptr, fused_)),
       engine_(within_memory([&] { return check_memory_again(); },
                             [&] { return Engine(worker_.place(), config_, engine_options(settings)); })) {
-  if (worker_.is_first()) {
-    lock_.emplace(settings_.output_dir);
-    remove_stale_temporaries(settings_.output_dir);
-  }
+  if (worker_.is_first()) lock_.emplace(settings_.output_dir, settings_.owner_timeout);
   fingerprint_ = train_fingerprint(settings_, config_, train_.samples, worker_.num_ranks());
   if (eval_) {
     fingerprint_.set("eval_data_checksum", checksum_of(eval_->samples))
@@ -122,17 +120,12 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
   }
   const BatchPlan plan(batch_options(settings_, train_.samples.size(), worker_.world()), 0);
   steps_per_epoch_ = plan.num_steps();
-  // As the Trainer: a fraction of an epoch is rounded up to a whole step.
-  num_steps_ = settings_.max_steps > 0
-                   ? settings_.max_steps
-                   : static_cast<int64_t>(std::ceil(settings_.epochs * static_cast<double>(steps_per_epoch_)));
-  const auto ratio_steps = static_cast<int64_t>(std::ceil(settings_.warmup_ratio * static_cast<double>(num_steps_)));
-  schedule_ = {settings_.lr_schedule, settings_.warmup_steps > 0 ? settings_.warmup_steps : ratio_steps,
-               settings_.lr_decay_steps > 0 ? settings_.lr_decay_steps : num_steps_, settings_.warmup_type};
+  num_steps_ = total_steps(settings_.max_steps, settings_.epochs, steps_per_epoch_);
+  schedule_ = schedule_options(settings_, num_steps_);
   if (eval_) eval_every_ = interval(settings_.eval_strategy, settings_.eval_steps);
   save_every_ = interval(settings_.save_strategy, settings_.save_steps);
   if (settings_.precision == Settings::Precision::fp16) loss_scaler_.emplace(settings_.loss_scaling());
-  check_ranks_agree(worker_.world(), fingerprint_);  // and the output folder is ready when they go on
+  check_ranks_agree(worker_.world(), fingerprint_);  // and the output folder exists when this is done
   within_memory([&] { return check_memory_again(); }, [&] { engine_.prepare(work_); });
   if (settings_.save_async) background_ = std::make_unique<BackgroundCheckpoint>(worker_.host(), worker_.world());
 }
@@ -150,7 +143,7 @@ Trainer::Interval Trainer::interval(Settings::Interval kind, int64_t steps) cons
 }
 
 int Trainer::run() {
-  if (stop_asked()) return stop();  // before the model is loaded, which may take long
+  if (stop_asked() || !take_output_folder()) return stop();  // before the model is loaded, which may take long
   return within_memory([&] { return check_memory_again(); },
                        [&] {
                          resume_or_start();
@@ -233,6 +226,8 @@ bool Trainer::stop_asked() {
 
 int Trainer::stop() {
   if (state_.step > 0) {
+    const bool is_extra = last_saved_step_ != state_.step && !save_every_.due(state_.step, num_steps_);
+    if (is_extra) state_.stop_steps.push_back(state_.step);  // the next checkpoint replaces it
     checkpoint();
     finish_checkpoints();
   }
@@ -354,6 +349,7 @@ bool Trainer::improves(const EvalOutcome& outcome) {
 void Trainer::finish() {
   finish_checkpoints();
   note_skipped_end();
+  if (lock_) lock_->check_held();
   bytes_sent_ = engine_.bytes_sent();
   const fs::path folder = settings_.output_dir;
   if (settings_.load_best_model_at_end && state_.best_metric && state_.best_step != state_.step) {
@@ -385,6 +381,7 @@ void Trainer::finish() {
   const Record record = summary(metrics, gpu);
   if (!worker_.is_first()) return;
   write_file_atomically(folder / "summary.json", to_pretty_json(record) + "\n");
+  forget_overwritten_runs();
   if (settings_.json) {
     console_.print(to_json(record));
   } else {

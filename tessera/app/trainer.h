@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "tessera/app/continuation.h"
 #include "tessera/app/evaluation.h"
 #include "tessera/app/signals.h"
 #include "tessera/app/train_state.h"
@@ -48,10 +49,17 @@ class Trainer {
     bool due(int64_t step, int64_t last) const { return every > 0 && (step % every == 0 || step == last); }
   };
   Interval interval(Settings::Interval kind, int64_t steps) const;
+  bool take_output_folder();
   void resume_or_start();
-  bool resume();
-  void start_anew();
-  void forget_steps_after(int64_t last);
+  enum class Source { nothing, newest, here, elsewhere };
+  Source source_of_start() const;
+  void resume(const Checkpoint& checkpoint, TrainState state, const std::vector<Change>& changes, const char* newer_are);
+  void restore(const Checkpoint& checkpoint, TrainState state);
+  void begin_elsewhere(const Checkpoint& checkpoint);
+  void start_again();
+  void refuse_to_replace_results() const;
+  void make_way();
+  void forget_overwritten_runs() const;
   void say(const std::string& line);
   int train();
   void one_step(const BatchPlan& plan, int64_t step_of_epoch);

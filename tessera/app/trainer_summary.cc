@@ -76,6 +76,7 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
     if (outcome.loss) record.set("eval_loss" + suffix, *outcome.loss);
   };
   Record record{{"schema", 1}, {"model", (fs::path(settings_.output_dir) / "model").string()}};
+  if (!state_.origin.empty()) record.set("resumed_from", state_.origin);
   if (best_row) put(record, best_row->eval, "");
   put(record, state_.before, "_before");
   record.set("train_loss", metrics.mean_loss);

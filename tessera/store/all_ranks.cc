@@ -3,17 +3,21 @@
 #include <fmt/format.h>
 
 #include "tessera/base/error.h"
+#include "tessera/store/damage.h"
 
 namespace tessera {
 
 namespace {
 
-// What a rank tells the others: "+" and its text, or the exit code of its error as a character and the message.
-constexpr char kSucceeded = '+';
+// What a rank sends to the others: "+" and its text, or its error: "!" for damage, else the exit code as a character,
+// and the message.
+constexpr char kSucceeded = '+', kDamage = '!';
 
 std::string outcome_of(const std::function<std::string()>& work) {
   try {
     return kSucceeded + work();
+  } catch (const DamageError& error) {
+    return kDamage + std::string(error.what());
   } catch (...) {
     const Failure failure = current_failure();
     return static_cast<char>('0' + static_cast<int>(failure.code)) + failure.text;
@@ -22,6 +26,7 @@ std::string outcome_of(const std::function<std::string()>& work) {
 
 [[noreturn]] void throw_failure(int rank, const std::string& outcome) {
   const std::string where = fmt::format("rank {}", rank), what = outcome.substr(1);
+  if (outcome[0] == kDamage) throw DamageError(where, what);
   switch (static_cast<ExitCode>(outcome[0] - '0')) {
     case ExitCode::kUsage:
       throw UsageError(where, what, "");

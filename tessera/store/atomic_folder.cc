@@ -68,10 +68,6 @@ std::optional<Leftover> parse_leftover(const fs::path& path, std::string_view ki
   return Leftover{path.parent_path() / name.substr(0, at), *writer};
 }
 
-bool is_stale(const std::optional<Leftover>& leftover) {
-  return leftover && leftover->writer.is_on_this_host() && !leftover->writer.is_alive_here();
-}
-
 }  // namespace
 
 AtomicFolder::AtomicFolder(const fs::path& target, const std::vector<std::string>& markers) {
@@ -144,7 +140,11 @@ void write_file_atomically(const fs::path& path, std::string_view text) {
   sync_folder(parent.empty() ? fs::path(".") : parent);
 }
 
-void remove_stale_temporaries(const fs::path& parent) {
+void remove_stale_temporaries(const fs::path& parent, const std::optional<ProcessIdentity>& gone) {
+  const auto is_stale = [&](const std::optional<Leftover>& leftover) {
+    if (!leftover) return false;
+    return leftover->writer == gone || (leftover->writer.is_on_this_host() && !leftover->writer.is_alive_here());
+  };
   std::error_code error;
   std::vector<fs::path> entries;
   for (const auto& entry : fs::directory_iterator(parent, error)) entries.push_back(entry.path());
@@ -160,6 +160,19 @@ void remove_stale_temporaries(const fs::path& parent) {
       rename_or_throw(path, aside->target);
     }
   }
+}
+
+fs::path free_name(const fs::path& path) {
+  fs::path name = path;
+  for (int number = 2; fs::symlink_status(name).type() != fs::file_type::not_found; ++number) {
+    name = path.string() + fmt::format("-{}", number);
+  }
+  return name;
+}
+
+void rename_folder(const fs::path& from, const fs::path& to) {
+  rename_or_throw(from, to);
+  sync_folder(to.parent_path());
 }
 
 void remove_folder_atomically(const fs::path& folder) {

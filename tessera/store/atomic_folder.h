@@ -2,9 +2,12 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "tessera/store/process.h"
 
 namespace tessera {
 
@@ -39,9 +42,15 @@ class AtomicFolder {
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
 // Removes what processes of this host that are dead by now left in `parent` by the two above, and puts back a folder
-// that was being replaced. Call it while no other process works on the same folder. What another host left stays:
-// nobody can tell from here whether its process lives. RunError.
-void remove_stale_temporaries(const std::filesystem::path& parent);
+// that was being replaced. Call it while no other process works on the same folder. What another host left stays, unless
+// it was the process `gone`: nobody can see from here whether others live. RunError.
+void remove_stale_temporaries(const std::filesystem::path& parent,
+                              const std::optional<ProcessIdentity>& gone = std::nullopt);
+
+// `path`, or the first of "<path>-2", "<path>-3", ... that does not exist.
+std::filesystem::path free_name(const std::filesystem::path& path);
+// Gives a folder or a file another name on the same file system; the new name is on the disk on return. RunError.
+void rename_folder(const std::filesystem::path& from, const std::filesystem::path& to);
 
 // Removes a folder under its own name in one step (it is renamed first), so that no half of it is ever seen. RunError.
 void remove_folder_atomically(const std::filesystem::path& folder);

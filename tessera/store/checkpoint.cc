@@ -8,9 +8,9 @@
 #include <sstream>
 
 #include "tessera/base/error.h"
-#include "tessera/base/read_file.h"
 #include "tessera/store/all_ranks.h"
 #include "tessera/store/atomic_folder.h"
+#include "tessera/store/damage.h"
 #include "tessera/store/file.h"
 
 namespace tessera {
@@ -22,25 +22,31 @@ namespace {
 constexpr const char* kTrainerState = "trainer_state.json";
 constexpr const char* kDamaged = "The checkpoint is damaged or incomplete: use an earlier one";
 
+File open_part(const fs::path& path) {
+  if (auto file = File::open_if_there(path)) return std::move(*file);
+  throw DamageError(path, "no such file", kDamaged);
+}
+
 void check_size(const fs::path& folder, const ManifestFile& file) {
-  const uint64_t bytes = File::open_to_read(folder / file.name).size();
+  const uint64_t bytes = open_part(folder / file.name).size();
   if (bytes == file.bytes()) return;
-  throw InputError(folder / file.name, fmt::format("has {} bytes instead of {}", bytes, file.bytes()), kDamaged);
+  throw DamageError(folder / file.name, fmt::format("has {} bytes instead of {}", bytes, file.bytes()), kDamaged);
 }
 
 void check_segment(const File& file, const FileSegment& segment) {
   constexpr uint64_t kStep = 1 << 20;
   std::vector<std::byte> buffer(std::min(kStep, segment.end - segment.begin));
   Checksum checksum;
+  if (file.size() < segment.end) throw DamageError(file.path(), "is shorter than what was written", kDamaged);
   for (uint64_t at = segment.begin; at < segment.end; at += kStep) {
     const size_t bytes = std::min(kStep, segment.end - at);
     file.read_at(buffer.data(), bytes, at);
     checksum.update(buffer.data(), bytes);
   }
   if (checksum.value() != segment.checksum) {
-    throw InputError(file.path(),
-                     fmt::format("bytes {} to {} are not those that were written", segment.begin, segment.end),
-                     kDamaged);
+    throw DamageError(file.path(),
+                      fmt::format("bytes {} to {} are not those that were written", segment.begin, segment.end),
+                      kDamaged);
   }
 }
 
@@ -61,7 +67,7 @@ void check_contents(const fs::path& folder, const Manifest& manifest, const Comm
   }
   const auto check = [&](int64_t i) {
     const auto& [file, segment] = segments[static_cast<size_t>(i)];
-    check_segment(File::open_to_read(folder / file->name), *segment);
+    check_segment(open_part(folder / file->name), *segment);
   };
   const auto count = static_cast<int64_t>(segments.size());
   if (pool) {
@@ -71,7 +77,7 @@ void check_contents(const fs::path& folder, const Manifest& manifest, const Comm
   }
 }
 
-void remove_old_checkpoints(const fs::path& output_folder, int keep, const std::set<int64_t>& protected_steps) {
+void remove_old_checkpoints(const fs::path& output_folder, const Rotation& rotation) {
   auto steps = checkpoint_steps(output_folder);
   std::reverse(steps.begin(), steps.end());
   int kept = 0;
@@ -79,10 +85,11 @@ void remove_old_checkpoints(const fs::path& output_folder, int keep, const std::
     const fs::path folder = checkpoint_folder(output_folder, step);
     try {
       for (const auto& file : read_manifest(folder / kManifestName).files) check_size(folder, file);
-    } catch (const InputError&) {
+    } catch (const Error&) {  // damaged, or unreadable at the moment: it neither counts nor goes
       continue;
     }
-    if (kept < keep || protected_steps.contains(step)) {
+    const bool is_replaced = kept > 0 && rotation.replaced_steps.contains(step);
+    if (rotation.protected_steps.contains(step) || (!is_replaced && (rotation.keep == 0 || kept < rotation.keep))) {
       ++kept;
     } else {
       remove_folder_atomically(folder);
@@ -100,7 +107,9 @@ Checkpoint Checkpoint::open_verified(const fs::path& folder, ThreadPool* pool) {
 Checkpoint Checkpoint::open_verified(const fs::path& folder, Communicator& world, ThreadPool* pool) {
   std::optional<Checkpoint> checkpoint;
   const auto checksums = on_all_ranks(world, "the check of a checkpoint", [&] {
-    if (!fs::is_directory(folder)) throw InputError(folder, "no such checkpoint", "Check the path");
+    if (!is_folder(folder)) {
+      throw InputError(folder, "no such checkpoint", "Check the path, and that the machines of all ranks see it");
+    }
     Manifest manifest = read_manifest(folder / kManifestName);
     check_contents(folder, manifest, world, pool);
     checkpoint = Checkpoint(folder, std::move(manifest));
@@ -171,25 +180,24 @@ std::string Checkpoint::trainer_state() const {
 const ManifestFile& Checkpoint::file(std::string_view name) const {
   const auto is_named = [&](const ManifestFile& file) { return file.name == name; };
   const auto at = std::find_if(manifest_.files.begin(), manifest_.files.end(), is_named);
-  if (at == manifest_.files.end()) throw InputError(folder_, fmt::format("has no file \"{}\"", name), kDamaged);
+  if (at == manifest_.files.end()) throw DamageError(folder_, fmt::format("has no file \"{}\"", name), kDamaged);
   return *at;
 }
 
 std::string Checkpoint::text(std::string_view name) const {
-  return read_file(folder_ / file(name).name, {.remedy = kDamaged});
+  return File::open_to_read(folder_ / file(name).name).text();
 }
 
 std::vector<int64_t> checkpoint_steps(const fs::path& output_folder) {
   std::vector<int64_t> steps;
-  std::error_code missing;
-  for (const auto& entry : fs::directory_iterator(output_folder, missing)) {
+  for (const std::string& name : names_in_folder(output_folder)) {
     constexpr std::string_view kPrefix = "checkpoint-";
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with(kPrefix) || !entry.is_directory()) continue;
+    if (!name.starts_with(kPrefix)) continue;
     int64_t step = 0;
     const auto end = name.data() + name.size();
     if (std::from_chars(name.data() + kPrefix.size(), end, step).ptr != end || step < 0) continue;
-    if (checkpoint_folder(output_folder, step) == entry.path()) steps.push_back(step);  // not "checkpoint-007"
+    const fs::path folder = checkpoint_folder(output_folder, step);
+    if (folder.filename() == name && is_folder(folder)) steps.push_back(step);  // not "checkpoint-007"
   }
   std::sort(steps.begin(), steps.end());
   return steps;
@@ -209,19 +217,19 @@ std::optional<Checkpoint> latest_checkpoint(const fs::path& output_folder, Commu
   for (; !steps.empty(); steps.pop_back()) {
     try {
       return Checkpoint::open_verified(checkpoint_folder(output_folder, steps.back()), world, pool);
-    } catch (const InputError& error) {
+    } catch (const DamageError& error) {
       if (world.rank() == 0) warn(error.what());
     }
   }
   throw InputError(output_folder, "has checkpoints, but every one of them is damaged",
-                   "Restore one from a copy, or use --resume none to start anew and remove them");
+                   "Restore one from a copy, or give --resume none to start again from the beginning");
 }
 
 Checkpoint find_checkpoint(const fs::path& path, Communicator& world,
                            const std::function<void(const std::string&)>& warn, ThreadPool* pool) {
   if (auto newest = latest_checkpoint(path, world, warn, pool)) return std::move(*newest);
   on_all_ranks(world, "the folder to find a checkpoint in", [&]() -> std::string {
-    if (world.rank() == 0 && fs::is_directory(path) && !fs::exists(path / kManifestName)) {
+    if (world.rank() == 0 && is_folder(path) && !File::open_if_there(path / kManifestName)) {
       throw InputError(path, "is no checkpoint, and has none in it",
                        "Give a folder checkpoint-STEP, or the output folder of a run that has saved some");
     }
@@ -230,11 +238,24 @@ Checkpoint find_checkpoint(const fs::path& path, Communicator& world,
   return Checkpoint::open_verified(path, world, pool);
 }
 
-void rotate_checkpoints(const fs::path& output_folder, Communicator& world, int keep,
-                        const std::set<int64_t>& protected_steps) {
-  TESSERA_ASSERT(keep >= 1);
+void rotate_checkpoints(const fs::path& output_folder, Communicator& world, const Rotation& rotation) {
   on_all_ranks(world, "the removal of old checkpoints", [&]() -> std::string {
-    if (world.rank() == 0) remove_old_checkpoints(output_folder, keep, protected_steps);
+    if (world.rank() == 0) remove_old_checkpoints(output_folder, rotation);
+    return "";
+  });
+}
+
+void set_checkpoints_aside(const fs::path& output_folder, Communicator& world, int64_t last_step, const char* why,
+                           const std::function<void(const std::string&)>& note) {
+  on_all_ranks(world, "setting checkpoints aside", [&]() -> std::string {
+    if (world.rank() != 0) return "";
+    for (const int64_t step : checkpoint_steps(output_folder)) {
+      if (step <= last_step) continue;
+      const fs::path from = checkpoint_folder(output_folder, step);
+      const fs::path to = free_name(from.string() + "." + why);
+      rename_folder(from, to);
+      note(fmt::format("{} is {} now: this run does not continue from it", from.string(), to.filename().string()));
+    }
     return "";
   });
 }

@@ -23,8 +23,9 @@ namespace tessera {
 // A checkpoint whose every byte has been checked against its manifest. Any number of ranks may have written it.
 class Checkpoint {
  public:
-  // Collective: each rank checks a part of the bytes and all have the same outcome. InputError names the file that is
-  // missing or damaged. The second form is that of a process that is alone.
+  // Collective: each rank checks a part of the bytes and all have the same outcome. DamageError names the file that is
+  // missing or damaged. InputError: no such folder, of another version, or not the same for all ranks. Other errors:
+  // as File, for what could not be read. The second form is that of a process that is alone.
   static Checkpoint open_verified(const std::filesystem::path& folder, Communicator& world, ThreadPool* pool = nullptr);
   static Checkpoint open_verified(const std::filesystem::path& folder, ThreadPool* pool = nullptr);
 
@@ -50,12 +51,13 @@ class Checkpoint {
   mutable std::map<int, SafetensorsFile> files_;  // by rank; opened when something is read from them
 };
 
-// The steps of the folders "checkpoint-<step>" in an output folder, ascending, whole or not.
+// The steps of the folders "checkpoint-<step>" in an output folder, ascending, whole or not. Errors as File: a folder
+// that cannot be read is not one without checkpoints.
 std::vector<int64_t> checkpoint_steps(const std::filesystem::path& output_folder);
 
 // The newest checkpoint that is whole; nullopt if there are none at all. Each newer one that is damaged or incomplete
-// is told to `warn` on rank 0. Collective: rank 0 says which there are, and all have the same outcome. InputError:
-// every one is damaged.
+// is reported to `warn` on rank 0. Collective: rank 0 says which there are, and all have the same outcome. InputError:
+// every one is damaged. A checkpoint that cannot be read is not passed over: its error is thrown.
 std::optional<Checkpoint> latest_checkpoint(const std::filesystem::path& output_folder, Communicator& world,
                                             const std::function<void(const std::string&)>& warn,
                                             ThreadPool* pool = nullptr);
@@ -65,11 +67,22 @@ std::optional<Checkpoint> latest_checkpoint(const std::filesystem::path& output_
 Checkpoint find_checkpoint(const std::filesystem::path& path, Communicator& world,
                            const std::function<void(const std::string&)>& warn, ThreadPool* pool = nullptr);
 
-// Removes all checkpoints but the `keep` (at least 1) newest and those of the steps in `protected_steps`. Only a
-// checkpoint whose manifest is right and whose files have the right sizes counts or is removed, so that a damaged
-// newest one does not cost the last good one; contents are not read again. Collective: rank 0 does it, and its RunError
-// is that of all.
-void rotate_checkpoints(const std::filesystem::path& output_folder, Communicator& world, int keep,
-                        const std::set<int64_t>& protected_steps);
+// Which checkpoints stay.
+struct Rotation {
+  int keep = 0;                       // so many of the newest; 0: all
+  std::set<int64_t> protected_steps;  // these in any case
+  std::set<int64_t> replaced_steps;   // these only while nothing newer is whole
+};
+
+// Removes the other checkpoints. Only a checkpoint whose manifest is right and whose files have the right sizes counts
+// or is removed, so that a damaged newest one does not cost the last good one; contents are not read again. Collective:
+// rank 0 does it, and its RunError is that of all.
+void rotate_checkpoints(const std::filesystem::path& output_folder, Communicator& world, const Rotation& rotation);
+
+// Renames the checkpoints of later steps than `last_step`, whole or not: "checkpoint-40" becomes "checkpoint-40.<why>",
+// or "checkpoint-40.<why>-2" where that name is taken. What changed goes to `note` on rank 0. Collective: rank 0 does
+// it, and its RunError is that of all.
+void set_checkpoints_aside(const std::filesystem::path& output_folder, Communicator& world, int64_t last_step,
+                           const char* why, const std::function<void(const std::string&)>& note);
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #include "tessera/store/file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -7,7 +8,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <memory>
+#include <thread>
 #include <utility>
 
 #include "tessera/base/error.h"
@@ -20,7 +24,67 @@ bool is_out_of_room(int error) {
   return error == ENOSPC || error == EDQUOT || error == EFBIG;
 }
 
+// How often and after which pauses a failed call is tried again. A server that restarts, a file that another node has
+// replaced, or a process that has too many files open for a moment must not end a run of days.
+class Patience {
+ public:
+  // Whether to try again after this errno; waits before it returns true.
+  bool again(int error) {
+    if (error == EINTR) return true;
+    if (!may_pass(error) || num_pauses_ == std::size(kPausesMs)) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(kPausesMs[num_pauses_++]));
+    return true;
+  }
+
+ private:
+  static constexpr int kPausesMs[] = {10, 40, 160, 640};
+  static bool may_pass(int error) {
+    for (const int known : {EAGAIN, EIO, ESTALE, EMFILE, ENFILE, ENOMEM, ETIMEDOUT, EREMOTEIO}) {
+      if (error == known) return true;
+    }
+    return false;
+  }
+  size_t num_pauses_ = 0;
+};
+
+bool is_missing(int error) {
+  return error == ENOENT || error == ENOTDIR;
+}
+
+// The descriptor, or -1 with errno.
+int open_patiently(const std::filesystem::path& path, int flags) {
+  for (Patience patience;;) {
+    const int descriptor = open(path.c_str(), flags | O_CLOEXEC);
+    if (descriptor >= 0 || !patience.again(errno)) return descriptor;
+  }
+}
+
+// The names in a folder; nothing and errno where it cannot be read.
+std::optional<std::vector<std::string>> listed(const std::filesystem::path& folder) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(opendir(folder.c_str()), closedir);
+  if (!stream) return std::nullopt;
+  std::vector<std::string> names;
+  for (;;) {
+    errno = 0;
+    const dirent* entry = readdir(stream.get());
+    if (!entry && errno != 0) return std::nullopt;
+    if (!entry) return names;
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+}
+
 }  // namespace
+
+void throw_read_error(const std::filesystem::path& path, int error) {
+  const std::string what = std::string("cannot read: ") + std::strerror(error);
+  if (error == ENOMEM) throw OutOfMemoryError(path, what, "Free some memory, and start the same command again");
+  if (is_missing(error) || error == EACCES || error == EPERM || error == EISDIR || error == ELOOP) {
+    throw InputError(path, what, "Check the path and its permissions");
+  }
+  if (error == EMFILE) throw RunError(path, what, "Raise the limit on open files (ulimit -n)");
+  throw RunError(path, what, "Check the disk or the file server, and start the same command again");
+}
 
 void throw_write_error(const std::filesystem::path& path, int error, uint64_t needed_bytes) {
   const std::string reason = std::strerror(error);
@@ -41,17 +105,20 @@ void throw_write_error(const std::filesystem::path& path, int error, uint64_t ne
                  forbidden ? "Choose an output folder that you may write to" : "Check the path and the disk");
 }
 
-File File::open_to_read(const std::filesystem::path& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) {
-    throw InputError(path, std::string("cannot open: ") + std::strerror(errno), "Check the path and its permissions");
-  }
+std::optional<File> File::open_if_there(const std::filesystem::path& path) {
+  const int descriptor = open_patiently(path, O_RDONLY);
+  if (descriptor < 0 && is_missing(errno)) return std::nullopt;
+  if (descriptor < 0) throw_read_error(path, errno);
   File file(path, descriptor, 0);
   struct stat status;
-  if (fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
-    throw InputError(path, "is not a regular file", "Check the path");
-  }
+  if (fstat(descriptor, &status) != 0) throw_read_error(path, errno);
+  if (!S_ISREG(status.st_mode)) throw InputError(path, "is not a regular file", "Check the path");
   return file;
+}
+
+File File::open_to_read(const std::filesystem::path& path) {
+  if (auto file = open_if_there(path)) return std::move(*file);
+  throw InputError(path, "cannot open: No such file or directory", "Check the path and its permissions");
 }
 
 File File::create_new(const std::filesystem::path& path, uint64_t expected_bytes) {
@@ -86,8 +153,20 @@ File::~File() {
 
 uint64_t File::size() const {
   struct stat status;
-  if (fstat(descriptor_, &status) != 0) throw InputError(path_, std::string("cannot read: ") + std::strerror(errno));
+  for (Patience patience; fstat(descriptor_, &status) != 0;) {
+    const int error = errno;
+    if (!patience.again(error)) throw_read_error(path_, error);
+    if (error == ESTALE) open_again();
+  }
   return static_cast<uint64_t>(status.st_size);
+}
+
+// Under the same descriptor: a file of a network file system that lost its handle.
+void File::open_again() const {
+  const int descriptor = open_patiently(path_, O_RDONLY);
+  if (descriptor < 0) throw_read_error(path_, errno);
+  dup3(descriptor, descriptor_, O_CLOEXEC);
+  close(descriptor);
 }
 
 void File::write_at(const void* data, size_t bytes, uint64_t offset) {
@@ -106,15 +185,25 @@ void File::write_at(const void* data, size_t bytes, uint64_t offset) {
 
 void File::read_at(void* data, size_t bytes, uint64_t offset) const {
   auto* next = static_cast<std::byte*>(data);
-  while (bytes > 0) {
+  for (Patience patience; bytes > 0;) {
     const ssize_t got = pread(descriptor_, next, bytes, static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw InputError(path_, std::string("cannot read: ") + std::strerror(errno), "Check the disk");
+    if (got < 0) {
+      const int error = errno;
+      if (!patience.again(error)) throw_read_error(path_, error);
+      if (error == ESTALE) open_again();
+      continue;
+    }
     if (got == 0) throw InputError(path_, fmt::format("ends at byte {}, too early", offset), "Copy the file again");
     next += got;
     bytes -= static_cast<size_t>(got);
     offset += static_cast<uint64_t>(got);
   }
+}
+
+std::string File::text() const {
+  std::string text(size(), '\0');
+  read_at(text.data(), text.size(), 0);
+  return text;
 }
 
 void File::sync() {
@@ -136,6 +225,25 @@ void create_folders(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) throw_write_error(folder, error.value(), 0);
+}
+
+std::vector<std::string> names_in_folder(const std::filesystem::path& folder) {
+  for (Patience patience;;) {
+    if (auto names = listed(folder)) return std::move(*names);
+    const int error = errno;
+    if (is_missing(error)) return {};
+    if (!patience.again(error)) throw_read_error(folder, error);
+  }
+}
+
+bool is_folder(const std::filesystem::path& path) {
+  struct stat status;
+  for (Patience patience; stat(path.c_str(), &status) != 0;) {
+    const int error = errno;
+    if (is_missing(error)) return false;
+    if (!patience.again(error)) throw_read_error(path, error);
+  }
+  return S_ISDIR(status.st_mode);
 }
 
 void sync_folder(const std::filesystem::path& folder) {

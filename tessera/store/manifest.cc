@@ -9,7 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/json.h"
-#include "tessera/base/read_file.h"
+#include "tessera/store/damage.h"
 #include "tessera/store/file.h"
 
 namespace tessera {
@@ -54,7 +54,7 @@ std::string lines_of(const std::vector<Item>& items) {
 
 ManifestFile file_of(const nlohmann::json& json, const std::string& where) {
   ManifestFile file{json.at("name").get<std::string>(), {}};
-  if (!is_base_name(file.name)) throw InputError(where, "names a file outside the checkpoint", kDamaged);
+  if (!is_base_name(file.name)) throw DamageError(where, "names a file outside the checkpoint", kDamaged);
   for (const auto& segment : json.at("segments")) {
     const uint64_t begin = file.bytes();
     file.segments.push_back(
@@ -72,7 +72,7 @@ ManifestArray array_of(const nlohmann::json& json, const std::string& where) {
   constexpr std::array kTypes{DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32, DType::u8};
   const auto known = std::find_if(kTypes.begin(), kTypes.end(), is_known);
   if (known == kTypes.end()) {
-    throw InputError(where, fmt::format("has an array of the unknown type \"{}\"", printable(type)), kDamaged);
+    throw DamageError(where, fmt::format("has an array of the unknown type \"{}\"", printable(type)), kDamaged);
   }
   array.dtype = *known;
   for (const auto& piece : json.at("pieces")) {
@@ -118,7 +118,7 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
   const bool begins_well = text.starts_with(kChecksumKey) && text.size() > kChecksumKey.size() + kNoChecksum.size();
   if (begins_well) seal(sealed);
   if (!begins_well || text != sealed) {
-    throw InputError(where, "does not have the content that was written", kDamaged);
+    throw DamageError(where, "does not have the content that was written", kDamaged);
   }
   const auto json = parse_json(text, where, kDamaged);
   try {
@@ -131,9 +131,9 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
     for (const auto& array : json.at("arrays")) manifest.arrays.push_back(array_of(array, where));
     return manifest;
   } catch (const nlohmann::json::exception&) {
-    throw InputError(where, "lacks a key that every manifest has", kDamaged);
+    throw DamageError(where, "lacks a key that every manifest has", kDamaged);
   } catch (const std::logic_error&) {  // stoull
-    throw InputError(where, "holds a checksum that is no hexadecimal number", kDamaged);
+    throw DamageError(where, "holds a checksum that is no hexadecimal number", kDamaged);
   }
 }
 
@@ -166,10 +166,12 @@ Manifest merge_manifests(std::vector<Manifest> parts) {
 }
 
 Manifest read_manifest(const std::filesystem::path& path) {
-  Manifest manifest = parse_manifest(read_file(path, {.remedy = kDamaged}), path);
+  const auto file = File::open_if_there(path);
+  if (!file) throw DamageError(path, "no such file", kDamaged);
+  Manifest manifest = parse_manifest(file->text(), path);
   for (const ManifestArray& array : manifest.arrays) {
     if (const std::string fault = fault_of(array, manifest.world_size); !fault.empty()) {
-      throw InputError(path, fault, kDamaged);
+      throw DamageError(path, fault, kDamaged);
     }
   }
   return manifest;

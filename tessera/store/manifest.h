@@ -47,12 +47,12 @@ std::string rank_file_name(int rank, int world_size);
 
 std::string manifest_text(const Manifest& manifest);
 // A manifest, or what one rank contributes to it: its pieces need not cover the arrays. `where` names it in errors.
-// InputError: not the text that was written, or of another version.
+// DamageError: not the text that was written. InputError: of another version.
 Manifest parse_manifest(const std::string& text, const std::string& where);
 // The manifest of all ranks from what each contributes. RunError: the pieces of an array leave a hole, overlap, or
 // disagree on its size or type.
 Manifest merge_manifests(std::vector<Manifest> parts);
-// InputError: as parse_manifest, missing, or with pieces that do not make up the arrays.
+// As parse_manifest; DamageError also: missing, or with pieces that do not make up the arrays. Otherwise as File.
 Manifest read_manifest(const std::filesystem::path& path);
 
 }  // namespace tessera

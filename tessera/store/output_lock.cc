@@ -1,75 +1,171 @@
+// How the folder of an owner that is gone changes hands. Several runs may find out at the same time:
+//   1. a run makes the marker of this owner's text with O_EXCL, which one of them alone can do;
+//   2. it reads the owner file again, which nobody but the holder of the marker replaces;
+//   3. it writes its own owner file under another name, renames it over the old one, and removes the marker.
+// A marker whose maker died is removed when it is as old as a heartbeat may be.
 #include "tessera/store/output_lock.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <optional>
-#include <string>
-#include <system_error>
+#include <csignal>
 
 #include "tessera/base/error.h"
+#include "tessera/store/checksum.h"
 #include "tessera/store/file.h"
-#include "tessera/store/process.h"
 
 namespace tessera {
 
+namespace fs = std::filesystem;
+
 namespace {
 
-std::optional<ProcessIdentity> read_holder(int descriptor) {
-  char text[512];
-  const ssize_t bytes = pread(descriptor, text, sizeof text, 0);
-  if (bytes <= 0) return std::nullopt;
-  return ProcessIdentity::parse(std::string_view(text, static_cast<size_t>(bytes)));
+[[noreturn]] void throw_in_use(const fs::path& folder, const FolderOwner& owner) {
+  throw UsageError(folder, fmt::format("is in use by another run ({})", owner.shown()),
+                   "Wait for it, stop it, or choose another output folder");
 }
 
-[[noreturn]] void throw_in_use(const std::filesystem::path& folder, const std::optional<ProcessIdentity>& holder) {
-  const std::string who = holder ? fmt::format(" (process {} on {})", holder->pid, holder->host)
-                                 : std::string(" that is starting or ending");
-  throw UsageError(folder, "is in use by another run" + who, "Wait for it, stop it, or choose another output folder");
-}
-
-// Whether the open file is still the one of that name: its last holder may have removed it in between.
-bool is_file_at(int descriptor, const std::filesystem::path& path) {
-  struct stat open_file, named_file;
-  return fstat(descriptor, &open_file) == 0 && stat(path.c_str(), &named_file) == 0 &&
-         open_file.st_dev == named_file.st_dev && open_file.st_ino == named_file.st_ino;
+void write_text(int descriptor, const fs::path& path, const std::string& text) {
+  if (pwrite(descriptor, text.data(), text.size(), 0) == ssize_t(text.size()) && fsync(descriptor) == 0) return;
+  const int reason = errno;
+  close(descriptor);
+  unlink(path.c_str());
+  throw_write_error(path, reason, text.size());
 }
 
 }  // namespace
 
-OutputLock::OutputLock(const std::filesystem::path& folder) : file_(folder / ".tessera-lock") {
+OutputLock::OutputLock(const fs::path& folder, double stale_after_s)
+    : folder_(folder), file_(folder / ".tessera-lock"), stale_after_s_(stale_after_s) {
   create_folders(folder);
-  for (;;) {
-    const int descriptor = open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (descriptor < 0) throw_write_error(file_, errno, 0);
-    const bool locked = flock(descriptor, LOCK_EX | LOCK_NB) == 0;
-    const int reason = errno;
-    const auto holder = read_holder(descriptor);
-    // On some cluster file systems flock() always succeeds or is not there at all: the name in the file decides then.
-    const bool held = (!locked && reason == EWOULDBLOCK) || (holder && holder->is_alive_here());
-    const bool current = is_file_at(descriptor, file_);
-    if (current && !held) {
-      descriptor_ = descriptor;
-      break;
-    }
-    close(descriptor);
-    if (current) throw_in_use(folder, holder);
-  }
-  const std::string self = ProcessIdentity::self().to_string();
-  if (ftruncate(descriptor_, 0) != 0 || pwrite(descriptor_, self.data(), self.size(), 0) != ssize_t(self.size())) {
-    const int reason = errno;
-    close(descriptor_);
-    throw_write_error(file_, reason, self.size());
-  }
 }
 
 OutputLock::~OutputLock() {
-  unlink(file_.c_str());  // while it is locked: who has it open already will see that it lost its name
+  if (descriptor_ < 0) return;
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  ended_.notify_all();
+  heartbeat_.join();
   close(descriptor_);
+  try {
+    const auto found = read_owner_file(file_);
+    if (found && found->text == text_) unlink(file_.c_str());
+  } catch (const Error&) {  // the next run finds a process that has ended
+  }
+}
+
+bool OutputLock::try_take() {
+  for (;;) {
+    text_ = FolderOwner::self(stale_after_s_).to_text();
+    const int descriptor = open(file_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor >= 0) {
+      write_text(descriptor, file_, text_);
+      begin(descriptor);
+      return true;
+    }
+    if (errno != EEXIST) throw_write_error(file_, errno, 0);
+    const auto found = read_owner_file(file_);
+    if (!found) continue;  // its owner has just ended
+    switch (watch_.look(*found, file_)) {
+      case OwnerWatch::Verdict::alive:
+        throw_in_use(folder_, *found->owner);
+      case OwnerWatch::Verdict::gone:
+        if (take_over(*found)) return true;
+        waiting_for_ = fmt::format("{} is being taken over by another run", folder_.string());
+        return false;
+      case OwnerWatch::Verdict::unknown:
+        waiting_for_ = found->owner
+                           ? fmt::format("{} belongs to {}, whose last sign of life is {:.0f} s old. Waiting until it "
+                                         "gives another one or {:.0f} s have passed",
+                                         folder_.string(), found->owner->shown(), watch_.age_s(),
+                                         found->owner->stale_after_s)
+                           : fmt::format("{} has an owner file that is not complete. Waiting for its owner",
+                                         folder_.string());
+        pause_s_ = found->owner ? std::min(0.5, found->owner->stale_after_s / kHeartbeatsUntilStale / 4) : 0.5;
+        return false;
+    }
+  }
+}
+
+void OutputLock::pause() const {
+  std::this_thread::sleep_for(std::chrono::duration<double>(pause_s_));
+}
+
+bool OutputLock::take_over(const OwnerFile& seen) {
+  const fs::path marker =
+      folder_ / fmt::format(".tessera-takeover-{}-lock", checksum_text(checksum_of(seen.text.data(), seen.text.size())));
+  const int marked = open(marker.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (marked < 0) {
+    if (errno != EEXIST) throw_write_error(marker, errno, 0);
+    const auto other = read_owner_file(marker);
+    const double limit_s = seen.owner ? seen.owner->stale_after_s : kStaleAfterS;
+    if (other && static_cast<double>(file_system_now_ns(file_) - other->heartbeat_ns) / 1e9 > limit_s) {
+      unlink(marker.c_str());
+    }
+    return false;
+  }
+  close(marked);
+  const auto remove_marker = [&] { unlink(marker.c_str()); };
+  try {
+    const auto found = read_owner_file(file_);
+    if (!found || found->text != seen.text) {
+      remove_marker();
+      return false;
+    }
+    const fs::path mine = file_.string() + ".tmp-" + ProcessIdentity::self().to_string();
+    const int descriptor = open(mine.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (descriptor < 0) throw_write_error(mine, errno, 0);
+    write_text(descriptor, mine, text_);
+    if (rename(mine.c_str(), file_.c_str()) != 0) {
+      const int reason = errno;
+      close(descriptor);
+      unlink(mine.c_str());
+      throw_write_error(file_, reason, 0);
+    }
+    if (seen.owner) predecessor_ = seen.owner->process;
+    begin(descriptor);
+  } catch (...) {
+    remove_marker();
+    throw;
+  }
+  remove_marker();
+  return true;
+}
+
+void OutputLock::begin(int descriptor) {
+  descriptor_ = descriptor;
+  // Signals are for the threads that expect them.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  heartbeat_ = std::thread([this] { renew(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void OutputLock::renew() {
+  const std::chrono::duration<double> interval(stale_after_s_ / kHeartbeatsUntilStale);
+  std::unique_lock lock(mutex_);
+  while (!ended_.wait_for(lock, interval, [&] { return ends_; })) {
+    lock.unlock();
+    futimens(descriptor_, nullptr);  // where it fails, the next one may succeed
+    lock.lock();
+  }
+}
+
+void OutputLock::check_held() const {
+  const auto found = read_owner_file(file_);
+  if (!found || !found->owner || found->text == text_) return;
+  throw RunError(folder_,
+                 fmt::format("was taken over by another run ({}), because this one had given no sign of life for {:.0f} "
+                             "s",
+                             found->owner->shown(), stale_after_s_),
+                 "Give a longer --owner-timeout where nodes or file servers stop for so long");
 }
 
 }  // namespace tessera

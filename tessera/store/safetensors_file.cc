@@ -73,7 +73,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path
             [&](uint32_t a, uint32_t b) { return header_.tensors[a].name < header_.tensors[b].name; });
 
   void* mapping = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
-  if (mapping == MAP_FAILED) throw InputError(path, std::string("cannot be mapped: ") + std::strerror(errno));
+  if (mapping == MAP_FAILED) throw_read_error(path, errno);
   mapping_ = static_cast<const std::byte*>(mapping);
   madvise(mapping, size_, MADV_SEQUENTIAL);
 }

@@ -67,6 +67,7 @@ class Outputs(TinyJobTest):
 
     def check_run(self, kinds, without, *words, job):
         """What a run writes that has records of these kinds."""
+        without = [*without, "--resume"]
         if ON_GPU:
             self.skipTest("what is known of a GPU differs by the machine")
         summary = self.json_output("train", *job, "--output-dir", "out", *words)
@@ -93,6 +94,12 @@ class Outputs(TinyJobTest):
     def test_of_a_run_with_nothing(self):
         without = ["GPU", "fp16", "--eval-before", "--eval-generation", "--eval-dataset"]
         self.check_run(["train", "summary"], without, job=GPT)
+
+    def test_of_a_run_from_a_checkpoint_of_another_folder(self):
+        self.train("whole", "--max-steps", "2", job=JOB)
+        summary = self.json_output("train", *JOB, "--max-steps", "4", "--resume", "whole/checkpoint-2", "--output-dir", "out")
+        without = ["GPU", "fp16", "--eval-before", "--eval-generation", "--eval-dataset"]
+        self.assert_documented("summary.json", keys_of(summary) - {"epochs"}, without)
 
     def test_of_evaluation_and_generation(self):
         self.train("out", "--max-steps", "2", job=JOB)

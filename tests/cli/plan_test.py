@@ -43,7 +43,7 @@ class Ledger(PlanTest):
                 if int(words[1]) > MOST_RANKS:
                     self.skipTest(f"it takes {words[1]} ranks")
                 words = [*words, "--batch-size", "2", "--max-steps", "4"]
-                self.train("out", *words, "--resume", "none", job=JOB)
+                self.train("out", *words, "--resume", "none", "--overwrite", job=JOB)
                 summary, plan = self.json_of("out", "summary.json"), self.plan(*JOB, *words)
                 self.assertEqual(summary["world_size"], plan["world_size"])
                 first = plan["first_rank"]
@@ -73,7 +73,7 @@ class Ledger(PlanTest):
         self.assertGreater(first["device"]["load"]["staging"], 0)
 
     def test_same_flags_as_train(self):
-        words = ["--save-steps", "2", "--save-strategy", "steps", "--save-dtype", "bf16", "--resume", "none"]
+        words = ["--save-steps", "2", "--save-strategy", "steps", "--save-dtype", "bf16", "--resume", "none", "--overwrite"]
         self.assertEqual(self.plan(*EVALUATED, *words, "--output-dir", "out")["num_parameters"], 13024)
         self.assertFalse(os.path.exists(self.path("out")))
 

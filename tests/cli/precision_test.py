@@ -42,7 +42,7 @@ class Training(PrecisionTest):
     def test_plan_is_what_happens(self):
         for words in [["--precision", "bf16"], ["--precision", "fp16", "--activation-checkpointing", "block"]]:
             with self.subTest(words=words):
-                self.train("out", *words, "--epochs", "1", "--resume", "none")
+                self.train("out", *words, "--epochs", "1", "--resume", "none", "--overwrite")
                 measured = self.json_of("out", "summary.json")["ledger_peak_bytes"]
                 plan = json.loads(self.succeeds("plan", *EVALUATED, *words, "--json"))
                 measured.pop("total")  # of all phases: its parts need not be highest at the same time
@@ -152,7 +152,7 @@ class LossScale(PrecisionTest):
         for rules in ["grad_scaler", "deepspeed"]:
             with self.subTest(rules=rules):
                 words = RESTLESS + ["--loss-scale-rules", rules]
-                self.train("whole", *words, "--resume", "none", job=FP16)
+                self.train("whole", *words, "--resume", "none", "--overwrite", job=FP16)
                 skips = [record["step"] for record in self.metrics("whole", "skipped")]
                 self.assertGreater(skips[-1], 16)
                 for step in (8, 16):

@@ -11,7 +11,8 @@ from tessera_cli import main
 from tiny_job import EVALUATED, ON_GPU, cut, flip_a_bit
 
 # 12 steps, saved after every 2.
-JOB = EVALUATED + ["--epochs", "6", "--save-strategy", "steps", "--save-steps", "2", "--eval-strategy", "no"]
+JOB = EVALUATED + ["--epochs", "6", "--save-strategy", "steps", "--save-steps", "2", "--save-total-limit", "0",
+                   "--eval-strategy", "no"]
 
 
 class Checkpoints(RanksTest):
@@ -78,6 +79,52 @@ class Elsewhere(Checkpoints):
                       "--output-dir", "exported")
         for name in os.listdir(self.path("whole", "model")):
             self.assertEqual(self.read("exported", name), self.read("whole", "model", name), name)
+
+
+class Continued(Checkpoints):
+    def test_longer_elsewhere_and_overwritten(self):
+        for ranks in 2, 4:
+            with self.subTest(ranks=ranks):
+                words = ["--strategy", "full_shard", "--lr-schedule", "constant"]
+                self.train_ranks("whole", *words, ranks=ranks)
+                self.train_ranks("out", *words, "--epochs", "3", ranks=ranks)
+                err = self.train_ranks("out", *words, ranks=ranks)
+                self.assertIn("The run has 12 steps now instead of 6. The learning rate does not depend on their number", err)
+                self.assert_same_results("whole", "out")
+                self.train_ranks("new", *words, "--resume", "whole/checkpoint-6", ranks=ranks)
+                self.assert_same_results("whole", "new")
+                for refused in ["--lr", "2e-2"], ["--resume", "none"], ["--resume", "whole/checkpoint-6"]:
+                    code, err = self.start("out", *words, *refused, ranks=ranks, job=JOB).end()
+                    self.assertEqual(code, 2, err)
+                    self.assert_one_error(err, ".*out.*--overwrite to replace")
+                self.assert_same_results("whole", "out")
+                other = [*words, "--lr", "2e-2"]
+                self.train_ranks("other", *other, ranks=ranks)
+                self.train_ranks("out", *other, "--overwrite", ranks=ranks)
+                self.assert_same_results("other", "out")
+                self.assertEqual(self.set_aside("out"), [])
+                self.assert_tidy("out")
+                for output in "whole", "out", "new", "other":
+                    shutil.rmtree(self.path(output))
+
+    def test_stops(self):
+        """The checkpoint of a stop is replaced by the next one, whoever gets the signal."""
+        for ranks in 2, 4:
+            lines = 10
+            for rank in 1, None, 0:
+                run = self.start("out", "--save-total-limit", "2", "--eval-strategy", "no", ranks=ranks)
+                run.process_of(ranks - 1)
+                self.assertTrue(self.wait_until(run, lambda: self.num_lines("out") >= lines))
+                self.assertTrue(self.wait_until(run, lambda: lines == 10 or "Resuming" in run.text()))
+                self.assertTrue(run.signal(rank, signal.SIGTERM))
+                code, err = run.end()
+                self.assertEqual(code, 75, err)
+                self.assertLessEqual(len([step for step in self.checkpoints("out") if step % 7]), 1)
+                self.assertLessEqual(len(self.checkpoints("out")), 3)
+                lines = self.num_lines("out") + 20
+            RanksTest.train_ranks(self, "out", "--save-total-limit", "2", "--eval-strategy", "no", ranks=ranks)
+            self.assertEqual([step for step in self.checkpoints("out") if step % 7], [200])  # the last
+            shutil.rmtree(self.path("out"))
 
 
 class Damage(Checkpoints):

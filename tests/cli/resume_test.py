@@ -164,13 +164,14 @@ class Resume(Interrupted):
     def setUp(self):
         super().setUp()
         self.train("whole", job=LONG)
-        self.assertEqual(self.checkpoints("whole"), [231, 238, 240])
+        self.assertEqual(self.checkpoints("whole"), [70, 231, 238, 240])  # the best, and the newest
 
     def stopped(self, output):
         """A copy of the whole run as if killed after its checkpoint 238."""
         shutil.copytree(self.path("whole"), self.path(output))
         for name in ["model", "checkpoint-240"]:
             shutil.rmtree(self.path(output, name))
+        os.remove(self.path(output, "summary.json"))
         return self.path(output, "checkpoint-238")
 
     def test_damage(self):
@@ -190,20 +191,22 @@ class Resume(Interrupted):
                     self.assertRegex(err, r"(?m)^warning: out/checkpoint-238.*" + (name if damage is not os.remove else ""))
                     self.assertIn("Resuming from out/checkpoint-231 ", err)
                     self.assert_same_results("whole", "out")
-                    self.assertEqual(self.checkpoints("out"), [231, 238, 240])
+                    self.assertEqual(self.checkpoints("out"), [70, 231, 238, 240])
+                    self.assertEqual(self.set_aside("out"), ["checkpoint-238.damaged"])
                     shutil.rmtree(self.path("out"))
 
     def test_damage_of_every_checkpoint(self):
-        """Nothing is started anew in silence: it is told, and only --resume none does it."""
+        """No new run begins by itself: only with --resume none, which keeps them under other names."""
         self.stopped("out")
-        for step in (231, 238):
+        for step in (70, 231, 238):
             os.remove(self.path("out", f"checkpoint-{step}", "manifest.json"))
         code, out, err = self.run_tessera("train", *LONG, "--output-dir", "out")
-        self.assertEqual((code, out, err.count("warning: ")), (3, "", 2), err)
+        self.assertEqual((code, out, err.count("warning: ")), (3, "", 3), err)
         self.assertRegex(err, r"(?m)^error: out: has checkpoints, but every one of them is damaged.*--resume none")
-        self.assertEqual(self.checkpoints("out"), [231, 238])
+        self.assertEqual(self.checkpoints("out"), [70, 231, 238])
         self.train("out", "--resume", "none", job=LONG)
         self.assert_same_results("whole", "out")
+        self.assertEqual(self.set_aside("out"), [f"checkpoint-{step}.superseded" for step in (231, 238, 70)])
 
     def test_damage_of_the_checkpoint_asked_for(self):
         newest = self.stopped("out")
@@ -214,7 +217,7 @@ class Resume(Interrupted):
 
     def test_another_setting(self):
         self.stopped("out")
-        files = {name: self.read("out", name) for name in ["metrics.jsonl", "resolved-config.toml", "summary.json"]}
+        files = {name: self.read("out", name) for name in ["metrics.jsonl", "resolved-config.toml"]}
         self.write("other.jsonl", jsonl(questions(22, 3)))
         self.write("fewer.jsonl", jsonl(questions(22, 1)[:21]))
         self.write("wider.json", self.read("config.json").replace(b'"hidden_size": 16', b'"hidden_size": 32'))
@@ -222,7 +225,10 @@ class Resume(Interrupted):
             (["--lr", "2e-2"], "was made with lr = 0.01, and this run has 0.02"),
             (["--batch-size", "8"], "was made with batch_size x grad_accum x ranks = 4, and this run has 8"),
             (["--grad-accum", "2"], "was made with batch_size x grad_accum x ranks = 4, and this run has 8"),
-            (["--epochs", "41"], "was made with epochs = 40.0, and this run has 41.0"),
+            (["--epochs", "2"], "--epochs: the run ends after step 12, and out/checkpoint-238 is of step 238"),
+            (["--lr", "2e-2", "--seed", "1", "--no-shuffle", "--max-length", "60", "--epochs", "41"],
+             "was made with seed = 42, and this run has 1; with shuffle = true, and this run has false; with max_length = "
+             "512, and this run has 60; and 2 more settings differ"),
             (["--seed", "1"], "was made with seed = 42, and this run has 1"),
             (["--warmup-steps", "3"], "was made with warmup_steps = 0, and this run has 3"),
             (["--lr-schedule", "cosine"], 'was made with lr_schedule = "linear", and this run has "cosine"'),
@@ -236,8 +242,9 @@ class Resume(Interrupted):
         ]:
             with self.subTest(words=words):
                 self.fails(2, message, "train", *LONG, "--output-dir", "out", *words)
-                self.fails(2, "--resume none to start anew", "train", *LONG, "--output-dir", "out", *words)
-        self.assertEqual(self.checkpoints("out"), [231, 238])
+        self.fails(2, "--overwrite to replace it. --resume out/checkpoint-238 with another --output-dir begins", "train", *LONG,
+                   "--output-dir", "out", "--lr", "2e-2")
+        self.assertEqual(self.checkpoints("out"), [70, 231, 238])
         self.assertEqual({name: self.read("out", name) for name in files}, files)
 
     def test_settings_that_change_no_result(self):
@@ -255,25 +262,33 @@ class Resume(Interrupted):
         self.stopped("out")
         self.train("out", "--resume", "none", "--max-steps", "10", job=LONG)
         self.assertEqual(self.checkpoints("out"), [7, 10])
+        self.assertEqual(self.set_aside("out"), [f"checkpoint-{step}.superseded" for step in (231, 238, 70)])
         self.assertEqual([record["step"] for record in self.metrics("out", "train")], list(range(1, 11)))
 
     def test_none_with_a_model_that_cannot_be_read(self):
-        """The earlier run's checkpoints stay until the new one has begun."""
+        """The earlier run's checkpoints keep their names until the new one has begun."""
         self.stopped("out")
         os.mkdir(self.path("broken"))
         shutil.copy(self.path("config.json"), self.path("broken"))
         words = [word if word != "config.json" else "broken" for word in LONG]
-        self.fails(3, "broken", "train", *words, "--init", "pretrained", "--output-dir", "out", "--resume", "none")
-        self.assertEqual(self.checkpoints("out"), [231, 238])
+        for word in [[], ["--overwrite"]]:
+            self.fails(3, "broken", "train", *words, "--init", "pretrained", "--output-dir", "out", "--resume", "none", *word)
+            self.assertEqual((self.checkpoints("out"), self.set_aside("out")), ([70, 231, 238], []))
 
     def test_path(self):
         """From an older checkpoint, although there is a newer one; then from where a kill leaves it."""
         self.stopped("out")
+        for name in "checkpoint-238.superseded", "checkpoint-238.superseded-2":
+            os.mkdir(self.path("out", name))
         process = self.start("out", "--resume", "out/checkpoint-231/", "--save-strategy", "no")
         process.communicate(timeout=RUN_LIMIT_S)
         self.assertEqual(process.returncode, 0)
         self.assert_same_results("whole", "out")
-        self.assertEqual(self.checkpoints("out"), [231])  # what followed it was forgotten
+        self.assertEqual(self.checkpoints("out"), [70, 231])
+        self.assertEqual(self.set_aside("out")[-1], "checkpoint-238.superseded-3")
+        self.assertEqual(len(os.listdir(self.path("out", "checkpoint-238.superseded-3"))), 3)
+        self.fails(2, "out/checkpoint-238.superseded-3 was set aside. Rename it to checkpoint-238 first", "train", *LONG,
+                   "--output-dir", "out", "--resume", "out/checkpoint-238.superseded-3")
         shutil.rmtree(self.path("out", "model"))
         os.truncate(self.path("out", "metrics.jsonl"), os.path.getsize(self.path("out", "metrics.jsonl")) - 30)
         self.train("out", job=LONG)
@@ -292,18 +307,13 @@ class Resume(Interrupted):
         self.assertIn("checkpoint-231 (step 231 of 240)", err)
         self.assert_same_results("whole", "out")
 
-    def test_path_outside(self):
-        for path in ["whole/checkpoint-231", "whole"]:
-            self.fails(2, "is no checkpoint of the output folder out. Give the output folder of the run that made it",
-                       "train", *LONG, "--output-dir", "out", "--resume", path)
-
     def test_metrics_that_are_gone(self):
         self.stopped("out")
         os.remove(self.path("out", "metrics.jsonl"))
         self.fails_after_note(3, "out/metrics.jsonl: no such file. Put back the file")
         self.write("out/metrics.jsonl", b"{}\n")
         self.fails_after_note(3, "out/metrics.jsonl: it has 3 bytes where the checkpoint wrote ")
-        self.assertEqual(self.checkpoints("out"), [231, 238])
+        self.assertEqual(self.checkpoints("out"), [70, 231, 238])
 
     def fails_after_note(self, code, message):
         got, out, err = self.run_tessera("train", *LONG, "--output-dir", "out")

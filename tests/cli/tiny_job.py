@@ -111,9 +111,14 @@ class TinyJobTest(CliTest):
         return [record for record in records if record["kind"] == kind]
 
     def checkpoints(self, output):
-        """The steps of the checkpoints in an output folder."""
-        names = [name for name in os.listdir(self.path(output)) if name.startswith("checkpoint-")]
-        return sorted(int(name[len("checkpoint-"):]) for name in names)
+        """The steps of the checkpoints in an output folder, without those that were set aside."""
+        names = [name[len("checkpoint-"):] for name in os.listdir(self.path(output)) if name.startswith("checkpoint-")]
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def set_aside(self, output):
+        """The names of what was set aside in an output folder."""
+        return sorted(name for name in os.listdir(self.path(output))
+                      if name.startswith("overwritten-run") or ".damaged" in name or ".superseded" in name)
 
     def train(self, output, *words, job=EVALUATED, **options):
         return self.succeeds("train", *job, "--output-dir", output, *words, **options)

@@ -101,7 +101,7 @@ class Schedule(TinyJobTest):
                              (["--epochs", "0.01"], 1), (["--max-steps", "7"], 7), (["--max-steps=7", "--epochs=1"], 7),
                              (["--epochs", "1", "--grad-accum", "2"], 3), (["--epochs=2", "--batch-size=30"], 2)]:
             with self.subTest(words=words):
-                self.train("out", *words, "--resume", "none", job=JOB)
+                self.train("out", *words, "--resume", "none", "--overwrite", job=JOB)
                 self.assertEqual([r["step"] for r in self.metrics("out", "train")], list(range(1, steps + 1)))
                 self.assertEqual(self.json_of("out", "summary.json")["steps"], steps)
 
@@ -114,7 +114,7 @@ class Schedule(TinyJobTest):
             (["--save-strategy", "steps", "--save-steps", "2", "--save-total-limit", "2"], [6, 8], [6, 8]),
         ]:
             with self.subTest(words=words):
-                self.train("out", "--max-steps", "8", *words, "--resume", "none")
+                self.train("out", "--max-steps", "8", *words, "--resume", "none", "--overwrite")
                 self.assertEqual([record["step"] for record in self.metrics("out", "eval")], evaluated)
                 self.assertEqual(self.checkpoints("out"), saved)
 
@@ -222,7 +222,7 @@ class Strategies(TinyJobTest):
     def test_plan_is_what_happens(self):
         for words in [[], ["--activation-checkpointing", "block", "--batch-size", "3"], ["--objective", "causal_lm"]]:
             with self.subTest(words=words):
-                self.train("out", *words, "--resume", "none")
+                self.train("out", *words, "--resume", "none", "--overwrite")
                 summary = self.json_of("out", "summary.json")
                 plan = json.loads(self.succeeds("plan", *EVALUATED, *words, "--json"))
                 self.assertEqual(plan["num_parameters"], summary["num_parameters"])
@@ -297,7 +297,7 @@ class Models(TinyJobTest):
         for layers in [2, 12]:
             words = [*shape, "--num-layers", str(layers)]
             self.succeeds("train", *words, "--dataset", "train.jsonl", "--max-steps", "1", "--save-strategy", "steps",
-                          "--save-steps", "1", "--output-dir", "out", "--resume", "none")
+                          "--save-steps", "1", "--output-dir", "out", "--resume", "none", "--overwrite")
             peak[layers] = self.peak_bytes("export", *words, "--threads", "2", "--checkpoint", "out/checkpoint-1",
                                            "--output-dir", "exported")
             self.assertGreater(os.path.getsize(self.path("exported", "model.safetensors")), layers * unit)

@@ -17,7 +17,7 @@ MIB = 2 ** 20
 class GpuMemory(TinyJobTest):
     def check(self, *words):
         """One run; its summary, and the loss of its first step."""
-        self.train("out", *words, "--model", "bloom-560m", "--max-length", "512", "--resume", "none", "--save-strategy",
+        self.train("out", *words, "--model", "bloom-560m", "--max-length", "512", "--resume", "none", "--overwrite", "--save-strategy",
                    "no", "--save-dtype", "bf16", "--device", "cuda", job=JOB)
         summary = self.json_of("out", "summary.json")
         booked = summary["ledger_peak_bytes"]["total"] / MIB

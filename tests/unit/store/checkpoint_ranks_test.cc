@@ -5,6 +5,7 @@
 #include "tessera/store/all_ranks.h"
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/checkpoint.h"
+#include "tessera/store/damage.h"
 #include "thread_world.h"
 
 namespace tessera {
@@ -183,6 +184,7 @@ TEST(WriteCheckpointOfRanks, KindsOfErrorsReachTheOtherRanks) {
   all_throw(RunError("where", "what", "remedy"));
   all_throw(UsageError("where", "what", "remedy"));
   all_throw(InputError("where", "what", "remedy"));
+  all_throw(DamageError("where", "what", "remedy"));
   all_throw(OutOfMemoryError("where", "what", "remedy"));
   all_throw(CommunicationError("where", "what", "remedy"));
 }
@@ -299,7 +301,7 @@ TEST(WriteCheckpointOfRanks, SurvivesDeathAtSystemCalls) {
     const auto outcome = kill_at_syscall(n, [&] {
       const auto errors = run_ranks(3, [&](Communicator& world) {
         save(output.path(), 2, world, 3.0f);
-        rotate_checkpoints(output.path(), world, 1, {});
+        rotate_checkpoints(output.path(), world, {1, {}, {}});
       });
       if (errors != std::vector<std::string>(3)) throw std::runtime_error("failed");
     });
@@ -334,7 +336,7 @@ TEST(LatestCheckpointOfRanks, AllTakeTheSameAndRankZeroWarns) {
   EXPECT_THAT(warnings[0], ElementsAre(HasSubstr("checkpoint-11/rank-00002-of-00003.safetensors: has 100 bytes")));
   EXPECT_THAT(warnings[1], IsEmpty());
 
-  EXPECT_THAT(run_ranks(2, [&](Communicator& world) { rotate_checkpoints(output.path(), world, 1, {}); }), Each(""));
+  EXPECT_THAT(run_ranks(2, [&](Communicator& world) { rotate_checkpoints(output.path(), world, {1, {}, {}}); }), Each(""));
   EXPECT_THAT(checkpoint_steps(output.path()), ElementsAre(10, 11));  // the damaged one does not count
 
   put(output / "checkpoint-10/manifest.json", "");

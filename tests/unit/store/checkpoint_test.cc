@@ -6,6 +6,7 @@
 #include "kill_at_syscall.h"
 #include "store_test_util.h"
 #include "tessera/store/atomic_folder.h"
+#include "tessera/store/checksum.h"
 
 namespace tessera {
 namespace {
@@ -44,7 +45,7 @@ std::string refusal(const fs::path& folder) {
 
 void rotate(const fs::path& output, int keep, const std::set<int64_t>& protected_steps) {
   const auto alone = make_self_communicator();
-  rotate_checkpoints(output, *alone, keep, protected_steps);
+  rotate_checkpoints(output, *alone, {keep, protected_steps, {}});
 }
 
 // The step of the newest whole checkpoint, -1 for none; warnings are collected.
@@ -200,6 +201,50 @@ TEST(RotateCheckpoints, DamagedOnesDoNotCount) {
   EXPECT_THAT(checkpoint_steps(output.path()), ElementsAre(1, 2, 3));
   std::vector<std::string> warnings;
   EXPECT_EQ(latest_step(output.path(), warnings), 1);
+}
+
+TEST(RotateCheckpoints, ReplacedOnesGoWhenSomethingNewerIsWhole) {
+  TemporaryFolder output;
+  for (int step : {1, 2, 3, 4, 5}) save(output.path(), step, 1.0f);
+  const auto alone = make_self_communicator();
+  rotate_checkpoints(output.path(), *alone, {0, {2}, {2, 3, 5}});  // 2 is protected, 5 is the newest
+  EXPECT_THAT(checkpoint_steps(output.path()), ElementsAre(1, 2, 4, 5));
+  fs::remove(output / "checkpoint-5/manifest.json");
+  rotate_checkpoints(output.path(), *alone, {1, {}, {4}});
+  EXPECT_THAT(checkpoint_steps(output.path()), ElementsAre(4, 5));
+}
+
+TEST(SetCheckpointsAside, TakesFreeNames) {
+  TemporaryFolder output;
+  for (int step : {1, 2, 3}) save(output.path(), step, 1.0f);
+  fs::create_directory(output / "checkpoint-3.damaged");
+  put(output / "checkpoint-3.damaged-2", "");
+  std::vector<std::string> notes;
+  const auto alone = make_self_communicator();
+  set_checkpoints_aside(output.path(), *alone, 1, "damaged", [&](const std::string& text) { notes.push_back(text); });
+  EXPECT_THAT(checkpoint_steps(output.path()), ElementsAre(1));
+  EXPECT_EQ(value_of(Checkpoint::open_verified(output / "checkpoint-3.damaged-3")), 1.0f);
+  EXPECT_THAT(notes, ElementsAre(HasSubstr("checkpoint-2 is checkpoint-2.damaged now"),
+                                 HasSubstr("checkpoint-3 is checkpoint-3.damaged-3 now")));
+}
+
+// What cannot be read is not damaged: here a folder in a file's place, and a manifest of another version.
+TEST(LatestCheckpoint, OtherErrorsThanDamageAreThrown) {
+  TemporaryFolder output;
+  for (int step : {9, 10}) save(output.path(), step, 1.0f);
+  const std::string manifest = contents(output / "checkpoint-10/manifest.json");
+  std::vector<std::string> warnings;
+  fs::remove(output / "checkpoint-10/trainer_state.json");
+  fs::create_directory(output / "checkpoint-10/trainer_state.json");
+  EXPECT_THAT(error_of<InputError>([&] { latest_step(output.path(), warnings); }), HasSubstr("is not a regular file"));
+  std::string other = manifest;
+  other.replace(other.find("\"schema_version\": 2"), 19, "\"schema_version\": 9");
+  const size_t digits = other.find(": \"") + 3;
+  other.replace(digits, 16, 16, '0');
+  other.replace(digits, 16, checksum_text(checksum_of(other.data(), other.size())));
+  put(output / "checkpoint-10/manifest.json", other);
+  EXPECT_THAT(error_of<InputError>([&] { latest_step(output.path(), warnings); }), HasSubstr("has schema_version 9"));
+  EXPECT_THAT(warnings, IsEmpty());
 }
 
 // Whatever system call a save dies at, the folder holds the old state or the new one, whole.

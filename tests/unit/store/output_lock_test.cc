@@ -1,12 +1,16 @@
 // One run at a time in an output folder.
 #include "tessera/store/output_lock.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <csignal>
 #include <optional>
+#include <thread>
 
 #include "store_test_util.h"
+#include "tessera/base/random.h"
 #include "tessera/store/process.h"
 
 namespace tessera {
@@ -16,8 +20,31 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 
+constexpr const char* kOwnerFile = ".tessera-lock";
+
 std::string refusal(const fs::path& folder) {
-  return error_of<UsageError>([&] { OutputLock lock(folder); });
+  return error_of<UsageError>([&] { EXPECT_TRUE(OutputLock(folder).try_take()); });
+}
+
+// An owner file with a heartbeat of so long ago.
+void put_owner(const fs::path& folder, const FolderOwner& owner, double age_s = 0) {
+  const fs::path file = folder / kOwnerFile;
+  put(file, owner.to_text());
+  const int64_t ns = file_system_now_ns(file) - static_cast<int64_t>(age_s * 1e9);
+  const timespec times[] = {{0, UTIME_OMIT}, {ns / 1'000'000'000, ns % 1'000'000'000}};
+  ASSERT_EQ(utimensat(AT_FDCWD, file.c_str(), times, 0), 0);
+}
+
+FolderOwner on_another_host(double stale_after_s) {
+  FolderOwner owner = FolderOwner::self(stale_after_s);
+  owner.process.host = "node-17";
+  return owner;
+}
+
+// Whether the folder was taken at last; asks as often as it must.
+bool take(OutputLock& lock) {
+  while (!lock.try_take()) lock.pause();
+  return true;
 }
 
 TEST(OutputLock, HoldsTheFolderUntilItEnds) {
@@ -25,6 +52,10 @@ TEST(OutputLock, HoldsTheFolderUntilItEnds) {
   const fs::path folder = parent / "runs/a";
   {
     OutputLock lock(folder);
+    EXPECT_TRUE(fs::is_empty(folder));
+    EXPECT_TRUE(lock.try_take());
+    EXPECT_FALSE(lock.predecessor());
+    lock.check_held();
     EXPECT_THAT(refusal(folder),
                 AllOf(HasSubstr("in use by another run"), HasSubstr("process " + std::to_string(getpid()) + " on")));
     EXPECT_EQ(refusal(parent / "runs/b"), "");
@@ -40,7 +71,7 @@ TEST(OutputLock, AnotherProcessHoldsItUntilItsDeath) {
   const pid_t child = fork();
   if (child == 0) {
     OutputLock lock(parent / "a");
-    if (write(ready[1], "x", 1) == 1) pause();
+    if (lock.try_take() && write(ready[1], "x", 1) == 1) pause();
     _exit(0);
   }
   char byte;
@@ -48,21 +79,119 @@ TEST(OutputLock, AnotherProcessHoldsItUntilItsDeath) {
   EXPECT_THAT(refusal(parent / "a"), HasSubstr("process " + std::to_string(child)));
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
-  EXPECT_EQ(refusal(parent / "a"), "");
+  {
+    OutputLock lock(parent / "a");
+    EXPECT_TRUE(lock.try_take());  // at once
+    EXPECT_EQ(lock.predecessor().value().pid, child);
+  }
+  EXPECT_TRUE(fs::is_empty(parent / "a"));
   close(ready[0]);
   close(ready[1]);
 }
 
-TEST(OutputLock, NameOfALiveProcessCountsWhereLocksDoNot) {
+TEST(OutputLock, AProcessOfThisHostIsKnownExactly) {
   TemporaryFolder parent;
-  auto holder = ProcessIdentity::self();
-  put(parent / ".tessera-lock", holder.to_string());  // nobody holds a lock on it
+  FolderOwner owner = FolderOwner::self(180);
+  put_owner(parent.path(), owner, 1e6);  // a process that was stopped for days lives
   EXPECT_THAT(refusal(parent.path()), HasSubstr("in use by another run"));
-  holder.start_time += 1;  // its number has gone to another process since
-  put(parent / ".tessera-lock", holder.to_string());
+  owner.process.start_time += 1;  // its number has gone to another process since
+  put_owner(parent.path(), owner);
   EXPECT_EQ(refusal(parent.path()), "");
-  put(parent / ".tessera-lock", "garbage");
-  EXPECT_EQ(refusal(parent.path()), "");
+}
+
+TEST(OutputLock, AnotherHostOwnsItUntilItsHeartbeatIsStale) {
+  FolderOwner another_boot = FolderOwner::self(1.2), another_container = FolderOwner::self(1.2);
+  another_boot.boot_id = "b";
+  another_container.pid_namespace = "pid:[1]";
+  for (const FolderOwner& owner : {on_another_host(1.2), another_boot, another_container}) {
+    TemporaryFolder parent;
+    put_owner(parent.path(), owner);
+    OutputLock lock(parent.path());
+    EXPECT_FALSE(lock.try_take());
+    EXPECT_THAT(lock.waiting_for(), AllOf(HasSubstr("belongs to " + owner.shown()), HasSubstr("or 1 s have passed")));
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_TRUE(take(lock));
+    EXPECT_GT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(1000));
+    EXPECT_EQ(lock.predecessor(), owner.process);
+    lock.check_held();
+  }
+}
+
+TEST(OutputLock, AHeartbeatOfAnotherHostRefuses) {
+  TemporaryFolder parent;
+  // By its own clock the host is a day behind: what counts is that the heartbeat moves.
+  for (const double age_s : {0.0, 86400.0}) {
+    put_owner(parent.path(), on_another_host(1.2), age_s);
+    OutputLock lock(parent.path());
+    EXPECT_FALSE(lock.try_take());
+    const timespec times[] = {{0, UTIME_OMIT}, {1000, 0}};
+    ASSERT_EQ(utimensat(AT_FDCWD, (parent / kOwnerFile).c_str(), times, 0), 0);
+    EXPECT_THAT(error_of<UsageError>([&] { lock.try_take(); }), HasSubstr("in use by another run"));
+  }
+}
+
+TEST(OutputLock, ALockRenewsItsHeartbeat) {
+  TemporaryFolder parent;
+  OutputLock lock(parent.path(), 0.12);
+  ASSERT_TRUE(lock.try_take());
+  const auto heartbeat = [&] { return read_owner_file(parent / kOwnerFile).value().heartbeat_ns; };
+  const int64_t first = heartbeat();
+  while (heartbeat() == first) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+TEST(OutputLock, AnOwnerFileThatStaysIncompleteIsOfNobody) {
+  for (const std::string& text : {std::string(), std::string("garbage"), FolderOwner::self(9).to_text().substr(0, 30)}) {
+    TemporaryFolder parent;
+    put(parent / kOwnerFile, text);
+    OutputLock lock(parent.path());
+    EXPECT_FALSE(lock.try_take());
+    EXPECT_THAT(lock.waiting_for(), HasSubstr("not complete"));
+    const timespec times[] = {{0, UTIME_OMIT}, {1000, 0}};
+    ASSERT_EQ(utimensat(AT_FDCWD, (parent / kOwnerFile).c_str(), times, 0), 0);
+    EXPECT_TRUE(lock.try_take());
+  }
+}
+
+TEST(OutputLock, WhoLostTheFolderIsNotAllowedToWrite) {
+  TemporaryFolder parent;
+  OutputLock lock(parent.path());
+  ASSERT_TRUE(lock.try_take());
+  put_owner(parent.path(), on_another_host(1));
+  EXPECT_THAT(error_of<RunError>([&] { lock.check_held(); }), HasSubstr("taken over by another run (process"));
+}
+
+// Many runs that find an owner gone at the same time: one gets the folder.
+TEST(OutputLock, OneOfManyTakesOver) {
+  for (uint64_t trial = 0; trial < 40; ++trial) {
+    TemporaryFolder parent(memory_folder());
+    FolderOwner owner = FolderOwner::self(180);
+    owner.process.start_time += 1;
+    const auto words = philox(7, trial, 0);
+    if (words[0] % 4 != 0) put_owner(parent.path(), owner);
+    if (words[0] % 4 == 1) put(parent / kOwnerFile, owner.to_text());
+    int num_taken = 0, num_refused = 0;
+    std::mutex mutex;
+    std::vector<std::unique_ptr<OutputLock>> locks;
+    std::vector<std::thread> threads;
+    for (uint32_t i = 0; i < 2 + words[1] % 6; ++i) {
+      threads.emplace_back([&] {
+        auto lock = std::make_unique<OutputLock>(parent.path());
+        bool taken = false;
+        try {
+          taken = take(*lock);
+        } catch (const UsageError&) {
+        }
+        const std::lock_guard guard(mutex);
+        ++(taken ? num_taken : num_refused);
+        locks.push_back(std::move(lock));
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_EQ(num_taken, 1) << trial;
+    EXPECT_EQ(num_refused, static_cast<int>(threads.size()) - 1);
+    locks.clear();
+    EXPECT_TRUE(fs::is_empty(parent.path())) << trial;
+  }
 }
 
 TEST(OutputLock, UnwritableFolderIsAnError) {
@@ -76,11 +205,30 @@ TEST(OutputLock, UnwritableFolderIsAnError) {
   if (is_root) {
     ASSERT_EQ(seteuid(65534), 0);
   }
-  const std::string message = error_of<RunError>([&] { OutputLock lock(parent / "locked"); });
+  const std::string message = error_of<RunError>([&] { OutputLock(parent / "locked").try_take(); });
   if (is_root) {
     ASSERT_EQ(seteuid(0), 0);
   }
   EXPECT_THAT(message, AllOf(HasSubstr("Permission denied"), HasSubstr("that you may write to")));
+}
+
+TEST(FolderOwner, TextGoesThereAndBack) {
+  FolderOwner owner;
+  owner.process = {"node-17.cluster", 123, 456};
+  owner.boot_id = "boot";
+  owner.pid_namespace = "pid:[1]";
+  owner.stale_after_s = 30;
+  const FolderOwner back = FolderOwner::parse(owner.to_text()).value();
+  EXPECT_EQ(back.process, owner.process);
+  EXPECT_EQ(back.boot_id, "boot");
+  EXPECT_EQ(back.pid_namespace, "pid:[1]");
+  EXPECT_EQ(back.stale_after_s, 30);
+  EXPECT_NE(owner.to_text(), owner.to_text());  // so that an owner is told from itself at another time
+  EXPECT_FALSE(back.is_comparable_here());
+  EXPECT_TRUE(FolderOwner::self(1).is_comparable_here());
+  const std::string text = owner.to_text();
+  for (size_t bytes = 0; bytes + 1 < text.size(); ++bytes) EXPECT_FALSE(FolderOwner::parse(text.substr(0, bytes)));
+  for (const char* other : {"node-17-123-456", "{}", "[1]", "{\"host\": 1}"}) EXPECT_FALSE(FolderOwner::parse(other));
 }
 
 TEST(ProcessIdentity, TextGoesThereAndBack) {
