@@ -32,7 +32,7 @@ class SelfWorld final : public World {
   std::unique_ptr<Communicator> make_communicator(Device&) override { return make_self_communicator(); }
   void enter_phase(const char*) override {}
   void fail(ExitCode code, const std::string& error, const std::function<void(const std::string&)>& tell) override {
-    tell(error);
+    if (tell) tell(error);
     abort(code);
   }
   void abort(ExitCode code) override { std::_Exit(static_cast<int>(code)); }
