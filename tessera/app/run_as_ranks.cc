@@ -114,6 +114,7 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
     check_settings_agree(invocation, *world);
     const int code = invocation.verb->run(invocation);
     world->communicator().barrier("the end of the run");  // within the time limit, which MPI's end does not have
+    world->set_exit_code(code);
     return code;
   } catch (...) {
     const auto [code, what] = current_failure();

@@ -117,7 +117,8 @@ void StatusBoard::enter_phase(int rank, const char* phase) {
   slot(rank).phase.set(phase);
 }
 
-void StatusBoard::end(int rank) {
+void StatusBoard::end(int rank, int exit_code) {
+  slot(rank).code = exit_code;
   slot(rank).state = State::ended;
 }
 
@@ -166,6 +167,15 @@ bool StatusBoard::is_lost(int rank) const {
 bool StatusBoard::has_ended(int rank) const {
   const State state = slot(rank).state;
   return state == State::ended || state == State::failed;
+}
+
+std::optional<int> StatusBoard::exit_code() const {
+  int highest = 0;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (slot(rank).state != State::ended) return std::nullopt;
+    highest = std::max(highest, slot(rank).code.load());
+  }
+  return highest;
 }
 
 bool StatusBoard::is_waiting(int rank) const {

@@ -31,6 +31,7 @@ class SelfWorld final : public World {
   Communicator& communicator() override { return *communicator_; }
   std::unique_ptr<Communicator> make_communicator(Device&) override { return make_self_communicator(); }
   void enter_phase(const char*) override {}
+  void set_exit_code(int) override {}
   void fail(ExitCode code, const std::string& error, const std::function<void(const std::string&)>& tell) override {
     if (tell) tell(error);
     abort(code);
@@ -109,7 +110,7 @@ std::unique_ptr<World> make_world(const std::optional<RankEnvironment>& ranks,
 #else
   if (ranks->size == 1) return std::make_unique<SelfWorld>();
   throw UsageError(ranks->source, fmt::format("started {} ranks, but this build has no MPI", ranks->size),
-                   "Build Tessera where Open MPI's headers are (Debian: libopenmpi-dev)");
+                   "Build Tessera where an MPI's headers are (Debian: libopenmpi-dev)");
 #endif
 }
 

@@ -63,6 +63,8 @@ class World {
 
   // What this rank is at, for the account of a failure: "load", "step".
   virtual void enter_phase(const char* phase) = 0;
+  // With which the process is about to end in order, for the launcher.
+  virtual void set_exit_code(int code) = 0;
   // Ends all ranks because this one has failed. Where there is no launcher that does so, one of the ranks of a node
   // that fail tells the user what failed first: by `tell`, which gets one line.
   [[noreturn]] virtual void fail(ExitCode code, const std::string& error,

@@ -102,6 +102,7 @@ class ImaginedWorld final : public World {
   Communicator& communicator() override { return *alone_; }
   std::unique_ptr<Communicator> make_communicator(Device&) override { return make_self_communicator(); }
   void enter_phase(const char*) override {}
+  void set_exit_code(int) override {}
   void fail(ExitCode code, const std::string&, const std::function<void(const std::string&)>&) override { abort(code); }
   void abort(ExitCode) override { std::abort(); }
 

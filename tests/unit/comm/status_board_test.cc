@@ -22,7 +22,7 @@ TEST_F(Board, TellsWhatOthersWrite) {
   rank->enter_phase(1, "a phase with a name that is far too long for its place");
   EXPECT_TRUE(launcher->phase_of(1).starts_with("a phase with a name"));
   EXPECT_FALSE(launcher->has_ended(1));
-  rank->end(1);
+  rank->end(1, 0);
   EXPECT_TRUE(launcher->has_ended(1));
 }
 
@@ -48,7 +48,7 @@ TEST_F(Board, ARankIsThereWhileItsProcessLives) {
   EXPECT_FALSE(launcher->is_there(1)) << "it has ended, and its parent has not yet heard so";
   waitpid(child, nullptr, 0);
   EXPECT_TRUE(launcher->is_lost(1));
-  rank->end(1);
+  rank->end(1, 0);
   EXPECT_FALSE(launcher->is_lost(1));
   EXPECT_FALSE(launcher->is_lost(2)) << "it has not joined";
   EXPECT_FALSE(launcher->is_there(1));
