@@ -25,7 +25,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr size_t kMaxNoise = 64 << 10;
 constexpr auto kGrace = std::chrono::seconds(3);
-constexpr auto kAfterwards = std::chrono::milliseconds(500);
 constexpr int kLookAround_ms = 100;
 
 Environment rank_environment(const Environment& environment, const std::string& link) {
@@ -173,14 +172,14 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
     if (ended < 0) end.wait_error = errno;
     running = ended == 0;
     // mpirun ends the others of a rank that has failed. One that is stopped or deaf is not waited for.
-    // A rank that misses another one waits a second before it ends the run. One that dies within that time was first.
     const std::vector<int> lost = watch.newly_lost();
-    const bool is_first = !failed_at || (end.lost.empty() && Clock::now() - *failed_at < kAfterwards);
-    if (is_first && end.lost.empty()) end.lost = lost;
-    if (!failed_at && (!lost.empty() || board.first_failure())) failed_at = Clock::now();
+    const bool has_failed = board.first_failure().has_value();  // after the look: what dies later is a consequence
+    if (!failed_at && !has_failed) end.lost = lost;
+    if (!failed_at && (!lost.empty() || has_failed)) failed_at = Clock::now();
     if (running && failed_at && Clock::now() - *failed_at > kGrace) kill_ranks(board);
     if (running && failed_at && Clock::now() - *failed_at > 2 * kGrace) kill(child, SIGKILL);  // it hears nothing
   }
+  if (end.lost.empty()) end.lost = board.found_lost();
   if (output[0] >= 0) {
     drain(output[0], end.noise);
     close(output[0]);

@@ -53,6 +53,8 @@ class StatusBoard {
   bool is_there(int rank) const;
   // Whether it joined and its process has ended, neither in order nor with a failure.
   bool is_lost(int rank) const;
+  // Ranks that the first rank that failed found lost at that moment, if it failed in a communication: the causes.
+  std::vector<int> found_lost() const;
   bool has_ended(int rank) const;
   bool is_waiting(int rank) const;
   // The highest of the ranks' exit codes once all have ended in order.

@@ -220,8 +220,8 @@ std::unique_ptr<World> make_mpi_world(const RankEnvironment& ranks, const WorldO
   if (ranks.size > 0 && world->size() != ranks.size) {
     throw UsageError(ranks.source,
                      fmt::format("started {} ranks, but this program's MPI finds {}", ranks.size, world->size()),
-                     fmt::format("Use the mpirun of {}, which Tessera was built with{}", mpi_flavour().text,
-                                 mpi_flavour().family == MpiFlavour::Family::mpich ? "" : ", or srun --mpi=pmix"));
+                     fmt::format("Use the mpirun of {}, which this program uses, or srun --mpi={}", mpi_flavour().text,
+                                 mpi_flavour().family == MpiFlavour::Family::mpich ? "pmi2" : "pmix"));
   }
   return world;
 }

@@ -55,6 +55,36 @@ TEST_F(Board, ARankIsThereWhileItsProcessLives) {
   close(go[0]);
 }
 
+TEST_F(Board, TheFirstToFailSaysWhomItFoundLost) {
+  const auto die_as = [this](int number) {
+    const pid_t child = fork();
+    if (child == 0) {
+      rank->join(number);
+      _exit(0);
+    }
+    waitpid(child, nullptr, 0);
+  };
+  rank->join(0);
+  die_as(1);
+  EXPECT_TRUE(launcher->found_lost().empty());
+  rank->fail(0, ExitCode::kCommunication, "rank 1 is gone");
+  EXPECT_EQ(launcher->found_lost(), std::vector<int>{1});
+  die_as(2);  // ended by the launcher, because of the failure
+  rank->fail(0, ExitCode::kCommunication, "rank 2 is gone");
+  EXPECT_EQ(launcher->found_lost(), std::vector<int>{1});
+}
+
+TEST_F(Board, TheExitCodeOfARunThatEndsInOrder) {
+  for (const int number : {0, 1, 2}) {
+    EXPECT_FALSE(launcher->exit_code());
+    rank->join(number);
+    rank->end(number, number == 1 ? 75 : 0);
+  }
+  EXPECT_EQ(launcher->exit_code(), 75);
+  rank->fail(2, ExitCode::kRunFailed, "a late failure");
+  EXPECT_FALSE(launcher->exit_code());
+}
+
 TEST_F(Board, WaitsAreToldWhileTheyLastAndWhenTheyFail) {
   rank->join(0);
   {
