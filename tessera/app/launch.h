@@ -24,15 +24,10 @@ std::optional<LauncherLink> find_launcher(const Environment& environment);
 //   a rank was killed       exit code 5, unless by a signal that the launcher passed on: 128 + its number
 //   ranks waited too long   exit code 5
 //
-// SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 go on to all ranks. Usage, input and memory errors would come again, and what
-// ended by a signal was meant to end: they are not restarted. Throws Error with the account and the code.
+// SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 go on to all ranks. Usage, input and memory errors would come again, and
+// what ended by a signal was meant to end: they are not restarted. Neither is a restart that has made no checkpoint.
+// Throws Error with the account and the code.
 int launch(const Invocation& invocation, const std::vector<std::string>& arguments);
-
-// A rank that mpirun says was killed by a signal.
-struct KilledRank {
-  int rank, signal;
-};
-std::optional<KilledRank> killed_rank(const std::string& mpiruns_words);
 
 // Runs the verb among its ranks: as one of those that this process was started with, as the launcher of --nproc, or
 // alone. Returns the exit code. Where there are other ranks, a failure ends them all.

@@ -84,16 +84,15 @@ Json blas_facts() {
   return facts;
 }
 
-// The first line that a command prints.
-std::string first_line_of(const std::string& command) {
+// The beginning of what a command prints.
+std::string beginning_of(const std::string& command) {
   const auto close = [](std::FILE* pipe) { pclose(pipe); };
   std::unique_ptr<std::FILE, decltype(close)> pipe(popen(command.c_str(), "r"), close);
-  char line[256] = {};
-  if (!pipe || !std::fgets(line, sizeof line, pipe.get())) return "";
+  if (!pipe) return "";
+  std::string text(1024, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), pipe.get()));
   while (std::fgetc(pipe.get()) != EOF) {
   }  // so that the command does not die of a closed pipe
-  std::string text = line;
-  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
   return text;
 }
 
@@ -184,11 +183,16 @@ std::optional<std::string> program_in_path(const Environment& environment, const
   return std::nullopt;
 }
 
+MpiFlavour flavour_of_mpirun(const std::string& path) {
+  return parse_mpi_flavour(beginning_of("'" + path + "' --version 2>/dev/null"));
+}
+
 Json mpi_facts(const Environment& environment) {
   Json facts = {{"built_in", have_mpi()}};
+  if (have_mpi()) facts["library"] = mpi_flavour().text;
   if (const auto mpirun = program_in_path(environment, "mpirun")) {
     facts["mpirun"] = *mpirun;
-    facts["version"] = first_line_of("mpirun --version 2>/dev/null");
+    facts["version"] = flavour_of_mpirun(*mpirun).text;
   } else {
     facts["mpirun"] = "not found";
   }

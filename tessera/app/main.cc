@@ -1,12 +1,12 @@
-#include <csignal>
 #include <string>
 #include <vector>
 
 #include "tessera/app/command_line.h"
+#include "tessera/app/surroundings.h"
 #include "tessera/base/process.h"
 
 int main(int argc, char** argv) {
-  std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is met as an error of the write, with its message
+  tessera::prepare_process();
   const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
   return tessera::guarded_run(arguments, tessera::environment_of_process(), tessera::all_verbs());
 }

@@ -13,8 +13,11 @@
 #include <chrono>
 #include <cstring>
 
+#include "tessera/app/rank_watch.h"
 #include "tessera/app/signals.h"
+#include "tessera/app/surroundings.h"
 #include "tessera/base/error.h"
+#include "tessera/comm/mpi_flavour.h"
 
 namespace tessera {
 namespace {
@@ -22,24 +25,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr size_t kMaxNoise = 64 << 10;
 constexpr auto kGrace = std::chrono::seconds(3);
+constexpr int kLookAround_ms = 100;
 
-// As root too, more ranks than cores too, and nobody bound to a core: ranks share the cores by their numbers of
-// threads.
-std::vector<std::string> mpirun_words(const std::string& mpirun, int num_ranks) {
-  return {mpirun,    "-n",  std::to_string(num_ranks), "--allow-run-as-root", "--oversubscribe", "--bind-to", "none",
-          "--stdin", "none"};
-}
-
-// Ranks of one machine, whatever a batch system may have to give, by shared memory alone.
 Environment rank_environment(const Environment& environment, const std::string& link) {
   Environment result = environment;
   for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}) result.erase(name);
-  // `emplace`: what the user has set stays.
-  result.emplace("OMPI_MCA_ras", "^slurm,gridengine,tm,lsf");
-  result.emplace("OMPI_MCA_plm", "isolated");  // without ssh, which need not be there
-  result.emplace("OMPI_MCA_pml", "ob1");
-  result.emplace("OMPI_MCA_btl", "self,vader");
-  result.emplace("OMPI_MCA_opal_signal", "");  // no traces of addresses: the launcher says what has happened
+  add_mpirun_variables(mpi_flavour(), result);
   result[kLauncherVariable] = link;
   return result;
 }
@@ -53,9 +44,10 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 
 // In the child; only what is safe between fork and exec.
 [[noreturn]] void become(char** words, char** environment, int output, pid_t parent, const sigset_t& signals) {
-  setpgid(0, 0);  // Ctrl-C is for the launcher, which tells the ranks to save and end
+  setpgid(0, 0);  // Ctrl-C and a lost terminal are for the launcher, which asks the ranks to save and end
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(1);
+  for (const int ignored : {SIGPIPE, SIGXFSZ}) signal(ignored, SIG_DFL);
   sigprocmask(SIG_SETMASK, &signals, nullptr);
   const int nothing = open("/dev/null", O_RDONLY);
   dup2(nothing, STDIN_FILENO);
@@ -106,7 +98,9 @@ void kill_ranks(const StatusBoard& board) {
 ForwardedSignals::ForwardedSignals() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGCHLD}) sigaddset(&set, signal);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD}) {
+    if (!parent_ignores(signal)) sigaddset(&set, signal);
+  }
   sigprocmask(SIG_BLOCK, &set, &usual_);
   descriptor_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
@@ -121,13 +115,27 @@ int ForwardedSignals::next() {
   return read(descriptor_, &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
 }
 
+int ForwardedSignals::wait(double seconds) {
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  for (;;) {
+    while (const int signal = next()) {
+      if (signal != SIGCHLD) return signal;
+    }
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
+    if (left <= 0) return 0;
+    pollfd event{descriptor_, POLLIN, 0};
+    poll(&event, 1, static_cast<int>(left) + 1);
+  }
+}
+
 MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector<std::string>& arguments,
                      const Environment& environment, const StatusBoard& board, StreamSocket& streams,
                      ForwardedSignals& signals) {
   int output[2];
   if (pipe2(output, O_CLOEXEC | O_NONBLOCK) != 0) throw RunError("launcher", "cannot make a pipe");
   fcntl(output[1], F_SETFL, 0);  // mpirun may wait
-  std::vector<std::string> words = mpirun_words(mpirun, num_ranks);
+  std::vector<std::string> words = mpirun_options(mpi_flavour(), num_ranks);
+  words.insert(words.begin(), mpirun);
   std::string program(4096, '\0');
   program.resize(static_cast<size_t>(std::max<ssize_t>(0, readlink("/proc/self/exe", program.data(), program.size()))));
   words.push_back(program);
@@ -140,9 +148,12 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
   int status = 0, unheard = 0;  // a signal that came before there was a rank to hear it
   bool running = true;
   std::optional<Clock::time_point> failed_at, signalled_at;
+  RankWatch watch(board);
   while (running) {
-    pollfd events[] = {{signals.descriptor(), POLLIN, 0}, {streams.descriptor(), POLLIN, 0}, {output[0], POLLIN, 0}};
-    poll(events, 3, unheard ? 20 : 1000);
+    std::vector<pollfd> events{
+        {signals.descriptor(), POLLIN, 0}, {streams.descriptor(), POLLIN, 0}, {output[0], POLLIN, 0}};
+    watch.add_to(events);
+    poll(events.data(), events.size(), unheard ? 20 : kLookAround_ms);
     streams.serve();
     if (!drain(output[0], end.noise)) {
       close(output[0]);
@@ -157,19 +168,25 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
       unheard = signal;
     }
     if (unheard && forward(unheard, board)) unheard = 0;
-    running = waitpid(child, &status, WNOHANG) == 0;
+    const pid_t ended = waitpid(child, &status, WNOHANG);
+    if (ended < 0) end.wait_error = errno;
+    running = ended == 0;
     // mpirun ends the others of a rank that has failed. One that is stopped or deaf is not waited for.
-    if (running && !failed_at && board.first_failure()) failed_at = Clock::now();
+    const std::vector<int> lost = watch.newly_lost();
+    const bool has_failed = board.first_failure().has_value();  // after the look: what dies later is a consequence
+    if (!failed_at && !has_failed) end.lost = lost;
+    if (!failed_at && (!lost.empty() || has_failed)) failed_at = Clock::now();
     if (running && failed_at && Clock::now() - *failed_at > kGrace) kill_ranks(board);
     if (running && failed_at && Clock::now() - *failed_at > 2 * kGrace) kill(child, SIGKILL);  // it hears nothing
   }
+  if (end.lost.empty()) end.lost = board.found_lost();
   if (output[0] >= 0) {
     drain(output[0], end.noise);
     close(output[0]);
   }
-  end.was_killed = WIFSIGNALED(status);
-  if (end.was_killed) kill_ranks(board);  // they would go on without it
-  end.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  end.was_killed = end.wait_error == 0 && WIFSIGNALED(status);
+  if (end.was_killed || end.wait_error != 0) kill_ranks(board);  // they would go on without it
+  end.code = end.was_killed ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   return end;
 }
 

@@ -12,7 +12,8 @@
 
 namespace tessera {
 
-// Keeps the signals that are forwarded, and that of a child's end, from their usual effect; they are read instead.
+// Keeps the signals that are forwarded, and the one of a child's end, from their usual effect; they are read instead.
+// SIGHUP and SIGINT that the parent ignores are left alone.
 class ForwardedSignals {
  public:
   ForwardedSignals();
@@ -22,6 +23,7 @@ class ForwardedSignals {
 
   int descriptor() const { return descriptor_; }  // to poll
   int next();                                     // the number of one that has come; 0: none
+  int wait(double seconds);                       // for one, unless it is a child's end; 0: none has come
   const sigset_t& usual() const { return usual_; }
 
  private:
@@ -32,6 +34,8 @@ class ForwardedSignals {
 struct MpirunEnd {
   int code = 0;                // mpirun's exit code, 128 + n after a signal n
   bool was_killed = false;     // mpirun itself, by a signal
+  int wait_error = 0;          // errno where the system does not say how mpirun ended; `code` means nothing then
+  std::vector<int> lost;       // ranks that died first: neither ended in order nor failed
   std::string noise;           // all that mpirun and the ranks' first moments wrote
   std::vector<int> forwarded;  // signals, in their order
 };

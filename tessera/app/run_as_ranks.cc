@@ -1,8 +1,8 @@
 // One verb, many ranks.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <chrono>
-#include <cstdio>
 #include <thread>
 
 #include "tessera/app/launch.h"
@@ -10,13 +10,20 @@
 #include "tessera/base/error.h"
 #include "tessera/base/read_file.h"
 #include "tessera/comm/status_board.h"
+#include "tessera/report/stream_writer.h"
 #include "tessera/store/checksum.h"
 
 namespace tessera {
 namespace {
 
 void print_error(const std::string& text) {
-  std::fprintf(stderr, "error: %s\n", text.c_str());
+  StreamWriter(STDERR_FILENO).write("error: " + text + "\n");
+}
+
+// How a failure is reported: a program whose output nobody reads any more ends without a word.
+std::function<void(const std::string&)> report_of(ExitCode code) {
+  if (code == ExitCode::kOutputClosed) return {};
+  return print_error;
 }
 
 // Before anything is done that depends on a setting: ranks with different ones would wait for each other in vain.
@@ -62,7 +69,7 @@ void tell_failure(const Environment& environment, const Failure& failure) {
   }
   // mpirun ends the others as soon as the first rank has told and ended.
   if (is_rank && ranks->rank > 0) std::this_thread::sleep_for(std::chrono::seconds(1));
-  print_error(text);
+  if (const auto report = report_of(failure.code)) report(text);
 }
 
 int run_among_ranks(const Invocation& invocation, const std::function<int()>& work,
@@ -74,7 +81,7 @@ int run_among_ranks(const Invocation& invocation, const std::function<int()>& wo
   } catch (...) {
     const auto [code, what] = current_failure();
     if (before_end) before_end();
-    invocation.world->fail(code, what, print_error);
+    invocation.world->fail(code, what, report_of(code));
     return static_cast<int>(code);
   }
 }
@@ -107,10 +114,11 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
     check_settings_agree(invocation, *world);
     const int code = invocation.verb->run(invocation);
     world->communicator().barrier("the end of the run");  // within the time limit, which MPI's end does not have
+    world->set_exit_code(code);
     return code;
   } catch (...) {
     const auto [code, what] = current_failure();
-    world->fail(code, what, print_error);
+    world->fail(code, what, report_of(code));
     return static_cast<int>(code);
   }
 }

@@ -167,6 +167,8 @@ std::vector<Setting> rank_settings() {
            "how long a rank waits for another one before the run fails"),
       integer("max_restarts", &S::max_restarts, kRanks, "N", kCount,
               "with --nproc: after a failure start again from the last checkpoint, so many times"),
+      real("restart_pause", &S::restart_pause, kRanks, "SECONDS", {.min = 0, .max = 86400},
+           "how long to wait before the first restart; each further one waits twice as long, up to 300 s"),
   };
 }
 

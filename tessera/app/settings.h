@@ -115,6 +115,7 @@ struct Settings {
   int64_t nproc = 0;
   double comm_timeout = 600;  // s
   int64_t max_restarts = 0;
+  double restart_pause = 5;  // s
   // sharding
   std::string deepspeed, fsdp;
   Strategy strategy = Strategy::no_shard;

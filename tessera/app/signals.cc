@@ -6,6 +6,8 @@
 
 #include <atomic>
 
+#include "tessera/app/surroundings.h"
+
 namespace tessera {
 namespace {
 
@@ -14,7 +16,7 @@ std::atomic<int> received_signal{0};
 std::atomic<int64_t> received_at_ms{0};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
 
-constexpr int kSignals[] = {SIGTERM, SIGINT, SIGUSR1};
+constexpr int kSignals[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
 
 int64_t now_ms() {
   timespec now{};
@@ -40,11 +42,15 @@ StopSignals::StopSignals() {
   struct sigaction action {};
   action.sa_handler = handle;
   action.sa_flags = SA_RESTART;
-  for (const int signal : kSignals) sigaction(signal, &action, nullptr);
+  for (const int signal : kSignals) {
+    if (!parent_ignores(signal)) sigaction(signal, &action, nullptr);
+  }
 }
 
 StopSignals::~StopSignals() {
-  for (const int signal : kSignals) ::signal(signal, SIG_DFL);
+  for (const int signal : kSignals) {
+    if (!parent_ignores(signal)) ::signal(signal, SIG_DFL);
+  }
 }
 
 int StopSignals::received() const {

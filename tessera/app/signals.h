@@ -1,4 +1,5 @@
-// SIGTERM, SIGINT and SIGUSR1 ask a run to save and end; a second one ends it at once with 128 + its number.
+// SIGTERM, SIGINT, SIGUSR1 and SIGHUP ask a run to save and end. A second one ends it at once with 128 + its number.
+// SIGINT and SIGHUP do nothing if the parent ignores them (app/surroundings.h).
 #pragma once
 
 #include <chrono>

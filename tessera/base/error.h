@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// Exit codes of the `tessera` program, besides 128+n on a second signal.
+// Exit codes of the `tessera` program, and 128+n on a second signal.
 enum class ExitCode : int {
   kDone = 0,
   kRunFailed = 1,      // failure at run time
@@ -17,6 +17,7 @@ enum class ExitCode : int {
   kOutOfMemory = 4,    // predicted or real
   kCommunication = 5,  // communication failed or timed out
   kSavedAfterSignal = 75,
+  kOutputClosed = 141,  // nobody reads the results any more: 128 + SIGPIPE, and no message
 };
 
 // Base of every error that is reported to the user as "error: <where>: <what>. <remedy>".
@@ -47,6 +48,9 @@ struct InputError : Error {
 struct OutOfMemoryError : Error {
   OutOfMemoryError(std::string where, std::string what, std::string remedy = "")
       : Error(ExitCode::kOutOfMemory, std::move(where), std::move(what), std::move(remedy)) {}
+};
+struct OutputClosedError : Error {
+  OutputClosedError() : Error(ExitCode::kOutputClosed, "standard output", "is closed", "") {}
 };
 struct CommunicationError : Error {
   CommunicationError(std::string where, std::string what, std::string remedy = "")

@@ -71,6 +71,7 @@ struct alignas(64) StatusBoard::Slot {
   std::atomic<uint32_t> order;  // of its failure among all
   std::atomic<int32_t> code;
   std::atomic<uint64_t> start_time;  // of the process
+  std::atomic<uint32_t> found_lost;
   SharedText<4> phase;
   std::array<Wait, 4> waits;  // of its threads
   SharedText<128> error;
@@ -117,7 +118,8 @@ void StatusBoard::enter_phase(int rank, const char* phase) {
   slot(rank).phase.set(phase);
 }
 
-void StatusBoard::end(int rank) {
+void StatusBoard::end(int rank, int exit_code) {
+  slot(rank).code = exit_code;
   slot(rank).state = State::ended;
 }
 
@@ -126,6 +128,9 @@ void StatusBoard::fail(int rank, ExitCode code, std::string_view error) {
   mine.code = static_cast<int32_t>(code);
   mine.error.set(error);
   mine.order = header().num_failures.fetch_add(1);
+  for (int other = 0; mine.order == 0 && code == ExitCode::kCommunication && other < size_; ++other) {
+    slot(other).found_lost = is_lost(other);
+  }
   mine.state = State::failed;
 }
 
@@ -163,9 +168,26 @@ bool StatusBoard::is_lost(int rank) const {
   return !is_there(rank) && slot(rank).state == State::running;  // in this order: what it wrote last counts
 }
 
+std::vector<int> StatusBoard::found_lost() const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (slot(rank).found_lost) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
 bool StatusBoard::has_ended(int rank) const {
   const State state = slot(rank).state;
   return state == State::ended || state == State::failed;
+}
+
+std::optional<int> StatusBoard::exit_code() const {
+  int highest = 0;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (slot(rank).state != State::ended) return std::nullopt;
+    highest = std::max(highest, slot(rank).code.load());
+  }
+  return highest;
 }
 
 bool StatusBoard::is_waiting(int rank) const {

@@ -29,7 +29,7 @@ class StatusBoard {
   // ---- by a rank about itself
   void join(int rank);
   void enter_phase(int rank, const char* phase);
-  void end(int rank);  // in order
+  void end(int rank, int exit_code);  // in order
   void fail(int rank, ExitCode code, std::string_view error);
   // Whether this caller is the first of all.
   bool claim_report();
@@ -53,8 +53,14 @@ class StatusBoard {
   bool is_there(int rank) const;
   // Whether it joined and its process has ended, neither in order nor with a failure.
   bool is_lost(int rank) const;
+  // Ranks that the first rank that failed found lost at that moment, if it failed in a communication: the causes.
+  std::vector<int> found_lost() const;
   bool has_ended(int rank) const;
   bool is_waiting(int rank) const;
+  // The highest of the ranks' exit codes once all have ended in order.
+  std::optional<int> exit_code() const;
+  // Whether ranks can see the board at all; a board of nothing says nothing about them.
+  bool is_shared() const { return static_cast<bool>(pages_); }
   std::vector<int> absent() const;  // ranks that have not joined
   struct Failure {
     int rank;

@@ -31,8 +31,9 @@ class SelfWorld final : public World {
   Communicator& communicator() override { return *communicator_; }
   std::unique_ptr<Communicator> make_communicator(Device&) override { return make_self_communicator(); }
   void enter_phase(const char*) override {}
+  void set_exit_code(int) override {}
   void fail(ExitCode code, const std::string& error, const std::function<void(const std::string&)>& tell) override {
-    tell(error);
+    if (tell) tell(error);
     abort(code);
   }
   void abort(ExitCode code) override { std::_Exit(static_cast<int>(code)); }
@@ -43,32 +44,34 @@ class SelfWorld final : public World {
 
 }  // namespace
 
-std::optional<RankEnvironment> detect_ranks(const Environment& environment) {
+std::optional<RankEnvironment> detect_ranks(const Environment& environment, const MpiFlavour& flavour) {
+  using Family = MpiFlavour::Family;
   const auto get = [&](const char* name) { return number(environment, name); };
-  const std::optional<int> ompi = get("OMPI_COMM_WORLD_RANK"), pmix = get("PMIX_RANK");
-  const bool has_mpi = ompi || pmix;
+  // Of those that start ranks of MPI: this program's first.
+  std::optional<RankEnvironment> mpi;
+  const auto consider = [&](std::optional<int> rank, std::optional<int> size, const char* source, bool fits) {
+    if (rank && (!mpi || (fits && !mpi->has_mpi))) mpi = {*rank, size.value_or(1), source, fits};
+  };
+  // SLURM_PROCID stands in the shell of a batch job, too: only a step has ranks.
+  const auto tasks = get("SLURM_STEP_NUM_TASKS"), procid = get("SLURM_PROCID");
+  const auto pmi = get("PMI_RANK"), pmi_size = get("PMI_SIZE");
+  const bool by_slurm = pmi && tasks && pmi == procid && pmi_size == tasks;
+  consider(get("OMPI_COMM_WORLD_RANK"), get("OMPI_COMM_WORLD_SIZE"), "mpirun", flavour.family != Family::mpich);
+  if (pmi_size) consider(pmi, pmi_size, by_slurm ? "srun --mpi=pmi2" : "mpirun", flavour.family != Family::open_mpi);
+  const int num_tasks = tasks.value_or(get("SLURM_NTASKS").value_or(1));
+  consider(get("PMIX_RANK"), num_tasks, "srun --mpi=pmix", true);
   // One of them alone may be anybody's.
   const bool has_both = environment.contains("RANK") && environment.contains("WORLD_SIZE");
   const auto rank = has_both ? get("RANK") : std::nullopt, size = has_both ? get("WORLD_SIZE") : std::nullopt;
   // Where those of mpirun or srun say otherwise, torchrun's were there before and mean something else.
-  const auto other_size = ompi ? get("OMPI_COMM_WORLD_SIZE") : get("SLURM_STEP_NUM_TASKS");
-  const bool contradicted = has_mpi && ((ompi ? ompi : pmix) != rank || (other_size && other_size != size));
+  const bool sizes_known = mpi && (mpi->source != "srun --mpi=pmix" || tasks);
+  const bool contradicted = mpi && (mpi->rank != rank || (sizes_known && mpi->size != size));
   if (rank && size && !contradicted) {
-    return RankEnvironment{.rank = *rank, .size = *size, .source = "torchrun", .has_mpi = has_mpi};
+    return RankEnvironment{.rank = *rank, .size = *size, .source = "torchrun", .has_mpi = mpi && mpi->has_mpi};
   }
-  if (ompi) {
-    return RankEnvironment{
-        .rank = *ompi, .size = get("OMPI_COMM_WORLD_SIZE").value_or(1), .source = "mpirun", .has_mpi = true};
-  }
-  // SLURM_PROCID stands in the shell of a batch job, too: only a step has ranks.
-  const auto tasks = get("SLURM_STEP_NUM_TASKS"), procid = get("SLURM_PROCID");
-  if (!pmix && !(procid && tasks)) return std::nullopt;
-  const int num_tasks = tasks.value_or(get("SLURM_NTASKS").value_or(1));
-  if (!pmix && num_tasks == 1) return std::nullopt;
-  return RankEnvironment{.rank = pmix ? *pmix : *procid,
-                         .size = num_tasks,
-                         .source = pmix ? "srun --mpi=pmix" : "srun",
-                         .has_mpi = pmix.has_value()};
+  if (mpi) return mpi;
+  if (!procid || !tasks || num_tasks == 1) return std::nullopt;
+  return RankEnvironment{.rank = *procid, .size = num_tasks, .source = "srun", .has_mpi = false};
 }
 
 int World::local_rank() const {
@@ -99,9 +102,15 @@ std::unique_ptr<World> make_world(const std::optional<RankEnvironment>& ranks,
                                   [[maybe_unused]] const WorldOptions& options) {
   if (!ranks || (ranks->size == 1 && !ranks->has_mpi)) return std::make_unique<SelfWorld>();
   if (!ranks->has_mpi) {
+    const MpiFlavour& ours = mpi_flavour();
+    const bool other_mpi = ranks->source == "mpirun" || ranks->source == "srun --mpi=pmi2";
+    const bool is_mpich = ours.family == MpiFlavour::Family::mpich;
     throw UsageError(
-        ranks->source, fmt::format("started this process as rank {} of {}, but without MPI", ranks->rank, ranks->size),
-        fmt::format("Start the ranks with `--nproc N`, `mpirun -n N tessera …`, or `srun --mpi=pmix`{}",
+        ranks->source,
+        fmt::format("started this process as rank {} of {}, but without {}", ranks->rank, ranks->size,
+                    other_mpi ? ours.text + ", which this program uses" : "MPI"),
+        fmt::format("Start the ranks with `--nproc N`, `mpirun -n N tessera …`{}, or `srun --mpi={}`{}",
+                    other_mpi ? " of " + ours.text : "", is_mpich ? "pmi2" : "pmix",
                     ranks->source == "torchrun" ? "; unset RANK and WORLD_SIZE if they were left over" : ""));
   }
 #ifdef TESSERA_HAVE_MPI
@@ -109,7 +118,7 @@ std::unique_ptr<World> make_world(const std::optional<RankEnvironment>& ranks,
 #else
   if (ranks->size == 1) return std::make_unique<SelfWorld>();
   throw UsageError(ranks->source, fmt::format("started {} ranks, but this build has no MPI", ranks->size),
-                   "Build Tessera where Open MPI's headers are (Debian: libopenmpi-dev)");
+                   "Build Tessera where an MPI's headers are (Debian: libopenmpi-dev)");
 #endif
 }
 

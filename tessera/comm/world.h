@@ -10,21 +10,23 @@
 
 #include "tessera/base/process.h"
 #include "tessera/comm/communicator.h"
+#include "tessera/comm/mpi_flavour.h"
 
 namespace tessera {
 
 // What the environment tells of a process that was started as one of several ranks.
 struct RankEnvironment {
   int rank = 0, size = 1;
-  std::string source;    // "torchrun", "mpirun", "srun --mpi=pmix", "srun"
-  bool has_mpi = false;  // the one that started it speaks to MPI
+  std::string source;    // "torchrun", "mpirun", "srun --mpi=pmix", "srun --mpi=pmi2", "srun"
+  bool has_mpi = false;  // the one that started it speaks to this program's MPI
 };
 
-// From the variables RANK, WORLD_SIZE (torchrun), else OMPI_COMM_WORLD_* (mpirun), else PMIX_RANK with SLURM_*, else
-// SLURM_PROCID of a step; none of them: nothing. Under salloc every rank of mpirun sees the same SLURM_PROCID, so
-// mpirun goes first; torchrun's variables that those of MPI contradict are inherited ones.
+// From the variables RANK, WORLD_SIZE (torchrun), else OMPI_COMM_WORLD_* (Open MPI's mpirun) or PMI_* (MPICH's, and srun
+// --mpi=pmi2), the one that the program's MPI understands first, else PMIX_RANK with SLURM_*, else SLURM_PROCID of a
+// step; none of them: nothing. Under salloc every rank of mpirun sees the same SLURM_PROCID, so mpirun goes first;
+// torchrun's variables that those of MPI contradict are inherited ones.
 // Throws UsageError on a number that is none.
-std::optional<RankEnvironment> detect_ranks(const Environment& environment);
+std::optional<RankEnvironment> detect_ranks(const Environment& environment, const MpiFlavour& flavour = mpi_flavour());
 
 // How ranks of one node move data. `automatic`: reading each other's memory where they may, else messages.
 enum class Transport { automatic, direct, messages };
@@ -63,6 +65,8 @@ class World {
 
   // What this rank is at, for the account of a failure: "load", "step".
   virtual void enter_phase(const char* phase) = 0;
+  // With which the process is about to end in order, for the launcher.
+  virtual void set_exit_code(int code) = 0;
   // Ends all ranks because this one has failed. Where there is no launcher that does so, one of the ranks of a node
   // that fail tells the user what failed first: by `tell`, which gets one line.
   [[noreturn]] virtual void fail(ExitCode code, const std::string& error,

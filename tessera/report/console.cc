@@ -6,11 +6,12 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 
 #include "tessera/base/error.h"
+#include "tessera/report/stream_writer.h"
 
 namespace tessera {
 namespace {
@@ -24,13 +25,15 @@ int columns_of(int descriptor) {
   return known ? size.ws_col : kUsualColumns;
 }
 
-bool write_now(std::FILE* file, std::string_view text) {
-  return std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0;
+std::string text_of_failure(int cause) {
+  return std::string("cannot write to it: ") + std::strerror(cause);
 }
 
-void write_result(std::string_view text) {
-  if (!write_now(stdout, text))
-    throw RunError("standard output", std::string("cannot write to it: ") + std::strerror(errno));
+// Results are what the verb is for.
+void write_result(StreamWriter& out, std::string_view text) {
+  const int failure = out.write(text);
+  if (failure == EPIPE) throw OutputClosedError();
+  if (failure != 0) throw RunError("standard output", text_of_failure(failure));
 }
 
 }  // namespace
@@ -52,14 +55,20 @@ Terminal describe_terminal(bool is_tty, const std::function<const char*(const ch
   return {.interactive = true, .color = value("NO_COLOR").empty(), .unicode = utf8};
 }
 
-Console Console::of_process(std::optional<bool> bars) {
+Console Console::of_process(std::optional<bool> bars, LostOutput lost_output) {
   const auto env = [](const char* name) -> const char* { return std::getenv(name); };
   const auto columns = [](int descriptor) { return [descriptor] { return columns_of(descriptor); }; };
   Terminal err = describe_terminal(::isatty(STDERR_FILENO), env);
   err.interactive = bars.value_or(err.interactive);
-  return Console(
-      {describe_terminal(::isatty(STDOUT_FILENO), env), write_result, columns(STDOUT_FILENO)},
-      {err, [](std::string_view text) { static_cast<void>(write_now(stderr, text)); }, columns(STDERR_FILENO)});
+  const auto errors = std::make_shared<StreamWriter>(STDERR_FILENO), out = std::make_shared<StreamWriter>(STDOUT_FILENO);
+  const auto print = [lost_output, out, errors, is_lost = false](std::string_view text) mutable {
+    if (lost_output == LostOutput::ends_the_verb) return write_result(*out, text);
+    const int failure = out->write(text);
+    if (failure == 0 || std::exchange(is_lost, true)) return;
+    errors->write("warning: standard output: " + text_of_failure(failure) + ". The run continues without it\n");
+  };
+  return Console({describe_terminal(::isatty(STDOUT_FILENO), env), print, columns(STDOUT_FILENO)},
+                 {err, [errors](std::string_view text) { errors->write(text); }, columns(STDERR_FILENO)});
 }
 
 Console Console::muted() {

@@ -23,6 +23,11 @@ Terminal describe_terminal(bool is_tty, const std::function<const char*(const ch
 
 class Console {
  public:
+  // What happens when standard output cannot be written.
+  enum class LostOutput {
+    ends_the_verb,  // its purpose is to print: OutputClosedError if nobody reads it any more, else RunError
+    is_noted,       // its results lie in files: one warning on standard error, and the verb continues
+  };
   struct Stream {
     Terminal terminal;
     std::function<void(std::string_view)> write;  // writes all of it, now
@@ -30,10 +35,9 @@ class Console {
   };
   Console(Stream out, Stream err) : out_(std::move(out)), err_(std::move(err)) {}
 
-  // Standard output and error of this process. RunError when standard output cannot be written; what standard error
-  // cannot take is lost.
+  // Standard output and error of this process. What standard error cannot take is lost.
   // `bars` overrides whether standard error counts as a terminal that a progress bar can be drawn on.
-  static Console of_process(std::optional<bool> bars = {});
+  static Console of_process(std::optional<bool> bars = {}, LostOutput lost_output = LostOutput::ends_the_verb);
   // Prints nothing anywhere: for all ranks but the first.
   static Console muted();
 

@@ -79,7 +79,7 @@ class Killed(RanksTest):
     def test_restarts(self):
         """The launcher goes on by itself."""
         self.train_ranks("whole", ranks=2)
-        run = self.start("out", "--max-restarts", "2", "--resume", "none")
+        run = self.start("out", "--max-restarts", "2", "--restart-pause", "0.1", "--resume", "none")
         for lines in (60, 140):
             self.assertTrue(self.wait_until(run, lambda: self.num_lines("out") >= lines), run.text())
             run.ranks = {}

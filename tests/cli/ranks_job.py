@@ -6,13 +6,16 @@ import random
 import re
 import signal
 import subprocess
+import sys
 import time
 import uuid
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import mpirun  # noqa: E402
+from mpirun import MPIRUN  # noqa: E402,F401
 from tessera_cli import PROGRAM, RUN_LIMIT_S
 from tiny_job import EVALUATED, ON_GPU, TinyJobTest
 
-MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
 # Many steps, evaluations and checkpoints, in a second or two. Whatever the number of ranks, 12 samples are a step.
 LONG = EVALUATED + ["--epochs", "100", "--save-strategy", "steps", "--save-steps", "7", "--save-total-limit", "3",
                     "--eval-strategy", "steps", "--eval-steps", "25", "--eval-before", "--eval-batch-size", "1"]
@@ -28,13 +31,11 @@ class Run:
 
     def __init__(self, words, folder, env=None, **options):
         self.mark = f"RANKS_TEST_RUN={uuid.uuid4()}"
-        clean = dict(variable for variable in os.environ.items() if not variable[0].startswith(("TESSERA_", "OMPI_")))
-        clean["OMPI_MCA_plm"] = "isolated"  # mpirun without ssh, which need not be there
         name, value = self.mark.split("=")
         self.ranks = {}  # their processes, where they have been looked for
         self.errors = os.path.join(folder, f"errors-{value}")  # a pipe would be held open by orphans
         with open(self.errors, "wb") as errors:
-            self.process = subprocess.Popen(words, cwd=folder, env={**clean, **(env or {}), name: value}, stdin=subprocess.DEVNULL,
+            self.process = subprocess.Popen(words, cwd=folder, env={**mpirun.clean_environment(), **(env or {}), name: value}, stdin=subprocess.DEVNULL,
                                             stdout=subprocess.DEVNULL, stderr=errors, **options)
 
     def processes(self):
@@ -49,7 +50,7 @@ class Run:
             except OSError:  # it has ended
                 continue
             if self.mark in variables:
-                ranks = [v.split("=")[1] for v in variables if v.startswith("OMPI_COMM_WORLD_RANK=")]
+                ranks = [v.split("=")[1] for v in variables if v.startswith(mpirun.RANK_VARIABLE + "=")]
                 found[int(entry)] = int(ranks[0]) if ranks else None
         return found
 

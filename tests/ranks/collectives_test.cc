@@ -1,8 +1,11 @@
 // Every collective on every type against sums taken one after the other in the order of ranks, bit for bit.
+#include <unistd.h>
+
 #include <cstring>
 #include <thread>
 
 #include "rank_test.h"
+#include "tessera/comm/mpi/memory_access.h"
 #include "tessera/base/random.h"
 #include "tessera/device/cuda/cuda_device.h"
 
@@ -341,6 +344,11 @@ TEST(World, TellsWhichRankHasAnotherSetting) {
     EXPECT_NE(std::string(error.what()).find("0.2 on rank " + std::to_string(world.size() - 1)), std::string::npos)
         << error.what();
   }
+}
+
+TEST(Memory, IsReadByDescendantsOfTheLauncherAlone) {
+  const bool is_read = test_world().size() > 1 && test_transport() != Transport::messages;
+  EXPECT_EQ(MemoryAccess::named(), is_read ? getppid() : 0);
 }
 
 }  // namespace

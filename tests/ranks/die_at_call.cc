@@ -21,7 +21,9 @@ const char* variable(const char* name) {
 }
 
 bool is_the_rank() {
-  static const bool is = *variable("DIE_RANK") && !std::strcmp(variable("DIE_RANK"), variable("OMPI_COMM_WORLD_RANK"));
+  static const char* const rank =
+      *variable("OMPI_COMM_WORLD_RANK") ? variable("OMPI_COMM_WORLD_RANK") : variable("PMI_RANK");  // Open MPI; MPICH
+  static const bool is = *variable("DIE_RANK") && !std::strcmp(variable("DIE_RANK"), rank);
   return is;
 }
 

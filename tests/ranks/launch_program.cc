@@ -11,6 +11,7 @@
 
 #include "tessera/app/command_line.h"
 #include "tessera/app/machine.h"
+#include "tessera/app/surroundings.h"
 #include "tessera/base/error.h"
 #include "tessera/report/console.h"
 
@@ -142,5 +143,6 @@ const std::vector<Verb>& verbs() {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
+  tessera::prepare_process();
   return tessera::guarded_run({argv + 1, argv + argc}, tessera::environment_of_process(), tessera::verbs());
 }

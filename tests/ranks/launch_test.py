@@ -11,7 +11,12 @@ import unittest
 
 RUN_LIMIT_S = float(os.environ.get("TESSERA_TEST_RUN_LIMIT_S", 60))
 PROGRAM = os.path.abspath(sys.argv[1])
-MPIRUN = ["mpirun", "-n", "3", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import mpirun  # noqa: E402
+
+MPIRUN = [*mpirun.MPIRUN, "-n", "3"]
+# Open MPI leaves its ranks a second in which the others say what has happened; Hydra kills them at once.
+OTHERS_HAVE_TIME = mpirun.IS_OPEN_MPI
 
 
 class Launch(unittest.TestCase):
@@ -21,9 +26,9 @@ class Launch(unittest.TestCase):
         self.folder = folder.name
 
     def start(self, *words, before=(), env=None, **options):
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA_", "OMPI_", "OMP_"))}
-        return subprocess.Popen([*before, PROGRAM, *words], cwd=self.folder, env={**clean, **(env or {})},
-                                stdout=options.pop("stdout", subprocess.PIPE), stderr=subprocess.PIPE, **options)
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        return subprocess.Popen([*before, PROGRAM, *words], cwd=self.folder,
+                                env={**mpirun.clean_environment(), **(env or {})}, **options)
 
     def run_program(self, *words, **options):
         process = self.start(*words, **options)
@@ -81,7 +86,7 @@ class Launch(unittest.TestCase):
         self.assertEqual(code, 2)
         self.assertEqual(err.count("error: "), 1, err)
         self.assertIn("--nproc: 2 contradicts the 3 ranks that mpirun has started. Leave it out", err)
-        code, _, err = self.run_program("say", "--nproc", "2", before=["mpirun", "-n", "1", *MPIRUN[3:]])
+        code, _, err = self.run_program("say", "--nproc", "2", before=[*mpirun.MPIRUN, "-n", "1"])
         self.assertEqual(code, 2)
         self.assertIn("--nproc: 2 contradicts the 1 rank that mpirun has started. Leave it out", err)
 
@@ -180,17 +185,62 @@ class Launch(unittest.TestCase):
         self.assertNotEqual(process.returncode, 0)
         self.assertNotIn(b"error: ", err)
 
-    def at_work(self, *words):
-        process = self.start("work", "--nproc", "2", *words)
+    def at_work(self, *words, **options):
+        process = self.start("work", "--nproc", "2", *words, **options)
         self.assertEqual(process.stdout.readline(), b"at work\n")
         return process
 
     def test_signals_reach_the_ranks(self):
-        for number in signal.SIGTERM, signal.SIGINT, signal.SIGUSR1:
+        for number in signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP:
             process = self.at_work("--max-restarts", "3")
             process.send_signal(number)
             _, err = process.communicate(timeout=RUN_LIMIT_S)
             self.assertEqual((process.returncode, err), (75, b""))
+
+    def test_an_ignored_hangup_stays_ignored(self):
+        """As under nohup."""
+        process = self.at_work(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.2)  # a run that took it would be about to end
+        self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=RUN_LIMIT_S)
+        self.assertEqual((process.returncode, err), (75, b""))
+
+    def test_what_a_parent_ignores_or_blocks_hides_no_failure(self):
+        def ignore_ends_of_children():
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+        def block_all():
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+
+        for inherit in ignore_ends_of_children, block_all:
+            self.fails(3, "rank 2: model.safetensors: is cut", "misbehave", "--nproc", "3", "--prompt", "input",
+                       preexec_fn=inherit)
+            self.fails(5, "rank 2 was killed by signal 9", "misbehave", "--nproc", "3", "--prompt", "kill",
+                       preexec_fn=inherit)
+            process = self.at_work(preexec_fn=inherit)
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=RUN_LIMIT_S)
+            self.assertEqual((process.returncode, err), (75, b""))
+
+    def test_a_reader_that_goes_away(self):
+        """A verb that prints results ends without a word, on ranks as alone."""
+        reader, writer = os.pipe()
+        os.close(reader)
+        code, _, err = self.run_program("say", "--nproc", "2", stdout=writer)
+        os.close(writer)
+        self.assertEqual((code, err), (128 + signal.SIGPIPE, ""))
+
+    def test_an_mpirun_of_another_mpi(self):
+        other = os.path.join(self.folder, "mpirun")
+        with open(other, "w", encoding="utf-8") as file:
+            file.write('#!/bin/sh\n[ "$1" = --version ] && echo "mpirun (Open MPI) 1.6.5" && exit 0\necho bad >&2; exit 7\n')
+        os.chmod(other, 0o755)
+        code, out, err = self.run_program("say", "--nproc", "2", env={"PATH": self.folder + ":" + os.environ["PATH"]})
+        self.assertEqual((code, out), (1, ""))
+        self.assertRegex(err, r"error: mpirun ended with exit code 7\. .*/mpirun is from Open MPI 1\.6\.5, but this program "
+                         r"uses .*: put its mpirun first in PATH:\nbad\n")
 
     def test_signals_that_come_together_are_one(self):
         process = self.at_work("--max-restarts", "3")
@@ -228,17 +278,37 @@ class Launch(unittest.TestCase):
             time.sleep(0.1)
         self.assertFalse([pid for pid in ranks if os.path.exists(f"/proc/{int(pid)}")])
 
+    def recover(self, *words, prompt, pause="0.1"):
+        return self.run_program("recover", "--nproc", "2", "--prompt", prompt, "--restart-pause", pause,
+                                "--output-dir", self.folder, *words)
+
     def test_restarts_go_on_from_the_last_checkpoint(self):
-        code, out, err = self.run_program("recover", "--nproc", "2", "--prompt", "2", "--max-restarts", "2",
-                                          "--output-dir", self.folder, "--resume", "none")
+        code, out, err = self.recover("--max-restarts", "2", "--resume", "none", prompt="2")
         self.assertEqual((code, out), (0, "start 3, resume auto\n"), err)
-        self.assertEqual(len(re.findall(r"warning: rank 0 was killed by signal 9.*\(restart \d of 2\)\n", err)), 2, err)
+        restarts = re.findall(r"warning: rank 0 was killed by signal 9.*\. Restart (\d) of 2 in (\S+) s, from (\S+)\n", err)
+        self.assertEqual(restarts, [("1", "0.1", "checkpoint-1"), ("2", "0.2", "checkpoint-2")], err)
 
     def test_restarts_end(self):
-        code, _, err = self.run_program("recover", "--nproc", "2", "--prompt", "9", "--max-restarts", "1",
-                                        "--output-dir", self.folder)
+        code, _, err = self.recover("--max-restarts", "1", prompt="9")
         self.assertEqual(code, 5)
         self.assertEqual((err.count("warning: "), err.count("error: ")), (1, 1), err)
+        self.assertIn(" Not started again: all 1 restarts are used up\n", err)
+
+    def test_no_restart_without_progress(self):
+        code, _, err = self.run_program("misbehave", "--nproc", "2", "--prompt", "kill", "--max-restarts", "9",
+                                        "--restart-pause", "0", "--output-dir", self.folder)
+        self.assertEqual(code, 5, err)
+        self.assertEqual(re.findall(r" Restart \d of 9 in 0 s, from .*", err), [" Restart 1 of 9 in 0 s, from where the run began"])
+        self.assertRegex(err, r"(?m)^error: rank 1 was killed .* Not started again: restart 1 has made no newer checkpoint$")
+
+    def test_a_signal_ends_the_pause(self):
+        process = self.start("recover", "--nproc", "2", "--prompt", "9", "--restart-pause", "1000", "--max-restarts", "1",
+                             "--output-dir", self.folder)
+        self.assertIn(b"Restart 1 of 1 in 1000 s, from checkpoint-1", process.stderr.readline())
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=RUN_LIMIT_S)
+        self.assertEqual((process.returncode, err), (75, b"Stopped by signal 15 before restart 1. Start the same command "
+                                                     b"again to go on.\n"))
 
     def test_what_would_come_again_is_not_restarted(self):
         self.fails(3, "rank 2: model.safetensors", "misbehave", "--nproc", "3", "--prompt", "input",

@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 #include <linux/futex.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -76,16 +75,15 @@ int64_t DirectLane::shared_bytes(int size) {
   return int64_t{size} * static_cast<int64_t>(sizeof(Slot));
 }
 
-DirectLane::DirectLane(const GroupInfo& group, std::shared_ptr<SharedPages> pages, int64_t offset, View scratch)
+DirectLane::DirectLane(const GroupInfo& group, std::shared_ptr<SharedPages> pages, int64_t offset, View scratch,
+                       pid_t reader)
     : Lane(group),
+      access_(reader),
       pages_(std::move(pages)),
       slots_(reinterpret_cast<Slot*>(pages_->data() + offset)),
       scratch_(scratch) {
   own().pid = getpid();
   own().address = reinterpret_cast<uint64_t>(&token_);
-#ifdef PR_SET_PTRACER
-  prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // where Yama lets only ancestors read a process's memory
-#endif
 }
 
 DirectLane::~DirectLane() {

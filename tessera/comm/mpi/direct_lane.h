@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tessera/comm/mpi/lane.h"
+#include "tessera/comm/mpi/memory_access.h"
 #include "tessera/comm/shared_pages.h"
 
 namespace tessera {
@@ -10,8 +11,9 @@ class DirectLane final : public Lane {
  public:
   // Bytes of the pages that a lane of so many ranks needs.
   static int64_t shared_bytes(int size);
-  // At `offset` of the pages. `scratch` is needed for sums.
-  DirectLane(const GroupInfo& group, std::shared_ptr<SharedPages> pages, int64_t offset, View scratch);
+  // At `offset` of the pages. `scratch` is needed for sums. While the lane lives, descendants of `reader` may read this
+  // process's memory.
+  DirectLane(const GroupInfo& group, std::shared_ptr<SharedPages> pages, int64_t offset, View scratch, pid_t reader);
   ~DirectLane() override;
   // Whether this rank may read the memory of all others, which have made their lanes and not begun to use them.
   bool can_read_peers();
@@ -41,6 +43,7 @@ class DirectLane final : public Lane {
 
   static constexpr uint64_t kToken = 0x7e55e7a0c0111ec7;
   const uint64_t token_ = kToken;  // read by the peers to see whether they can
+  const MemoryAccess access_;
   std::shared_ptr<SharedPages> pages_;
   Slot* slots_;
   View scratch_;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 
@@ -16,6 +17,21 @@ bool all_agree(MPI_Comm comm, bool mine) {
   int result = mine;
   MPI_Allreduce(MPI_IN_PLACE, &result, 1, MPI_INT, MPI_LAND, comm);
   return result;
+}
+
+// The process that has started all ranks of `comm`, be it through others. Ranks of different nodes have none, or one by
+// chance; they share no pages, so that nothing comes of it.
+pid_t find_launcher_of(MPI_Comm comm, int size) {
+  constexpr int kLongest = 64;
+  std::vector<pid_t> mine = ancestors();
+  mine.resize(kLongest);
+  std::vector<pid_t> all(static_cast<size_t>(size) * kLongest);
+  MPI_Allgather(mine.data(), kLongest, MPI_INT, all.data(), kLongest, MPI_INT, comm);
+  std::vector<std::vector<pid_t>> chains;
+  for (auto begin = all.begin(); begin != all.end(); begin += kLongest) {
+    chains.emplace_back(begin, std::find(begin, begin + kLongest, 0));
+  }
+  return nearest_common(chains);
 }
 
 // Two lanes in pages that the ranks of `comm` share, or nothing on all ranks where one of them cannot.
@@ -33,8 +49,9 @@ std::vector<std::unique_ptr<Lane>> make_direct_lanes(MPI_Comm comm, const GroupI
   if (!all_have_pages) return {};
 
   const auto shared = std::make_shared<SharedPages>(std::move(*pages));
-  auto streams = std::make_unique<DirectLane>(group, shared, 0, scratch);
-  auto host = std::make_unique<DirectLane>(group, shared, lane_bytes, View());
+  const pid_t launcher = find_launcher_of(comm, group.size());
+  auto streams = std::make_unique<DirectLane>(group, shared, 0, scratch, launcher);
+  auto host = std::make_unique<DirectLane>(group, shared, lane_bytes, View(), launcher);
   MPI_Barrier(comm);
   if (!all_agree(comm, streams->can_read_peers() && host->can_read_peers())) return {};
   std::vector<std::unique_ptr<Lane>> lanes;

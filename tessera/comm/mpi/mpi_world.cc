@@ -1,8 +1,10 @@
 #include "tessera/comm/mpi/mpi_world.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <mpi.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -15,6 +17,7 @@
 #include "tessera/comm/mpi/meeting.h"
 #include "tessera/comm/mpi/mpi_communicator.h"
 #include "tessera/comm/mpi/peer_watch.h"
+#include "tessera/comm/mpi_flavour.h"
 #include "tessera/comm/nccl/nccl_communicator.h"
 #include "tessera/comm/status_board.h"
 #include "tessera/comm/time_limit.h"
@@ -122,7 +125,7 @@ class MpiWorld final : private MpiLibrary, public World {
   ~MpiWorld() override {
     communicator_.reset();
     end_.emplace("ended", rank(), options_, board_.get());
-    board_->end(rank());
+    board_->end(rank(), exit_code_);
   }
   Communicator& communicator() override { return *communicator_; }
   std::unique_ptr<Communicator> make_communicator(Device& device) override {
@@ -139,12 +142,13 @@ class MpiWorld final : private MpiLibrary, public World {
         {.rank = rank(), .timeout_s = options_.timeout_s, .board = board_.get(), .fail = end_run});
   }
   void enter_phase(const char* phase) override { board_->enter_phase(rank(), phase); }
+  void set_exit_code(int code) override { exit_code_ = code; }
 
   void fail(ExitCode code, const std::string& error, const std::function<void(const std::string&)>& tell) override {
     fail_after(std::nullopt, code, error, tell);
   }
   void abort(ExitCode code) override {
-    board_->end(rank());  // nobody need look for what became of it
+    board_->end(rank(), static_cast<int>(code));  // nobody need look for what became of it
     end_all(code);
   }
 
@@ -183,16 +187,21 @@ class MpiWorld final : private MpiLibrary, public World {
   // As SIGTERM does where nobody handles it, and so that the others do not take it for an accident.
   void terminate() {
     if (!failing_.try_lock()) return;  // it is about to tell, and ends then
-    board_->end(rank());
+    board_->end(rank(), 128 + SIGTERM);
     std::signal(SIGTERM, SIG_DFL);
     std::raise(SIGTERM);
   }
-  [[noreturn]] static void end_all(ExitCode code) {
+  [[noreturn]] void end_all(ExitCode code) const {
+    if (!options_.board.empty()) {  // the launcher reports; MPI's own words on this end would be noise
+      const int nowhere = open("/dev/null", O_WRONLY);
+      dup2(nowhere, STDERR_FILENO);
+    }
     MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
     std::_Exit(static_cast<int>(code));
   }
   static void sleep_ms(int time) { std::this_thread::sleep_for(std::chrono::milliseconds(time)); }
 
+  int exit_code_ = 0;
   std::mutex failing_;
   std::unique_ptr<Communicator> communicator_;
   std::unique_ptr<PeerWatch> watch_;  // where there is no launcher
@@ -211,9 +220,17 @@ std::unique_ptr<World> make_mpi_world(const RankEnvironment& ranks, const WorldO
   if (ranks.size > 0 && world->size() != ranks.size) {
     throw UsageError(ranks.source,
                      fmt::format("started {} ranks, but this program's MPI finds {}", ranks.size, world->size()),
-                     "Use the mpirun of the Open MPI that Tessera was built with, or srun --mpi=pmix");
+                     fmt::format("Use the mpirun of {}, which this program uses, or srun --mpi={}", mpi_flavour().text,
+                                 mpi_flavour().family == MpiFlavour::Family::mpich ? "pmi2" : "pmix"));
   }
   return world;
+}
+
+std::string mpi_library_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  return text;
 }
 
 }  // namespace tessera

@@ -7,16 +7,6 @@
 namespace tessera {
 namespace {
 
-TEST(Launch, KilledRankByMpirunsWords) {
-  const auto killed = killed_rank(
-      "----\nmpirun noticed that process rank 12 with PID 0 on node vm exited on signal 9 (Killed).\n----\n");
-  ASSERT_TRUE(killed);
-  EXPECT_EQ(killed->rank, 12);
-  EXPECT_EQ(killed->signal, 9);
-  EXPECT_FALSE(killed_rank("mpirun detected that one or more processes exited with non-zero status"));
-  EXPECT_FALSE(killed_rank(""));
-}
-
 TEST(Launch, FindsItsLauncher) {
   EXPECT_FALSE(find_launcher({}));
   EXPECT_FALSE(find_launcher({{"LAUNCHED_BY_TESSERA", "nonsense"}}));

@@ -13,14 +13,19 @@ namespace {
 
 using Environment = std::map<std::string, std::string>;
 
+// By a program that uses Open MPI.
+std::optional<RankEnvironment> detect(const Environment& environment) {
+  return detect_ranks(environment, {.family = MpiFlavour::Family::open_mpi, .major = 4});
+}
+
 TEST(DetectRanks, NothingMeansOneProcess) {
-  EXPECT_FALSE(detect_ranks({}));
-  EXPECT_FALSE(detect_ranks({{"RANK", "1"}})) << "without WORLD_SIZE it may be anybody's";
-  EXPECT_FALSE(detect_ranks({{"RANK", "major"}}));
+  EXPECT_FALSE(detect({}));
+  EXPECT_FALSE(detect({{"RANK", "1"}})) << "without WORLD_SIZE it may be anybody's";
+  EXPECT_FALSE(detect({{"RANK", "major"}}));
 }
 
 TEST(DetectRanks, TorchrunGoesFirst) {
-  const auto ranks = detect_ranks({{"RANK", "5"},
+  const auto ranks = detect({{"RANK", "5"},
                                    {"WORLD_SIZE", "8"},
                                    {"LOCAL_RANK", "1"},
                                    {"LOCAL_WORLD_SIZE", "4"},
@@ -34,7 +39,7 @@ TEST(DetectRanks, TorchrunGoesFirst) {
 
 TEST(DetectRanks, WhatMpirunContradictsIsInherited) {
   const auto ranks =
-      detect_ranks({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
+      detect({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
   ASSERT_TRUE(ranks);
   EXPECT_EQ(ranks->rank, 3);
   EXPECT_EQ(ranks->size, 4);
@@ -44,20 +49,20 @@ TEST(DetectRanks, WhatMpirunContradictsIsInherited) {
 TEST(DetectRanks, WhatSrunContradictsIsInherited) {
   Environment srun = {
       {"RANK", "0"}, {"WORLD_SIZE", "1"}, {"PMIX_RANK", "0"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "4"}};
-  auto ranks = detect_ranks(srun);
+  auto ranks = detect(srun);
   ASSERT_TRUE(ranks);
   EXPECT_EQ(ranks->size, 4);
   EXPECT_EQ(ranks->source, "srun --mpi=pmix");
   srun["WORLD_SIZE"] = "4";
-  EXPECT_EQ(detect_ranks(srun)->source, "torchrun");
+  EXPECT_EQ(detect(srun)->source, "torchrun");
   srun["PMIX_RANK"] = "3";
-  ranks = detect_ranks(srun);
+  ranks = detect(srun);
   EXPECT_EQ(ranks->rank, 3);
   EXPECT_EQ(ranks->source, "srun --mpi=pmix");
 }
 
 TEST(DetectRanks, MpirunGoesBeforeSlurm) {
-  const auto ranks = detect_ranks({{"OMPI_COMM_WORLD_RANK", "3"},
+  const auto ranks = detect({{"OMPI_COMM_WORLD_RANK", "3"},
                                    {"OMPI_COMM_WORLD_SIZE", "4"},
                                    {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
                                    {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
@@ -70,29 +75,65 @@ TEST(DetectRanks, MpirunGoesBeforeSlurm) {
   EXPECT_EQ(ranks->source, "mpirun");
 }
 
+TEST(DetectRanks, MpichsMpirun) {
+  const MpiFlavour mpich{.family = MpiFlavour::Family::mpich, .major = 5};
+  const MpiFlavour open_mpi{.family = MpiFlavour::Family::open_mpi, .major = 5};
+  Environment hydra = {{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}, {"MPI_LOCALRANKID", "2"}};
+  auto ranks = detect_ranks(hydra, mpich);
+  ASSERT_TRUE(ranks);
+  EXPECT_EQ(ranks->rank, 2);
+  EXPECT_EQ(ranks->size, 3);
+  EXPECT_EQ(ranks->source, "mpirun");
+  EXPECT_TRUE(ranks->has_mpi);
+  EXPECT_FALSE(detect_ranks(hydra, open_mpi)->has_mpi);
+  EXPECT_FALSE(detect_ranks({{"PMI_RANK", "2"}}, mpich)) << "without PMI_SIZE it may be anybody's";
+  // Each MPI understands its own launcher's variables where those of another one are inherited.
+  hydra.insert({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
+  EXPECT_EQ(detect_ranks(hydra, mpich)->size, 3);
+  EXPECT_EQ(detect_ranks(hydra, open_mpi)->size, 4);
+  EXPECT_FALSE(detect_ranks({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}}, mpich)->has_mpi);
+}
+
+TEST(DetectRanks, SlurmWithPmi2) {
+  const MpiFlavour mpich{.family = MpiFlavour::Family::mpich, .major = 4};
+  const Environment slurm = {
+      {"PMI_RANK", "2"}, {"PMI_SIZE", "4"}, {"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_TASKS", "4"}};
+  EXPECT_EQ(detect_ranks(slurm, mpich)->source, "srun --mpi=pmi2");
+  EXPECT_TRUE(detect_ranks(slurm, mpich)->has_mpi);
+  EXPECT_FALSE(detect_ranks(slurm, {.family = MpiFlavour::Family::open_mpi, .major = 4})->has_mpi);
+}
+
+TEST(DetectRanks, OpenMpi5SetsWhatPmixNeedsToo) {
+  const auto ranks = detect_ranks({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_RANK", "1"}},
+                                  {.family = MpiFlavour::Family::open_mpi, .major = 5});
+  ASSERT_TRUE(ranks);
+  EXPECT_EQ(ranks->size, 2);
+  EXPECT_EQ(ranks->source, "mpirun");
+}
+
 TEST(DetectRanks, SlurmWithAndWithoutPmix) {
   Environment slurm = {
       {"SLURM_PROCID", "2"}, {"SLURM_LOCALID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_TASKS", "4"}};
-  auto ranks = detect_ranks(slurm);
+  auto ranks = detect(slurm);
   ASSERT_TRUE(ranks);
   EXPECT_EQ(ranks->rank, 2);
   EXPECT_EQ(ranks->size, 4);
   EXPECT_FALSE(ranks->has_mpi);
   slurm["PMIX_RANK"] = "2";
-  ranks = detect_ranks(slurm);
+  ranks = detect(slurm);
   ASSERT_TRUE(ranks);
   EXPECT_TRUE(ranks->has_mpi);
   EXPECT_EQ(ranks->source, "srun --mpi=pmix");
 }
 
 TEST(DetectRanks, TheShellOfABatchJobIsNoRank) {
-  EXPECT_FALSE(detect_ranks({{"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}, {"SLURM_NTASKS", "4"}}));
-  EXPECT_FALSE(detect_ranks({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}})) << "srun --pty bash";
+  EXPECT_FALSE(detect({{"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}, {"SLURM_NTASKS", "4"}}));
+  EXPECT_FALSE(detect({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}})) << "srun --pty bash";
 }
 
 TEST(DetectRanks, OddNumbersAreNamed) {
   for (const char* text : {"x", "-1", "3x", "99999999999"}) {
-    EXPECT_THROW(detect_ranks({{"OMPI_COMM_WORLD_RANK", text}}), UsageError) << text;
+    EXPECT_THROW(detect({{"OMPI_COMM_WORLD_RANK", text}}), UsageError) << text;
   }
 }
 
@@ -102,6 +143,7 @@ class ImaginedWorld final : public World {
   Communicator& communicator() override { return *alone_; }
   std::unique_ptr<Communicator> make_communicator(Device&) override { return make_self_communicator(); }
   void enter_phase(const char*) override {}
+  void set_exit_code(int) override {}
   void fail(ExitCode code, const std::string&, const std::function<void(const std::string&)>&) override { abort(code); }
   void abort(ExitCode) override { std::abort(); }
 
@@ -136,7 +178,7 @@ TEST(World, OfOneProcess) {
 
 TEST(World, RanksWithoutMpiGetTheRemedy) {
   try {
-    make_world(detect_ranks({{"RANK", "1"}, {"WORLD_SIZE", "2"}}), {});
+    make_world(detect({{"RANK", "1"}, {"WORLD_SIZE", "2"}}), {});
     FAIL();
   } catch (const UsageError& error) {
     EXPECT_NE(std::string(error.what()).find("--nproc"), std::string::npos) << error.what();

@@ -22,7 +22,7 @@ TEST_F(Board, TellsWhatOthersWrite) {
   rank->enter_phase(1, "a phase with a name that is far too long for its place");
   EXPECT_TRUE(launcher->phase_of(1).starts_with("a phase with a name"));
   EXPECT_FALSE(launcher->has_ended(1));
-  rank->end(1);
+  rank->end(1, 0);
   EXPECT_TRUE(launcher->has_ended(1));
 }
 
@@ -48,11 +48,41 @@ TEST_F(Board, ARankIsThereWhileItsProcessLives) {
   EXPECT_FALSE(launcher->is_there(1)) << "it has ended, and its parent has not yet heard so";
   waitpid(child, nullptr, 0);
   EXPECT_TRUE(launcher->is_lost(1));
-  rank->end(1);
+  rank->end(1, 0);
   EXPECT_FALSE(launcher->is_lost(1));
   EXPECT_FALSE(launcher->is_lost(2)) << "it has not joined";
   EXPECT_FALSE(launcher->is_there(1));
   close(go[0]);
+}
+
+TEST_F(Board, TheFirstToFailSaysWhomItFoundLost) {
+  const auto die_as = [this](int number) {
+    const pid_t child = fork();
+    if (child == 0) {
+      rank->join(number);
+      _exit(0);
+    }
+    waitpid(child, nullptr, 0);
+  };
+  rank->join(0);
+  die_as(1);
+  EXPECT_TRUE(launcher->found_lost().empty());
+  rank->fail(0, ExitCode::kCommunication, "rank 1 is gone");
+  EXPECT_EQ(launcher->found_lost(), std::vector<int>{1});
+  die_as(2);  // ended by the launcher, because of the failure
+  rank->fail(0, ExitCode::kCommunication, "rank 2 is gone");
+  EXPECT_EQ(launcher->found_lost(), std::vector<int>{1});
+}
+
+TEST_F(Board, TheExitCodeOfARunThatEndsInOrder) {
+  for (const int number : {0, 1, 2}) {
+    EXPECT_FALSE(launcher->exit_code());
+    rank->join(number);
+    rank->end(number, number == 1 ? 75 : 0);
+  }
+  EXPECT_EQ(launcher->exit_code(), 75);
+  rank->fail(2, ExitCode::kRunFailed, "a late failure");
+  EXPECT_FALSE(launcher->exit_code());
 }
 
 TEST_F(Board, WaitsAreToldWhileTheyLastAndWhenTheyFail) {

@@ -1,0 +1,20 @@
+// What a process inherits from its parent and cannot rely on: dispositions and masks of signals, standard streams.
+#pragma once
+
+namespace tessera {
+
+// Call it first in main, before any thread starts and any file is opened.
+//
+//   signal mask        empty: a parent that blocks signals does so for itself
+//   SIGCHLD            default: where it is ignored, a process cannot learn how its children end
+//   SIGPIPE, SIGXFSZ   ignored: a write that fails returns an error, with a message
+//   SIGHUP, SIGINT     stay ignored if the parent ignored them, as nohup and a shell's `&` do on purpose
+//   streams 0, 1, 2    open: a closed one refuses reads and writes, but no file of the run gets its number
+void prepare_process();
+
+// Whether the parent wants the process to ignore this signal: SIGHUP under nohup, SIGINT in a shell's background. Other
+// signals are ignored by accident, and may be handled: a job script that traps SIGTERM for itself does not mean its
+// children.
+bool parent_ignores(int signal);
+
+}  // namespace tessera

@@ -1,0 +1,160 @@
+"""What a run inherits from its parent (ignored and blocked signals, closed streams), and what it can lose under way."""
+import json
+import os
+import pty
+import signal
+import subprocess
+import time
+
+from tessera_cli import PROGRAM, RUN_LIMIT_S, main
+from tiny_job import EVALUATED, JOB, TinyJobTest, without_timing
+
+LONG = EVALUATED + ["--epochs", "40", "--save-strategy", "steps", "--save-steps", "7", "--save-total-limit", "3"]
+SAVED_AFTER_SIGNAL = 75
+OUTPUT_CLOSED = 128 + signal.SIGPIPE
+
+
+class SurroundingsTest(TinyJobTest):
+    def start(self, output, *words, job=LONG, **options):
+        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, **options}
+        process = subprocess.Popen([PROGRAM, "train", *job, "--output-dir", output, *words], cwd=self.folder, **options)
+        self.addCleanup(process.kill)
+        if process.stderr:
+            self.addCleanup(process.stderr.close)
+        return process
+
+    def wait_for_lines(self, output, count, process):
+        while self.num_lines(output) < count:
+            self.assertIsNone(process.poll())
+            time.sleep(0.0005)
+
+    def assert_complete(self, output):
+        """As a run whose streams nobody disturbed."""
+        if not os.path.exists(self.path("whole")):
+            self.train("whole", job=LONG)
+        self.assertEqual(without_timing(self.path(output, "metrics.jsonl")),
+                         without_timing(self.path("whole", "metrics.jsonl")))
+        self.assertEqual(self.checkpoints(output), self.checkpoints("whole"))
+        self.assertTrue(os.path.exists(self.path(output, "summary.json")))
+
+
+class InheritedSignals(SurroundingsTest):
+    def test_a_blocked_signal_stops_the_run_all_the_same(self):
+        for number in signal.SIGTERM, signal.SIGHUP, signal.SIGINT:
+            output = f"blocked-{number}"
+            process = self.start(output, preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()))
+            self.wait_for_lines(output, 20, process)
+            process.send_signal(number)
+            self.assertEqual(process.wait(timeout=RUN_LIMIT_S), SAVED_AFTER_SIGNAL)
+
+    def test_an_ignored_termination_stops_the_run_all_the_same(self):
+        process = self.start("out", preexec_fn=lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN))
+        self.wait_for_lines("out", 20, process)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(timeout=RUN_LIMIT_S), SAVED_AFTER_SIGNAL)
+
+    def test_ignored_hangup_and_interrupt_stay_ignored(self):
+        """As under nohup, and in a shell's background."""
+        def ignore():
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+        process = self.start("out", preexec_fn=ignore)
+        self.wait_for_lines("out", 20, process)
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(timeout=RUN_LIMIT_S), 0)
+        self.assert_complete("out")
+
+
+class LostStreams(SurroundingsTest):
+    def test_the_reader_of_the_output_goes_away(self):
+        """`tessera train … | head -3`, of either stream and of both."""
+        for streams in [["stdout"], ["stderr"], ["stdout", "stderr"]]:
+            output = "-".join(streams)
+            reader, writer = os.pipe()
+            process = self.start(output, **{stream: writer for stream in streams})
+            os.close(writer)
+            with open(reader, "rb") as pipe:
+                pipe.readline()
+            _, err = process.communicate(timeout=RUN_LIMIT_S)
+            self.assertEqual(process.returncode, 0, err)
+            self.assert_complete(output)
+            if streams == ["stdout"]:
+                self.assertEqual(err.count(b"warning: standard output: cannot write to it: Broken pipe"), 1, err)
+
+    def test_the_disk_behind_the_output_is_full(self):
+        with open("/dev/full", "wb") as full:
+            code, _, err = self.run_tessera("train", *LONG, "--output-dir", "out", stdout=full)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(err.count("warning: standard output: cannot write to it: No space left on device"), 1, err)
+        self.assert_complete("out")
+
+    def test_a_hangup_of_the_terminal(self):
+        """The terminal is gone, writes to it fail, and the signal comes: the run saves, and the same command continues."""
+        def lead_the_session():
+            os.setsid()
+            os.close(os.open(os.ttyname(0), os.O_RDWR))  # the first terminal that a leader opens is its own
+
+        controller, terminal = pty.openpty()
+        process = self.start("out", stdin=terminal, stdout=terminal, stderr=terminal, preexec_fn=lead_the_session)
+        os.close(terminal)
+        while self.num_lines("out") < 20:
+            self.assertIsNone(process.poll())
+            os.read(controller, 4096)
+        os.close(controller)
+        self.assertEqual(process.wait(timeout=RUN_LIMIT_S), SAVED_AFTER_SIGNAL)
+        self.train("out", job=LONG)
+        self.assert_complete("out")
+
+    def test_a_lost_terminal_without_a_signal(self):
+        controller, terminal = pty.openpty()
+        process = self.start("out", stdout=terminal, stderr=terminal)
+        os.close(terminal)
+        os.read(controller, 1)
+        os.close(controller)
+        self.assertEqual(process.wait(timeout=RUN_LIMIT_S), 0)
+        self.assert_complete("out")
+
+    def test_streams_that_are_closed_from_the_start(self):
+        """No file of the run gets a stream's number and with it the stream's text."""
+        for numbers in (1,), (1, 2), (0, 1, 2):
+            output = f"out-{len(numbers)}"
+            process = self.start(output, preexec_fn=lambda: [os.close(number) for number in numbers])
+            self.assertEqual(process.wait(timeout=RUN_LIMIT_S), 0)
+            self.assert_complete(output)
+        code = subprocess.call([PROGRAM, "config"], preexec_fn=lambda: os.close(1), stderr=subprocess.DEVNULL)
+        self.assertEqual(code, 1)
+
+    def test_results_that_nobody_reads(self):
+        """The program ends without a word, as other programs whose output goes to `head`."""
+        self.train("good", job=JOB)
+        model = ["--model", "good/model"]
+        for words in [["config"], ["--help"], ["plan", *JOB[:-4]], ["eval", *model, "--eval-dataset", "eval.jsonl", "--json"],
+                      ["generate", *model, "--prompt", "a"], ["tokenize", "--tokenizer", "tok", "--prompt", "a"]]:
+            reader, writer = os.pipe()
+            os.close(reader)
+            process = subprocess.Popen([PROGRAM, *words], cwd=self.folder, stdout=writer, stderr=subprocess.PIPE)
+            os.close(writer)
+            _, err = process.communicate(timeout=RUN_LIMIT_S)
+            self.assertEqual(process.returncode, OUTPUT_CLOSED, (words, err))
+            self.assertNotIn(b"error", err)
+
+    def test_a_slow_reader_with_a_pipe_that_does_not_wait(self):
+        """Some parents hand down pipes that refuse what they cannot take now: nothing is lost."""
+        text = "".join(f"{i}\n" for i in range(20000)).encode()
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        with open(self.write("lines", text), "rb") as lines:
+            process = subprocess.Popen([PROGRAM, "tokenize", "--tokenizer", "tok", "--json"], cwd=self.folder, stdin=lines,
+                                       stdout=writer)
+        os.close(writer)
+        time.sleep(0.1)
+        with open(reader, "rb") as pipe:
+            read = pipe.read().splitlines()
+        self.assertEqual((process.wait(timeout=RUN_LIMIT_S), len(read)), (0, 20000))
+        self.assertEqual(json.loads(read[-1])["text"], "19999")
+
+
+if __name__ == "__main__":
+    main()

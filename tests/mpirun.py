@@ -1,0 +1,22 @@
+"""The mpirun of the MPI that the program is built with: the one first in PATH, or TEST_MPIRUN."""
+import os
+import subprocess
+
+PATH = os.environ.get("TEST_MPIRUN", "mpirun")
+VERSION = subprocess.run([PATH, "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False).stdout.decode()
+IS_OPEN_MPI = "Open MPI" in VERSION
+MAJOR = int(VERSION.split("Open MPI) ")[1].split(".")[0]) if IS_OPEN_MPI else 0
+# As root too, and more ranks than cores.
+OPTIONS = [] if not IS_OPEN_MPI else ["--allow-run-as-root", "--bind-to", "none",
+                                      *(["--map-by", ":OVERSUBSCRIBE"] if MAJOR >= 5 else ["--oversubscribe"])]
+MPIRUN = [PATH, *OPTIONS]
+RANK_VARIABLE = "OMPI_COMM_WORLD_RANK" if IS_OPEN_MPI else "PMI_RANK"
+
+
+def clean_environment():
+    """What a shell has in which no rank runs. Open MPI 4's mpirun needs no ssh then."""
+    prefixes = ("TESSERA_", "OMPI_", "OMP_", "PMI", "PRTE_", "HYDRA_")
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(prefixes)}
+    if IS_OPEN_MPI and MAJOR < 5:
+        clean["OMPI_MCA_plm"] = "isolated"
+    return clean
