@@ -329,8 +329,7 @@ bool Trainer::evaluate_after_step() {
   const std::optional<EvalOutcome> outcome = evaluate();
   if (!outcome) return false;
   state_.evaluated_step = state_.step;
-  state_.rows.push_back(
-      {epoch_now(), state_.row_loss / static_cast<double>(state_.row_steps), *outcome});
+  state_.rows.push_back({epoch_now(), state_.row_loss / static_cast<double>(state_.row_steps), *outcome});
   state_.row_loss = 0;
   state_.row_steps = 0;
   if (improves(*outcome)) state_.best_step = state_.step;

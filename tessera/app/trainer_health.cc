@@ -32,8 +32,7 @@ static std::string remedy_of(const Settings& settings) {
 void Trainer::watch_update(const StepResult& result, double loss_scale) {
   TrainHealth& health = state_.health;
   const bool is_finite = std::isfinite(result.loss());
-  const Overflow overflow =
-      loss_scaler_ ? loss_scaler_->update(!std::isfinite(result.gradient_norm)) : Overflow::none;
+  const Overflow overflow = loss_scaler_ ? loss_scaler_->update(!std::isfinite(result.gradient_norm)) : Overflow::none;
   const bool searches = overflow == Overflow::searched && is_finite;
   if (!result.skipped || searches) health.sound_checkpoint = last_saved_step_;
   if (is_finite) watch_loss(result.loss());
@@ -57,10 +56,10 @@ void Trainer::watch_update(const StepResult& result, double loss_scale) {
   console_.note(fmt::format("warning: step {} skipped: {}. The parameters stay as they are; {} in a row{}", state_.step,
                             numbers, health.skipped_in_a_row, limit));
   if (overflow == Overflow::exhausted) {
-    end_diverged("fp16 loss scale",
-                 fmt::format("gradients overflow at the smallest scale, {}, in step {}: {}", loss_scale, state_.step,
-                             numbers),
-                 remedy_of(settings_) + ", or lower --min-loss-scale");
+    end_diverged(
+        "fp16 loss scale",
+        fmt::format("gradients overflow at the smallest scale, {}, in step {}: {}", loss_scale, state_.step, numbers),
+        remedy_of(settings_) + ", or lower --min-loss-scale");
   }
   if (most > 0 && health.skipped_in_a_row >= most) {
     end_diverged(fmt::format("step {}", state_.step),
@@ -84,9 +83,10 @@ void Trainer::end_diverged(const std::string& where, const std::string& what, co
   const int64_t step = state_.health.sound_checkpoint;
   const std::string folder = checkpoint_folder(settings_.output_dir, step).string();
   const std::string from =
-      step >= 0 ? fmt::format("The last sound checkpoint is {0}; tessera export --checkpoint {0} makes a model of it to "
-                              "start from",
-                              folder)
+      step >= 0 ? fmt::format(
+                      "The last sound checkpoint is {0}; tessera export --checkpoint {0} makes a model of it to "
+                      "start from",
+                      folder)
                 : "No checkpoint of the run is known to be sound: start again with --resume none";
   throw RunError(where, what, fmt::format("{}. {}", remedy, from));
 }
@@ -95,19 +95,20 @@ void Trainer::note_skipped_end() const {
   const int64_t count = state_.health.skipped_in_a_row;
   if (count == 0) return;
   const std::string updates = count == 1 ? "update of the run was" : fmt::format("{} updates of the run were", count);
-  console_.note(fmt::format("warning: the last {} skipped, because loss or gradients were not finite. The model may be of "
-                            "no use",
-                            updates));
+  console_.note(
+      fmt::format("warning: the last {} skipped, because loss or gradients were not finite. The model may be of "
+                  "no use",
+                  updates));
 }
 
 // Before anything is written that replaces what was there. Collective.
 void Trainer::check_parameters() {
   const std::optional<int64_t> unit = engine_.find_non_finite_unit();
   if (!unit) return;
-  end_diverged(fmt::format("step {}", state_.step),
-               fmt::format("parameters of {} are NaN or infinite, and are not saved",
-                           engine_.model().unit(*unit).name()),
-               remedy_of(settings_));
+  end_diverged(
+      fmt::format("step {}", state_.step),
+      fmt::format("parameters of {} are NaN or infinite, and are not saved", engine_.model().unit(*unit).name()),
+      remedy_of(settings_));
 }
 
 }  // namespace tessera

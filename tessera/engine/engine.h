@@ -135,8 +135,8 @@ class Engine {
 
   // One update from this rank's micro-batches of an accumulation window, as many on every rank: gradients of the summed
   // loss divided by the number of valid targets of the whole window over all ranks, clipped, AdamW. Updates are
-  // numbered from 1 by num_updates(). In f16 the loss is multiplied by `loss_scale` on its way back. A loss or gradients
-  // that are NaN or infinite on any rank update nothing on all of them.
+  // numbered from 1 by num_updates(). In f16 the loss is multiplied by `loss_scale` on its way back. A loss or
+  // gradients that are NaN or infinite on any rank update nothing on all of them.
   StepResult train_step(std::span<const PackedBatch> window, double learning_rate, double loss_scale = 1);
   // Accumulates the gradients of loss_scale times the mean loss alone: the step without clipping and update.
   StepResult accumulate_gradients(std::span<const PackedBatch> window, double loss_scale = 1);

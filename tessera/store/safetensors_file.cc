@@ -186,8 +186,10 @@ void SafetensorsFile::check_finite(const TensorInfo& info, int64_t elem_begin, c
                                  largest_of(target.dtype)),
                      is_f16 ? "Use --precision bf16 or fp32" : "Take another copy of the file, or an earlier one");
   }
-  throw InputError(path_, fmt::format("{} holds {} at element {}", tensor, std::isnan(value) ? "NaN" : "infinity", elem_begin + found),
-                   "The file is damaged, or its training diverged: take another copy of it, or an earlier one");
+  throw InputError(
+      path_,
+      fmt::format("{} holds {} at element {}", tensor, std::isnan(value) ? "NaN" : "infinity", elem_begin + found),
+      "The file is damaged, or its training diverged: take another copy of it, or an earlier one");
 }
 
 }  // namespace tessera

@@ -178,7 +178,8 @@ TEST(Engine, NothingUpdatesFromWhatIsNotFinite) {
     SCOPED_TRACE(test.name + " " + name_of(options.dtype));
     const int micro_batches = turn % 4 ? 1 : kMicroBatches;
     const auto make = [&] {
-      auto engine = std::make_unique<Engine>(EnginePlace{*device, *host, *communicator, ranks_per_node()}, config, options);
+      auto engine =
+          std::make_unique<Engine>(EnginePlace{*device, *host, *communicator, ranks_per_node()}, config, options);
       engine->prepare(work_of(micro_batches));
       engine->initialize_parameters(5);
       return engine;

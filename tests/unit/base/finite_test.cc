@@ -21,7 +21,8 @@ TEST(FindNonFinite, AgreesWithConversion) {
         const double most = turn % 3 ? 1 : turn % 2 ? 1e39 : 70000;
         std::vector<double> values(static_cast<size_t>(count));
         for (double& value : values) value = most * (static_cast<double>(random.next_below(2000)) / 1000 - 1);
-        if (count > 0 && turn % 4 == 1) values[random.next_below(static_cast<uint64_t>(count))] = turn % 8 > 4 ? NAN : INFINITY;
+        if (count > 0 && turn % 4 == 1)
+          values[random.next_below(static_cast<uint64_t>(count))] = turn % 8 > 4 ? NAN : INFINITY;
         std::vector<std::byte> stored(values.size() * size_of(from));
         std::vector<double> back(values.size());
         convert(values.data(), DType::f64, stored.data(), from, values.size());
