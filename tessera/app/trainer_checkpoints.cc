@@ -5,7 +5,7 @@
 namespace tessera {
 
 void Trainer::checkpoint() {
-  if (last_saved_step_ == state_.step) return;
+  if (last_saved_step_ == state_.step) return rotate();  // an evaluation since may have found another best model
   worker_.enter(Phase::save);
   if (progress_) progress_->pause();
   on_all_ranks(worker_.world(), "the owner of the output folder", [&]() -> std::string {

@@ -52,12 +52,12 @@ OutputLock::~OutputLock() {
   }
   ended_.notify_all();
   heartbeat_.join();
-  close(descriptor_);
-  try {
-    const auto found = read_owner_file(file_);
-    if (found && found->text == text_) unlink(file_.c_str());
-  } catch (const Error&) {  // the next run finds a process that has ended
+  struct stat mine, named;  // another run may have taken the name
+  if (fstat(descriptor_, &mine) == 0 && stat(file_.c_str(), &named) == 0 && mine.st_dev == named.st_dev &&
+      mine.st_ino == named.st_ino) {
+    unlink(file_.c_str());
   }
+  close(descriptor_);
 }
 
 bool OutputLock::try_take() {
