@@ -105,9 +105,10 @@ std::string note_of_length(const Settings& settings, int64_t steps_then, int64_t
     return text + ". The learning rate does not depend on their number";
   }
   text += ". The steps done keep their learning rates. ";
-  if (decays) text += fmt::format("From here the rate falls towards step {} rather than {}. ", after.num_steps, before.num_steps);
-  return text + fmt::format("Step {} has the rate {}, which is {} by the schedule of {} steps", step + 1,
-                            rate(after), rate(before), steps_then);
+  if (decays)
+    text += fmt::format("From here the rate falls towards step {} rather than {}. ", after.num_steps, before.num_steps);
+  return text + fmt::format("Step {} has the rate {}, which is {} by the schedule of {} steps", step + 1, rate(after),
+                            rate(before), steps_then);
 }
 
 }  // namespace tessera

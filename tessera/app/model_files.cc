@@ -175,8 +175,9 @@ ModelConfig model_config_of(const Settings& settings) {
   }
   const fs::path file = config_file_of(settings);
   if (fs::is_directory(path) && !fs::exists(file) && !checkpoint_steps(path).empty()) {
-    throw InputError(settings.model, "is the output folder of a run that has not ended: it has no model yet",
-                     "Start the same tessera train again to end it, or make a model of a checkpoint with tessera export");
+    throw InputError(
+        settings.model, "is the output folder of a run that has not ended: it has no model yet",
+        "Start the same tessera train again to end it, or make a model of a checkpoint with tessera export");
   }
   return read_model_config(file);
 }

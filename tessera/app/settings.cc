@@ -11,7 +11,8 @@ using namespace declaring;
 std::vector<Setting> model_settings() {
   return {
       text("model", &S::model, kModel, "PATH|NAME",
-           "a Hugging Face folder, or the output folder of a finished run; with --init random also a config.json or a shape: bloom-560m, bloom-1b1, bloom-1b7, "
+           "a Hugging Face folder, or the output folder of a finished run; with --init random also a config.json or a "
+           "shape: bloom-560m, bloom-1b1, bloom-1b7, "
            "bloom-3b, bloom-7b1, bloom-176b, gpt"),
       choice("init", &S::init, kModel, {{"pretrained", S::Init::pretrained}, {"random", S::Init::random}},
              "read the model's weights, or draw new ones"),
@@ -116,13 +117,13 @@ std::vector<Setting> checkpoint_settings() {
       integer("eval_steps", &S::eval_steps, kTrainEvaluation, "STEPS", kCount, "steps between two evaluations"),
       boolean("eval_before", &S::eval_before, kTrainEvaluation, "evaluate before the first step, too",
               {"eval_on_start"}),
-      text("resume", &S::resume, kCheckpoints, "auto|none|PATH",
-           "continue from the newest whole checkpoint of the output folder, from none, or from this one (of a folder of "
-           "checkpoints the newest); one of another folder begins a new run in --output-dir",
-           {"resume_from_checkpoint"}),
+      text(
+          "resume", &S::resume, kCheckpoints, "auto|none|PATH",
+          "continue from the newest whole checkpoint of the output folder, from none, or from this one (of a folder of "
+          "checkpoints the newest); one of another folder begins a new run in --output-dir",
+          {"resume_from_checkpoint"}),
       boolean("overwrite", &S::overwrite, kCheckpoints,
-              "replace the run in the output folder, if this one does not continue it",
-              {"overwrite_output_dir"}),
+              "replace the run in the output folder, if this one does not continue it", {"overwrite_output_dir"}),
       real("owner_timeout", &S::owner_timeout, kCheckpoints, "SECONDS", {.min = 0.1, .max = 1e8},
            "how long a run on another node owns the output folder after its last sign of life"),
       choice("save_strategy", &S::save_strategy, kCheckpoints, intervals(),

@@ -53,7 +53,8 @@ class Trainer {
   void resume_or_start();
   enum class Source { nothing, newest, here, elsewhere };
   Source source_of_start() const;
-  void resume(const Checkpoint& checkpoint, TrainState state, const std::vector<Change>& changes, const char* newer_are);
+  void resume(const Checkpoint& checkpoint, TrainState state, const std::vector<Change>& changes,
+              const char* newer_are);
   void restore(const Checkpoint& checkpoint, TrainState state);
   void begin_elsewhere(const Checkpoint& checkpoint);
   void start_again();

@@ -133,10 +133,9 @@ void Trainer::resume_or_start() {
 void Trainer::refuse_to_replace_results() const {
   on_all_ranks(worker_.world(), "the results in the output folder", [&]() -> std::string {
     if (!worker_.is_first() || settings_.overwrite || !has_results(settings_.output_dir)) return "";
-    const std::string why = settings_.resume == "none" ? "--resume none does not continue it"
-                            : settings_.resume == "auto"
-                                ? "it left no checkpoint to continue from"
-                                : "this run begins from a checkpoint of another folder";
+    const std::string why = settings_.resume == "none"   ? "--resume none does not continue it"
+                            : settings_.resume == "auto" ? "it left no checkpoint to continue from"
+                                                         : "this run begins from a checkpoint of another folder";
     throw UsageError(settings_.output_dir, "holds the results of an earlier run, and " + why,
                      "Choose another --output-dir, or give --overwrite to replace them. --model " +
                          settings_.output_dir + " with another --output-dir trains its model further");
@@ -189,14 +188,13 @@ void Trainer::resume(const Checkpoint& checkpoint, TrainState state, const std::
   set_checkpoints_aside(settings_.output_dir, worker_.world(), state_.step, newer_are,
                         [&](const std::string& text) { console_.note(text); });
   rotate();  // as the run that made it may not have come to do
-  console_.note(
-      fmt::format("Resuming from {} (step {} of {})", checkpoint.folder().string(), state_.step, num_steps_));
+  console_.note(fmt::format("Resuming from {} (step {} of {})", checkpoint.folder().string(), state_.step, num_steps_));
   const std::string text = checkpoint.trainer_state();
   const Record then = TrainState::fingerprint_in(text, state_file(checkpoint));
   const auto value = [&](const char* key) { return then.find(key); };
   if (changes.empty() || !value("max_steps") || !value("epochs")) return;
-  const int64_t steps_then = total_steps(*value("max_steps")->get_if<int64_t>(), *value("epochs")->get_if<double>(),
-                                         steps_per_epoch_);
+  const int64_t steps_then =
+      total_steps(*value("max_steps")->get_if<int64_t>(), *value("epochs")->get_if<double>(), steps_per_epoch_);
   if (steps_then != num_steps_) {
     console_.note(note_of_length(settings_, steps_then, num_steps_, state_.step, state_.num_updates));
   }
@@ -208,7 +206,7 @@ void Trainer::begin_elsewhere(const Checkpoint& checkpoint) {
   const auto changes = changes_between(TrainState::fingerprint_in(text, where), fingerprint_);
   if (const auto forbidden = forbidden_among(changes, true); !forbidden.empty()) {
     throw UsageError(where, listed(forbidden),
-                     "Give these as the checkpoint's run had them; its model alone can be had with tessera export");
+                     "Give these as the checkpoint's run had them, or take its model alone with tessera export");
   }
   restore(checkpoint, TrainState::from_json(text, where));
   state_.origin = full_path(checkpoint.folder()).string();
@@ -218,7 +216,8 @@ void Trainer::begin_elsewhere(const Checkpoint& checkpoint) {
   state_.stop_steps.clear();
   make_way();
   if (worker_.is_first()) {
-    const fs::path source = checkpoint.folder().parent_path() / kMetrics, log = fs::path(settings_.output_dir) / kMetrics;
+    const fs::path source = checkpoint.folder().parent_path() / kMetrics,
+                   log = fs::path(settings_.output_dir) / kMetrics;
     const auto bytes = static_cast<size_t>(state_.metrics_bytes);
     std::string records = fs::exists(source) ? read_file(source, {}) : "";
     const bool is_its_log = records.size() >= bytes && (bytes == 0 || records[bytes - 1] == '\n');

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/uninterrupted.h"
 
 namespace tessera {
 namespace {
@@ -36,7 +37,8 @@ const char* remedy_of(int cause) {
 }  // namespace
 
 OutputFile::OutputFile(std::string path, int mode)
-    : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | mode, 0666)) {
+    : path_(std::move(path)),
+      descriptor_(uninterrupted([&] { return ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | mode, 0666); })) {
   if (descriptor_ < 0) fail("open");
   struct stat status {};
   if (::fstat(descriptor_, &status) != 0) {
@@ -77,12 +79,12 @@ void OutputFile::append(std::string_view text) {
 
 void OutputFile::truncate(int64_t size_bytes) {
   TESSERA_ASSERT(size_bytes >= 0 && size_bytes <= size_bytes_);
-  if (::ftruncate(descriptor_, size_bytes) != 0) fail("truncate");
+  if (uninterrupted([&] { return ::ftruncate(descriptor_, size_bytes); }) != 0) fail("truncate");
   size_bytes_ = size_bytes;
 }
 
 void OutputFile::sync() {
-  if (::fsync(descriptor_) != 0) fail("sync");
+  if (uninterrupted([&] { return ::fsync(descriptor_); }) != 0) fail("sync");
 }
 
 void OutputFile::fail(const char* doing) const {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/base/uninterrupted.h"
 #include "tessera/store/file.h"
 #include "tessera/store/process.h"
 
@@ -30,7 +31,7 @@ fs::path name_beside(const fs::path& target, std::string_view kind) {
 }
 
 void rename_or_throw(const fs::path& from, const fs::path& to) {
-  if (rename(from.c_str(), to.c_str()) != 0) throw_write_error(to, errno, 0);
+  if (uninterrupted([&] { return rename(from.c_str(), to.c_str()); }) != 0) throw_write_error(to, errno, 0);
 }
 
 void remove_or_throw(const fs::path& path) {
@@ -79,7 +80,7 @@ AtomicFolder::AtomicFolder(const fs::path& target, const std::vector<std::string
   create_folders(target_.parent_path());
   check_replaceable(target_, markers);
   const fs::path temporary = name_beside(target_, kTemporary);
-  if (mkdir(temporary.c_str(), 0777) != 0) throw_write_error(temporary, errno, 0);
+  if (uninterrupted([&] { return mkdir(temporary.c_str(), 0777); }) != 0) throw_write_error(temporary, errno, 0);
   temporary_ = temporary;
 }
 
@@ -105,7 +106,9 @@ void AtomicFolder::commit() {
   fs::path old;
   if (!fs::exists(target_)) {
     rename_or_throw(temporary_, target_);
-  } else if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) {
+  } else if (uninterrupted([&] {
+               return renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE);
+             }) == 0) {
     old = temporary_;
   } else if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP) {
     old = replace_by_moving_aside(temporary_, target_);
@@ -120,7 +123,7 @@ void AtomicFolder::commit() {
 fs::path replace_by_moving_aside(const fs::path& source, const fs::path& target) {
   const fs::path old = name_beside(target, kMovedAside);
   rename_or_throw(target, old);
-  if (rename(source.c_str(), target.c_str()) != 0) {
+  if (uninterrupted([&] { return rename(source.c_str(), target.c_str()); }) != 0) {
     const int error = errno;
     rename_or_throw(old, target);
     throw_write_error(target, error, 0);
@@ -131,7 +134,7 @@ fs::path replace_by_moving_aside(const fs::path& source, const fs::path& target)
 void write_file_atomically(const fs::path& path, std::string_view text) {
   const fs::path temporary = name_beside(path, kTemporary);
   write_new_file(temporary, text);
-  if (rename(temporary.c_str(), path.c_str()) != 0) {
+  if (uninterrupted([&] { return rename(temporary.c_str(), path.c_str()); }) != 0) {
     const int error = errno;
     unlink(temporary.c_str());
     throw_write_error(path, error, text.size());

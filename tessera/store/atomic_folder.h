@@ -42,8 +42,8 @@ class AtomicFolder {
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
 // Removes what processes of this host that are dead by now left in `parent` by the two above, and puts back a folder
-// that was being replaced. Call it while no other process works on the same folder. What another host left stays, unless
-// it was the process `gone`: nobody can see from here whether others live. RunError.
+// that was being replaced. Call it while no other process works on the same folder. What another host left stays,
+// unless it was the process `gone`: nobody can see from here whether others live. RunError.
 void remove_stale_temporaries(const std::filesystem::path& parent,
                               const std::optional<ProcessIdentity>& gone = std::nullopt);
 

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/uninterrupted.h"
 
 namespace tessera {
 
@@ -122,12 +123,12 @@ File File::open_to_read(const std::filesystem::path& path) {
 }
 
 File File::create_new(const std::filesystem::path& path, uint64_t expected_bytes) {
-  const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  const int descriptor = uninterrupted([&] { return open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
   if (descriptor < 0) throw_write_error(path, errno, expected_bytes);
   File file(path, descriptor, expected_bytes);
   // Reserving is a courtesy of the file system: where there is none, the writes themselves will meet the full disk.
-  if (expected_bytes > 0 && fallocate(descriptor, 0, 0, static_cast<off_t>(expected_bytes)) != 0 &&
-      is_out_of_room(errno)) {
+  const auto reserve = [&] { return fallocate(descriptor, 0, 0, static_cast<off_t>(expected_bytes)); };
+  if (expected_bytes > 0 && uninterrupted(reserve) != 0 && is_out_of_room(errno)) {
     const int error = errno;
     unlink(path.c_str());
     throw_write_error(path, error, expected_bytes);
@@ -207,7 +208,7 @@ std::string File::text() const {
 }
 
 void File::sync() {
-  if (fsync(descriptor_) != 0) throw_write_error(path_, errno, expected_bytes_);
+  if (uninterrupted([&] { return fsync(descriptor_); }) != 0) throw_write_error(path_, errno, expected_bytes_);
 }
 
 void write_new_file(const std::filesystem::path& path, std::string_view text) {
@@ -247,9 +248,9 @@ bool is_folder(const std::filesystem::path& path) {
 }
 
 void sync_folder(const std::filesystem::path& folder) {
-  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int descriptor = open_patiently(folder, O_RDONLY | O_DIRECTORY);
   if (descriptor < 0) throw_write_error(folder, errno, 0);
-  const int error = fsync(descriptor) == 0 ? 0 : errno;
+  const int error = uninterrupted([&] { return fsync(descriptor); }) == 0 ? 0 : errno;
   close(descriptor);
   // Some network file systems sync folders by themselves and refuse to be asked.
   if (error != 0 && error != EINVAL && error != EOPNOTSUPP) throw_write_error(folder, error, 0);

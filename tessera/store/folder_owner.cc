@@ -11,6 +11,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/read_file.h"
+#include "tessera/base/uninterrupted.h"
 #include "tessera/store/file.h"
 
 namespace tessera {
@@ -62,11 +63,11 @@ std::string FolderOwner::to_text() const {
 std::optional<FolderOwner> FolderOwner::parse(const std::string& text) {
   try {
     const auto json = nlohmann::json::parse(text);
-    FolderOwner owner{{json.at("host").get<std::string>(), json.at("process").get<int>(),
-                       json.at("start_time").get<uint64_t>()},
-                      json.at("boot_id").get<std::string>(),
-                      json.at("pid_namespace").get<std::string>(),
-                      json.at("stale_after_s").get<double>()};
+    FolderOwner owner{
+        {json.at("host").get<std::string>(), json.at("process").get<int>(), json.at("start_time").get<uint64_t>()},
+        json.at("boot_id").get<std::string>(),
+        json.at("pid_namespace").get<std::string>(),
+        json.at("stale_after_s").get<double>()};
     if (owner.process.pid <= 0 || !(owner.stale_after_s > 0)) return std::nullopt;
     return owner;
   } catch (const nlohmann::json::exception&) {
@@ -100,7 +101,8 @@ std::optional<OwnerFile> read_owner_file(const fs::path& path) {
 
 int64_t file_system_now_ns(const fs::path& path) {
   const fs::path probe = path.string() + ".tmp-" + ProcessIdentity::self().to_string();
-  const int descriptor = open(probe.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const int descriptor =
+      uninterrupted([&] { return open(probe.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666); });
   if (descriptor < 0) throw_write_error(probe, errno, 0);
   struct stat status;
   const bool known = futimens(descriptor, nullptr) == 0 && fstat(descriptor, &status) == 0;

@@ -15,6 +15,7 @@
 #include <csignal>
 
 #include "tessera/base/error.h"
+#include "tessera/base/uninterrupted.h"
 #include "tessera/store/checksum.h"
 #include "tessera/store/file.h"
 
@@ -29,8 +30,20 @@ namespace {
                    "Wait for it, stop it, or choose another output folder");
 }
 
+int open_to_write(const fs::path& path, int flags) {
+  return uninterrupted([&] { return open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | flags, 0666); });
+}
+
 void write_text(int descriptor, const fs::path& path, const std::string& text) {
-  if (pwrite(descriptor, text.data(), text.size(), 0) == ssize_t(text.size()) && fsync(descriptor) == 0) return;
+  size_t written = 0;
+  while (written < text.size()) {
+    const ssize_t bytes =
+        uninterrupted([&] { return pwrite(descriptor, text.data() + written, text.size() - written, off_t(written)); });
+    if (bytes == 0) errno = ENOSPC;
+    if (bytes <= 0) break;
+    written += static_cast<size_t>(bytes);
+  }
+  if (written == text.size() && uninterrupted([&] { return fsync(descriptor); }) == 0) return;
   const int reason = errno;
   close(descriptor);
   unlink(path.c_str());
@@ -52,18 +65,18 @@ OutputLock::~OutputLock() {
   }
   ended_.notify_all();
   heartbeat_.join();
-  close(descriptor_);
-  try {
-    const auto found = read_owner_file(file_);
-    if (found && found->text == text_) unlink(file_.c_str());
-  } catch (const Error&) {  // the next run finds a process that has ended
+  struct stat mine, named;  // another run may have taken the name
+  if (fstat(descriptor_, &mine) == 0 && stat(file_.c_str(), &named) == 0 && mine.st_dev == named.st_dev &&
+      mine.st_ino == named.st_ino) {
+    unlink(file_.c_str());
   }
+  close(descriptor_);
 }
 
 bool OutputLock::try_take() {
   for (;;) {
     text_ = FolderOwner::self(stale_after_s_).to_text();
-    const int descriptor = open(file_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    const int descriptor = open_to_write(file_, O_EXCL);
     if (descriptor >= 0) {
       write_text(descriptor, file_, text_);
       begin(descriptor);
@@ -80,13 +93,13 @@ bool OutputLock::try_take() {
         waiting_for_ = fmt::format("{} is being taken over by another run", folder_.string());
         return false;
       case OwnerWatch::Verdict::unknown:
-        waiting_for_ = found->owner
-                           ? fmt::format("{} belongs to {}, whose last sign of life is {:.0f} s old. Waiting until it "
-                                         "gives another one or {:.0f} s have passed",
-                                         folder_.string(), found->owner->shown(), watch_.age_s(),
-                                         found->owner->stale_after_s)
-                           : fmt::format("{} has an owner file that is not complete. Waiting for its owner",
-                                         folder_.string());
+        waiting_for_ =
+            found->owner
+                ? fmt::format(
+                      "{} belongs to {}, whose last sign of life is {:.0f} s old. Waiting until it "
+                      "gives another one or {:.0f} s have passed",
+                      folder_.string(), found->owner->shown(), watch_.age_s(), found->owner->stale_after_s)
+                : fmt::format("{} has an owner file that is not complete. Waiting for its owner", folder_.string());
         pause_s_ = found->owner ? std::min(0.5, found->owner->stale_after_s / kHeartbeatsUntilStale / 4) : 0.5;
         return false;
     }
@@ -98,9 +111,9 @@ void OutputLock::pause() const {
 }
 
 bool OutputLock::take_over(const OwnerFile& seen) {
-  const fs::path marker =
-      folder_ / fmt::format(".tessera-takeover-{}-lock", checksum_text(checksum_of(seen.text.data(), seen.text.size())));
-  const int marked = open(marker.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  const fs::path marker = folder_ / fmt::format(".tessera-takeover-{}-lock",
+                                                checksum_text(checksum_of(seen.text.data(), seen.text.size())));
+  const int marked = open_to_write(marker, O_EXCL);
   if (marked < 0) {
     if (errno != EEXIST) throw_write_error(marker, errno, 0);
     const auto other = read_owner_file(marker);
@@ -119,10 +132,10 @@ bool OutputLock::take_over(const OwnerFile& seen) {
       return false;
     }
     const fs::path mine = file_.string() + ".tmp-" + ProcessIdentity::self().to_string();
-    const int descriptor = open(mine.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    const int descriptor = open_to_write(mine, O_TRUNC);
     if (descriptor < 0) throw_write_error(mine, errno, 0);
     write_text(descriptor, mine, text_);
-    if (rename(mine.c_str(), file_.c_str()) != 0) {
+    if (uninterrupted([&] { return rename(mine.c_str(), file_.c_str()); }) != 0) {
       const int reason = errno;
       close(descriptor);
       unlink(mine.c_str());
@@ -161,11 +174,12 @@ void OutputLock::renew() {
 void OutputLock::check_held() const {
   const auto found = read_owner_file(file_);
   if (!found || !found->owner || found->text == text_) return;
-  throw RunError(folder_,
-                 fmt::format("was taken over by another run ({}), because this one had given no sign of life for {:.0f} "
-                             "s",
-                             found->owner->shown(), stale_after_s_),
-                 "Give a longer --owner-timeout where nodes or file servers stop for so long");
+  throw RunError(
+      folder_,
+      fmt::format("was taken over by another run ({}), because this one had given no sign of life for {:.0f} "
+                  "s",
+                  found->owner->shown(), stale_after_s_),
+      "Give a longer --owner-timeout where nodes or file servers stop for so long");
 }
 
 }  // namespace tessera

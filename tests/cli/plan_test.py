@@ -289,7 +289,7 @@ class ResidentMemory(PlanTest):
                       ["--nproc", "2", "--strategy", "full_shard", "--offload", "optimizer,gradients"]]:
             with self.subTest(words=words):
                 self.train("out", *words, "--batch-size", "1", "--grad-accum", "2", "--max-steps", "1", "--resume",
-                           "none", "--save-strategy", "no", job=JOB)
+                           "none", "--overwrite", "--save-strategy", "no", job=JOB)
                 summary = self.json_of("out", "summary.json")
                 self.assertGreater(summary["num_parameters"], 30e6)
                 planned, measured = summary["planned_peak_bytes"], summary["peak_memory_bytes"]

@@ -259,7 +259,7 @@ class Start(RanksTest):
         self.assertEqual(code, 0, err)
         self.assert_same_results("whole", "out")
         words.remove("--sync-module-states")
-        code, err = self.run_differing("cd elsewhere", *words, "out", "--resume", "none")
+        code, err = self.run_differing("cd elsewhere", *words, "out", "--resume", "none", "--overwrite")
         self.assertEqual(code, 3, err)
         self.assert_one_error(err, "rank 2: first/model")
 

@@ -272,7 +272,7 @@ class Models(TinyJobTest):
         self.assertEqual(answer, row["answers"]["text"][0] + "\n")
 
     def test_export_is_the_saved_model(self):
-        self.train("out")
+        self.train("out", "--save-total-limit", "0")
         for dtype in ["fp32", "bf16"]:
             self.succeeds("export", *JOB[:6], "--checkpoint", "out/checkpoint-18", "--output-dir", "exported",
                           "--save-dtype", dtype)

@@ -1,6 +1,7 @@
-// Preloaded into a run (LD_PRELOAD), fails calls on files whose path contains FAIL_PATH with the error FAIL_ERRNO, in the
-// rank FAIL_RANK (empty: in any process): FAIL_COUNT calls from the FAIL_CALL-th on, counted from 1 over the functions
-// that FAIL_FUNCTIONS names ("open pread fstat stat opendir readdir"). FAIL_FUNCTIONS "flock" fails every flock().
+// Preloaded into a run (LD_PRELOAD), fails calls on files whose path contains FAIL_PATH with the error FAIL_ERRNO, in
+// the rank FAIL_RANK (empty: in any process): FAIL_COUNT calls from the FAIL_CALL-th on, counted from 1 over the
+// functions that FAIL_FUNCTIONS names ("open pread fstat stat opendir readdir"). FAIL_FUNCTIONS "flock" fails every
+// flock().
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -38,7 +38,8 @@ TEST(Continuation, LengthMayChangeAnywhereAndRatesInANewFolder) {
             "was made with seed = 42, and this run has 7; with lr = 5e-05, and this run has 0.001");
 }
 
-// Every key of a fingerprint: alone, forbidden in the same folder unless it is the length, and never more so in another.
+// Every key of a fingerprint: alone, forbidden in the same folder unless it is the length, and never more so in
+// another.
 TEST(Continuation, EveryKeyIsJudged) {
   const Record then = fingerprint({});
   int num_in_a_new_folder = 0, num_always = 0;
@@ -72,7 +73,8 @@ TEST(Continuation, TheNoteSaysWhatTheScheduleDoes) {
   EXPECT_THAT(note_of_length(s, 4, 8, 4, 4), HasSubstr("does not depend"));
   EXPECT_THAT(note_of_length(s, 8, 4, 4, 4), HasSubstr("all of them are done"));
   s.warmup_ratio = 0.5;
-  EXPECT_THAT(note_of_length(s, 4, 8, 3, 3), HasSubstr("Step 4 has the rate 0.75, which is 1 by the schedule of 4 steps"));
+  EXPECT_THAT(note_of_length(s, 4, 8, 3, 3),
+              HasSubstr("Step 4 has the rate 0.75, which is 1 by the schedule of 4 steps"));
 }
 
 TEST(Continuation, LengthRoundsUp) {

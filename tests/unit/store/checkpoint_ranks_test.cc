@@ -336,7 +336,11 @@ TEST(LatestCheckpointOfRanks, AllTakeTheSameAndRankZeroWarns) {
   EXPECT_THAT(warnings[0], ElementsAre(HasSubstr("checkpoint-11/rank-00002-of-00003.safetensors: has 100 bytes")));
   EXPECT_THAT(warnings[1], IsEmpty());
 
-  EXPECT_THAT(run_ranks(2, [&](Communicator& world) { rotate_checkpoints(output.path(), world, {1, {}, {}}); }), Each(""));
+  EXPECT_THAT(run_ranks(2,
+                        [&](Communicator& world) {
+                          rotate_checkpoints(output.path(), world, {1, {}, {}});
+                        }),
+              Each(""));
   EXPECT_THAT(checkpoint_steps(output.path()), ElementsAre(10, 11));  // the damaged one does not count
 
   put(output / "checkpoint-10/manifest.json", "");

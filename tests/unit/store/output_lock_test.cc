@@ -140,7 +140,8 @@ TEST(OutputLock, ALockRenewsItsHeartbeat) {
 }
 
 TEST(OutputLock, AnOwnerFileThatStaysIncompleteIsOfNobody) {
-  for (const std::string& text : {std::string(), std::string("garbage"), FolderOwner::self(9).to_text().substr(0, 30)}) {
+  for (const std::string& text :
+       {std::string(), std::string("garbage"), FolderOwner::self(9).to_text().substr(0, 30)}) {
     TemporaryFolder parent;
     put(parent / kOwnerFile, text);
     OutputLock lock(parent.path());
