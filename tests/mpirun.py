@@ -7,7 +7,7 @@ VERSION = subprocess.run([PATH, "--version"], stdout=subprocess.PIPE, stderr=sub
 IS_OPEN_MPI = "Open MPI" in VERSION
 MAJOR = int(VERSION.split("Open MPI) ")[1].split(".")[0]) if IS_OPEN_MPI else 0
 # As root too, and more ranks than cores.
-OPTIONS = [] if not IS_OPEN_MPI else ["--allow-run-as-root", "--bind-to", "none",
+OPTIONS = [] if not IS_OPEN_MPI else ["--allow-run-as-root", "--bind-to", "none", "--stdin", "none",
                                       *(["--map-by", ":OVERSUBSCRIBE"] if MAJOR >= 5 else ["--oversubscribe"])]
 MPIRUN = [PATH, *OPTIONS]
 RANK_VARIABLE = "OMPI_COMM_WORLD_RANK" if IS_OPEN_MPI else "PMI_RANK"
