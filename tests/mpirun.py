@@ -13,6 +13,12 @@ MPIRUN = [PATH, *OPTIONS]
 RANK_VARIABLE = "OMPI_COMM_WORLD_RANK" if IS_OPEN_MPI else "PMI_RANK"
 
 
+def killed(number, name):
+    """What the launcher says about a rank. With MPICH it knows the signal from the system alone, from Linux 6.15 on."""
+    text = rf"was killed by signal {number} \({name}\)"
+    return text if IS_OPEN_MPI else rf"(?:{text}|was killed, or has ended without a message)"
+
+
 def clean_environment():
     """What a shell has in which no rank runs. Open MPI 4's mpirun needs no ssh then."""
     prefixes = ("TESSERA_", "OMPI_", "OMP_", "PMI", "PRTE_", "HYDRA_")

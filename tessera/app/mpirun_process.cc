@@ -182,6 +182,9 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
     if (running && failed_at && Clock::now() - *failed_at > 2 * kGrace) kill(child, SIGKILL);  // it hears nothing
   }
   if (end.lost.empty()) end.lost = board.found_lost();
+  // Of several that were found dead at the same moment, the first waited for nobody.
+  std::stable_partition(end.lost.begin(), end.lost.end(), [&](int rank) { return !board.is_waiting(rank); });
+  if (!end.lost.empty()) end.signal_of_lost = watch.signal_of(end.lost[0]);
   if (output[0] >= 0) {
     drain(output[0], end.noise);
     close(output[0]);

@@ -124,9 +124,9 @@ class Launch(unittest.TestCase):
 
     def test_a_rank_that_is_killed(self):
         story = r"Rank 2 was in phase step\. Ranks? [01](, 1)? waited in all_reduce of gradients of h\.3\.$"
-        self.fails(5, r"rank 2 was killed by signal 9 \(Killed\).* " + story,
+        self.fails(5, f"rank 2 {mpirun.killed(9, 'Killed')}.* " + story,
                    "misbehave", "--nproc", "3", "--prompt", "kill")
-        self.fails(5, r"rank 2 was killed by signal 11 \(Segmentation fault\)\. " + story,
+        self.fails(5, rf"rank 2 {mpirun.killed(11, 'Segmentation fault')}\. " + story,
                    "misbehave", "--nproc", "3", "--prompt", "segv")
 
     def test_a_rank_that_is_stopped(self):
@@ -220,7 +220,7 @@ class Launch(unittest.TestCase):
         for inherit in ignore_ends_of_children, block_all:
             self.fails(3, "rank 2: model.safetensors: is cut", "misbehave", "--nproc", "3", "--prompt", "input",
                        preexec_fn=inherit)
-            self.fails(5, "rank 2 was killed by signal 9", "misbehave", "--nproc", "3", "--prompt", "kill",
+            self.fails(5, f"rank 2 {mpirun.killed(9, 'Killed')}", "misbehave", "--nproc", "3", "--prompt", "kill",
                        preexec_fn=inherit)
             process = self.at_work(preexec_fn=inherit)
             process.send_signal(signal.SIGTERM)
@@ -288,7 +288,7 @@ class Launch(unittest.TestCase):
     def test_restarts_go_on_from_the_last_checkpoint(self):
         code, out, err = self.recover("--max-restarts", "2", "--resume", "none", prompt="2")
         self.assertEqual((code, out), (0, "start 3, resume auto\n"), err)
-        restarts = re.findall(r"warning: rank 0 was killed by signal 9.*\. Restart (\d) of 2 in (\S+) s, from (\S+)\n", err)
+        restarts = re.findall(rf"warning: rank 0 {mpirun.killed(9, 'Killed')}.*\. Restart (\d) of 2 in (\S+) s, from (\S+)\n", err)
         self.assertEqual(restarts, [("1", "0.1", "checkpoint-1"), ("2", "0.2", "checkpoint-2")], err)
 
     def test_restarts_end(self):
