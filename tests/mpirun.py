@@ -7,10 +7,16 @@ VERSION = subprocess.run([PATH, "--version"], stdout=subprocess.PIPE, stderr=sub
 IS_OPEN_MPI = "Open MPI" in VERSION
 MAJOR = int(VERSION.split("Open MPI) ")[1].split(".")[0]) if IS_OPEN_MPI else 0
 # As root too, and more ranks than cores.
-OPTIONS = [] if not IS_OPEN_MPI else ["--allow-run-as-root", "--bind-to", "none",
+OPTIONS = [] if not IS_OPEN_MPI else ["--allow-run-as-root", "--bind-to", "none", "--stdin", "none",
                                       *(["--map-by", ":OVERSUBSCRIBE"] if MAJOR >= 5 else ["--oversubscribe"])]
 MPIRUN = [PATH, *OPTIONS]
 RANK_VARIABLE = "OMPI_COMM_WORLD_RANK" if IS_OPEN_MPI else "PMI_RANK"
+
+
+def killed(number, name):
+    """What the launcher says about a rank. With MPICH it knows the signal from the system alone, from Linux 6.15 on."""
+    text = rf"was killed by signal {number} \({name}\)"
+    return text if IS_OPEN_MPI else rf"(?:{text}|was killed, or has ended without a message)"
 
 
 def clean_environment():

@@ -56,7 +56,8 @@ std::optional<int> dead_rank(const MpirunEnd& end, const StatusBoard& board,
     const std::vector<int> absent = board.absent();
     return reported || absent.size() != 1 || !board.is_shared() ? reported : absent[0];
   }
-  const bool agree = reported && std::count(end.lost.begin(), end.lost.end(), *reported);
+  const bool is_certain = end.lost.size() == 1 || !board.is_waiting(end.lost[0]);
+  const bool agree = reported && !is_certain && std::count(end.lost.begin(), end.lost.end(), *reported);
   return agree ? *reported : end.lost[0];
 }
 
@@ -71,6 +72,7 @@ std::string account_of_death(const StatusBoard& board, std::optional<int> rank, 
 
 // The signal that ended the first rank; 0: not known. Hydra's exit code does not separate signals from exit codes.
 int signal_of(const MpirunEnd& end, const std::optional<ReportedDeath>& report) {
+  if (end.signal_of_lost != 0) return end.signal_of_lost;
   if (report) return report->signal;
   const int signal = end.code - 128;  // mpirun has codes of its own beyond
   return mpi_flavour().family == MpiFlavour::Family::open_mpi && signal > 0 && signal <= SIGRTMAX ? signal : 0;

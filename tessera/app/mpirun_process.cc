@@ -24,7 +24,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr size_t kMaxNoise = 64 << 10;
-constexpr auto kGrace = std::chrono::seconds(3);
+constexpr auto kGrace = std::chrono::milliseconds(3000);
+constexpr auto kOwnGrace = std::chrono::milliseconds(1000);  // as Open MPI's
 constexpr int kLookAround_ms = 100;
 
 Environment rank_environment(const Environment& environment, const std::string& link) {
@@ -149,6 +150,7 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
   bool running = true;
   std::optional<Clock::time_point> failed_at, signalled_at;
   RankWatch watch(board);
+  const auto grace = mpirun_ends_ranks(mpi_flavour()) ? kGrace : kOwnGrace;
   while (running) {
     std::vector<pollfd> events{
         {signals.descriptor(), POLLIN, 0}, {streams.descriptor(), POLLIN, 0}, {output[0], POLLIN, 0}};
@@ -171,15 +173,18 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
     const pid_t ended = waitpid(child, &status, WNOHANG);
     if (ended < 0) end.wait_error = errno;
     running = ended == 0;
-    // mpirun ends the others of a rank that has failed. One that is stopped or deaf is not waited for.
+    // mpirun or we end the others of a rank that has failed. One that is stopped or deaf is not waited for.
     const std::vector<int> lost = watch.newly_lost();
     const bool has_failed = board.first_failure().has_value();  // after the look: what dies later is a consequence
     if (!failed_at && !has_failed) end.lost = lost;
     if (!failed_at && (!lost.empty() || has_failed)) failed_at = Clock::now();
-    if (running && failed_at && Clock::now() - *failed_at > kGrace) kill_ranks(board);
+    if (running && failed_at && Clock::now() - *failed_at > grace) kill_ranks(board);
     if (running && failed_at && Clock::now() - *failed_at > 2 * kGrace) kill(child, SIGKILL);  // it hears nothing
   }
   if (end.lost.empty()) end.lost = board.found_lost();
+  // Of several that were found dead at the same moment, the first waited for nobody.
+  std::stable_partition(end.lost.begin(), end.lost.end(), [&](int rank) { return !board.is_waiting(rank); });
+  if (!end.lost.empty()) end.signal_of_lost = watch.signal_of(end.lost[0]);
   if (output[0] >= 0) {
     drain(output[0], end.noise);
     close(output[0]);

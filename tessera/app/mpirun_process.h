@@ -35,7 +35,8 @@ struct MpirunEnd {
   int code = 0;                // mpirun's exit code, 128 + n after a signal n
   bool was_killed = false;     // mpirun itself, by a signal
   int wait_error = 0;          // errno where the system does not say how mpirun ended; `code` means nothing then
-  std::vector<int> lost;       // ranks that died first: neither ended in order nor failed
+  std::vector<int> lost;       // ranks that died first, likeliest first: they neither ended in order nor failed
+  int signal_of_lost = 0;      // that ended the first of them; 0: not known
   std::string noise;           // all that mpirun and the ranks' first moments wrote
   std::vector<int> forwarded;  // signals, in their order
 };

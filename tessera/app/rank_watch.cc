@@ -1,7 +1,11 @@
 #include "tessera/app/rank_watch.h"
 
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <cstdint>
 
 namespace tessera {
 namespace {
@@ -13,6 +17,15 @@ int open_process([[maybe_unused]] int pid) {
   return -1;
 #endif
 }
+
+// The first version of the kernel's struct pidfd_info, which this system's headers may lack.
+struct ProcessInfo {
+  uint64_t mask, cgroup;
+  uint32_t ids[11];
+  int32_t exit_status;
+};
+static_assert(sizeof(ProcessInfo) == 64);
+constexpr uint64_t kExitStatus = 1 << 3;
 
 bool has_ended(int descriptor) {
   pollfd event{descriptor, POLLIN, 0};
@@ -37,7 +50,7 @@ void RankWatch::add_to(std::vector<pollfd>& events) {
       rank.is_open = true;
       rank.descriptor = open_process(pid);
     }
-    if (rank.descriptor >= 0) events.push_back({rank.descriptor, POLLIN, 0});
+    if (rank.descriptor >= 0 && !rank.has_gone) events.push_back({rank.descriptor, POLLIN, 0});
   }
 }
 
@@ -49,11 +62,17 @@ std::vector<int> RankWatch::newly_lost() {
     if (rank.has_gone || !rank.is_open) continue;
     if (rank.descriptor >= 0 ? !has_ended(rank.descriptor) : board_.is_there(number)) continue;
     rank.has_gone = true;
-    if (rank.descriptor >= 0) close(rank.descriptor);
-    rank.descriptor = -1;
     if (!board_.has_ended(number)) lost.push_back(number);  // after its end: what it wrote last counts
   }
   return lost;
+}
+
+int RankWatch::signal_of(int rank) const {
+  const int descriptor = ranks_[static_cast<size_t>(rank)].descriptor;
+  ProcessInfo info{.mask = kExitStatus, .cgroup = 0, .ids = {}, .exit_status = 0};
+  if (descriptor < 0 || ioctl(descriptor, _IOWR(0xFF, 11, ProcessInfo), &info) != 0) return 0;
+  const bool is_known = info.mask & kExitStatus;
+  return is_known && WIFSIGNALED(info.exit_status) ? WTERMSIG(info.exit_status) : 0;
 }
 
 }  // namespace tessera

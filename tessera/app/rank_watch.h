@@ -22,10 +22,13 @@ class RankWatch {
   // The ranks whose processes have ended since the last call, neither in order nor with a failure of their own.
   // Without pidfd_open (before Linux 5.3) it is as exact as calls are frequent.
   std::vector<int> newly_lost();
+  // The signal that ended a rank, once its parent has waited for it; 0: none did, or the system does not say (before
+  // Linux 6.15).
+  int signal_of(int rank) const;
 
  private:
   struct Rank {
-    int descriptor = -1;
+    int descriptor = -1;  // -1: none could be had
     bool is_open = false, has_gone = false;
   };
   const StatusBoard& board_;

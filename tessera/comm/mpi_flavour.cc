@@ -44,13 +44,20 @@ const MpiFlavour& mpi_flavour() {
 
 std::vector<std::string> mpirun_options(const MpiFlavour& flavour, int num_ranks) {
   std::vector<std::string> words{"-n", std::to_string(num_ranks)};
-  if (flavour.family == Family::mpich) return words;  // Hydra does all of it anyway
+  if (flavour.family == Family::mpich) {  // Hydra allows root and many ranks, and binds nobody
+    words.insert(words.begin(), "-disable-auto-cleanup");
+    return words;
+  }
   const std::vector<std::string> more_than_cores =
       flavour.major >= 5 ? std::vector<std::string>{"--map-by", ":OVERSUBSCRIBE"}
                          : std::vector<std::string>{"--oversubscribe"};
   words.insert(words.end(), {"--allow-run-as-root", "--bind-to", "none", "--stdin", "none"});
   words.insert(words.end(), more_than_cores.begin(), more_than_cores.end());
   return words;
+}
+
+bool mpirun_ends_ranks(const MpiFlavour& flavour) {
+  return flavour.family != Family::mpich;
 }
 
 void add_mpirun_variables(const MpiFlavour& flavour, Environment& environment) {

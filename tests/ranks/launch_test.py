@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import mpirun  # noqa: E402
 
 MPIRUN = [*mpirun.MPIRUN, "-n", "3"]
-# Open MPI leaves its ranks a second in which the others say what has happened; Hydra kills them at once.
+# When a rank dies, Open MPI leaves the others a second to report; Hydra kills them at once.
 OTHERS_HAVE_TIME = mpirun.IS_OPEN_MPI
 
 
@@ -91,9 +91,10 @@ class Launch(unittest.TestCase):
         self.assertIn("--nproc: 2 contradicts the 1 rank that mpirun has started. Leave it out", err)
 
     def test_torchrun_and_srun_without_mpi_get_the_remedy(self):
+        pmi = "pmix" if mpirun.IS_OPEN_MPI else "pmi2"
         for env, remedy in [({"RANK": "0", "WORLD_SIZE": "2"}, "; unset RANK and WORLD_SIZE"),
                             ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, "$")]:
-            self.fails(2, ".*without MPI.*--nproc N.*srun --mpi=pmix`" + remedy, "say", env=env)
+            self.fails(2, f".*without MPI.*--nproc N.*srun --mpi={pmi}`" + remedy, "say", env=env)
         code, out, err = self.run_program("say", "--nproc", "2", env={"RANK": "0", "WORLD_SIZE": "1"},
                                           stdin=subprocess.DEVNULL)
         self.assertEqual(code, 0, err)
@@ -123,9 +124,9 @@ class Launch(unittest.TestCase):
 
     def test_a_rank_that_is_killed(self):
         story = r"Rank 2 was in phase step\. Ranks? [01](, 1)? waited in all_reduce of gradients of h\.3\.$"
-        self.fails(5, r"rank 2 was killed by signal 9 \(Killed\).* " + story,
+        self.fails(5, f"rank 2 {mpirun.killed(9, 'Killed')}.* " + story,
                    "misbehave", "--nproc", "3", "--prompt", "kill")
-        self.fails(5, r"rank 2 was killed by signal 11 \(Segmentation fault\)\. " + story,
+        self.fails(5, rf"rank 2 {mpirun.killed(11, 'Segmentation fault')}\. " + story,
                    "misbehave", "--nproc", "3", "--prompt", "segv")
 
     def test_a_rank_that_is_stopped(self):
@@ -141,7 +142,8 @@ class Launch(unittest.TestCase):
             self.fails(5, rf"rank [01]: the ranks have not {phase} within 6 s\. Rank 2 \(process \d+\) is stopped, in "
                        r"phase start\.", "misbehave", "--nproc", "3", "--prompt", action, "--comm-timeout", "1")
             code, _, err = self.run_program("misbehave", "--prompt", action, "--comm-timeout", "1", before=MPIRUN)
-            self.assertEqual(code, 5, err)
+            if OTHERS_HAVE_TIME:  # Hydra's own code is 9
+                self.assertEqual(code, 5, err)
             self.assertRegex(err, rf"error: rank [01]: the ranks have not {phase} .* Rank 2 .* is stopped")
             self.assertEqual(err.count("error: "), 1, err)
 
@@ -159,6 +161,7 @@ class Launch(unittest.TestCase):
             self.assertRegex(err, pattern)
             self.assertEqual(err.count("error: "), 1, err)
 
+    @unittest.skipUnless(OTHERS_HAVE_TIME, "Hydra kills the ranks that would report")
     def test_a_rank_that_is_killed_under_plain_mpirun(self):
         for action in "kill", "segv":
             code, _, err = self.run_program("misbehave", "--prompt", action, before=MPIRUN)
@@ -217,7 +220,7 @@ class Launch(unittest.TestCase):
         for inherit in ignore_ends_of_children, block_all:
             self.fails(3, "rank 2: model.safetensors: is cut", "misbehave", "--nproc", "3", "--prompt", "input",
                        preexec_fn=inherit)
-            self.fails(5, "rank 2 was killed by signal 9", "misbehave", "--nproc", "3", "--prompt", "kill",
+            self.fails(5, f"rank 2 {mpirun.killed(9, 'Killed')}", "misbehave", "--nproc", "3", "--prompt", "kill",
                        preexec_fn=inherit)
             process = self.at_work(preexec_fn=inherit)
             process.send_signal(signal.SIGTERM)
@@ -285,7 +288,7 @@ class Launch(unittest.TestCase):
     def test_restarts_go_on_from_the_last_checkpoint(self):
         code, out, err = self.recover("--max-restarts", "2", "--resume", "none", prompt="2")
         self.assertEqual((code, out), (0, "start 3, resume auto\n"), err)
-        restarts = re.findall(r"warning: rank 0 was killed by signal 9.*\. Restart (\d) of 2 in (\S+) s, from (\S+)\n", err)
+        restarts = re.findall(rf"warning: rank 0 {mpirun.killed(9, 'Killed')}.*\. Restart (\d) of 2 in (\S+) s, from (\S+)\n", err)
         self.assertEqual(restarts, [("1", "0.1", "checkpoint-1"), ("2", "0.2", "checkpoint-2")], err)
 
     def test_restarts_end(self):

@@ -56,7 +56,7 @@ TEST(MpiFlavour, OptionsThatEachLauncherKnows) {
   EXPECT_THAT(mpirun_options(open_mpi(4), 3), Contains("--oversubscribe"));
   EXPECT_THAT(mpirun_options(open_mpi(5), 3), Contains(":OVERSUBSCRIBE"));
   EXPECT_THAT(mpirun_options(open_mpi(5), 3), Not(Contains("--oversubscribe")));
-  EXPECT_EQ(mpirun_options({.family = Family::mpich, .major = 4}, 3), (std::vector<std::string>{"-n", "3"}));
+  EXPECT_EQ(mpirun_options({.family = Family::mpich, .major = 4}, 3), (std::vector<std::string>{"-disable-auto-cleanup", "-n", "3"}));
 }
 
 TEST(MpiFlavour, VariablesOfTheUserStay) {

