@@ -38,7 +38,6 @@ void Trainer::rotate() {
   if (state_.best_metric) rotation.protected_steps.insert(state_.best_step);
   rotation.replaced_steps.insert(state_.stop_steps.begin(), state_.stop_steps.end());
   rotate_checkpoints(settings_.output_dir, worker_.world(), rotation);
-  if (!background_) forget_overwritten_runs();
 }
 
 void Trainer::finish_checkpoints() {
@@ -47,9 +46,7 @@ void Trainer::finish_checkpoints() {
     background_.reset();  // its memory is free for what is yet to do
     rotates_ = true;
   }
-  if (!std::exchange(rotates_, false)) return;
-  rotate();
-  if (last_saved_step_ >= 0) forget_overwritten_runs();
+  if (std::exchange(rotates_, false)) rotate();
 }
 
 }  // namespace tessera

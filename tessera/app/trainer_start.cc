@@ -255,7 +255,7 @@ void Trainer::make_way() {
                         [&](const std::string& text) { console_.note(text); });
 }
 
-// Once this run has a checkpoint or results of its own, those that --overwrite moved aside are not needed any more.
+// Once this run has results of its own, those that --overwrite moved aside are not needed any more.
 void Trainer::forget_overwritten_runs() const {
   if (!worker_.is_first() || !settings_.overwrite) return;
   for (const std::string& name : names_in_folder(settings_.output_dir)) {

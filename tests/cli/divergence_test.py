@@ -13,6 +13,7 @@ EVERY_STEP = ["--save-strategy", "steps", "--save-steps", "1"]
 # The first update leaves finite parameters, with which activations overflow.
 TOO_FAST = ["--lr", "1e25", "--max-steps", "20", *EVERY_STEP]
 MODEL = ("model", "model.safetensors")
+KEPT = ("overwritten-run", *MODEL)  # of the run before, which one that fails does not replace
 
 
 def set_element(tensors, name, index, value):
@@ -59,7 +60,7 @@ class Skipped(DivergenceTest):
                       ["--offload", "optimizer,gradients"],
                       ["--offload", "optimizer:file,gradients:file", "--offload-dir", "."]]:
             with self.subTest(words=words):
-                last, err = self.ends("out", *TOO_FAST, "--resume", "none", *words)
+                last, err = self.ends("out", *TOO_FAST, "--resume", "none", "--overwrite", *words)
                 self.assertRegex(last, r"^error: step 4: 3 updates in a row skipped: the loss is (nan|inf) and the norm of "
                                        r"the gradients nan\. Lower --lr \(now 1e\+25\), give a longer warm-up "
                                        r"\(--warmup-steps\) or a smaller --max-grad-norm")
@@ -69,7 +70,8 @@ class Skipped(DivergenceTest):
                                           rf"nan\. The parameters stay as they are; {i + 1} in a row, and 3 end the run \(")
                 self.assertEqual([(record["step"], record["in_a_row"], record["grad_norm"])
                                   for record in self.metrics("out", "skipped")], [(2, 1, None), (3, 2, None), (4, 3, None)])
-                self.assertEqual(self.read("out", *MODEL), model)
+                self.assertEqual(self.read("out", *KEPT), model)
+                self.assertFalse(os.path.exists(self.path("out", "model")))
                 self.assertEqual(self.checkpoints("out"), [1, 2, 3])
                 for step in [1, 2, 3]:
                     self.assertTrue(self.all_finite("out", f"checkpoint-{step}", "rank-00000-of-00001.safetensors"))
@@ -86,7 +88,7 @@ class Skipped(DivergenceTest):
         self.assertEqual(self.json_of("out", "summary.json")["train_loss"], self.metrics("out", "train")[0]["loss"])
 
     def test_the_count_is_resumed(self):
-        self.train("out", *TOO_FAST, "--max-steps", "20", "--max-skipped-updates", "0", job=JOB)
+        self.train("out", *TOO_FAST, "--max-steps", "20", "--max-skipped-updates", "0", "--save-total-limit", "0", job=JOB)
         for step in range(4, 21):
             shutil.rmtree(self.path("out", f"checkpoint-{step}"))
         state = self.json_of("out", "checkpoint-3", "trainer_state.json")
@@ -112,7 +114,7 @@ class Sound(DivergenceTest):
                  "16", *EVERY_STEP]
         for more in [[], ["--save-async"]]:
             with self.subTest(more=more):
-                last, _ = self.ends("out", *words, *more, "--save-total-limit", "1", "--resume", "none")
+                last, _ = self.ends("out", *words, *more, "--save-total-limit", "1", "--resume", "none", "--overwrite")
                 sound = int(last.split("The last sound checkpoint is out/checkpoint-")[1].split(";")[0])
                 skips = [record["step"] for record in self.metrics("out", "skipped")]
                 self.assertGreater(sound, 0)
@@ -163,9 +165,10 @@ class Parameters(DivergenceTest):
                       ["--max-steps", "1", "--save-strategy", "no", "--precision", "bf16"],
                       [*EVERY_STEP, "--precision", "fp16", "--offload", "optimizer:file,gradients", "--offload-dir", "."]]:
             with self.subTest(words=words):
-                last, _ = self.ends("out", "--lr", "1e39", "--resume", "none", *words)
+                last, _ = self.ends("out", "--lr", "1e39", "--resume", "none", "--overwrite", *words)
                 self.assertRegex(last, r"^error: step 1: parameters of (root|h\.\d) are NaN or infinite, and are not saved\. Lower --lr")
-                self.assertEqual(self.read("out", *MODEL), before)
+                self.assertEqual(self.read("out", *KEPT), before)
+                self.assertFalse(os.path.exists(self.path("out", "model")))
                 self.assertEqual(self.checkpoints("out"), [])
                 self.assert_tidy("out")
 
@@ -182,11 +185,12 @@ class Parameters(DivergenceTest):
         words = self.model_of("large", transformer__ln_f__bias=(3, 70000))
         self.train("out", *words, "--max-steps", "1", job=JOB)
         before = self.read("out", *MODEL)
-        last, _ = self.ends("out", *words, "--max-steps", "1", "--save-dtype", "fp16", "--resume", "none")
+        last, _ = self.ends("out", *words, "--max-steps", "1", "--save-dtype", "fp16", "--resume", "none", "--overwrite")
         self.assertRegex(last, r'^error: out/model: is not written: tensor "ln_f\.bias" is (7\d{4}|69\d{3}).* at element 3, and fp16 '
                                r'ends at 65504\. Use --save-dtype fp32')
-        self.assertEqual(self.read("out", *MODEL), before)
-        self.train("out", *words, "--max-steps", "1", "--save-dtype", "bf16", "--resume", "none", job=JOB)
+        self.assertEqual(self.read("out", *KEPT), before)
+        self.assertFalse(os.path.exists(self.path("out", "model")))
+        self.train("out", *words, "--max-steps", "1", "--save-dtype", "bf16", "--resume", "none", "--overwrite", job=JOB)
 
 
 @unittest.skipIf(MOST_RANKS < 2, "it takes two ranks")
@@ -198,7 +202,7 @@ class Ranks(RanksTest):
             if ranks > MOST_RANKS:
                 continue
             with self.subTest(ranks=ranks, words=words):
-                job = [*JOB, "--resume", "none", *words]
+                job = [*JOB, "--resume", "none", "--overwrite", *words]
                 code, err = self.start("out", "--max-steps", "3", ranks=ranks, job=job).end()
                 self.assertEqual(code, 0, err)
                 before = self.read("out", *MODEL)
@@ -212,7 +216,8 @@ class Ranks(RanksTest):
                 self.assertEqual(code, FAILED, err)
                 self.assert_one_error(err, r"rank \d: step 1: parameters of (root|h\.\d) are NaN or infinite, and are not saved")
                 self.assertEqual(self.checkpoints("out"), [])
-                self.assertEqual(self.read("out", *MODEL), before)
+                self.assertEqual(self.read("out", *KEPT), before)
+                self.assertFalse(os.path.exists(self.path("out", "model")))
 
 
 if __name__ == "__main__":
