@@ -47,6 +47,7 @@ bool is_below(const char* path) {
 }
 
 bool is_meant(int file) {
+  if (file <= STDERR_FILENO) return false;  // where the error is reported
   char link[64], path[PATH_MAX];
   std::snprintf(link, sizeof link, "/proc/self/fd/%d", file);
   const ssize_t length = readlink(link, path, sizeof path - 1);

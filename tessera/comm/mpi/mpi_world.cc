@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <thread>
 
 #include "tessera/comm/mpi/meeting.h"
@@ -42,6 +43,14 @@ class MpiLibrary {
   std::shared_ptr<StatusBoard> board_;
   std::optional<Meeting> end_;  // in MPI_Finalize
 };
+
+// Whether an error begins with "rank 3: ", because the rank that met it has reported it to this one.
+bool names_a_rank(std::string_view error) {
+  constexpr std::string_view kBegin = "rank ";
+  if (!error.starts_with(kBegin)) return false;
+  const size_t end = error.find_first_not_of("0123456789", kBegin.size());
+  return end != kBegin.size() && error.substr(std::min(end, error.size())).starts_with(": ");
+}
 
 int rank_of(MPI_Comm comm) {
   int rank = 0;
@@ -157,8 +166,7 @@ class MpiWorld final : private MpiLibrary, public World {
   [[noreturn]] void fail_after(std::optional<int> lost, ExitCode code, const std::string& error,
                                const std::function<void(const std::string&)>& tell) {
     failing_.lock();  // for ever: a thread that watches and the one that computes may fail at the same moment
-    const std::string name = fmt::format("rank {}: ", rank());
-    std::string text = error.starts_with(name) ? error : name + error;
+    std::string text = names_a_rank(error) ? error : fmt::format("rank {}: {}", rank(), error);
     const bool is_consequence = code == ExitCode::kCommunication;
     if (is_consequence && board_->is_waiting(rank())) {  // now, before they go on or end
       for (const auto& sentence : {board_->not_waiting(), board_->waiting()}) {
