@@ -31,8 +31,8 @@ if [ -t 1 ]; then  # one line that changes
 else  # a line for each tenth of the steps, and what fails
   NINJA_STATUS="%f/%t %e " ninja -C build "$@" | awk '
     $1 ~ /^[0-9]+\/[0-9]+$/ { split($1, n, "/"); tenth = int(10 * n[1] / n[2])
-                              if (tenth != last) { last = tenth; printf "Building: %s steps, %d s\n", $1, $2; fflush() }; next }
+                              if (tenth != last && n[1] > 0) { last = tenth; printf "Building: %s steps, %d s\n", $1, $2; fflush() }; next }
     /^ninja: no work to do/ { next }
-    /^ninja: Entering/ { next }
+    /^(ninja: Entering|-- )/ { next }
     { print; fflush() }'
 fi
