@@ -1,8 +1,8 @@
 // How the folder of an owner that is gone changes hands. Several runs may find out at the same time:
-//   1. a run makes the marker of this owner's text with O_EXCL, which one of them alone can do;
+//   1. a run makes the marker of this owner's text, which one of them alone can do; it is the run's own owner file;
 //   2. it reads the owner file again, which nobody but the holder of the marker replaces;
-//   3. it writes its own owner file under another name, renames it over the old one, and removes the marker.
-// A marker whose maker died is removed when it is as old as a heartbeat may be.
+//   3. it renames the marker over the old owner file.
+// A marker whose maker is gone is removed first.
 #include "tessera/store/output_lock.h"
 
 #include <fcntl.h>
@@ -74,23 +74,21 @@ OutputLock::~OutputLock() {
 }
 
 bool OutputLock::try_take() {
+  text_ = FolderOwner::self(stale_after_s_).to_text();
   for (;;) {
-    text_ = FolderOwner::self(stale_after_s_).to_text();
-    const int descriptor = open_to_write(file_, O_EXCL);
-    if (descriptor >= 0) {
-      write_text(descriptor, file_, text_);
-      begin(descriptor);
-      return true;
-    }
-    if (errno != EEXIST) throw_write_error(file_, errno, 0);
     const auto found = read_owner_file(file_);
-    if (!found) continue;  // its owner has just ended
+    if (!found) {
+      if (take_free()) return true;
+      continue;  // another run was faster
+    }
     switch (watch_.look(*found, file_)) {
       case OwnerWatch::Verdict::alive:
         throw_in_use(folder_, *found->owner);
       case OwnerWatch::Verdict::gone:
         if (take_over(*found)) return true;
+        if (remove_dead_marker(*found)) continue;
         waiting_for_ = fmt::format("{} is being taken over by another run", folder_.string());
+        pause_s_ = 0.02;
         return false;
       case OwnerWatch::Verdict::unknown:
         waiting_for_ =
@@ -110,45 +108,73 @@ void OutputLock::pause() const {
   std::this_thread::sleep_for(std::chrono::duration<double>(pause_s_));
 }
 
+// Makes a new file with this run's text and returns its descriptor; -1 where there is one of that name. The file
+// appears complete, under its name by a hard link; where the file system has none, it is made under its name.
+int OutputLock::make_exclusively(const fs::path& path) const {
+  const fs::path draft =
+      fmt::format("{}-{}.tmp-{}", file_.string(), checksum_text(checksum_of(text_.data(), text_.size())),
+                  ProcessIdentity::self().to_string());
+  int descriptor = open_to_write(draft, O_TRUNC);
+  if (descriptor < 0) throw_write_error(path, errno, 0);
+  write_text(descriptor, draft, text_);
+  const bool is_linked = uninterrupted([&] { return link(draft.c_str(), path.c_str()); }) == 0;
+  const int reason = errno;
+  unlink(draft.c_str());
+  if (is_linked) return descriptor;
+  close(descriptor);
+  if (reason == EEXIST) return -1;
+  descriptor = open_to_write(path, O_EXCL);
+  if (descriptor < 0 && errno == EEXIST) return -1;
+  if (descriptor < 0) throw_write_error(path, errno, 0);
+  write_text(descriptor, path, text_);
+  return descriptor;
+}
+
+// Takes a folder that nobody owns. False: another run was faster.
+bool OutputLock::take_free() {
+  const int descriptor = make_exclusively(file_);
+  if (descriptor >= 0) begin(descriptor);
+  return descriptor >= 0;
+}
+
+fs::path OutputLock::marker_of(const OwnerFile& seen) const {
+  const std::string number = checksum_text(checksum_of(seen.text.data(), seen.text.size()));
+  return folder_ / fmt::format(".tessera-takeover-{}-lock", number);
+}
+
 bool OutputLock::take_over(const OwnerFile& seen) {
-  const fs::path marker = folder_ / fmt::format(".tessera-takeover-{}-lock",
-                                                checksum_text(checksum_of(seen.text.data(), seen.text.size())));
-  const int marked = open_to_write(marker, O_EXCL);
-  if (marked < 0) {
-    if (errno != EEXIST) throw_write_error(marker, errno, 0);
-    const auto other = read_owner_file(marker);
-    const double limit_s = seen.owner ? seen.owner->stale_after_s : kStaleAfterS;
-    if (other && static_cast<double>(file_system_now_ns(file_) - other->heartbeat_ns) / 1e9 > limit_s) {
-      unlink(marker.c_str());
-    }
-    return false;
-  }
-  close(marked);
-  const auto remove_marker = [&] { unlink(marker.c_str()); };
+  const fs::path marker = marker_of(seen);
+  const int descriptor = make_exclusively(marker);
+  if (descriptor < 0) return false;
+  const auto give_up = [&] {
+    close(descriptor);
+    unlink(marker.c_str());
+  };
   try {
     const auto found = read_owner_file(file_);
     if (!found || found->text != seen.text) {
-      remove_marker();
+      give_up();
       return false;
     }
-    const fs::path mine = file_.string() + ".tmp-" + ProcessIdentity::self().to_string();
-    const int descriptor = open_to_write(mine, O_TRUNC);
-    if (descriptor < 0) throw_write_error(mine, errno, 0);
-    write_text(descriptor, mine, text_);
-    if (uninterrupted([&] { return rename(mine.c_str(), file_.c_str()); }) != 0) {
-      const int reason = errno;
-      close(descriptor);
-      unlink(mine.c_str());
-      throw_write_error(file_, reason, 0);
-    }
-    if (seen.owner) predecessor_ = seen.owner->process;
-    begin(descriptor);
+    if (uninterrupted([&] { return rename(marker.c_str(), file_.c_str()); }) != 0) throw_write_error(file_, errno, 0);
   } catch (...) {
-    remove_marker();
+    give_up();
     throw;
   }
-  remove_marker();
+  if (seen.owner) predecessor_ = seen.owner->process;
+  begin(descriptor);
   return true;
+}
+
+bool OutputLock::remove_dead_marker(const OwnerFile& seen) const {
+  const fs::path marker = marker_of(seen);
+  const auto found = read_owner_file(marker);
+  if (!found) return false;
+  const auto& maker = found->owner;
+  const auto age_s = [&] { return static_cast<double>(file_system_now_ns(file_) - found->heartbeat_ns) / 1e9; };
+  const bool is_dead = maker && maker->is_comparable_here() ? !maker->process.is_alive_here()
+                                                            : age_s() > (maker ? maker->stale_after_s : kStaleAfterS);
+  return is_dead && unlink(marker.c_str()) == 0;
 }
 
 void OutputLock::begin(int descriptor) {

@@ -14,8 +14,8 @@ namespace tessera {
 
 // Owns an output folder through the owner file ".tessera-lock" in it, which exists while a run works there. The file
 // names host, boot, process and start time, and a thread renews its modification time. No lock of the file system takes
-// part: many cluster file systems refuse flock() or keep it local to a node. What must be atomic is making a new file
-// (O_EXCL) and giving a file another's name.
+// part: many cluster file systems refuse flock() or keep it local to a node. What must be atomic is giving a file a
+// second name (link), making a new file (O_EXCL), and giving a file another's name (rename).
 class OutputLock {
  public:
   static constexpr double kStaleAfterS = 180;
@@ -43,7 +43,11 @@ class OutputLock {
 
  private:
   void begin(int descriptor);
+  int make_exclusively(const std::filesystem::path& path) const;
+  bool take_free();
+  std::filesystem::path marker_of(const OwnerFile& seen) const;
   bool take_over(const OwnerFile& seen);
+  bool remove_dead_marker(const OwnerFile& seen) const;
   void renew();
 
   const std::filesystem::path folder_, file_;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <thread>
 
+#include "kill_at_syscall.h"
 #include "store_test_util.h"
 #include "tessera/base/random.h"
 #include "tessera/store/process.h"
@@ -159,6 +160,29 @@ TEST(OutputLock, WhoLostTheFolderIsNotAllowedToWrite) {
   ASSERT_TRUE(lock.try_take());
   put_owner(parent.path(), on_another_host(1));
   EXPECT_THAT(error_of<RunError>([&] { lock.check_held(); }), HasSubstr("taken over by another run (process"));
+}
+
+// Whatever system call a run dies at, the next one takes the folder at once.
+TEST(OutputLock, SurvivesDeathAtAnySystemCall) {
+  for (int n = 0;; ++n) {
+    TemporaryFolder parent(memory_folder());
+    FolderOwner gone = FolderOwner::self(180);
+    gone.process.start_time += 1;
+    put_owner(parent.path(), gone);
+    const auto outcome = kill_at_syscall(n, [&] {
+      for (int time = 0; time < 3; ++time) OutputLock(parent.path()).try_take();  // the first takes it over
+    });
+    if (outcome == KillOutcome::not_permitted) GTEST_SKIP() << "may not trace a child";
+    EXPECT_EQ(refusal(parent.path()), "") << n;
+    for (const auto& entry : fs::directory_iterator(parent.path())) {  // which the next run with this lock removes
+      EXPECT_THAT(entry.path().filename().string(), HasSubstr(".tmp-")) << n;
+    }
+    if (outcome == KillOutcome::finished) {
+      EXPECT_TRUE(fs::is_empty(parent.path()));
+      EXPECT_GT(n, 20);
+      break;
+    }
+  }
 }
 
 // Many runs that find an owner gone at the same time: one gets the folder.
