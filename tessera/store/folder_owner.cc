@@ -100,7 +100,7 @@ std::optional<OwnerFile> read_owner_file(const fs::path& path) {
 }
 
 int64_t file_system_now_ns(const fs::path& path) {
-  const fs::path probe = path.string() + ".tmp-" + ProcessIdentity::self().to_string();
+  const fs::path probe = fmt::format("{}-{}.tmp-{}", path.string(), gettid(), ProcessIdentity::self().to_string());
   const int descriptor =
       uninterrupted([&] { return open(probe.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666); });
   if (descriptor < 0) throw_write_error(probe, errno, 0);

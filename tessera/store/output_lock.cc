@@ -112,7 +112,7 @@ void OutputLock::pause() const {
 // appears complete, under its name by a hard link; where the file system has none, it is made under its name.
 int OutputLock::make_exclusively(const fs::path& path) const {
   const fs::path draft =
-      fmt::format("{}-{}.tmp-{}", file_.string(), checksum_text(checksum_of(text_.data(), text_.size())),
+      fmt::format("{}-{}-{}.tmp-{}", file_.string(), checksum_text(checksum_of(text_.data(), text_.size())), gettid(),
                   ProcessIdentity::self().to_string());
   int descriptor = open_to_write(draft, O_TRUNC);
   if (descriptor < 0) throw_write_error(path, errno, 0);
