@@ -75,6 +75,11 @@ def command_block(command):
     return "    " + " \\\n        ".join(lines) + "\n"
 
 
+def wrapped(text, indent=""):
+    return textwrap.fill(text, 128, initial_indent=indent and "- ", subsequent_indent=indent, break_long_words=False,
+                         break_on_hyphens=False) + "\n"
+
+
 def table(result):
     own_machine = any("machine" in row for row in result["rows"])
     own_commit = any("commit" in row for row in result["rows"])
@@ -104,7 +109,7 @@ def page_of(result):
             commands.setdefault(row["command"], []).append(row["name"] + place)
     parts = [f"### {result['title']}\n"]
     if result["about"]:
-        parts.append(result["about"] + "\n")
+        parts.append(wrapped(result["about"]))
     if result["command"]:
         parts.append(command_block(result["command"]))
     elif not commands:
@@ -118,7 +123,7 @@ def page_of(result):
         if command:
             parts.append(command_block(command))
     if result["notes"]:
-        parts.append("".join(f"- {note}\n" for note in result["notes"] if not note.startswith("!")))
+        parts.append("".join(wrapped(note, "  ") for note in result["notes"] if not note.startswith("!")))
         parts += [f"{note}\n" for note in result["notes"] if note.startswith("!")]
     return "\n".join(part for part in parts if part)
 
