@@ -15,9 +15,14 @@ MAY_INCLUDE = {
     "model": "base device ops",
     "optim": "base device ops",
     "engine": "base device ops comm data model optim",
-    "store": "base device comm",
+    "store": "base device comm model engine",
     "report": "base",
-    "app": "base device ops comm data model optim engine store report",
+    "settings": "base device data optim engine",
+    "load": "base device ops comm data model engine store report settings",
+    "plan": "base device ops comm data model engine store report settings load",
+    "train": "base device comm data model optim engine store report settings load plan",
+    "launch": "base comm store report settings",
+    "app": "base device ops comm data model optim engine store report settings load plan train launch",
 }
 # Headers that may appear only below these folders.
 VENDORS = {
@@ -26,7 +31,8 @@ VENDORS = {
     r"mpi\.h": ["comm/mpi"],
     r"nccl": ["comm/nccl"],
     r"oniguruma|utf8proc": ["data"],
-    r"CLI/|toml": ["app"],
+    r"CLI/": ["app"],
+    r"toml": ["settings"],
 }
 
 

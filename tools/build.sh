@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what tools/packages.txt lists (if anything is missing) and builds Release into build/.
-#   tools/build.sh [TARGET ...]     without a target: everything
+#   tools/build.sh [-DOPTION=VALUE ...] [TARGET ...]     options go to CMake; without a target: everything
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,6 +21,18 @@ if [ ${#missing[@]} -gt 0 ]; then
   $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
-[ -f build/build.ninja ] || cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release >/dev/null
-echo "Building"
-ninja -C build --quiet "$@"
+options=()
+while [[ ${1:-} == -D* ]]; do options+=("$1"); shift; done
+if [ ! -f build/build.ninja ] || [ ${#options[@]} -gt 0 ]; then
+  cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release "${options[@]}" >/dev/null
+fi
+if [ -t 1 ]; then  # one line that changes
+  NINJA_STATUS="Building %f/%t, %e s: " ninja -C build "$@"
+else  # a line for each tenth of the steps, and what fails
+  NINJA_STATUS="%f/%t %e " ninja -C build "$@" | awk '
+    $1 ~ /^[0-9]+\/[0-9]+$/ { split($1, n, "/"); tenth = int(10 * n[1] / n[2])
+                              if (tenth != last && n[1] > 0) { last = tenth; printf "Building: %s steps, %d s\n", $1, $2; fflush() }; next }
+    /^ninja: no work to do/ { next }
+    /^(ninja: Entering|-- )/ { next }
+    { print; fflush() }'
+fi

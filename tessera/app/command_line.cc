@@ -5,11 +5,12 @@
 #include <algorithm>
 
 #include "tessera/app/help.h"
-#include "tessera/app/launch.h"
-#include "tessera/app/launcher_streams.h"
-#include "tessera/app/suggest.h"
+#include "tessera/app/run_as_ranks.h"
 #include "tessera/base/error.h"
+#include "tessera/comm/launcher_link.h"
+#include "tessera/launch/launcher_streams.h"
 #include "tessera/report/console.h"
+#include "tessera/settings/suggest.h"
 
 namespace tessera {
 

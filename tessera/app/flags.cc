@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "tessera/app/command_line.h"
-#include "tessera/app/suggest.h"
 #include "tessera/base/error.h"
+#include "tessera/settings/suggest.h"
 
 namespace tessera {
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "tessera/app/suggest.h"
+#include "tessera/settings/suggest.h"
 
 namespace tessera {
 

@@ -16,10 +16,14 @@
 
 #include "tessera/app/machine.h"
 #include "tessera/base/error.h"
+#include "tessera/base/process.h"
+#include "tessera/comm/mpi_flavour.h"
 #include "tessera/comm/nccl/nccl_communicator.h"
 #include "tessera/comm/world.h"
+#include "tessera/device/cuda/architectures.h"
 #include "tessera/device/cuda/cuda_device.h"
 #include "tessera/device/nvml/nvml.h"
+#include "tessera/launch/mpirun_process.h"
 #include "tessera/ops/cuda/cuda_kernels.h"
 
 namespace tessera {
@@ -82,18 +86,6 @@ Json blas_facts() {
     facts["file"] = error ? info.dli_fname : path.string();
   }
   return facts;
-}
-
-// The beginning of what a command prints.
-std::string beginning_of(const std::string& command) {
-  const auto close = [](std::FILE* pipe) { pclose(pipe); };
-  std::unique_ptr<std::FILE, decltype(close)> pipe(popen(command.c_str(), "r"), close);
-  if (!pipe) return "";
-  std::string text(1024, '\0');
-  text.resize(std::fread(text.data(), 1, text.size(), pipe.get()));
-  while (std::fgetc(pipe.get()) != EOF) {
-  }  // so that the command does not die of a closed pipe
-  return text;
 }
 
 // CUDA writes versions as 1000 × major + 10 × minor.
@@ -160,31 +152,6 @@ Json library_facts() {
   if (auto* version = find_linked<const char*()>("onig_version")) facts["oniguruma"] = version();
   if (auto* version = find_linked<const char*()>("utf8proc_version")) facts["utf8proc"] = version();
   return facts;
-}
-
-bool has_no_code_for(int capability, const std::string& architectures) {
-  std::istringstream list(architectures);
-  int lowest = 0;
-  for (std::string word; list >> word;) {
-    const int one = std::atoi(word.c_str());
-    if (one == 0) return false;
-    lowest = lowest ? std::min(lowest, one) : one;
-  }
-  return capability < lowest;
-}
-
-std::optional<std::string> program_in_path(const Environment& environment, const std::string& name) {
-  const auto it = environment.find("PATH");
-  std::istringstream folders(it == environment.end() ? "" : it->second);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string path = (folder.empty() ? "." : folder) + "/" + name;
-    if (access(path.c_str(), X_OK) == 0 && !std::filesystem::is_directory(path)) return path;
-  }
-  return std::nullopt;
-}
-
-MpiFlavour flavour_of_mpirun(const std::string& path) {
-  return parse_mpi_flavour(beginning_of("'" + path + "' --version 2>/dev/null"));
 }
 
 Json mpi_facts(const Environment& environment) {

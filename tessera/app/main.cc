@@ -2,8 +2,8 @@
 #include <vector>
 
 #include "tessera/app/command_line.h"
-#include "tessera/app/surroundings.h"
 #include "tessera/base/process.h"
+#include "tessera/launch/surroundings.h"
 
 int main(int argc, char** argv) {
   tessera::prepare_process();

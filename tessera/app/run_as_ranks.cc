@@ -1,17 +1,21 @@
 // One verb, many ranks.
+#include "tessera/app/run_as_ranks.h"
+
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <thread>
 
-#include "tessera/app/launch.h"
-#include "tessera/app/worker.h"
 #include "tessera/base/error.h"
 #include "tessera/base/read_file.h"
+#include "tessera/comm/launcher_link.h"
 #include "tessera/comm/status_board.h"
+#include "tessera/launch/launch.h"
 #include "tessera/report/stream_writer.h"
+#include "tessera/settings/engine_options.h"
 #include "tessera/store/checksum.h"
+#include "tessera/train/worker.h"
 
 namespace tessera {
 namespace {
@@ -91,7 +95,7 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
   const Settings& settings = invocation.settings();
   const bool is_alone = !ranks || (ranks->size == 1 && !ranks->has_mpi);
   check_restarts(invocation, ranks);
-  if (is_alone && settings.nproc > 1) return launch(invocation, arguments);
+  if (is_alone && settings.nproc > 1) return launch(invocation.resolved, invocation.environment, arguments);
   std::optional<StopSignals> signals;  // from before the launcher knows of this rank, and may send one
   if (invocation.verb->stops_on_signals) invocation.signals = &signals.emplace();
   WorldOptions options{.timeout_s = settings.comm_timeout, .tell = print_error};

@@ -1,17 +1,18 @@
 // tessera eval: the loss of a model on a data set, and exact match and F1 of the answers it generates.
 #include <filesystem>
 
-#include "tessera/app/data_report.h"
-#include "tessera/app/evaluation.h"
-#include "tessera/app/launch.h"
 #include "tessera/app/machine.h"
-#include "tessera/app/memory_check.h"
-#include "tessera/app/model_files.h"
-#include "tessera/app/train_state.h"
+#include "tessera/app/run_as_ranks.h"
 #include "tessera/app/verbs.h"
-#include "tessera/app/worker.h"
+#include "tessera/load/data_report.h"
+#include "tessera/load/model_files.h"
+#include "tessera/plan/memory_check.h"
+#include "tessera/settings/engine_options.h"
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/file.h"
+#include "tessera/train/evaluation.h"
+#include "tessera/train/train_state.h"
+#include "tessera/train/worker.h"
 
 namespace tessera {
 

@@ -4,11 +4,12 @@
 #include <filesystem>
 
 #include "tessera/app/machine.h"
-#include "tessera/app/model_files.h"
-#include "tessera/app/train_state.h"
 #include "tessera/app/verbs.h"
-#include "tessera/app/worker.h"
+#include "tessera/load/model_files.h"
 #include "tessera/report/console.h"
+#include "tessera/settings/engine_options.h"
+#include "tessera/train/train_state.h"
+#include "tessera/train/worker.h"
 
 namespace tessera {
 

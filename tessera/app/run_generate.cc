@@ -1,16 +1,17 @@
 // tessera generate: the model's answer to a question about a context, or its continuation of a prompt.
 #include <fmt/format.h>
 
-#include "tessera/app/data_report.h"
 #include "tessera/app/machine.h"
-#include "tessera/app/memory_check.h"
-#include "tessera/app/model_files.h"
 #include "tessera/app/verbs.h"
-#include "tessera/app/worker.h"
 #include "tessera/data/prompts.h"
+#include "tessera/load/data_report.h"
+#include "tessera/load/model_files.h"
+#include "tessera/plan/memory_check.h"
 #include "tessera/report/console.h"
 #include "tessera/report/progress.h"
 #include "tessera/report/record.h"
+#include "tessera/settings/engine_options.h"
+#include "tessera/train/worker.h"
 
 namespace tessera {
 

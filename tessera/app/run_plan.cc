@@ -1,15 +1,17 @@
 // tessera plan: what a training run will hold in memory, compute and send, before it starts.
 #include <fmt/format.h>
 
-#include "tessera/app/data_report.h"
-#include "tessera/app/datasets.h"
 #include "tessera/app/machine.h"
-#include "tessera/app/model_files.h"
-#include "tessera/app/plan_report.h"
-#include "tessera/app/trainer.h"
 #include "tessera/app/verbs.h"
+#include "tessera/base/host_resources.h"
 #include "tessera/device/cuda/cuda_device.h"
+#include "tessera/load/data_report.h"
+#include "tessera/load/datasets.h"
+#include "tessera/load/model_files.h"
+#include "tessera/plan/plan_report.h"
 #include "tessera/report/text.h"
+#include "tessera/settings/engine_options.h"
+#include "tessera/train/trainer.h"
 
 namespace tessera {
 namespace {

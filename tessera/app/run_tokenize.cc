@@ -4,12 +4,12 @@
 #include <filesystem>
 #include <iostream>
 
-#include "tessera/app/data_report.h"
-#include "tessera/app/model_files.h"
 #include "tessera/app/verbs.h"
 #include "tessera/data/bpe_trainer.h"
 #include "tessera/data/examples.h"
 #include "tessera/data/text.h"
+#include "tessera/load/data_report.h"
+#include "tessera/load/model_files.h"
 #include "tessera/report/console.h"
 #include "tessera/report/record.h"
 #include "tessera/report/text.h"

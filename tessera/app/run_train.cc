@@ -1,8 +1,9 @@
 // tessera train
-#include "tessera/app/launch.h"
-#include "tessera/app/model_files.h"
-#include "tessera/app/trainer.h"
+#include "tessera/app/run_as_ranks.h"
 #include "tessera/app/verbs.h"
+#include "tessera/load/model_files.h"
+#include "tessera/settings/engine_options.h"
+#include "tessera/train/trainer.h"
 
 namespace tessera {
 
@@ -12,7 +13,7 @@ int run_train(const Invocation& invocation) {
   Console console = first ? Console::of_process(invocation.settings().bars(), Console::LostOutput::is_noted)
                           : Console::muted();
   Trainer trainer(invocation.settings(), resolved_config_text(invocation.resolved), console, invocation.world,
-                  *invocation.signals);
+                  [&] { return invocation.signals->received(); });
   return run_among_ranks(
       invocation, [&] { return trainer.run(); }, [&] { trainer.unlock_output(); });
 }

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "tessera/app/resolve.h"
-#include "tessera/app/signals.h"
 #include "tessera/comm/world.h"
+#include "tessera/launch/signals.h"
+#include "tessera/settings/resolve.h"
 
 namespace tessera {
 

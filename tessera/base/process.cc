@@ -1,5 +1,6 @@
 #include "tessera/base/process.h"
 
+#include <filesystem>
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
@@ -36,6 +37,16 @@ Environment environment_of_process() {
     if (equals != std::string::npos) environment.emplace(text.substr(0, equals), text.substr(equals + 1));
   }
   return environment;
+}
+
+std::optional<std::string> program_in_path(const Environment& environment, const std::string& name) {
+  const auto it = environment.find("PATH");
+  std::istringstream folders(it == environment.end() ? "" : it->second);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string path = (folder.empty() ? "." : folder) + "/" + name;
+    if (access(path.c_str(), X_OK) == 0 && !std::filesystem::is_directory(path)) return path;
+  }
+  return std::nullopt;
 }
 
 }  // namespace tessera

@@ -20,4 +20,7 @@ std::optional<ProcessState> state_of_process(int pid);
 using Environment = std::map<std::string, std::string>;
 Environment environment_of_process();
 
+// The path of a program that PATH finds.
+std::optional<std::string> program_in_path(const Environment& environment, const std::string& name);
+
 }  // namespace tessera

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "tessera/app/resolve.h"
 #include "tessera/base/error.h"
+#include "tessera/settings/resolve.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tessera;

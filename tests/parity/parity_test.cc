@@ -6,8 +6,8 @@
 #include <cmath>
 #include <filesystem>
 
-#include "tessera/app/model_files.h"
 #include "tessera/device/cuda/cuda_device.h"
+#include "tessera/load/model_files.h"
 #include "tessera/optim/schedule.h"
 #include "tessera/store/safetensors.h"
 

@@ -11,8 +11,9 @@
 
 #include "tessera/app/command_line.h"
 #include "tessera/app/machine.h"
-#include "tessera/app/surroundings.h"
 #include "tessera/base/error.h"
+#include "tessera/base/host_resources.h"
+#include "tessera/launch/surroundings.h"
 #include "tessera/report/console.h"
 
 namespace tessera {

@@ -1,4 +1,5 @@
 #include "tessera/app/machine.h"
+#include "tessera/base/host_resources.h"
 
 #include <gtest/gtest.h>
 

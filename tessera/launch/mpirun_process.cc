@@ -1,0 +1,215 @@
+#include "tessera/launch/mpirun_process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "tessera/base/error.h"
+#include "tessera/comm/launcher_link.h"
+#include "tessera/comm/mpi_flavour.h"
+#include "tessera/launch/rank_watch.h"
+#include "tessera/launch/signals.h"
+#include "tessera/launch/surroundings.h"
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr size_t kMaxNoise = 64 << 10;
+constexpr auto kGrace = std::chrono::milliseconds(3000);
+constexpr auto kOwnGrace = std::chrono::milliseconds(1000);  // as Open MPI's
+constexpr int kLookAround_ms = 100;
+
+Environment rank_environment(const Environment& environment, const std::string& link) {
+  Environment result = environment;
+  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}) result.erase(name);
+  add_mpirun_variables(mpi_flavour(), result);
+  result[kLauncherVariable] = link;
+  return result;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> result;
+  for (auto& word : words) result.push_back(word.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+// In the child; only what is safe between fork and exec.
+[[noreturn]] void become(char** words, char** environment, int output, pid_t parent, const sigset_t& signals) {
+  setpgid(0, 0);  // Ctrl-C and a lost terminal are for the launcher, which asks the ranks to save and end
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(1);
+  for (const int ignored : {SIGPIPE, SIGXFSZ}) signal(ignored, SIG_DFL);
+  sigprocmask(SIG_SETMASK, &signals, nullptr);
+  const int nothing = open("/dev/null", O_RDONLY);
+  dup2(nothing, STDIN_FILENO);
+  dup2(output, STDOUT_FILENO);
+  dup2(output, STDERR_FILENO);
+  execve(words[0], words, environment);
+  _exit(127);
+}
+
+pid_t start(std::vector<std::string> words, const Environment& environment, int output, const sigset_t& signals) {
+  std::vector<std::string> assignments;
+  for (const auto& [name, value] : environment) assignments.push_back(name + "=" + value);
+  const std::vector<char*> argv = pointers(words), envp = pointers(assignments);
+  const pid_t parent = getpid(), child = fork();
+  if (child == 0) become(const_cast<char**>(argv.data()), const_cast<char**>(envp.data()), output, parent, signals);
+  if (child < 0) throw RunError("launcher", fmt::format("cannot start mpirun: {}", std::strerror(errno)));
+  return child;
+}
+
+// Keeps the beginning of what there is to read; false at its end.
+bool drain(int descriptor, std::string& text) {
+  char buffer[4096];
+  for (;;) {
+    const ssize_t count = read(descriptor, buffer, sizeof buffer);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return count < 0 && errno == EAGAIN;
+    if (text.size() < kMaxNoise) text.append(buffer, static_cast<size_t>(count));
+  }
+}
+
+// To every rank that is there; whether one was. One that knows of a signal tells the others.
+bool forward(int signal, const StatusBoard& board) {
+  bool reached = false;
+  for (int rank = 0; rank < board.size(); ++rank) {
+    if (!board.has_ended(rank) && board.is_there(rank)) reached |= kill(board.pid_of(rank), signal) == 0;
+  }
+  return reached;
+}
+
+void kill_ranks(const StatusBoard& board) {
+  for (int rank = 0; rank < board.size(); ++rank) {
+    if (board.is_there(rank)) kill(board.pid_of(rank), SIGKILL);
+  }
+}
+
+// The beginning of what a command prints.
+std::string beginning_of(const std::string& command) {
+  const auto close = [](std::FILE* pipe) { pclose(pipe); };
+  std::unique_ptr<std::FILE, decltype(close)> pipe(popen(command.c_str(), "r"), close);
+  if (!pipe) return "";
+  std::string text(1024, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), pipe.get()));
+  while (std::fgetc(pipe.get()) != EOF) {
+  }  // so that the command does not die of a closed pipe
+  return text;
+}
+
+}  // namespace
+
+ForwardedSignals::ForwardedSignals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD}) {
+    if (!parent_ignores(signal)) sigaddset(&set, signal);
+  }
+  sigprocmask(SIG_BLOCK, &set, &usual_);
+  descriptor_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+ForwardedSignals::~ForwardedSignals() {
+  close(descriptor_);
+  sigprocmask(SIG_SETMASK, &usual_, nullptr);
+}
+
+int ForwardedSignals::next() {
+  signalfd_siginfo info;
+  return read(descriptor_, &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
+}
+
+int ForwardedSignals::wait(double seconds) {
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  for (;;) {
+    while (const int signal = next()) {
+      if (signal != SIGCHLD) return signal;
+    }
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
+    if (left <= 0) return 0;
+    pollfd event{descriptor_, POLLIN, 0};
+    poll(&event, 1, static_cast<int>(left) + 1);
+  }
+}
+
+MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector<std::string>& arguments,
+                     const Environment& environment, const StatusBoard& board, StreamSocket& streams,
+                     ForwardedSignals& signals) {
+  int output[2];
+  if (pipe2(output, O_CLOEXEC | O_NONBLOCK) != 0) throw RunError("launcher", "cannot make a pipe");
+  fcntl(output[1], F_SETFL, 0);  // mpirun may wait
+  std::vector<std::string> words = mpirun_options(mpi_flavour(), num_ranks);
+  words.insert(words.begin(), mpirun);
+  std::string program(4096, '\0');
+  program.resize(static_cast<size_t>(std::max<ssize_t>(0, readlink("/proc/self/exe", program.data(), program.size()))));
+  words.push_back(program);
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  const pid_t child = start(std::move(words), rank_environment(environment, board.name() + ":" + streams.name()),
+                            output[1], signals.usual());
+  close(output[1]);
+
+  MpirunEnd end;
+  int status = 0, unheard = 0;  // a signal that came before there was a rank to hear it
+  bool running = true;
+  std::optional<Clock::time_point> failed_at, signalled_at;
+  RankWatch watch(board);
+  const auto grace = mpirun_ends_ranks(mpi_flavour()) ? kGrace : kOwnGrace;
+  while (running) {
+    std::vector<pollfd> events{
+        {signals.descriptor(), POLLIN, 0}, {streams.descriptor(), POLLIN, 0}, {output[0], POLLIN, 0}};
+    watch.add_to(events);
+    poll(events.data(), events.size(), unheard ? 20 : kLookAround_ms);
+    streams.serve();
+    if (!drain(output[0], end.noise)) {
+      close(output[0]);
+      output[0] = -1;  // poll passes over it
+    }
+    while (const int signal = signals.next()) {
+      if (signal == SIGCHLD) continue;
+      if (!signalled_at) signalled_at = Clock::now();
+      if (!end.forwarded.empty() && Clock::now() - *signalled_at <= kSameRequest) continue;
+      end.forwarded.push_back(signal);
+      if (unheard || end.forwarded.size() > 2) kill(child, SIGTERM);
+      unheard = signal;
+    }
+    if (unheard && forward(unheard, board)) unheard = 0;
+    const pid_t ended = waitpid(child, &status, WNOHANG);
+    if (ended < 0) end.wait_error = errno;
+    running = ended == 0;
+    // mpirun or we end the others of a rank that has failed. One that is stopped or deaf is not waited for.
+    const std::vector<int> lost = watch.newly_lost();
+    const bool has_failed = board.first_failure().has_value();  // after the look: what dies later is a consequence
+    if (!failed_at && !has_failed) end.lost = lost;
+    if (!failed_at && (!lost.empty() || has_failed)) failed_at = Clock::now();
+    if (running && failed_at && Clock::now() - *failed_at > grace) kill_ranks(board);
+    if (running && failed_at && Clock::now() - *failed_at > 2 * kGrace) kill(child, SIGKILL);  // it hears nothing
+  }
+  if (end.lost.empty()) end.lost = board.found_lost();
+  // Of several that were found dead at the same moment, the first waited for nobody.
+  std::stable_partition(end.lost.begin(), end.lost.end(), [&](int rank) { return !board.is_waiting(rank); });
+  if (!end.lost.empty()) end.signal_of_lost = watch.signal_of(end.lost[0]);
+  if (output[0] >= 0) {
+    drain(output[0], end.noise);
+    close(output[0]);
+  }
+  end.was_killed = end.wait_error == 0 && WIFSIGNALED(status);
+  if (end.was_killed || end.wait_error != 0) kill_ranks(board);  // they would go on without it
+  end.code = end.was_killed ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  return end;
+}
+
+MpiFlavour flavour_of_mpirun(const std::string& path) {
+  return parse_mpi_flavour(beginning_of("'" + path + "' --version 2>/dev/null"));
+}
+
+}  // namespace tessera

@@ -1,0 +1,60 @@
+#include "tessera/launch/signals.h"
+
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "tessera/launch/surroundings.h"
+
+namespace tessera {
+namespace {
+
+// A signal handler can reach nothing but what is static.
+std::atomic<int> received_signal{0};
+std::atomic<int64_t> received_at_ms{0};
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
+
+constexpr int kSignals[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
+
+int64_t now_ms() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1000000;
+}
+
+void handle(int signal) {
+  const int64_t now = now_ms();
+  int64_t first = 0;
+  if (received_at_ms.compare_exchange_strong(first, now)) {
+    received_signal = signal;
+  } else if (now - first > kSameRequest.count()) {
+    _exit(128 + signal);
+  }
+}
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  received_signal = 0;
+  received_at_ms = 0;
+  struct sigaction action {};
+  action.sa_handler = handle;
+  action.sa_flags = SA_RESTART;
+  for (const int signal : kSignals) {
+    if (!parent_ignores(signal)) sigaction(signal, &action, nullptr);
+  }
+}
+
+StopSignals::~StopSignals() {
+  for (const int signal : kSignals) {
+    if (!parent_ignores(signal)) ::signal(signal, SIG_DFL);
+  }
+}
+
+int StopSignals::received() const {
+  return received_signal;
+}
+
+}  // namespace tessera

@@ -1,0 +1,74 @@
+#include "tessera/load/data_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+#include "tessera/report/text.h"
+#include "tessera/settings/suggest.h"
+
+namespace tessera {
+namespace {
+
+std::string counted(int64_t count, const char* what) {
+  return fmt::format("{} {}{}", format_count(count), what, count == 1 ? "" : "s");
+}
+
+std::string in_words(const BadRow& row) {
+  return printable(fmt::format("{}: {}", row.place, row.what), 300);
+}
+
+}  // namespace
+
+Record data_record(const DataUse& use) {
+  constexpr size_t kListed = 100;
+  std::vector<std::string> skipped;
+  for (size_t i = 0; i < std::min(kListed, use.bad.size()); ++i) skipped.push_back(in_words(use.bad[i]));
+  return {{"rows_used", use.rows_used},
+          {"rows_cut", use.rows_cut},
+          {"rows_without_loss", use.rows_without_loss},
+          {"rows_left_out", use.rows_left_out},
+          {"rows_malformed", use.rows_malformed},
+          {"rows_too_long", use.rows_too_long},
+          {"samples", use.num_samples},
+          {"tokens_used", use.tokens_used},
+          {"tokens_cut", use.tokens_cut},
+          {"tokens_dropped", use.tokens_dropped},
+          {"skipped", skipped}};
+}
+
+std::string data_line(const DataUse& use, const std::string& path, const Settings& settings) {
+  std::string line = fmt::format("{}: {} as {}, {}", path, counted(use.rows_used, "row"),
+                                 counted(use.num_samples, "sample"), counted(use.tokens_used, "token"));
+  if (use.rows_cut > 0) {
+    line += fmt::format("; {} cut at --max-length {}, which loses {}", counted(use.rows_cut, "row"),
+                        settings.max_length, counted(use.tokens_cut, "token"));
+  }
+  if (use.rows_without_loss > 0) line += fmt::format("; {} without loss", counted(use.rows_without_loss, "row"));
+  if (use.rows_left_out > 0) {
+    line += fmt::format("; {} longer than --max-length {} left out", counted(use.rows_left_out, "row"),
+                        settings.max_length);
+  }
+  if (use.rows_bad() > 0) line += fmt::format("; {} skipped", counted(use.rows_bad(), "bad row"));
+  if (use.tokens_dropped > 0) line += fmt::format("; {} dropped", counted(use.tokens_dropped, "token"));
+  return use.complete() ? line + "; nothing cut or dropped" : line;
+}
+
+void note_data(const DataUse& use, const std::string& path, const Settings& settings, Console& console) {
+  constexpr size_t kShown = 5;
+  console.note(data_line(use, path, settings));
+  for (size_t i = 0; i < std::min(kShown, use.bad.size()); ++i) {
+    console.note("warning: skipped: " + in_words(use.bad[i]));
+  }
+  if (use.bad.size() <= kShown) return;
+  console.note(fmt::format("warning: skipped: {} more", format_count(static_cast<int64_t>(use.bad.size() - kShown))));
+}
+
+void note_unused_keys(const std::vector<std::string>& keys, Console& console) {
+  if (keys.empty()) return;
+  console.note(fmt::format("tokenizer.json: \"{}\" {} not used: --max-length cuts rows, and nothing is padded",
+                           joined(keys, "\" and \""), keys.size() == 1 ? "is" : "are"));
+}
+
+}  // namespace tessera

@@ -1,0 +1,122 @@
+#include "tessera/load/datasets.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+
+#include "tessera/ops/dropout_mask.h"
+
+namespace tessera {
+namespace {
+
+// The sum of the `count` largest.
+int64_t sum_of_largest(std::vector<int64_t> values, int64_t count) {
+  const auto n = std::min(count, static_cast<int64_t>(values.size()));
+  std::partial_sort(values.begin(), values.begin() + n, values.end(), std::greater<>());
+  int64_t sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += values[static_cast<size_t>(i)];
+  return sum;
+}
+
+// Attention's dropout counts positions up to kMaxDropoutKeys. Held for every model: no machine attends further.
+void check_lengths(const std::vector<Sample>& samples, const std::string& path) {
+  for (const Sample& sample : samples) {
+    if (std::ssize(sample.ids) <= kMaxDropoutKeys) continue;
+    throw UsageError("--max-length",
+                     fmt::format("{} has a sample of {} tokens, and a sequence has at most {}", path, sample.ids.size(),
+                                 kMaxDropoutKeys),
+                     fmt::format("Give at most {}", kMaxDropoutKeys));
+  }
+}
+
+// Moves the samples in, and takes the examples out that have none.
+void keep_used(Dataset& dataset, std::vector<EncodedRow> encoded) {
+  size_t kept = 0;
+  for (size_t i = 0; i < encoded.size(); ++i) {
+    if (encoded[i].samples.empty()) continue;
+    std::ranges::move(encoded[i].samples, std::back_inserter(dataset.samples));
+    if (kept != i) dataset.examples[kept] = std::move(dataset.examples[i]);
+    ++kept;
+  }
+  dataset.examples.resize(kept);
+}
+
+}  // namespace
+
+Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& tokenizer, int32_t eos_id,
+                     bool with_prompts, ThreadPool& pool) {
+  const bool training = use == DatasetUse::training;
+  const std::string& path = training ? settings.dataset : settings.eval_dataset;
+  ExampleRows rows = load_rows(path);
+  const auto check_bad = [&](const std::vector<BadRow>& bad, size_t num_rows) {
+    check_bad_rows(bad, static_cast<int64_t>(num_rows), settings.bad_rows, settings.max_bad_rows, path);
+  };
+  check_bad(rows.bad, rows.bad.size() + rows.examples.size());
+  Dataset dataset;
+  dataset.examples =
+      select_examples(std::move(rows.examples), training ? settings.train_size : settings.eval_size,
+                      static_cast<uint64_t>(settings.seed), training ? settings.shuffle : settings.eval_size > 0,
+                      training ? "--train-size" : "--eval-size");
+  const EncodeFn encode = [&](std::string_view text) { return tokenizer.encode(text); };
+  const PromptOptions options{
+      settings.objective, settings.truncation, settings.long_texts, settings.max_length, eos_id, training};
+  std::vector<EncodedRow> encoded = encode_rows(dataset.examples, encode, options, pool);
+  for (const EncodedRow& row : encoded) dataset.use.add(row);
+  check_bad(dataset.use.bad, encoded.size());
+  if (dataset.use.num_samples == 0) {
+    throw InputError(path, fmt::format("all of its texts are longer than --max-length {}", settings.max_length),
+                     "Raise --max-length, or use --long-texts split");
+  }
+  keep_used(dataset, std::move(encoded));
+  dataset.use.add_malformed(std::move(rows.bad));
+  check_lengths(dataset.samples, path);
+  const bool has_targets = std::any_of(dataset.samples.begin(), dataset.samples.end(), [](const Sample& sample) {
+    return std::any_of(sample.labels.begin(), sample.labels.end(), [](int32_t label) { return label != kNoTarget; });
+  });
+  if (!has_targets) {
+    throw InputError(path, fmt::format("none of its {} samples carries loss", dataset.samples.size()),
+                     "Raise --max-length, or use --truncation context so that answers survive");
+  }
+  if (with_prompts) {
+    for (const Example& example : dataset.examples) {
+      if (!example.text) continue;
+      throw UsageError("--eval-generation", fmt::format("{} holds plain texts, which have no answers to score", path),
+                       "Leave it out, or evaluate on questions");
+    }
+    dataset.prompts.resize(dataset.examples.size());
+    pool.for_ranges(static_cast<int64_t>(dataset.examples.size()), 16, [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+        dataset.prompts[i] = encode_prompt(dataset.examples[i], encode, options);
+      }
+    });
+  }
+  return dataset;
+}
+
+std::optional<Dataset> eval_dataset_of(const Settings& settings, const Tokenizer& tokenizer, int32_t eos_id,
+                                       ThreadPool& pool) {
+  if (settings.eval_dataset.empty()) return std::nullopt;
+  return load_dataset(settings, DatasetUse::evaluation, tokenizer, eos_id, settings.eval_generation, pool);
+}
+
+BatchBounds bounds_of(const std::vector<Sample>& samples, int64_t batch_size) {
+  std::vector<int64_t> lengths, targets;
+  for (const Sample& sample : samples) {
+    lengths.push_back(static_cast<int64_t>(sample.ids.size()));
+    targets.push_back(
+        std::count_if(sample.labels.begin(), sample.labels.end(), [](int32_t l) { return l != kNoTarget; }));
+  }
+  return {sum_of_largest(std::move(lengths), batch_size), std::min(batch_size, static_cast<int64_t>(samples.size())),
+          sum_of_largest(std::move(targets), batch_size)};
+}
+
+BatchBounds bounds_of(const std::vector<std::vector<int32_t>>& prompts, int64_t batch_size) {
+  std::vector<int64_t> lengths;
+  for (const auto& prompt : prompts) lengths.push_back(static_cast<int64_t>(prompt.size()));
+  return {sum_of_largest(std::move(lengths), batch_size), std::min(batch_size, static_cast<int64_t>(prompts.size())),
+          0};
+}
+
+}  // namespace tessera

@@ -1,0 +1,328 @@
+#include "tessera/load/model_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/base/finite.h"
+#include "tessera/base/read_file.h"
+#include "tessera/comm/world.h"
+#include "tessera/report/record.h"
+#include "tessera/settings/suggest.h"
+#include "tessera/store/atomic_folder.h"
+#include "tessera/store/checkpoint.h"
+#include "tessera/store/checksum.h"
+#include "tessera/store/file.h"
+#include "tessera/store/model_folder.h"
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr uint64_t kMaxCompanionBytes = 64 << 20;
+
+// --tokenizer, which may be a folder.
+fs::path tokenizer_path(const Settings& settings) {
+  const fs::path path = settings.tokenizer;
+  return fs::is_directory(path) ? path / "tokenizer.json" : path;
+}
+
+ModelConfig gpt_config_of(const Settings& settings) {
+  ModelConfig config;
+  config.architecture = "gpt";
+  config.vocab_size = settings.vocab_size;
+  config.hidden_size = settings.hidden_size;
+  config.num_layers = settings.num_layers;
+  config.num_heads = settings.num_heads;
+  config.ff_dim = settings.ff_dim;
+  config.hidden_dropout = config.attention_dropout = settings.dropout;
+  if (config.vocab_size == 0 && !settings.tokenizer.empty()) {
+    config.vocab_size = Tokenizer::load(tokenizer_path(settings)).vocab_size();
+  }
+  if (config.vocab_size == 0) {
+    throw UsageError("--vocab-size", "the model \"gpt\" needs it",
+                     "Give --vocab-size, or --tokenizer to take the tokenizer's");
+  }
+  if (const std::string fault = fault_of(config); !fault.empty()) throw UsageError("the model \"gpt\"", fault);
+  return config;
+}
+
+// --model; of a training run's output folder the model in it.
+fs::path model_path(const Settings& settings) {
+  const fs::path path = settings.model;
+  std::error_code ignored;  // a place that cannot be looked at is reported where it is used
+  const bool is_output_folder =
+      !fs::exists(path / "config.json", ignored) && fs::exists(path / "model" / "config.json", ignored);
+  return is_output_folder ? path / "model" : path;
+}
+
+fs::path folder_of_model(const Settings& settings) {
+  const fs::path path = model_path(settings);
+  return path.filename() == "config.json" ? path.parent_path() : path;
+}
+
+fs::path config_file_of(const Settings& settings) {
+  const fs::path path = model_path(settings);
+  return fs::is_directory(path) ? path / "config.json" : path;
+}
+
+// The token that ends a text, as the file beside a tokenizer names it.
+std::optional<int32_t> named_end(const Tokenizer& tokenizer, const fs::path& tokenizer_config) {
+  if (!fs::exists(tokenizer_config)) return std::nullopt;
+  const std::string text = read_file(tokenizer_config, {.longest_bytes = kMaxCompanionBytes});
+  const Record record = record_from_json(text, tokenizer_config.string());
+  const Value* value = record.find("eos_token");
+  if (const Record* token = value ? value->get_if<Record>() : nullptr) value = token->find("content");
+  const std::string* name = value ? value->get_if<std::string>() : nullptr;
+  if (!name) return std::nullopt;
+  const std::optional<int32_t> id = tokenizer.id_of(*name);
+  if (id) return id;
+  throw InputError(tokenizer_config.string(),
+                   fmt::format("\"eos_token\" is \"{}\", which the tokenizer does not have", printable(*name)),
+                   "Take the files of one tokenizer");
+}
+
+std::string special_tokens_of(const Tokenizer& tokenizer) {
+  constexpr size_t kShown = 8;
+  std::vector<std::string> tokens;
+  for (int32_t id = 0; id < tokenizer.vocab_size() && tokens.size() < kShown; ++id) {
+    if (tokenizer.is_special(id)) tokens.push_back(fmt::format("{} {}", id, tokenizer.decode(std::array{id}, false)));
+  }
+  return tokens.empty() ? "it has no special tokens" : "its special tokens are " + joined(tokens, ", ");
+}
+
+// The id that ends a text must be that of the tokenizer: else training teaches to end with a word, or with nothing.
+void settle_end(ModelConfig& config, const Settings& settings, const Tokenizer& tokenizer, const fs::path& path) {
+  constexpr int32_t kUsual = 2;  // in BLOOM's tokenizers and in those that Tessera trains
+  const fs::path tokenizer_config = path.parent_path() / "tokenizer_config.json";
+  const std::optional<int32_t> named = named_end(tokenizer, tokenizer_config);
+  if (config.eos_token_id < 0) {
+    if (!named && !tokenizer.is_special(kUsual)) {
+      throw InputError(
+          path.string(), "does not tell which token ends a text",
+          fmt::format("Name it as \"eos_token\" in {}; {}", tokenizer_config.string(), special_tokens_of(tokenizer)));
+    }
+    config.eos_token_id = named.value_or(kUsual);
+    return;
+  }
+  const int32_t id = config.eos_token_id;
+  const std::string where = config_file_of(settings).string();
+  if (named && *named != id) {
+    throw InputError(
+        where, fmt::format("\"eos_token_id\" is {}, and {} names token {}", id, tokenizer_config.string(), *named),
+        "Make the two agree");
+  }
+  if (named || tokenizer.is_special(id)) return;
+  const std::string token = tokenizer.decode(std::array{id}, false);
+  throw InputError(where,
+                   fmt::format("\"eos_token_id\" is {}, {} {}", id,
+                               token.empty() ? "which is no token of"
+                                             : fmt::format("the ordinary token \"{}\" of", printable(token)),
+                               path.string()),
+                   "Give the id of the token that ends a text: " + special_tokens_of(tokenizer));
+}
+
+// A head of its own would be lost: what a file holds of it must be the embedding. Each of the ranks compares a part.
+void check_tied(const TensorSource& source, const Model& model, int rank, int num_ranks, ThreadPool& pool) {
+  for (const std::string& name : model.tolerated_names()) {
+    if (!source.contains(name) || source.are_equal(name, model.embedding_name(), rank, num_ranks, pool)) continue;
+    throw InputError(
+        source.file_of(name).string(),
+        fmt::format("tensor \"{}\" is not equal to \"{}\"", name, model.embedding_name()),
+        "Tessera's heads are tied to the embedding: take a model that was trained so, or remove the tensor "
+        "to go on with the embedding as its head");
+  }
+}
+
+}  // namespace
+
+void check_model_is_kept(const Settings& settings) {
+  std::error_code ignored;  // a place that cannot be looked at is told of where it is used
+  const fs::path result = fs::weakly_canonical(fs::path(settings.output_dir) / "model", ignored);
+  if (settings.model.empty() || !fs::exists(settings.model, ignored) ||
+      fs::weakly_canonical(folder_of_model(settings), ignored) != result) {
+    return;
+  }
+  throw UsageError("--output-dir",
+                   fmt::format("the trained model would replace {}, which --model names", settings.model),
+                   "Give another folder");
+}
+
+ModelConfig model_config_of(const Settings& settings) {
+  if (settings.model.empty()) {
+    throw UsageError("--model", "no model is given",
+                     "Give a Hugging Face folder, or a known shape such as bloom-560m with --init random");
+  }
+  const fs::path path = settings.model;
+  ModelConfig config;
+  const bool is_name = settings.model == "gpt" || find_known_model(settings.model, config);
+  if (is_name && !fs::exists(path / "config.json")) {
+    if (settings.init != Settings::Init::random) {
+      throw UsageError("--model",
+                       fmt::format("\"{}\" names a shape, which has no pretrained weights here", settings.model),
+                       "Add --init random, or give the folder of a downloaded model");
+    }
+    return settings.model == "gpt" ? gpt_config_of(settings) : config;
+  }
+  if (!fs::exists(path)) {
+    const std::vector<std::string> names = known_model_names();
+    const std::string meant = did_you_mean(settings.model, names);
+    throw InputError(settings.model, "no such model folder",
+                     fmt::format("{}{}Give a Hugging Face folder, or with --init random one of gpt, {}", meant,
+                                 meant.empty() ? "" : " ", joined(names, ", ")));
+  }
+  const fs::path file = config_file_of(settings);
+  if (fs::is_directory(path) && !fs::exists(file) && !checkpoint_steps(path).empty()) {
+    throw InputError(
+        settings.model, "is the output folder of a run that has not ended: it has no model yet",
+        "Start the same tessera train again to end it, or make a model of a checkpoint with tessera export");
+  }
+  return read_model_config(file);
+}
+
+Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config) {
+  const fs::path path =
+      settings.tokenizer.empty() ? folder_of_model(settings) / "tokenizer.json" : tokenizer_path(settings);
+  if (settings.tokenizer.empty() && !fs::exists(settings.model)) {
+    throw UsageError("--tokenizer", fmt::format("\"{}\" names a shape, which has none", settings.model),
+                     "Give a tokenizer.json or its folder");
+  }
+  if (settings.tokenizer.empty() && !fs::exists(path)) {
+    throw InputError(path.string(), "the model has no tokenizer.json", "Give one with --tokenizer");
+  }
+  Tokenizer tokenizer = Tokenizer::load(path);
+  if (tokenizer.vocab_size() > config.vocab_size) {
+    throw InputError(path.string(),
+                     fmt::format("has ids up to {}, beyond the model's vocabulary of {}", tokenizer.vocab_size() - 1,
+                                 config.vocab_size),
+                     "Take the tokenizer that belongs to the model");
+  }
+  settle_end(config, settings, tokenizer, path);
+  return tokenizer;
+}
+
+ReadAhead read_weights_ahead(const Settings& settings, const World* world) {
+  const bool reads = !world || (world->local_rank() == 0 && world->local_size() == world->size());
+  if (!reads || settings.init == Settings::Init::random) return {};
+  const fs::path folder = folder_of_model(settings);
+  std::error_code error;
+  std::vector<fs::path> files = {folder / "model.safetensors"};
+  if (!fs::exists(files[0], error)) {
+    files.clear();
+    for (auto it = fs::directory_iterator(folder, error); it != fs::end(it); it.increment(error)) {
+      if (it->path().extension() == ".safetensors") files.push_back(it->path());
+    }
+    std::sort(files.begin(), files.end());
+  }
+  return ReadAhead(std::move(files));
+}
+
+void load_parameters(Engine& engine, const fs::path& folder, Communicator& world, ThreadPool& pool) {
+  const bool from_rank_0 = engine.options().sharding.sync_module_states;
+  if (from_rank_0 && world.rank() > 0) {  // the folder need not be there
+    engine.load_parameters({}, from_rank_0);
+    return;
+  }
+  const TensorSource source(folder);
+  const Model& model = engine.model();
+  std::vector<std::pair<std::string, Shape>> expected;
+  for (int64_t u = 0; u < model.num_units(); ++u) {
+    for (const ParameterSpec& spec : model.unit(u).table().specs()) expected.emplace_back(spec.name, spec.shape);
+  }
+  source.check_tensors(expected, model.tolerated_names());
+  const bool all_read = !from_rank_0 && world.size() > 1;
+  if (all_read) check_agreement(world, {{"weights_checksum", checksum_text(source.sampled_checksum())}});
+  check_tied(source, model, all_read ? world.rank() : 0, all_read ? world.size() : 1, pool);
+  engine.load_parameters(
+      [&](int64_t unit, ElemRange range, View to) {
+        for (const ParameterSpec& spec : model.unit(unit).table().specs()) {
+          const int64_t begin = std::max(range.begin, spec.offset);
+          const int64_t end = std::min(range.end, spec.offset + spec.shape.num_elems());
+          if (begin >= end) continue;
+          source.read_range_into(spec.name, begin - spec.offset, end - spec.offset,
+                                 to.rows(begin - range.begin, end - range.begin), &pool);
+        }
+      },
+      from_rank_0);
+}
+
+void load_or_initialize(Engine& engine, const Settings& settings, Communicator& world, ThreadPool& pool) {
+  if (settings.init == Settings::Init::random)
+    engine.initialize_parameters(static_cast<uint64_t>(settings.seed));
+  else
+    load_parameters(engine, folder_of_model(settings), world, pool);
+}
+
+std::string default_tokenizer_config(const ModelConfig& config, const Tokenizer& tokenizer) {
+  Record record{{"tokenizer_class", "PreTrainedTokenizerFast"}};
+  const std::pair<const char*, int32_t> tokens[] = {{"unk_token", config.unk_token_id},
+                                                    {"bos_token", config.bos_token_id},
+                                                    {"eos_token", config.eos_token_id},
+                                                    {"pad_token", config.pad_token_id}};
+  for (const auto& [key, id] : tokens) {
+    if (tokenizer.is_special(id)) record.set(key, tokenizer.decode(std::array{id}, false));
+  }
+  record.set("padding_side", "left").set("clean_up_tokenization_spaces", false);
+  return to_pretty_json(record) + "\n";
+}
+
+ModelWriter::ModelWriter(const Model& model, const fs::path& folder, const Tokenizer& tokenizer,
+                         const Settings& settings)
+    : model_(model), dtype_(settings.save_dtype), folder_(folder), target_(folder, {"config.json"}) {
+  target_.write_text("config.json", model_config_json(model.config(), dtype_));
+  target_.write_text("tokenizer.json", tokenizer.json_text());
+  const auto bring = [&](const fs::path& source, const char* name) {
+    if (!fs::exists(source / name)) return false;
+    target_.write_text(name, read_file(source / name, {.longest_bytes = kMaxCompanionBytes}));
+    return true;
+  };
+  bring(folder_of_model(settings), "generation_config.json");
+  const fs::path own = settings.tokenizer;
+  const fs::path tokenizer_folder = own.empty()             ? folder_of_model(settings)
+                                    : fs::is_directory(own) ? own
+                                                            : own.parent_path();
+  for (const char* name : {"special_tokens_map.json", "chat_template.jinja"}) bring(tokenizer_folder, name);
+  if (!bring(tokenizer_folder, "tokenizer_config.json")) {
+    target_.write_text("tokenizer_config.json", default_tokenizer_config(model.config(), tokenizer));
+  }
+  std::vector<PlannedTensor> plan;
+  for (int64_t u = 0; u < model.num_units(); ++u) {
+    for (const ParameterSpec& spec : model.unit(u).table().specs()) {
+      plan.push_back({model.file_prefix() + spec.name, dtype_, spec.shape});
+    }
+  }
+  tensors_.emplace(target_.path("model.safetensors"), std::move(plan));
+}
+
+void ModelWriter::write(int64_t unit, ElemRange range, View parameters) {
+  for (const ParameterSpec& spec : model_.unit(unit).table().specs()) {
+    const int64_t begin = std::max(range.begin, spec.offset);
+    const int64_t end = std::min(range.end, spec.offset + spec.shape.num_elems());
+    if (begin >= end) continue;
+    const View part = parameters.rows(begin - range.begin, end - range.begin);
+    check_saved_range(spec, part, begin - spec.offset);
+    tensors_->write(model_.file_prefix() + spec.name, part);
+  }
+}
+
+// Training itself ends before parameters that are not finite come here; --save-dtype may still be too narrow for them.
+void ModelWriter::check_saved_range(const ParameterSpec& spec, View part, int64_t first) const {
+  const int64_t found = find_non_finite(part, dtype_);
+  if (found < 0) return;
+  double value;
+  convert(part.data + found * static_cast<int64_t>(size_of(part.dtype)), part.dtype, &value, DType::f64, 1);
+  const char* const word = dtype_ == DType::f16 ? "fp16" : dtype_ == DType::bf16 ? "bf16" : "fp32";
+  throw RunError(folder_.string(),
+                 fmt::format("is not written: tensor \"{}\" is {} at element {}, and {} ends at {}", spec.name, value,
+                             first + found, word, largest_of(dtype_)),
+                 dtype_ == DType::f32 ? "" : "Use --save-dtype fp32");
+}
+
+void ModelWriter::finish() {
+  tensors_->finish();
+  target_.commit();
+}
+
+}  // namespace tessera

@@ -1,0 +1,289 @@
+#include "tessera/plan/fit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "tessera/settings/engine_options.h"
+#include "tessera/settings/resolve.h"
+#include "tessera/settings/suggest.h"
+
+namespace tessera {
+namespace {
+
+using S = Settings;
+
+// Rates of a rank. Their ratios alone matter, and those are alike among machines of a kind.
+struct NominalMachine {
+  double flops_per_s;
+  double half_speed_tokens;           // a micro-batch of so many tokens runs at half speed
+  double within_node, between_nodes;  // bytes/s sent
+  double host, file;                  // bytes/s between the device and the host's memory, and to and from files
+  double update;                      // bytes/s of AdamW on the host, read and written
+};
+constexpr NominalMachine kCpu{2e11, 16, 4e9, 1e9, 8e9, 1e9, 1e10};
+constexpr NominalMachine kGpu{3e14, 512, 2e11, 2.5e10, 2.5e10, 3e9, 5e10};
+constexpr double kUpdateBytes = 24;  // of an element, beside its gradient: parameter, m and v, read and written
+
+const NominalMachine& nominal(DeviceKind device) {
+  return device == DeviceKind::cuda ? kGpu : kCpu;
+}
+
+const char* const kSearched[] = {"strategy", "offload", "activation_checkpointing", "batch_size", "grad_accum"};
+
+std::vector<S::Strategy> strategies(const FitRequest& request) {
+  using enum S::Strategy;
+  if (request.fixed.contains("strategy")) return {request.settings.strategy};
+  // Alone a rank shares nothing; parameters that can be offloaded are the only difference.
+  if (request.rank.world_size == 1) return {no_shard, full_shard};
+  std::vector<S::Strategy> all{no_shard, zero1, zero2, shard_grad_op, full_shard};
+  const int64_t group = request.settings.shard_group_size;
+  if ((group > 0 ? group : request.rank.ranks_per_node) < request.rank.world_size) {
+    all.insert(all.end(), {hybrid_shard, hybrid_shard_zero2});
+  }
+  return all;
+}
+
+std::vector<Offload> offloads(const FitRequest& request) {
+  using enum Offload::Tier;
+  if (request.fixed.contains("offload")) return {request.settings.offload};
+  std::vector<Offload> all{{}};
+  const auto add = [&](Offload::Tier tier) {
+    all.insert(all.end(), {{tier, device, device}, {tier, tier, device}, {tier, device, tier}, {tier, tier, tier}});
+  };
+  if (!request.limits.one_memory) add(host);  // else it frees nothing
+  if (request.limits.disk_bytes > 0) add(file);
+  return all;
+}
+
+std::vector<S::ActivationCheckpointing> checkpointings(const FitRequest& request) {
+  using enum S::ActivationCheckpointing;
+  if (request.fixed.contains("activation_checkpointing")) return {request.settings.activation_checkpointing};
+  return {none, block};
+}
+
+// Divisors of batch_size × grad_accum, ascending: the largest up to each power of two, and the one given.
+std::vector<int64_t> batch_sizes(const FitRequest& request) {
+  const Settings& s = request.settings;
+  if (request.fixed.contains("batch_size") || request.fixed.contains("grad_accum")) return {s.batch_size};
+  constexpr int64_t kMost = 1024;
+  const auto divides = [&](int64_t size) { return s.batch_size % size * s.grad_accum % size == 0; };
+  std::vector<int64_t> sizes{1};
+  for (int64_t bound = 2; bound <= std::min(kMost, kMaxPlannedTokens / s.max_length); bound *= 2) {
+    int64_t size = bound;
+    while (!divides(size)) --size;
+    if (size > bound / 2) sizes.push_back(size);
+  }
+  if (!std::count(sizes.begin(), sizes.end(), s.batch_size)) sizes.push_back(s.batch_size);
+  std::sort(sizes.begin(), sizes.end());
+  return sizes;
+}
+
+// The largest batch that fits, since both memory and speed grow with it; then the next larger one, which does not.
+struct Row {
+  std::optional<Configuration> fitting, too_large;
+};
+
+Row search_batch_size(const FitRequest& request, Settings settings, double step_tokens) {
+  Row row;
+  const int64_t product = settings.batch_size * settings.grad_accum;
+  const std::vector<int64_t> sizes = batch_sizes(request);
+  for (size_t begin = 0, end = sizes.size(); begin < end;) {
+    // The whole range first, as most often all of it fits or nothing does.
+    const size_t i = row.too_large || row.fitting ? (begin + end) / 2 : end - 1;
+    settings.batch_size = sizes[i];
+    settings.grad_accum = product / sizes[i];
+    Configuration c = plan_configuration(request, settings, step_tokens);
+    if (c.excess.fits()) {
+      row.fitting = std::move(c);
+      begin = i + 1;
+    } else {
+      row.too_large = std::move(c);
+      end = i;
+    }
+  }
+  return row;
+}
+
+}  // namespace
+
+bool is_consistent(const Settings& settings, const PlannedRank& rank) {
+  try {
+    ResolvedSettings resolved;
+    resolved.settings = settings;
+    resolved.settings.fit = 0;  // it is one of those that the search asks about
+    resolved.groups = kSharding;
+    resolved.num_ranks = rank.world_size;
+    check_sharding(resolved);
+    ShardPlan(engine_options(settings).sharding, rank.world_size, rank.rank, rank.ranks_per_node);
+    return true;
+  } catch (const UsageError&) {
+    return false;
+  }
+}
+
+Configuration plan_configuration(const FitRequest& request, const Settings& settings, double step_tokens) {
+  Configuration c{.settings = settings, .plan = {}, .cost = {}, .excess = {}};
+  const WorkBounds work = request.work_of(settings);
+  PlannedRank rank = request.rank;
+  rank.rank = 0;
+  c.plan = plan_training(request.config, settings, work, rank);
+  c.cost = step_cost(settings, c.plan, work, rank, step_tokens);
+  c.excess = excess_of(c.plan, request.limits);
+  return c;
+}
+
+Excess excess_of(const Plan& plan, const MemoryLimits& limits) {
+  const auto excess = [](const std::vector<const Ledger*>& ledgers, int64_t limit_bytes, int64_t peak_bytes) {
+    Excess e{.bytes = peak_bytes - limit_bytes, .limit_bytes = limit_bytes};
+    const auto total = [&](Phase phase) {
+      int64_t sum = 0;
+      for (const Ledger* ledger : ledgers) sum += ledger->peak_total(phase);
+      return sum;
+    };
+    for (int p = 0; p < kNumPhases && total(Phase::step) <= limit_bytes; ++p) {
+      if (total(static_cast<Phase>(p)) > total(e.phase)) e.phase = static_cast<Phase>(p);
+    }
+    for (const Ledger* ledger : ledgers) {
+      for (int c = 0; c < kNumCategories; ++c) {
+        const auto category = static_cast<Category>(c);
+        const int64_t bytes = ledger->peak(e.phase, category);
+        if (bytes > e.largest_bytes) std::tie(e.largest_bytes, e.largest) = std::tie(bytes, category);
+      }
+    }
+    return e;
+  };
+  const Excess device = limits.one_memory ? excess({&plan.device, &plan.host}, limits.device_bytes, plan.peak_bytes())
+                                          : excess({&plan.device}, limits.device_bytes, plan.device.peak_total());
+  Excess most = device;
+  if (!limits.one_memory && plan.host.peak_total() - limits.host_bytes > std::max<int64_t>(0, most.bytes)) {
+    most = excess({&plan.host}, limits.host_bytes, plan.host.peak_total());
+    most.of = Excess::Of::host;
+  }
+  if (plan.file_bytes - limits.disk_bytes > std::max<int64_t>(0, most.bytes)) {
+    most = {.bytes = plan.file_bytes - limits.disk_bytes, .limit_bytes = limits.disk_bytes, .of = Excess::Of::disk};
+  }
+  return most;
+}
+
+StepCost step_cost(const Settings& settings, const Plan& plan, const WorkBounds& work, const PlannedRank& rank,
+                   double step_tokens) {
+  const NominalMachine& m = nominal(rank.device);
+  StepCost cost;
+  const auto tokens = static_cast<double>(std::max<int64_t>(1, work.training.num_tokens));
+  const double flops = static_cast<double>(plan.micro_batch_flops) / tokens * step_tokens;
+  cost.compute_s = flops / m.flops_per_s * (1 + m.half_speed_tokens / tokens);
+  const auto within = static_cast<double>(plan.step_bytes_sent_within_nodes);
+  cost.communication_s =
+      within / m.within_node + (static_cast<double>(plan.step_bytes_sent) - within) / m.between_nodes;
+
+  const EngineOptions options = engine_options(settings);
+  const ShardOptions& o = options.sharding;
+  const ShardPlan shards(o, rank.world_size, rank.rank, rank.ranks_per_node);
+  const auto P = static_cast<double>(plan.num_parameters), S = static_cast<double>(shards.shard_group_size());
+  const double updated = shards.shard_optimizer() ? P / S : P, kept = shards.shard_parameters() ? P / S : P;
+  const auto size = static_cast<double>(size_of(options.dtype)), accum = static_cast<double>(settings.grad_accum);
+  const auto gradient_size = static_cast<double>(size_of(gradient_dtype(options.dtype, o.reduce_dtype)));
+  const double sum_size = accum > 1 ? sizeof(float) : gradient_size;  // of gradients over a step
+  double host_bytes = 0, file_bytes = 0, host_updates = 0;
+  const auto moved = [&](Tier tier, double bytes) {
+    if (tier != Tier::device) host_bytes += bytes;
+    if (tier == Tier::file) file_bytes += bytes;
+  };
+  if (o.optimizer != Tier::device) {
+    host_updates = updated;
+    host_bytes += updated * (size + (o.gradients == Tier::device ? sum_size : 0));
+    if (o.optimizer == Tier::file) file_bytes += 24 * updated;  // masters, m and v are read and written
+  }
+  moved(o.gradients, gradient_size * updated * accum);
+  moved(o.parameters, (shards.free_after_forward() ? 2 : 1) * size * kept * accum);
+  cost.offload_s = host_bytes / m.host + file_bytes / m.file + (kUpdateBytes + sum_size) * host_updates / m.update;
+  return cost;
+}
+
+Record cost_model(DeviceKind device) {
+  const NominalMachine& m = nominal(device);
+  return {
+      {"compute_s",
+       "FLOPs of a step, those of recomputation included / flops_per_s x (1 + half_speed_tokens / tokens of a "
+       "micro-batch)"},
+      {"communication_s", "bytes sent / within_node_bytes_per_s or between_nodes_bytes_per_s"},
+      {"offload_s",
+       "bytes between tiers / host_bytes_per_s or file_bytes_per_s, and 24 bytes and its gradient's for each element "
+       "that the host updates / update_bytes_per_s"},
+      {"flops_per_s", m.flops_per_s},
+      {"half_speed_tokens", m.half_speed_tokens},
+      {"within_node_bytes_per_s", m.within_node},
+      {"between_nodes_bytes_per_s", m.between_nodes},
+      {"host_bytes_per_s", m.host},
+      {"file_bytes_per_s", m.file},
+      {"update_bytes_per_s", m.update}};
+}
+
+Record searched_settings(const Settings& settings) {
+  Record record;
+  for (const char* name : kSearched) {
+    const SettingValue value = find_setting(name)->get(settings);
+    std::visit([&](const auto& v) { record.set(name, v); }, value);
+  }
+  return record;
+}
+
+std::vector<std::pair<std::string, std::string>> flags_between(const Settings& from, const Settings& to) {
+  std::vector<std::pair<std::string, std::string>> flags;
+  const auto add = [&](const char* name) {
+    const Setting& setting = *find_setting(name);
+    const SettingValue value = setting.get(to);
+    if (value == setting.get(from)) return;
+    const auto* word = std::get_if<std::string>(&value);
+    flags.emplace_back(setting.flag(), word ? *word : toml_text(value));
+  };
+  for (const char* name : kSearched) add(name);
+  for (const char* name : {"offload_dir", "eval_batch_size"}) add(name);
+  return flags;
+}
+
+FitResult find_fit(const FitRequest& request) {
+  const double step_tokens =
+      static_cast<double>(request.work_of(request.settings).training.num_tokens * request.settings.grad_accum);
+  std::vector<Configuration> too_large;
+  FitResult result;
+  for (const S::Strategy strategy : strategies(request)) {
+    for (const Offload& offload : offloads(request)) {
+      for (const S::ActivationCheckpointing checkpointing : checkpointings(request)) {
+        Settings settings = request.settings;
+        settings.strategy = strategy;
+        settings.offload = offload;
+        settings.activation_checkpointing = checkpointing;
+        if (offload.uses(Offload::Tier::file)) settings.offload_dir = offload_folder(settings);
+        const bool same_as_no_shard = request.rank.world_size == 1 && strategy == S::Strategy::full_shard &&
+                                      offload.parameters == Offload::Tier::device;
+        if (same_as_no_shard && !request.fixed.contains("strategy")) continue;
+        if (!is_consistent(settings, request.rank)) continue;
+        Row row = search_batch_size(request, settings, step_tokens);
+        if (row.fitting && (!result.best || row.fitting->cost.total_s() < result.best->cost.total_s())) {
+          result.best = std::move(row.fitting);
+        }
+        if (row.too_large) too_large.push_back(std::move(*row.too_large));
+      }
+    }
+  }
+  const auto by_cost = [](const Configuration& a, const Configuration& b) {
+    return a.cost.total_s() < b.cost.total_s();
+  };
+  const auto by_excess = [](const Configuration& a, const Configuration& b) { return a.excess.bytes < b.excess.bytes; };
+  std::stable_sort(too_large.begin(), too_large.end(), by_cost);
+  if (!result.best && !too_large.empty()) {
+    result.smallest = *std::min_element(too_large.begin(), too_large.end(), by_excess);
+  }
+  if (!result.best && !result.smallest) {
+    throw UsageError("--fit", "the other settings contradict every configuration", "Leave --offload or --strategy out");
+  }
+  for (Configuration& c : too_large) {
+    if (!result.best || by_cost(c, *result.best)) result.faster.push_back(std::move(c));
+  }
+  return result;
+}
+
+}  // namespace tessera

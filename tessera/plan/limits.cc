@@ -1,0 +1,59 @@
+#include "tessera/plan/limits.h"
+
+#include <sys/statfs.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "tessera/base/host_resources.h"
+#include "tessera/device/cuda/cuda_device.h"
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+std::string offload_folder(const Settings& settings) {
+  if (!settings.offload_dir.empty()) return settings.offload_dir;
+  return (fs::path(settings.output_dir) / "offload").string();
+}
+
+std::optional<int64_t> free_disk_bytes(const std::string& folder) {
+  constexpr int64_t kTmpfs = 0x01021994, kRamfs = 0x858458f6;
+  std::error_code error;
+  fs::path path = fs::absolute(folder, error).lexically_normal();
+  while (!fs::exists(path, error) && path != path.parent_path()) path = path.parent_path();
+  struct statfs info {};
+  if (statfs(path.c_str(), &info) != 0) return std::nullopt;
+  if (info.f_type == kTmpfs || info.f_type == kRamfs) return 0;
+  return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_bsize);
+}
+
+MemoryLimits limits_here(const Settings& settings, int num_ranks, std::optional<int64_t> gpu_bytes) {
+  MemoryLimits limits{.one_memory = !gpu_bytes};
+  if (gpu_bytes) limits.device_bytes = *gpu_bytes;
+  if (const auto memory = usable_memory_bytes())
+    (gpu_bytes ? limits.host_bytes : limits.device_bytes) = *memory / num_ranks;
+  if (const auto disk = free_disk_bytes(offload_folder(settings))) limits.disk_bytes = *disk / num_ranks;
+  return limits;
+}
+
+MemoryLimits planned_limits(const Settings& settings, const PlannedRank& rank) {
+  const int ranks_of_node = std::min(rank.world_size, rank.ranks_per_node);
+  const int64_t host = settings.host_memory / ranks_of_node;
+  const int64_t given = settings.fit > 0 ? settings.fit : settings.device_memory;
+  const bool cuda = rank.device == DeviceKind::cuda;
+  std::optional<int64_t> gpu_bytes;
+  if (cuda) {
+    const CudaInfo info = cuda_info();
+    // A plan for GPUs that this machine does not have is for another one, of which nothing is known.
+    if (info.devices.empty() && given == 0 && host == 0 && settings.disk == 0) return {};
+    gpu_bytes = info.devices.empty() ? MemoryLimits{}.device_bytes : info.devices[0].memory_bytes;
+  }
+  MemoryLimits limits = limits_here(settings, ranks_of_node, gpu_bytes);
+  if (settings.disk > 0) limits.disk_bytes = settings.disk / ranks_of_node;
+  if (host > 0) (cuda ? limits.host_bytes : limits.device_bytes) = host;
+  if (given > 0) limits.device_bytes = cuda || host == 0 ? given : std::min(given, host);
+  return limits;
+}
+
+}  // namespace tessera

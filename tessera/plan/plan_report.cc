@@ -1,0 +1,260 @@
+#include "tessera/plan/plan_report.h"
+
+#include <fmt/format.h>
+
+#include "tessera/load/data_report.h"
+#include "tessera/report/table.h"
+#include "tessera/report/text.h"
+
+namespace tessera {
+namespace {
+
+template <typename Visit>
+void for_each_phase(Visit&& visit) {
+  for (int p = 0; p < kNumPhases; ++p) visit(static_cast<Phase>(p));
+}
+
+bool same_peaks(const Ledger& a, const Ledger& b) {
+  bool same = true;
+  for_each_phase([&](Phase phase) {
+    same = same && a.peak_total(phase) == b.peak_total(phase);
+    for (int c = 0; c < kNumCategories; ++c) {
+      same = same && a.peak(phase, static_cast<Category>(c)) == b.peak(phase, static_cast<Category>(c));
+    }
+  });
+  return same;
+}
+
+Record ledger_record(const Ledger& ledger) {
+  Record record;
+  for_each_phase([&](Phase phase) {
+    Record categories;
+    for (int c = 0; c < kNumCategories; ++c) {
+      const auto category = static_cast<Category>(c);
+      categories.set(name_of(category), ledger.peak(phase, category));
+    }
+    record.set(name_of(phase), categories.set("total", ledger.peak_total(phase)));
+  });
+  return record;
+}
+
+Record rank_record(const PlanReport& report, const Plan& plan) {
+  Record head;
+  for_each_phase([&](Phase phase) { head.set(name_of(phase), plan.head_bytes[static_cast<size_t>(phase)]); });
+  return {
+      {"peak_bytes", plan.peak_bytes()},           {"device_peak_bytes", plan.device.peak_total()},
+      {"host_peak_bytes", plan.host.peak_total()}, {"file_bytes", plan.file_bytes},
+      {"pinned_bytes", report.pinned_bytes(plan)}, {"device", ledger_record(plan.device)},
+      {"host", ledger_record(plan.host)},          {"head", head},  // of the device's activations
+      {"step_bytes_sent", plan.step_bytes_sent},   {"step_bytes_sent_within_nodes", plan.step_bytes_sent_within_nodes}};
+}
+
+Record cost_record(const StepCost& cost) {
+  return {{"compute_s", cost.compute_s},
+          {"communication_s", cost.communication_s},
+          {"offload_s", cost.offload_s},
+          {"total_s", cost.total_s()}};
+}
+
+const char* word_of(Excess::Of of) {
+  return of == Excess::Of::device ? "device" : of == Excess::Of::host ? "host" : "disk";
+}
+
+Record excess_record(const Excess& excess) {
+  const bool of_disk = excess.of == Excess::Of::disk;
+  return {{"fits", excess.fits()},
+          {"excess_bytes", excess.bytes},
+          {"memory", word_of(excess.of)},
+          {"phase", of_disk ? Value(nullptr) : Value(name_of(excess.phase))},
+          {"largest_category", of_disk ? Value(nullptr) : Value(name_of(excess.largest))},
+          {"largest_category_bytes", of_disk ? Value(nullptr) : Value(excess.largest_bytes)}};
+}
+
+Record configuration_record(const Configuration& configuration) {
+  return searched_settings(configuration.settings)
+      .set("device_peak_bytes", configuration.plan.device.peak_total())
+      .set("host_peak_bytes", configuration.plan.host.peak_total())
+      .set("file_bytes", configuration.plan.file_bytes)
+      .merge(excess_record(configuration.excess))
+      .set("cost", cost_record(configuration.cost));
+}
+
+// Rows of a table: one a category. Those that hold nothing in any phase are left out, and those that are the same as
+// another rank's.
+class LedgerRows {
+ public:
+  LedgerRows(Table& table, const Plan* other) : table_(table), other_(other) {}
+
+  using BytesOf = std::function<int64_t(const Plan&, Phase)>;
+  void add(const std::string& name, const Plan& plan, const BytesOf& bytes_of, bool always = false) {
+    std::vector<std::string> cells{name};
+    bool any = false, differs = !other_;
+    for_each_phase([&](Phase phase) {
+      const int64_t bytes = bytes_of(plan, phase);
+      any = any || bytes > 0;
+      differs = differs || bytes != bytes_of(*other_, phase);
+      cells.push_back(bytes > 0 ? format_bytes(bytes) : "-");
+    });
+    if (!any || !(differs || always)) return;
+    table_.row(std::move(cells));
+    ++num_rows_;
+  }
+
+  void add_ledger(const std::string& where, const Plan& plan, Ledger Plan::*ledger) {
+    const int num_before = num_rows_;
+    for (int c = 0; c < kNumCategories; ++c) {
+      const auto category = static_cast<Category>(c);
+      add(name_of(category), plan, [&](const Plan& p, Phase phase) { return (p.*ledger).peak(phase, category); });
+      if (category == Category::activations && ledger == &Plan::device) {
+        add("  of which head", plan,
+            [](const Plan& p, Phase phase) { return p.head_bytes[static_cast<size_t>(phase)]; });
+      }
+    }
+    if (num_rows_ > num_before) table_.rule();
+    add(
+        where, plan, [&](const Plan& p, Phase phase) { return (p.*ledger).peak_total(phase); }, true);
+  }
+
+ private:
+  Table& table_;
+  const Plan* other_;  // whose rows need not be told again
+  int num_rows_ = 0;
+};
+
+void print_rank(const PlanReport& report, const std::string& name, const Plan& plan, const Plan* other,
+                Console& console) {
+  std::vector<Column> columns{{name}};
+  for_each_phase([&](Phase phase) { columns.push_back({name_of(phase), Align::kRight}); });
+  Table table(std::move(columns));
+  LedgerRows rows(table, other);
+  rows.add_ledger("device", plan, &Plan::device);
+  if (plan.host.peak_total() > 0) {
+    table.rule();
+    rows.add_ledger(report.pinned_bytes(plan) > 0 ? "host, pinned" : "host", plan, &Plan::host);
+  }
+  console.print(table.render(console.out_terminal()));
+}
+
+double step_flops(const PlanReport& r) {
+  return static_cast<double>(r.first.micro_batch_flops) * static_cast<double>(r.work.micro_batches);
+}
+
+std::string words_of(const Settings& settings) {
+  const Record words = searched_settings(settings);
+  const auto text = [&](const char* key) { return *words.find(key)->get_if<std::string>(); };
+  return fmt::format("{}, offload {}, activation checkpointing {}, {} x {} samples", text("strategy"), text("offload"),
+                     text("activation_checkpointing"), settings.batch_size, settings.grad_accum);
+}
+
+// "4.3 GiB too much (activations: 10.1 GiB)"
+std::string account_of(const Excess& e) {
+  if (e.of == Excess::Of::disk) return fmt::format("{} too much on the disk", format_bytes(e.bytes));
+  return fmt::format("{} too much{}{} ({}: {})", format_bytes(e.bytes),
+                     e.phase == Phase::step ? "" : fmt::format(" in {}", name_of(e.phase)),
+                     e.of == Excess::Of::host ? " on the host" : "", name_of(e.largest), format_bytes(e.largest_bytes));
+}
+
+void print_fit(const PlanReport& report, Console& console) {
+  constexpr size_t kMostRows = 10;
+  const FitResult& fit = *report.fit;
+  console.print(fmt::format("The fastest that fits into {}: {}", format_bytes(report.limits.device_bytes),
+                            words_of(fit.best->settings)));
+  if (fit.faster.empty()) return;
+  console.print("Faster ones that do not, by an estimate of the time of a step (--json tells the model):");
+  Table table(
+      {{"time", Align::kRight}, {"strategy"}, {"offload"}, {"checkpointing"}, {"batch", Align::kRight}, {"why not"}});
+  for (size_t i = 0; i < std::min(kMostRows, fit.faster.size()); ++i) {
+    const Configuration& c = fit.faster[i];
+    const Record words = searched_settings(c.settings);
+    const auto text = [&](const char* key) { return *words.find(key)->get_if<std::string>(); };
+    table.row({fmt::format("{:.2f}x", c.cost.total_s() / fit.best->cost.total_s()), text("strategy"), text("offload"),
+               text("activation_checkpointing"), fmt::format("{} x {}", c.settings.batch_size, c.settings.grad_accum),
+               account_of(c.excess)});
+  }
+  console.print(table.render(console.out_terminal()));
+  if (fit.faster.size() > kMostRows) {
+    console.print(fmt::format("and {} more, in --json", fit.faster.size() - kMostRows));
+  }
+}
+
+}  // namespace
+
+bool PlanReport::ranks_differ() const {
+  return other && (!same_peaks(first.device, other->device) || !same_peaks(first.host, other->host));
+}
+
+int64_t PlanReport::pinned_bytes(const Plan& plan) const {
+  return rank.device == DeviceKind::cuda && settings.pin_memory ? plan.host.peak_total() : 0;
+}
+
+Record plan_record(const PlanReport& r) {
+  Record record{{"schema", 1}, {"model", r.settings.model}, {"num_parameters", r.first.num_parameters}};
+  record.set("world_size", r.rank.world_size).set("ranks_per_node", r.rank.ranks_per_node);
+  record.set("device", r.rank.device == DeviceKind::cuda ? "cuda" : "cpu").merge(searched_settings(r.settings));
+  const int64_t tokens = r.work.training.num_tokens;
+  record.set("fused_micro_batches", r.fused)
+      .set("micro_batch_tokens", tokens)
+      .set("micro_batch_flops", r.first.micro_batch_flops)
+      .set("step_flops", step_flops(r))
+      .set("step_bytes_sent", r.first.step_bytes_sent)
+      .set("peak_bytes", r.first.peak_bytes());
+  record.set("first_rank", rank_record(r, r.first));
+  record.set("other_ranks", r.other ? Value(rank_record(r, *r.other)) : Value(nullptr));
+  const Excess excess = excess_of(r.first, r.limits);
+  const bool known = excess.limit_bytes < MemoryLimits{}.device_bytes;
+  record.set("memory_bytes", known ? Value(excess.limit_bytes) : Value(nullptr));
+  record.set("fits", known ? Value(excess.fits()) : Value(nullptr));
+  const auto limit = [](int64_t bytes) { return bytes < MemoryLimits{}.disk_bytes ? Value(bytes) : Value(nullptr); };
+  record.set("host_memory_bytes", limit(r.limits.host_bytes)).set("disk_bytes", limit(r.limits.disk_bytes));
+  if (r.train_data) record.set("train_data", data_record(*r.train_data));
+  if (r.eval_data) record.set("eval_data", data_record(*r.eval_data));
+  if (!r.fit) return record;
+  std::vector<Value> faster;
+  for (const Configuration& c : r.fit->faster) faster.emplace_back(configuration_record(c));
+  return record.set("fit", Record{{"best", configuration_record(*r.fit->best)},
+                                  {"faster", faster},
+                                  {"cost_model", cost_model(r.rank.device)}});
+}
+
+void print_plan(const PlanReport& r, Console& console) {
+  if (r.fit) print_fit(r, console);
+  const int world = r.rank.world_size;
+  const bool gpu = r.rank.device == DeviceKind::cuda;
+  const std::string ranks = world == 1 ? (gpu ? " on a GPU" : " on the CPU")
+                                       : fmt::format(" on {} {}, {} a node", world, gpu ? "GPUs" : "CPU ranks",
+                                                     std::min(world, r.rank.ranks_per_node));
+  console.print(fmt::format("{} parameters{}; {}{}", format_count(r.first.num_parameters), ranks, words_of(r.settings),
+                            world == 1 ? "" : " a rank"));
+  const bool differ = r.ranks_differ();
+  print_rank(r, world == 1 ? "memory" : differ ? "rank 0" : "each rank", r.first, nullptr, console);
+  if (differ) {
+    console.print("Rank 0 collects the model at the end. What differs on the others:");
+    print_rank(r, "other ranks", *r.other, &r.first, console);
+  }
+  const double tera = static_cast<double>(r.first.micro_batch_flops) * 1e-12;
+  console.print(fmt::format("compute  {:.3g} TFLOP in a micro-batch of at most {} tokens{}, {:.3g} in a step", tera,
+                            format_count(r.work.training.num_tokens), r.fused ? " (those of a step as one)" : "",
+                            step_flops(r) * 1e-12));
+  const bool may_fuse =
+      gpu && r.settings.grad_accum > 1 && r.settings.fuse_micro_batches != Settings::FuseMicroBatches::off;
+  if (may_fuse && r.limits.device_bytes == MemoryLimits{}.device_bytes) {
+    console.print(
+        "fusing   a GPU that has the memory runs a step's micro-batches as one: --device-memory plans for one");
+  }
+  if (world > 1) {
+    console.print(fmt::format("sent     {} by a rank in a step", format_bytes(r.first.step_bytes_sent)));
+  }
+  if (r.first.file_bytes > 0) {
+    console.print(fmt::format("files    {} by a rank, on the disk of {}", format_bytes(r.first.file_bytes),
+                              offload_folder(r.settings)));
+  }
+  const Excess excess = excess_of(r.first, r.limits);
+  if (excess.limit_bytes == MemoryLimits{}.device_bytes) return;
+  const bool both = r.limits.one_memory && excess.of == Excess::Of::device;
+  const char* what = both ? "device and host together" : word_of(excess.of);
+  console.print(fmt::format("{}  {} of the {} that a rank may have ({}){}", excess.fits() ? "fits   " : "exceeds",
+                            format_bytes(excess.bytes + excess.limit_bytes), format_bytes(excess.limit_bytes), what,
+                            excess.fits() ? "" : ": " + account_of(excess)));
+}
+
+}  // namespace tessera

@@ -1,0 +1,101 @@
+// Checks of sharding, offload and loss scaling against each other.
+#include <fmt/format.h>
+
+#include "tessera/base/error.h"
+#include "tessera/settings/resolve.h"
+
+namespace tessera {
+
+namespace {
+
+using S = Settings;
+
+std::string word_of(const ResolvedSettings& resolved, const char* name) {
+  return std::get<std::string>(find_setting(name)->get(resolved.settings));
+}
+
+bool shards_anything(S::Strategy strategy) {
+  return strategy != S::Strategy::no_shard && strategy != S::Strategy::zero0;
+}
+
+bool shards_parameters(S::Strategy strategy) {
+  return shards_anything(strategy) && strategy != S::Strategy::zero1 && strategy != S::Strategy::zero2;
+}
+
+bool is_hybrid(S::Strategy strategy) {
+  return strategy == S::Strategy::hybrid_shard || strategy == S::Strategy::hybrid_shard_zero2;
+}
+
+void check_offload(const ResolvedSettings& resolved) {
+  const S& s = resolved.settings;
+  using Tier = Offload::Tier;
+  if (s.offload.parameters != Tier::device && !shards_parameters(s.strategy)) {
+    throw UsageError(resolved.where("offload"),
+                     fmt::format("parameters are offloaded by their shards, and the strategy \"{}\" keeps them whole",
+                                 word_of(resolved, "strategy")),
+                     "Give --strategy zero3, full_shard, shard_grad_op, hybrid_shard or hybrid_shard_zero2");
+  }
+  if (s.offload.gradients != Tier::device && s.offload.optimizer == Tier::device) {
+    throw UsageError(resolved.where("offload"),
+                     "gradients are offloaded to where the optimizer steps, and it is not offloaded",
+                     "Give --offload optimizer,gradients");
+  }
+  if (s.offload.optimizer != Tier::device && !shards_anything(s.strategy) && resolved.num_ranks > 1) {
+    throw UsageError(resolved.where("offload"),
+                     fmt::format("the strategy \"{}\" would keep a copy of all optimizer states for each of {} ranks",
+                                 word_of(resolved, "strategy"), resolved.num_ranks),
+                     "Give --strategy zero1, zero2, zero3 or one of FSDP's");
+  }
+  if (s.offload.uses(Tier::file) && s.offload_dir.empty()) {
+    throw UsageError(resolved.where("offload"),
+                     fmt::format("\"{}\" needs a folder for its files", word_of(resolved, "offload")),
+                     "Give --offload-dir, on a fast local disk");
+  }
+}
+
+void check_groups(const ResolvedSettings& resolved) {
+  const S& s = resolved.settings;
+  if (s.shard_group_size == 0) return;
+  if (!is_hybrid(s.strategy)) {
+    throw UsageError(resolved.where("shard_group_size"),
+                     fmt::format("{} has no meaning for the strategy \"{}\", in which all ranks are one group",
+                                 s.shard_group_size, word_of(resolved, "strategy")),
+                     "Give --strategy hybrid_shard or hybrid_shard_zero2, or leave it out");
+  }
+  if (resolved.num_ranks % s.shard_group_size != 0) {
+    throw UsageError(resolved.where("shard_group_size"),
+                     fmt::format("{} ranks are no multiple of {}", resolved.num_ranks, s.shard_group_size));
+  }
+}
+
+void check_loss_scale(const ResolvedSettings& resolved) {
+  const S& s = resolved.settings;
+  if (s.loss_scale > 0 && s.precision != S::Precision::fp16) {
+    throw UsageError(resolved.where("loss_scale"),
+                     fmt::format("{} scales the loss of fp16, and the precision is {}", s.loss_scale,
+                                 word_of(resolved, "precision")),
+                     "Give --precision fp16, or leave it out");
+  }
+  if (s.loss_scale_rules == LossScaleRules::grad_scaler) {
+    const S defaults;
+    const auto refuse = [&](const char* name, const std::string& value) {
+      throw UsageError(resolved.where(name),
+                       fmt::format("{} belongs to DeepSpeed's rules, and loss_scale_rules is \"grad_scaler\"", value),
+                       "Give --loss-scale-rules deepspeed, or leave it out");
+    };
+    if (s.loss_scale_hysteresis > 1) refuse("loss_scale_hysteresis", fmt::format("{}", s.loss_scale_hysteresis));
+    if (s.min_loss_scale != defaults.min_loss_scale) refuse("min_loss_scale", fmt::format("{}", s.min_loss_scale));
+  }
+}
+
+}  // namespace
+
+void check_sharding(const ResolvedSettings& resolved) {
+  if (resolved.groups & kSharding) {
+    if (resolved.settings.fit == 0) check_offload(resolved);  // a search takes the strategies that agree with it
+    check_groups(resolved);
+  }
+  if (resolved.groups & kGradients) check_loss_scale(resolved);
+}
+
+}  // namespace tessera

@@ -1,0 +1,319 @@
+#include "tessera/settings/deepspeed.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+#include "tessera/settings/deepspeed_file.h"
+#include "tessera/settings/suggest.h"
+
+namespace tessera {
+
+namespace {
+
+constexpr double kDefaultLr = 1e-3;            // of FusedAdam, DeepSpeedCPUAdam and the schedulers
+constexpr int64_t kDefaultWarmupSteps = 1000;  // of WarmupLR
+
+std::string lower(std::string text) {
+  for (char& c : text) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return text;
+}
+
+class Reader {
+ public:
+  Reader(const DeepSpeedFile& file, const ResolvedSettings& others) : file_(file), others_(others) {
+    layer_.name = file.name();
+  }
+
+  DeepSpeedLayer read() {
+    read_batch();
+    read_optimizer();
+    read_scheduler();
+    read_precision();
+    read_zero();
+    read_reduction();
+    if (!file_.ignored().empty()) {
+      layer_.notes.push_back(file_.where("without meaning here and ignored: " + joined(file_.ignored(), ", ")));
+    }
+    return std::move(layer_);
+  }
+
+ private:
+  void set(const char* name, const SettingValue& value, const std::string& path) {
+    const Setting* setting = find_setting(name);
+    TESSERA_ASSERT(setting);
+    const std::string where = file_.where(path);
+    layer_.values.push_back({setting, checked_value(*setting, value, where), {Origin::Kind::deepspeed, where}});
+  }
+  template <typename T>
+  void set_if(const char* name, const std::optional<T>& value, const std::string& path) {
+    if (value) set(name, SettingValue(*value), path);
+  }
+  // DeepSpeed's default for a key that is absent: "auto" is the trainer's value.
+  void preset(const char* name, const SettingValue& value, const std::string& path) {
+    if (file_.has(path)) return;
+    layer_.presets.push_back({find_setting(name), value, {Origin::Kind::deepspeed_preset, file_.where(path)}});
+  }
+  [[noreturn]] void refuse(const std::string& path, const std::string& what, const std::string& remedy) const {
+    throw UsageError(file_.where(path), what, remedy);
+  }
+
+  void read_batch() {
+    set_if("batch_size", file_.whole("train_micro_batch_size_per_gpu"), "train_micro_batch_size_per_gpu");
+    set_if("grad_accum", file_.whole("gradient_accumulation_steps"), "gradient_accumulation_steps");
+    layer_.micro_batch_is_auto = file_.is_auto("train_micro_batch_size_per_gpu");
+    layer_.train_batch_size = file_.whole("train_batch_size");
+    if (layer_.train_batch_size && *layer_.train_batch_size < 1) {
+      refuse("train_batch_size", fmt::format("must be at least 1, got {}", *layer_.train_batch_size), "");
+    }
+    set_if("max_grad_norm", file_.real("gradient_clipping"), "gradient_clipping");
+    preset("max_grad_norm", 0.0, "gradient_clipping");
+  }
+
+  void read_optimizer() {
+    if (!file_.has("optimizer")) return;
+    const std::string type = file_.word("optimizer.type").value_or("AdamW");
+    if (lower(type) != "adam" && lower(type) != "adamw") {
+      refuse("optimizer.type", fmt::format("{} is not supported", quoted_value(type)), "One of: AdamW, Adam");
+    }
+    const std::string p = "optimizer.params.";
+    if (!file_.boolean(p + "adam_w_mode").value_or(true)) {
+      refuse(p + "adam_w_mode", "false asks for Adam with coupled decay, and only AdamW is supported",
+             "Leave it out, or set weight_decay to 0 and adam_w_mode to true");
+    }
+    if (!file_.boolean(p + "bias_correction").value_or(true)) {
+      refuse(p + "bias_correction", "false is not supported", "Leave it out");
+    }
+    set_if("lr", file_.real(p + "lr"), p + "lr");
+    if (const auto betas = file_.pair(p + "betas")) {
+      set("beta1", betas->first, p + "betas");
+      set("beta2", betas->second, p + "betas");
+    }
+    set_if("adam_epsilon", file_.real(p + "eps"), p + "eps");
+    set_if("weight_decay", file_.real(p + "weight_decay"), p + "weight_decay");
+    preset("lr", kDefaultLr, p + "lr");
+    // torch.optim.AdamW's default, or that of DeepSpeed's own Adams.
+    preset("weight_decay", file_.boolean(p + "torch_adam").value_or(false) ? 0.01 : 0.0, p + "weight_decay");
+  }
+
+  void read_scheduler() {
+    if (!file_.has("scheduler")) return;
+    const auto type = file_.word("scheduler.type");
+    if (!type || (*type != "WarmupLR" && *type != "WarmupDecayLR")) {
+      refuse("scheduler.type",
+             fmt::format("{} is not supported", type ? quoted_value(*type) : "a scheduler of no type"),
+             "One of: WarmupLR, WarmupDecayLR; or leave the section out and give --lr-schedule");
+    }
+    const bool decays = *type == "WarmupDecayLR";
+    set("lr_schedule", decays ? "linear" : "constant", "scheduler.type");
+    const std::string p = "scheduler.params.";
+    read_peak(p + "warmup_max_lr");
+    set_if("warmup_min_lr", file_.real(p + "warmup_min_lr"), p + "warmup_min_lr");
+    if (const auto steps = file_.whole(p + "warmup_num_steps")) {
+      // WarmupLR's own rule; a negative number is told by the setting's range.
+      set("warmup_steps", *steps >= 0 ? std::max<int64_t>(2, *steps) : *steps, p + "warmup_num_steps");
+    } else if (!others_.is_given("warmup_ratio")) {
+      preset("warmup_steps", kDefaultWarmupSteps, p + "warmup_num_steps");
+    }
+    set_if("warmup_type", file_.word(p + "warmup_type"), p + "warmup_type");
+    preset("warmup_type", "log", p + "warmup_type");
+    const auto total = file_.whole(p + "total_num_steps");
+    if (total && !decays) refuse(p + "total_num_steps", "belongs to WarmupDecayLR, and the type is WarmupLR", "");
+    if (decays && !file_.has(p + "total_num_steps")) {
+      refuse(p + "total_num_steps", "is missing, and WarmupDecayLR needs it",
+             "Write \"auto\" for all steps of the run");
+    }
+    set_if("lr_decay_steps", total, p + "total_num_steps");
+  }
+
+  // The highest rate stands in two places of the file.
+  void read_peak(const std::string& path) {
+    const auto peak = file_.real(path), of_optimizer = file_.real("optimizer.params.lr");
+    if (peak && of_optimizer && *peak != *of_optimizer) {
+      refuse(path, fmt::format("{} contradicts optimizer.params.lr {}", *peak, *of_optimizer),
+             "DeepSpeed would train at the former: write it in both places");
+    }
+    set_if("lr", peak, path);
+    if (file_.has(path)) return;
+    if (of_optimizer) {
+      layer_.notes.push_back(file_.where(path + " is left out: the rate rises to optimizer.params.lr"));
+    } else if (!file_.has("optimizer.params.lr")) {
+      preset("lr", kDefaultLr, path);
+    }
+  }
+
+  void read_precision() {
+    const auto fp16 = file_.boolean("fp16.enabled"), bf16 = file_.boolean("bf16.enabled");
+    if (fp16.value_or(false) && bf16.value_or(false)) {
+      refuse("fp16.enabled", "true contradicts bf16.enabled true", "Enable one of the two");
+    }
+    if (fp16.value_or(false)) set("precision", "fp16", "fp16.enabled");
+    if (bf16.value_or(false)) set("precision", "bf16", "bf16.enabled");
+
+    const auto precision = final_precision(fp16.value_or(false), bf16.value_or(false));
+    if (fp16 && !*fp16 && precision == Settings::Precision::fp16) contradicts_precision("fp16.enabled");
+    if (bf16 && !*bf16 && precision == Settings::Precision::bf16) contradicts_precision("bf16.enabled");
+    if (!file_.has("fp16")) return;
+    // Read in any case, so that wrong values are told; they count only where the loss is scaled.
+    DeepSpeedLayer kept = layer_;
+    set_if("loss_scale", file_.real("fp16.loss_scale"), "fp16.loss_scale");
+    set_if("initial_scale_power", file_.whole("fp16.initial_scale_power"), "fp16.initial_scale_power");
+    set_if("loss_scale_window", file_.whole("fp16.loss_scale_window"), "fp16.loss_scale_window");
+    set_if("loss_scale_hysteresis", file_.whole("fp16.hysteresis"), "fp16.hysteresis");
+    set_if("min_loss_scale", file_.real("fp16.min_loss_scale"), "fp16.min_loss_scale");
+    // No key of the file chooses the rules: they come with the section.
+    layer_.presets.push_back({find_setting("loss_scale_rules"),
+                              SettingValue("deepspeed"),
+                              {Origin::Kind::deepspeed_preset, file_.where("fp16")}});
+    if (precision != Settings::Precision::fp16) layer_ = std::move(kept);
+  }
+
+  Settings::Precision final_precision(bool fp16, bool bf16) const {
+    const auto it = others_.origins.find("precision");
+    const bool is_stronger = it != others_.origins.end() && it->second.kind > Origin::Kind::deepspeed;
+    if (!is_stronger && fp16) return Settings::Precision::fp16;
+    if (!is_stronger && bf16) return Settings::Precision::bf16;
+    return others_.settings.precision;
+  }
+
+  [[noreturn]] void contradicts_precision(const std::string& path) const {
+    refuse(path,
+           fmt::format("false contradicts the precision of {}, {}", others_.where("precision"),
+                       toml_text(find_setting("precision")->get(others_.settings))),
+           "Write \"auto\" to take the trainer's value");
+  }
+
+  void read_zero() {
+    const int64_t stage = file_.whole("zero_optimization.stage").value_or(0);
+    if (stage < 0 || stage > 3) {
+      refuse("zero_optimization.stage", fmt::format("must be 0, 1, 2 or 3, got {}", stage), "");
+    }
+    const bool is_given = file_.whole("zero_optimization.stage").has_value();
+    if (is_given) set("strategy", fmt::format("zero{}", stage), "zero_optimization.stage");
+    preset("strategy", "zero0", "zero_optimization.stage");
+    const bool is_auto = file_.is_auto("zero_optimization.stage");
+    read_offload(is_auto ? 3 : stage);
+    if (const auto elements = file_.whole("zero_optimization.reduce_bucket_size")) {
+      const int64_t element_bytes = reduce_dtype() == "fp32" ? 4 : 2;
+      if (*elements < 1 || *elements > (int64_t{1} << 60)) {
+        refuse("zero_optimization.reduce_bucket_size", fmt::format("must be at least 1, got {}", *elements), "");
+      }
+      set("reduce_bucket_size", *elements * element_bytes, "zero_optimization.reduce_bucket_size");
+    }
+  }
+
+  Offload::Tier tier(const std::string& section) const {
+    const std::string device = file_.word(section + ".device").value_or("none");
+    if (device == "none") return Offload::Tier::device;
+    if (device == "cpu") return Offload::Tier::host;
+    if (device == "nvme") return Offload::Tier::file;
+    refuse(section + ".device", fmt::format("unknown value {}", quoted_value(device)), "One of: none, cpu, nvme");
+  }
+
+  void read_offload(int64_t stage) {
+    const std::string optimizer = "zero_optimization.offload_optimizer", parameters = "zero_optimization.offload_param";
+    if (!file_.has(optimizer) && !file_.has(parameters)) return;
+    Offload offload;
+    offload.optimizer = tier(optimizer);
+    // DeepSpeed keeps the gradients that its CPU optimizer steps with in host memory.
+    if (offload.optimizer != Offload::Tier::device) offload.gradients = Offload::Tier::host;
+    offload.parameters = tier(parameters);
+    if (offload.optimizer != Offload::Tier::device && stage == 0) {
+      refuse(optimizer, "needs stage 1, 2 or 3, and zero_optimization.stage is 0", "");
+    }
+    if (offload.parameters != Offload::Tier::device && stage != 3) {
+      refuse(parameters, fmt::format("needs stage 3, and zero_optimization.stage is {}", stage), "");
+    }
+    set("offload", offload_text(offload), offload.optimizer != Offload::Tier::device ? optimizer : parameters);
+
+    const auto paths = std::pair(file_.word(optimizer + ".nvme_path"), file_.word(parameters + ".nvme_path"));
+    if (paths.first && paths.second && *paths.first != *paths.second) {
+      refuse(parameters + ".nvme_path",
+             fmt::format("{} contradicts {}.nvme_path {}", quoted_value(*paths.second), optimizer,
+                         quoted_value(*paths.first)),
+             "Name one folder");
+    }
+    set_if("offload_dir", paths.second, parameters + ".nvme_path");
+    set_if("offload_dir", paths.first, optimizer + ".nvme_path");
+    const auto pins = std::pair(file_.boolean(optimizer + ".pin_memory"), file_.boolean(parameters + ".pin_memory"));
+    if (pins.first && pins.second && *pins.first != *pins.second) {
+      refuse(parameters + ".pin_memory", fmt::format("{} contradicts {}.pin_memory", *pins.second, optimizer),
+             "All offloaded memory is pinned, or none");
+    }
+    set_if("pin_memory", pins.second, parameters + ".pin_memory");
+    set_if("pin_memory", pins.first, optimizer + ".pin_memory");
+  }
+
+  std::string reduce_dtype() const { return file_.word("communication_data_type").value_or("fp32"); }
+
+  void read_reduction() {
+    if (file_.word("communication_data_type")) set("reduce_dtype", reduce_dtype(), "communication_data_type");
+    const std::string accumulation = file_.word("data_types.grad_accum_dtype").value_or("fp32");
+    if (accumulation != "fp32") {
+      refuse("data_types.grad_accum_dtype", fmt::format("{} is not supported", quoted_value(accumulation)),
+             "Leave it out: gradients accumulate in fp32");
+    }
+    const std::string operation = lower(file_.word("gradient_allreduce_op").value_or("avg"));
+    if (operation != "avg" && operation != "mean") {
+      refuse("gradient_allreduce_op", fmt::format("{} is not supported", quoted_value(operation)),
+             "Leave it out: the loss is the mean over all targets");
+    }
+  }
+
+  const DeepSpeedFile& file_;
+  const ResolvedSettings& others_;
+  DeepSpeedLayer layer_;
+};
+
+}  // namespace
+
+DeepSpeedLayer read_deepspeed(std::string_view text, const std::string& name, const ResolvedSettings& others) {
+  const DeepSpeedFile file(text, name);
+  return Reader(file, others).read();
+}
+
+void settle_batch(const DeepSpeedLayer& layer, ResolvedSettings& resolved) {
+  if (!layer.train_batch_size || !(resolved.groups & kOptimization)) return;
+  Settings& s = resolved.settings;
+  const int64_t total = *layer.train_batch_size, ranks = resolved.num_ranks;
+  const std::string where = layer.name + ": train_batch_size";
+  const bool has_accumulation = resolved.is_given("grad_accum");
+  // A micro-batch that is "auto" is the trainer's, default or not, unless the other two determine it.
+  const bool has_micro = resolved.is_given("batch_size") || (layer.micro_batch_is_auto && !has_accumulation);
+  // What is determined starts as 1: DeepSpeed's default for the accumulation where nothing else is known.
+  const int64_t micro = has_micro ? s.batch_size : 1;
+  const int64_t accumulation = has_accumulation ? s.grad_accum : 1;
+  const auto contradiction = [&](bool is_multiple) {
+    const auto named = [&](const char* name, bool is_known, int64_t value) {
+      if (!is_known) return std::string();
+      return fmt::format("{} {} ({}) x ", name, value, resolved.origins.at(name).to_string());
+    };
+    return UsageError(where,
+                      fmt::format("{} is not {}{}{}{} rank{}", total, is_multiple ? "a multiple of " : "",
+                                  named("batch_size", has_micro, micro),
+                                  named("grad_accum", has_accumulation, accumulation), ranks, ranks == 1 ? "" : "s"),
+                      "Change one of them, or write \"auto\"");
+  };
+  // Each factor is below 2^31: the product of two fits, and a quotient tells the third.
+  const int64_t factor = micro * accumulation;
+  const bool is_multiple = total % ranks == 0 && (total / ranks) % factor == 0;
+  const int64_t rest = is_multiple ? total / ranks / factor : 0;
+  if (has_micro && has_accumulation) {
+    if (rest != 1) throw contradiction(false);
+    return;
+  }
+  const char* determined = has_micro ? "grad_accum" : "batch_size";
+  if (!is_multiple) throw contradiction(true);
+  const Setting* setting = find_setting(determined);
+  setting->set(s, checked_value(*setting, rest, where));
+  resolved.origins[determined] = {Origin::Kind::deepspeed, where};
+  if (!has_accumulation && !has_micro) {
+    s.grad_accum = 1;
+    resolved.origins["grad_accum"] = {Origin::Kind::deepspeed_preset, layer.name + ": gradient_accumulation_steps"};
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,346 @@
+#include "tessera/settings/deepspeed_file.h"
+
+#include <fmt/format.h>
+#include <strings.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/base/error.h"
+#include "tessera/base/json.h"
+#include "tessera/settings/settings.h"
+#include "tessera/settings/suggest.h"
+
+namespace tessera {
+
+namespace {
+
+using nlohmann::json;
+
+// What becomes of a key. `refused` is an error unless its value turns the feature off.
+enum class Fate { used, section, ignored, refused };
+
+struct Key {
+  const char* path;
+  Fate fate;
+  const char* why = "";  // ignored: in a few words; refused: the remedy
+};
+
+// After the tables of deepspeed.ai/docs/config-json and deepspeed/runtime/{config,zero/config,precision_config}.py.
+constexpr Key kKeys[] = {
+    {"train_batch_size", Fate::used},
+    {"train_micro_batch_size_per_gpu", Fate::used},
+    {"gradient_accumulation_steps", Fate::used},
+    {"gradient_clipping", Fate::used},
+    {"communication_data_type", Fate::used},
+    {"optimizer", Fate::section},
+    {"optimizer.type", Fate::used},
+    {"optimizer.legacy_fusion", Fate::ignored, "one fused kernel"},
+    {"optimizer.params", Fate::section},
+    {"optimizer.params.lr", Fate::used},
+    {"optimizer.params.betas", Fate::used},
+    {"optimizer.params.eps", Fate::used},
+    {"optimizer.params.weight_decay", Fate::used},
+    {"optimizer.params.adam_w_mode", Fate::used},
+    {"optimizer.params.bias_correction", Fate::used},
+    {"optimizer.params.torch_adam", Fate::used},
+    {"optimizer.params.amsgrad", Fate::refused, "AdamW here is without amsgrad"},
+    {"optimizer.params.max_grad_norm", Fate::refused, "Write gradient_clipping at the top level"},
+    {"scheduler", Fate::section},
+    {"scheduler.type", Fate::used},
+    {"scheduler.params", Fate::section},
+    {"scheduler.params.warmup_min_lr", Fate::used},
+    {"scheduler.params.warmup_max_lr", Fate::used},
+    {"scheduler.params.warmup_num_steps", Fate::used},
+    {"scheduler.params.warmup_type", Fate::used},
+    {"scheduler.params.total_num_steps", Fate::used},
+    {"scheduler.params.last_batch_iteration", Fate::ignored, "checkpoints know it"},
+    {"fp16", Fate::section},
+    {"fp16.enabled", Fate::used},
+    {"fp16.loss_scale", Fate::used},
+    {"fp16.initial_scale_power", Fate::used},
+    {"fp16.loss_scale_window", Fate::used},
+    {"fp16.hysteresis", Fate::used},
+    {"fp16.min_loss_scale", Fate::used},
+    {"fp16.auto_cast", Fate::ignored, "inputs are ids"},
+    {"fp16.fused_mode", Fate::ignored, "one fused kernel"},
+    {"fp16.consecutive_hysteresis", Fate::refused, "Leave it out: the loss scale has DeepSpeed's default rules"},
+    {"fp16.fp16_master_weights_and_grads", Fate::refused, "Leave it out: master weights are fp32"},
+    {"bf16", Fate::section},
+    {"bf16.enabled", Fate::used},
+    {"bf16.immediate_grad_update", Fate::ignored, "gradients accumulate directly"},
+    {"bf16.check_grad_overflow", Fate::ignored, "for fp16 alone"},
+    {"bf16.bf16_master_weights_and_grads", Fate::refused, "Leave it out: master weights are fp32"},
+    {"bf16.bf16_optimizer_states", Fate::refused, "Leave it out: optimizer states are fp32"},
+    {"bfloat16", Fate::refused, "Write bf16"},
+    {"zero_optimization", Fate::section},
+    {"zero_optimization.stage", Fate::used},
+    {"zero_optimization.reduce_bucket_size", Fate::used},
+    {"zero_optimization.offload_optimizer", Fate::section},
+    {"zero_optimization.offload_optimizer.device", Fate::used},
+    {"zero_optimization.offload_optimizer.nvme_path", Fate::used},
+    {"zero_optimization.offload_optimizer.pin_memory", Fate::used},
+    {"zero_optimization.offload_optimizer.buffer_count", Fate::ignored, "two units"},
+    {"zero_optimization.offload_optimizer.buffer_size", Fate::ignored, "a unit's size"},
+    {"zero_optimization.offload_optimizer.fast_init", Fate::ignored, "always fast"},
+    {"zero_optimization.offload_optimizer.pipeline", Fate::ignored, "always pipelined"},
+    {"zero_optimization.offload_optimizer.pipeline_read", Fate::ignored, "always pipelined"},
+    {"zero_optimization.offload_optimizer.pipeline_write", Fate::ignored, "always pipelined"},
+    {"zero_optimization.offload_optimizer.convert_grad_on_cpu", Fate::ignored, "converted where stepped"},
+    {"zero_optimization.offload_optimizer.cpuadam_cores_perc", Fate::ignored, "all threads step"},
+    {"zero_optimization.offload_optimizer.super_offload", Fate::refused, "Leave it out: there is one kind of offload"},
+    {"zero_optimization.offload_optimizer.ratio", Fate::ignored, "all is offloaded"},
+    {"zero_optimization.offload_param", Fate::section},
+    {"zero_optimization.offload_param.device", Fate::used},
+    {"zero_optimization.offload_param.nvme_path", Fate::used},
+    {"zero_optimization.offload_param.pin_memory", Fate::used},
+    {"zero_optimization.offload_param.buffer_count", Fate::ignored, "two units"},
+    {"zero_optimization.offload_param.buffer_size", Fate::ignored, "a unit's size"},
+    {"zero_optimization.offload_param.max_in_cpu", Fate::ignored, "two units"},
+    {"zero_optimization.cpu_offload", Fate::refused, "Write offload_optimizer: {\"device\": \"cpu\"}"},
+    {"zero_optimization.cpu_offload_param", Fate::refused, "Write offload_param: {\"device\": \"cpu\"}"},
+    {"zero_optimization.cpu_offload_params", Fate::refused, "Write offload_param: {\"device\": \"cpu\"}"},
+    {"zero_optimization.cpu_offload_use_pin_memory", Fate::refused, "Write pin_memory in offload_optimizer"},
+    {"zero_optimization.contiguous_gradients", Fate::ignored, "always contiguous"},
+    {"zero_optimization.overlap_comm", Fate::ignored, "always overlapped"},
+    {"zero_optimization.reduce_scatter", Fate::ignored, "the strategy decides"},
+    {"zero_optimization.round_robin_gradients", Fate::ignored, "units in order"},
+    {"zero_optimization.allgather_partitions", Fate::ignored, "gathered by units"},
+    {"zero_optimization.allgather_bucket_size", Fate::ignored, "gathered by units"},
+    {"zero_optimization.use_multi_rank_bucket_allreduce", Fate::ignored, "reduced by units"},
+    {"zero_optimization.sub_group_size", Fate::ignored, "steps by units"},
+    {"zero_optimization.load_from_fp32_weights", Fate::ignored, "masters always saved"},
+    {"zero_optimization.elastic_checkpoint", Fate::ignored, "any world resumes"},
+    {"zero_optimization.ignore_unused_parameters", Fate::ignored, "none are unused"},
+    {"zero_optimization.legacy_stage1", Fate::ignored, "one stage 1"},
+    {"zero_optimization.memory_efficient_linear", Fate::ignored, "always efficient"},
+    {"zero_optimization.override_module_apply", Fate::ignored, "no Python modules"},
+    {"zero_optimization.pipeline_loading_checkpoint", Fate::ignored, "always by units"},
+    {"zero_optimization.log_trace_cache_warnings", Fate::ignored, "order is static"},
+    {"zero_optimization.enable_sanity_checks", Fate::ignored, "always on"},
+    {"zero_optimization.stage3_max_live_parameters", Fate::ignored, "see max_units_in_flight"},
+    {"zero_optimization.stage3_max_reuse_distance", Fate::ignored, "freed by units"},
+    {"zero_optimization.stage3_prefetch_bucket_size", Fate::ignored, "gathered by units"},
+    {"zero_optimization.stage3_param_persistence_threshold", Fate::ignored, "gathered by units"},
+    {"zero_optimization.stage3_model_persistence_threshold", Fate::ignored, "gathered by units"},
+    {"zero_optimization.stage3_module_granularity_threshold", Fate::ignored, "gathered by units"},
+    {"zero_optimization.stage3_use_all_reduce_for_fetch_params", Fate::ignored, "always all-gather"},
+    {"zero_optimization.stage3_allgather_sequential", Fate::ignored, "gathered by units"},
+    {"zero_optimization.stage3_partition_stream_chunk_size", Fate::ignored, "shards read directly"},
+    {"zero_optimization.stage3_gather_16bit_weights_on_model_save", Fate::ignored, "a folder always"},
+    {"zero_optimization.stage3_gather_fp16_weights_on_model_save", Fate::ignored, "a folder always"},
+    {"zero_optimization.zero_hpz_partition_size", Fate::refused, "Leave it out: there is no second partition"},
+    {"zero_optimization.zero_quantized_weights", Fate::refused, "Leave it out: nothing is quantized"},
+    {"zero_optimization.zero_quantized_nontrainable_weights", Fate::refused, "Leave it out: nothing is quantized"},
+    {"zero_optimization.zero_quantized_gradients", Fate::refused, "Leave it out: nothing is quantized"},
+    {"zero_optimization.mics_shard_size", Fate::refused, "Use --strategy hybrid_shard --shard-group-size instead"},
+    {"zero_optimization.mics_hierarchical_params_gather", Fate::refused, "Use --strategy hybrid_shard instead"},
+    {"data_types", Fate::section},
+    {"data_types.grad_accum_dtype", Fate::used},
+    {"gradient_allreduce_op", Fate::used},
+    {"steps_per_print", Fate::ignored, "see logging_steps"},
+    {"wall_clock_breakdown", Fate::ignored, "records have times"},
+    {"memory_breakdown", Fate::ignored, "see tessera plan"},
+    {"dump_state", Fate::ignored, "see tessera config"},
+    {"log_level", Fate::ignored, "one log"},
+    {"timers", Fate::ignored, "records have times"},
+    {"tensorboard", Fate::ignored, "records instead"},
+    {"wandb", Fate::ignored, "records instead"},
+    {"comet", Fate::ignored, "records instead"},
+    {"csv_monitor", Fate::ignored, "records instead"},
+    {"flops_profiler", Fate::ignored, "see tessera plan"},
+    {"comms_logger", Fate::ignored, "the summary has bytes_sent"},
+    {"monitor_config", Fate::ignored, "records instead"},
+    {"nebula", Fate::ignored, "one kind of checkpoints"},
+    {"prescale_gradients", Fate::ignored, "scaled in fp32"},
+    {"gradient_predivide_factor", Fate::ignored, "scaled in fp32"},
+    {"disable_allgather", Fate::ignored, "never needed"},
+    {"sparse_gradients", Fate::ignored, "gradients are dense"},
+    {"zero_allow_untested_optimizer", Fate::ignored, "AdamW is tested"},
+    {"zero_force_ds_cpu_optimizer", Fate::ignored, "one AdamW"},
+    {"vocabulary_size", Fate::ignored, "the model's own"},
+    {"activation_checkpointing", Fate::ignored, "see activation_checkpointing"},
+    {"aio", Fate::ignored, "tuned by itself"},
+    {"checkpoint", Fate::ignored, "one kind"},
+    {"graph_harvesting", Fate::ignored, "no Python graphs"},
+    {"compile", Fate::ignored, "compiled already"},
+    {"dataloader_drop_last", Fate::refused, "Leave it out: no sample is dropped"},
+    {"amp", Fate::refused, "Write fp16 or bf16"},
+    {"torch_autocast", Fate::refused, "Write fp16 or bf16"},
+    {"sparse_attention", Fate::refused, "Leave it out: attention is dense"},
+    {"autotuning", Fate::refused, "See tessera plan --fit"},
+    {"elasticity", Fate::refused, "Give the batch sizes; a checkpoint resumes at any number of ranks"},
+    {"compression_training", Fate::refused, "Leave it out: nothing is compressed"},
+    {"curriculum_learning", Fate::refused, "Leave it out: samples come in random order"},
+    {"data_efficiency", Fate::refused, "Leave it out: samples come in random order"},
+    {"progressive_layer_drop", Fate::refused, "Leave it out: all layers train"},
+    {"hybrid_engine", Fate::refused, "Leave it out: there is one engine"},
+    {"eigenvalue", Fate::refused, "Leave it out: nothing is quantized"},
+    {"quantize_training", Fate::refused, "Leave it out: nothing is quantized"},
+    {"expert_parallel", Fate::refused, "Leave it out: there are no experts"},
+    {"pipeline", Fate::refused, "Leave it out: there are no pipeline stages"},
+    {"tensor_parallel", Fate::refused, "Leave it out: a rank computes whole layers"},
+    {"sequence_parallel_size", Fate::refused, "Leave it out: a rank computes whole sequences"},
+};
+
+const Key* find_key(const std::string& path) {
+  for (const Key& key : kKeys) {
+    if (path == key.path) return &key;
+  }
+  return nullptr;
+}
+
+// The keys beside which `prefix` + a word stands, without the prefix.
+std::vector<std::string> keys_of(const std::string& prefix) {
+  std::vector<std::string> keys;
+  for (const Key& key : kKeys) {
+    const std::string path = key.path;
+    if (path.starts_with(prefix) && path.find('.', prefix.size()) == path.npos)
+      keys.push_back(path.substr(prefix.size()));
+  }
+  return keys;
+}
+
+// Whether the value of a feature says that it is not wanted.
+bool is_off(const json& value) {
+  if (value.is_object()) return value.empty() || (value.contains("enabled") && is_off(value["enabled"]));
+  if (value.is_number()) return value.get<double>() <= 1;  // sizes of groups
+  return value.is_null() || value == false || value == "auto";
+}
+
+std::string shown(const json& value) {
+  if (value.is_string()) return quoted_value(value.get<std::string>());
+  if (value.is_object()) return "an object";
+  if (value.is_array()) return "an array";
+  return value.dump();
+}
+
+}  // namespace
+
+DeepSpeedFile::DeepSpeedFile(std::string_view text, std::string name) : name_(std::move(name)) {
+  try {
+    root_ = parse_json(text, name_);
+  } catch (const InputError& error) {
+    throw UsageError("", error.what());
+  }
+  if (!root_.is_object()) throw UsageError(name_, "is not a JSON object, as DeepSpeed's configurations are");
+  check_type("optimizer", {"AdamW", "Adam"});
+  check_type("scheduler", {"WarmupLR", "WarmupDecayLR"});
+  check_keys(root_, "");
+}
+
+// Before the keys of the section: another type has other keys.
+void DeepSpeedFile::check_type(const std::string& section, const std::vector<std::string>& types) {
+  const auto found = root_.find(section);
+  if (found == root_.end() || !found->is_object() || !found->contains("type")) return;
+  const json& type = (*found)["type"];
+  if (!type.is_string() || type == "auto") return;
+  const auto is_type = [&](const std::string& one) {
+    return strcasecmp(one.c_str(), type.get<std::string>().c_str()) == 0;
+  };
+  if (std::any_of(types.begin(), types.end(), is_type)) return;
+  throw UsageError(where(section + ".type"), fmt::format("{} is not supported", shown(type)),
+                   fmt::format("One of: {}{}", joined(types, ", "),
+                               section == "scheduler" ? "; or leave the section out and give --lr-schedule" : ""));
+}
+
+void DeepSpeedFile::check_keys(const json& object, const std::string& prefix) {
+  for (const auto& [word, value] : object.items()) {
+    const std::string path = prefix + word;
+    const Key* key = word.find('.') == word.npos ? find_key(path) : nullptr;
+    if (!key) {
+      const std::string quoted = quoted_value(word);
+      throw UsageError(prefix.empty() ? name_ : where(prefix.substr(0, prefix.size() - 1)),
+                       fmt::format("has the unknown key {}", quoted), did_you_mean(word, keys_of(prefix)));
+    }
+    switch (key->fate) {
+      case Fate::used:
+        break;
+      case Fate::section:
+        if (value.is_null()) break;
+        if (!value.is_object()) wrong_type(path, value, "an object");
+        check_keys(value, path + ".");
+        break;
+      case Fate::ignored:
+        ignored_.push_back(fmt::format("{} ({})", path, key->why));
+        break;
+      case Fate::refused:
+        if (!is_off(value)) throw UsageError(where(path), "is not supported", key->why);
+        break;
+    }
+  }
+}
+
+const json* DeepSpeedFile::find(const std::string& path) const {
+  const Key* key = find_key(path);
+  TESSERA_ASSERT(key && (key->fate == Fate::used || key->fate == Fate::section));
+  const json* node = &root_;
+  for (size_t begin = 0; begin <= path.size();) {
+    const size_t end = std::min(path.find('.', begin), path.size());
+    const auto it = node->find(path.substr(begin, end - begin));
+    if (it == node->end() || it->is_null()) return nullptr;
+    node = &*it;
+    begin = end + 1;
+  }
+  return node;
+}
+
+const json* DeepSpeedFile::value(const std::string& path) const {
+  const json* node = find(path);
+  return node && *node == "auto" ? nullptr : node;
+}
+
+bool DeepSpeedFile::is_auto(const std::string& path) const {
+  const json* node = find(path);
+  return node && *node == "auto";
+}
+
+void DeepSpeedFile::wrong_type(const std::string& path, const json& value, const char* wanted) const {
+  throw UsageError(where(path), fmt::format("must be {}, got {}", wanted, shown(value)),
+                   value.is_string() ? "Write it without quotes, or \"auto\"" : "");
+}
+
+std::optional<bool> DeepSpeedFile::boolean(const std::string& path) const {
+  const json* node = value(path);
+  if (!node) return std::nullopt;
+  if (!node->is_boolean()) wrong_type(path, *node, "true or false");
+  return node->get<bool>();
+}
+
+std::optional<int64_t> DeepSpeedFile::whole(const std::string& path) const {
+  const json* node = value(path);
+  if (!node) return std::nullopt;
+  constexpr double kLargest = 9e18;
+  if (node->is_number_integer() && (!node->is_number_unsigned() || node->get<uint64_t>() < (uint64_t{1} << 63))) {
+    return node->get<int64_t>();
+  }
+  if (!node->is_number_float()) wrong_type(path, *node, "a whole number");
+  const auto number = node->get<double>();
+  if (number != std::floor(number) || std::abs(number) > kLargest) wrong_type(path, *node, "a whole number");
+  return static_cast<int64_t>(number);
+}
+
+std::optional<double> DeepSpeedFile::real(const std::string& path) const {
+  const json* node = value(path);
+  if (!node) return std::nullopt;
+  if (!node->is_number()) wrong_type(path, *node, "a number");
+  return node->get<double>();
+}
+
+std::optional<std::string> DeepSpeedFile::word(const std::string& path) const {
+  const json* node = value(path);
+  if (!node) return std::nullopt;
+  if (!node->is_string()) wrong_type(path, *node, "a text");
+  return node->get<std::string>();
+}
+
+std::optional<std::pair<double, double>> DeepSpeedFile::pair(const std::string& path) const {
+  const json* node = value(path);
+  if (!node) return std::nullopt;
+  if (!node->is_array() || node->size() != 2 || !(*node)[0].is_number() || !(*node)[1].is_number()) {
+    wrong_type(path, *node, "an array of two numbers");
+  }
+  return std::pair((*node)[0].get<double>(), (*node)[1].get<double>());
+}
+
+}  // namespace tessera

@@ -1,0 +1,189 @@
+#include "tessera/settings/fsdp_words.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+#include "tessera/settings/suggest.h"
+
+namespace tessera {
+
+namespace {
+
+const char* const kAllOffloaded = "optimizer:host,gradients:host,parameters:host";
+
+std::string lower(std::string text) {
+  for (char& c : text) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return text;
+}
+
+bool boolean(const SettingValue& value, const std::string& where) {
+  if (const auto* flag = std::get_if<bool>(&value)) return *flag;
+  throw UsageError(where, fmt::format("must be true or false, got {}", quoted_value(value)));
+}
+
+std::string word(const SettingValue& value, const std::string& where) {
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  throw UsageError(where, fmt::format("must be a word in quotes, got {}", quoted_value(value)));
+}
+
+// One of `words`, in small letters.
+std::string one_of(const std::vector<std::string>& words, const SettingValue& value, const std::string& where) {
+  const std::string text = lower(word(value, where));
+  if (std::find(words.begin(), words.end(), text) != words.end()) return text;
+  throw UsageError(where, "unknown value " + quoted_value(value), "One of: " + joined(words, ", "));
+}
+
+// What accelerate's numbers stand for.
+SettingValue sharding_word(const SettingValue& value, const std::string& where) {
+  static const std::vector<std::string> numbered = {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard",
+                                                    "hybrid_shard_zero2"};
+  const auto* number = std::get_if<int64_t>(&value);
+  if (!number) {
+    const std::string text = lower(word(value, where));
+    if (text == "_hybrid_shard_zero2") return "hybrid_shard_zero2";
+    return one_of(numbered, text, where);
+  }
+  if (*number >= 1 && *number <= 5) return numbered[static_cast<size_t>(*number - 1)];
+  throw UsageError(where, fmt::format("must be 1 to 5, or a word, got {}", *number),
+                   "1 FULL_SHARD, 2 SHARD_GRAD_OP, 3 NO_SHARD, 4 HYBRID_SHARD, 5 HYBRID_SHARD_ZERO2");
+}
+
+SettingValue dtype_word(const SettingValue& value, const std::string& where) {
+  std::string text = lower(word(value, where));
+  if (text.starts_with("torch.")) text = text.substr(6);
+  if (text == "float32" || text == "no") return "fp32";
+  if (text == "bfloat16") return "bf16";
+  if (text == "float16") return "fp16";
+  return one_of({"fp32", "bf16", "fp16"}, text, where);
+}
+
+// The classes of blocks that are units here; the value is a list with commas, or one.
+void check_wrapped_classes(const SettingValue& value, const std::string& where) {
+  const std::string text = word(value, where);
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string name = text.substr(begin, end - begin);
+    begin = end + 1;
+    if (name == "BloomBlock" || name == "TransformerEncoderLayer") continue;
+    throw UsageError(where, fmt::format("{} is no block of a model that Tessera trains", quoted_value(name)),
+                     "The units are a model's blocks (BloomBlock; TransformerEncoderLayer of gpt), and one for its "
+                     "embedding, final norm and head");
+  }
+}
+
+struct Meaning {
+  FsdpMeaning result;
+  const std::string& where;
+  void set(const char* name, const SettingValue& value) {
+    const Setting* setting = find_setting(name);
+    TESSERA_ASSERT(setting);
+    result.values.emplace_back(setting, checked_value(*setting, value, where));
+  }
+};
+
+// Keys that need no more than their value in our words.
+bool translate_value(const std::string& key, const SettingValue& value, const std::string& where, Meaning& meaning) {
+  if (key == "sharding_strategy") {
+    meaning.set("strategy", sharding_word(value, where));
+  } else if (key == "reshard_after_forward") {
+    const auto* flag = std::get_if<bool>(&value);
+    meaning.set("strategy", flag ? SettingValue(*flag ? "full_shard" : "shard_grad_op") : sharding_word(value, where));
+  } else if (key == "backward_prefetch") {
+    meaning.set("backward_prefetch", one_of({"backward_pre", "backward_post", "no_prefetch"}, value, where));
+  } else if (key == "forward_prefetch" || key == "sync_module_states") {
+    meaning.set(key.c_str(), boolean(value, where));
+  } else if (key == "offload_params" || key == "cpu_offload") {
+    meaning.set("offload", boolean(value, where) ? kAllOffloaded : "none");
+  } else if (key == "activation_checkpointing") {
+    meaning.set("activation_checkpointing", boolean(value, where) ? "block" : "none");
+  } else if (key == "mixed_precision_policy.param_dtype") {
+    meaning.set("precision", dtype_word(value, where));
+  } else if (key == "mixed_precision_policy.reduce_dtype") {
+    meaning.set("reduce_dtype", dtype_word(value, where));
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// Keys that change nothing; their values are still checked. False for another key.
+bool explain(const std::string& key, const SettingValue& value, const std::string& where, FsdpMeaning& meaning) {
+  const auto ignored = [&](const char* why) { meaning.note = fmt::format("{} ({})", key, why); };
+  if (key == "limit_all_gathers") {
+    if (!boolean(value, where)) ignored("always limited, see max_units_in_flight");
+  } else if (key == "use_orig_params") {
+    boolean(value, where);
+    ignored("no Python modules");
+  } else if (key == "cpu_ram_efficient_loading") {
+    if (boolean(value, where)) ignored("no rank reads more than it keeps");
+  } else if (key == "transformer_layer_cls_to_wrap") {
+    check_wrapped_classes(value, where);
+  } else if (key == "auto_wrap_policy") {
+    if (one_of({"transformer_based_wrap", "size_based_wrap", "no_wrap"}, value, where) != "transformer_based_wrap") {
+      ignored("the units are the blocks");
+    }
+  } else if (key == "min_num_params") {
+    ignored("the units are the blocks");
+  } else if (key == "state_dict_type") {
+    if (one_of({"sharded_state_dict", "full_state_dict", "local_state_dict"}, value, where) != "sharded_state_dict") {
+      ignored("checkpoints are sharded, models whole");
+    }
+  } else if (key == "mixed_precision_policy.buffer_dtype") {
+    dtype_word(value, where);
+    ignored("there are no buffers");
+  } else if (key == "version") {
+    ignored("one kind");
+  } else {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+FsdpMeaning meaning_of_fsdp_key(const std::string& written, const SettingValue& value, const std::string& where) {
+  std::string key = underscored(written);
+  if (key.starts_with("fsdp_")) key = key.substr(5);
+  // FSDP1's name of it.
+  if (key.starts_with("mixed_precision.")) key.replace(0, 15, "mixed_precision_policy");
+  Meaning meaning{{}, where};
+  if (translate_value(key, value, where, meaning) || explain(key, value, where, meaning.result)) return meaning.result;
+  throw UsageError(where, "unknown setting of FSDP",
+                   did_you_mean(key, {"sharding_strategy", "reshard_after_forward", "backward_prefetch",
+                                      "forward_prefetch", "limit_all_gathers", "sync_module_states", "use_orig_params",
+                                      "offload_params", "cpu_offload", "cpu_ram_efficient_loading", "auto_wrap_policy",
+                                      "transformer_layer_cls_to_wrap", "min_num_params", "state_dict_type",
+                                      "activation_checkpointing", "mixed_precision_policy", "version"}));
+}
+
+FsdpMeaning meaning_of_fsdp_option(std::string_view text, const std::string& where) {
+  Meaning meaning{{}, where};
+  std::string strategy;
+  const std::vector<std::string> words = {"full_shard",         "shard_grad_op", "no_shard", "hybrid_shard",
+                                          "hybrid_shard_zero2", "offload",       "auto_wrap"};
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find_first_of(" ,", begin), text.size());
+    const std::string item(text.substr(begin, end - begin));
+    begin = end + 1;
+    if (item.empty()) continue;
+    const std::string option = one_of(words, item, where);
+    if (option == "offload") {
+      meaning.set("offload", kAllOffloaded);
+    } else if (option != "auto_wrap") {
+      if (!strategy.empty()) throw UsageError(where, fmt::format("names both {} and {}", strategy, option));
+      strategy = option;
+      meaning.set("strategy", option);
+    }
+  }
+  if (strategy.empty() && !text.empty()) {
+    throw UsageError(where, fmt::format("{} names no strategy", quoted_value(std::string(text))),
+                     "Write for example \"full_shard auto_wrap\"");
+  }
+  return meaning.result;
+}
+
+}  // namespace tessera

@@ -1,0 +1,203 @@
+#include "tessera/settings/resolve.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+#include "tessera/settings/deepspeed.h"
+#include "tessera/settings/fsdp_words.h"
+#include "tessera/settings/suggest.h"
+
+namespace tessera {
+
+namespace {
+
+std::vector<std::string> names_and_aliases() {
+  std::vector<std::string> names;
+  for (const auto& setting : all_settings()) {
+    names.push_back(setting.name);
+    names.insert(names.end(), setting.aliases.begin(), setting.aliases.end());
+  }
+  return names;
+}
+
+void apply(const LayerValue& layer_value, ResolvedSettings& resolved) {
+  if (!(layer_value.setting->group & resolved.groups)) return;
+  layer_value.setting->set(resolved.settings, layer_value.value);
+  resolved.origins[layer_value.setting->name] = layer_value.origin;
+}
+
+// What an entry of a configuration file sets, checked.
+class FileLayer {
+ public:
+  FileLayer(const SettingSources& sources, const std::string& verb, const std::vector<std::string>& verb_names,
+            ResolvedSettings& resolved)
+      : sources_(sources), verb_(verb), verb_names_(verb_names), resolved_(resolved) {}
+
+  void apply_all() {
+    for (const auto& entry : sources_.file) {
+      if (entry.table.empty()) apply_entry(entry);
+    }
+    for (const auto& entry : sources_.file) {
+      if (entry.table == "fsdp") apply_fsdp(entry);
+    }
+    for (const auto& entry : sources_.file) {
+      if (!entry.table.empty() && entry.table != "fsdp") apply_entry(entry);
+    }
+    if (!without_meaning_.empty()) {
+      resolved_.warnings.push_back(fmt::format("{}: [fsdp]: without meaning here and ignored: {}", sources_.file_name,
+                                               joined(without_meaning_, ", ")));
+    }
+  }
+
+ private:
+  std::string place(const FileEntry& entry) const { return fmt::format("{}:{}", sources_.file_name, entry.line); }
+
+  void apply_entry(const FileEntry& entry) {
+    const std::string where = fmt::format("{}: {}", place(entry), entry.key);
+    if (!entry.table.empty() && std::find(verb_names_.begin(), verb_names_.end(), entry.table) == verb_names_.end()) {
+      std::vector<std::string> tables = verb_names_;
+      tables.push_back("fsdp");
+      throw UsageError(fmt::format("{}: [{}]", place(entry), entry.table),
+                       "is no verb, and only verbs and fsdp have tables", did_you_mean(entry.table, tables));
+    }
+    const Setting* setting = find_setting(entry.key);
+    if (!setting) throw UsageError(where, "unknown setting", did_you_mean(underscored(entry.key), names_and_aliases()));
+    const SettingValue value = checked_value(*setting, entry.value, where);
+    check_first(entry.table, *setting, entry, where);
+    if (entry.table.empty() || entry.table == verb_) {
+      apply({setting, value, {Origin::Kind::file, place(entry)}}, resolved_);
+    }
+  }
+
+  void apply_fsdp(const FileEntry& entry) {
+    const std::string where = fmt::format("{}: fsdp.{}", place(entry), entry.key);
+    const FsdpMeaning meaning = meaning_of_fsdp_key(entry.key, entry.value, where);
+    if (!meaning.note.empty()) without_meaning_.push_back(meaning.note);
+    for (const auto& [setting, value] : meaning.values) {
+      check_first("", *setting, entry, where);
+      apply({setting, value, {Origin::Kind::file, place(entry)}}, resolved_);
+    }
+  }
+
+  // A setting stands once in a table, whatever its name there; [fsdp] counts as the top level.
+  void check_first(const std::string& table, const Setting& setting, const FileEntry& entry, const std::string& where) {
+    const auto [earlier, is_new] = lines_.insert({{table, setting.name}, entry.line});
+    if (!is_new) throw UsageError(where, fmt::format("is given twice, first in line {}", earlier->second));
+  }
+
+  const SettingSources& sources_;
+  const std::string& verb_;
+  const std::vector<std::string>& verb_names_;
+  ResolvedSettings& resolved_;
+  std::map<std::pair<std::string, std::string>, int> lines_;  // (table, setting) → where it stands
+  std::vector<std::string> without_meaning_;
+};
+
+void apply_environment(const Environment& environment, ResolvedSettings& resolved) {
+  std::vector<std::string> variables;
+  for (const auto& setting : all_settings()) variables.push_back(setting.environment_variable());
+  for (const auto& [variable, text] : environment) {
+    if (!variable.starts_with("TESSERA_")) continue;
+    const auto it = std::find(variables.begin(), variables.end(), variable);
+    if (it == variables.end()) {
+      const std::string remedy = did_you_mean(variable, variables);
+      resolved.warnings.push_back(
+          fmt::format("{}: is no setting and is ignored{}{}", variable, remedy.empty() ? "" : ". ", remedy));
+      continue;
+    }
+    const Setting& setting = all_settings()[static_cast<size_t>(it - variables.begin())];
+    if (!(setting.group & resolved.groups)) continue;
+    setting.set(resolved.settings, parse_value(setting, text, variable));
+    resolved.origins[setting.name] = {Origin::Kind::environment, variable};
+  }
+}
+
+}  // namespace
+
+std::string Origin::to_string() const {
+  switch (kind) {
+    case Kind::preset:
+      return "default";
+    case Kind::deepspeed_preset:
+      return "default of DeepSpeed";
+    case Kind::file:
+    case Kind::deepspeed:
+      return place;
+    case Kind::environment:
+      return "environment " + place;
+    case Kind::flag:
+      return "flag " + place;
+  }
+  return "";
+}
+
+std::string ResolvedSettings::where(const std::string& name) const {
+  const auto it = origins.find(name);
+  if (it == origins.end() || it->second.kind == Origin::Kind::preset) return find_setting(name)->flag();
+  return it->second.kind == Origin::Kind::file ? fmt::format("{}: {}", it->second.place, name) : it->second.place;
+}
+
+bool ResolvedSettings::is_given(const std::string& name) const {
+  const auto it = origins.find(name);
+  return it != origins.end() && it->second.kind > Origin::Kind::deepspeed_preset;
+}
+
+// The layers on one another; `deepspeed` may be nullptr.
+static ResolvedSettings layered(const SettingSources& sources, Groups groups, const std::string& verb,
+                                const std::vector<std::string>& verb_names, const DeepSpeedLayer* deepspeed) {
+  ResolvedSettings resolved;
+  resolved.groups = groups;
+  resolved.num_ranks = sources.num_ranks;
+  for (const Setting* setting : settings_of(groups)) resolved.origins[setting->name] = {};
+  if (deepspeed) {
+    for (const LayerValue& value : deepspeed->presets) apply(value, resolved);
+  }
+  FileLayer(sources, verb, verb_names, resolved).apply_all();
+  if (deepspeed) {
+    for (const LayerValue& value : deepspeed->values) apply(value, resolved);
+  }
+  apply_environment(sources.environment, resolved);
+  for (const auto& [setting, text] : sources.flags) {
+    apply({setting, parse_value(*setting, text, setting->flag()), {Origin::Kind::flag, setting->flag()}}, resolved);
+  }
+  if (groups & kRanks) resolved.num_ranks = std::max(resolved.num_ranks, resolved.settings.nproc);
+  return resolved;
+}
+
+// The option `fsdp` sets others with its own strength; of the same strength they must agree.
+static void apply_fsdp_option(ResolvedSettings& resolved) {
+  const Origin origin = resolved.origins.at("fsdp");
+  const std::string where = resolved.where("fsdp");
+  for (const auto& [setting, value] : meaning_of_fsdp_option(resolved.settings.fsdp, where).values) {
+    const Origin& other = resolved.origins.at(setting->name);
+    if (other.kind > origin.kind) continue;
+    if (other.kind == origin.kind && setting->get(resolved.settings) != value) {
+      throw UsageError(where, fmt::format("{} contradicts {} {}", quoted_value(resolved.settings.fsdp),
+                                          resolved.where(setting->name), toml_text(setting->get(resolved.settings))));
+    }
+    apply({setting, value, origin}, resolved);
+  }
+}
+
+ResolvedSettings resolve(const SettingSources& sources, Groups groups, const std::string& verb,
+                         const std::vector<std::string>& verb_names) {
+  ResolvedSettings resolved = layered(sources, groups, verb, verb_names, nullptr);
+  const Settings& s = resolved.settings;
+  if (!s.fsdp.empty() && !s.deepspeed.empty()) {
+    throw UsageError(resolved.where("fsdp"), fmt::format("contradicts {} {}", resolved.where("deepspeed"), s.deepspeed),
+                     "Give one of the two");
+  }
+  if (!s.fsdp.empty()) apply_fsdp_option(resolved);
+  if (s.deepspeed.empty()) return resolved;
+  const std::string name = s.deepspeed;
+  const DeepSpeedLayer layer =
+      read_deepspeed(read_config_text(name, "--deepspeed takes DeepSpeed's JSON file"), name, resolved);
+  resolved = layered(sources, groups, verb, verb_names, &layer);
+  resolved.warnings.insert(resolved.warnings.end(), layer.notes.begin(), layer.notes.end());
+  settle_batch(layer, resolved);
+  return resolved;
+}
+
+}  // namespace tessera

@@ -1,0 +1,203 @@
+// Values of settings: from text, checked, and back to text.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "tessera/base/error.h"
+#include "tessera/data/tokenizer_text.h"
+#include "tessera/settings/settings.h"
+#include "tessera/settings/suggest.h"
+
+namespace tessera {
+
+namespace {
+
+std::string number_text(double x) {
+  // Shortest text that reads back as the same number; TOML wants a point or an exponent in a real.
+  std::string text = fmt::format("{}", x);
+  if (text.find_first_of(".en") == std::string::npos) text += ".0";
+  return text;
+}
+
+[[noreturn]] void wrong_type(const Setting& setting, const SettingValue& value, const std::string& where) {
+  const char* wanted = "";
+  switch (setting.type) {
+    case SettingType::boolean:
+      wanted = "true or false";
+      break;
+    case SettingType::integer:
+      wanted = "a whole number";
+      break;
+    case SettingType::real:
+      wanted = "a number";
+      break;
+    case SettingType::bytes:
+      wanted = "an amount of bytes, as \"32GiB\" or a whole number";
+      break;
+    case SettingType::text:
+      wanted = "a text in quotes";
+      break;
+    case SettingType::choice:
+      wanted = "a word in quotes";
+      break;
+  }
+  throw UsageError(where, fmt::format("must be {}, got {}", wanted, quoted_value(value)));
+}
+
+void check_range(const Setting& setting, double x, const SettingValue& value, const std::string& where) {
+  if (!std::isfinite(x)) throw UsageError(where, fmt::format("must be a finite number, got {}", quoted_value(value)));
+  if (!setting.range.contains(x)) {
+    throw UsageError(where, fmt::format("must be {}, got {}", setting.range.bound_broken_by(x), quoted_value(value)));
+  }
+}
+
+std::string checked_choice(const Setting& setting, const std::string& word, const std::string& where) {
+  std::string canonical = underscored(word);
+  std::transform(canonical.begin(), canonical.end(), canonical.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  if (std::find(setting.choices.begin(), setting.choices.end(), canonical) != setting.choices.end()) return canonical;
+  for (const auto& [synonym, own_word] : setting.synonyms) {
+    if (canonical == synonym) return own_word;
+  }
+  std::string remedy = did_you_mean(canonical, setting.choices);
+  if (!remedy.empty()) remedy += " ";
+  remedy += fmt::format("One of: {}", joined(setting.choices, ", "));
+  throw UsageError(where, "unknown value " + quoted_value(word), remedy);
+}
+
+// Reads all of `text` as one number; false when it is none or does not fit the type.
+template <typename T>
+bool parse_number(std::string_view text, T& number) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+}  // namespace
+
+std::string quoted_value(const SettingValue& value) {
+  constexpr size_t kLongest = 80;
+  std::string text = toml_text(value);
+  if (text.size() <= kLongest) return text;
+  size_t length = kLongest;
+  while ((static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) --length;  // not within a letter
+  text = text.substr(0, length) + "…\"";
+  return text;
+}
+
+std::string underscored(std::string_view word) {
+  std::string text(word);
+  std::replace(text.begin(), text.end(), '-', '_');
+  return text;
+}
+
+std::string dashed(std::string_view word) {
+  std::string text(word);
+  std::replace(text.begin(), text.end(), '_', '-');
+  return text;
+}
+
+std::string Setting::flag() const {
+  return "--" + dashed(name);
+}
+
+std::string Setting::environment_variable() const {
+  std::string text = "TESSERA_" + name;
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; });
+  return text;
+}
+
+bool Setting::answers_to(std::string_view word) const {
+  const std::string wanted = underscored(word);
+  return wanted == name || std::find(aliases.begin(), aliases.end(), wanted) != aliases.end();
+}
+
+std::string Range::bound_broken_by(double x) const {
+  if (x <= min) return fmt::format("{} {}", open_min ? "greater than" : "at least", min);
+  return fmt::format("{} {}", open_max ? "less than" : "at most", max);
+}
+
+SettingValue checked_value(const Setting& setting, const SettingValue& value, const std::string& where) {
+  switch (setting.type) {
+    case SettingType::boolean:
+      if (!std::holds_alternative<bool>(value)) wrong_type(setting, value, where);
+      return value;
+    case SettingType::integer: {
+      const auto* x = std::get_if<int64_t>(&value);
+      if (!x) wrong_type(setting, value, where);
+      check_range(setting, static_cast<double>(*x), value, where);
+      return value;
+    }
+    case SettingType::real: {
+      double x = 0;
+      if (const auto* whole = std::get_if<int64_t>(&value))
+        x = static_cast<double>(*whole);
+      else if (const auto* number = std::get_if<double>(&value))
+        x = *number;
+      else
+        wrong_type(setting, value, where);
+      check_range(setting, x, value, where);
+      return x;
+    }
+    case SettingType::bytes: {
+      // A negative number is told by the range, not by the grammar.
+      const auto* whole = std::get_if<int64_t>(&value);
+      const auto* text = std::get_if<std::string>(&value);
+      if (!whole && !text) wrong_type(setting, value, where);
+      if (text && !is_utf8(*text)) throw UsageError(where, "is not valid UTF-8");
+      const int64_t bytes = whole ? *whole : parse_bytes(*text, where);
+      check_range(setting, static_cast<double>(bytes), value, where);
+      return bytes_text(bytes);
+    }
+    case SettingType::text:
+    case SettingType::choice: {
+      const auto* text = std::get_if<std::string>(&value);
+      if (!text) wrong_type(setting, value, where);
+      if (!is_utf8(*text)) throw UsageError(where, "is not valid UTF-8");
+      if (setting.canonical) return setting.canonical(*text, where);
+      if (setting.type == SettingType::text) return value;
+      return checked_choice(setting, *text, where);
+    }
+  }
+  TESSERA_ASSERT(false);
+}
+
+SettingValue parse_value(const Setting& setting, std::string_view text, const std::string& where) {
+  SettingValue value = std::string(text);  // stays text where it is not of the type, which checked_value then tells
+  if (setting.type == SettingType::boolean) {
+    for (const char* word : {"true", "1", "yes", "on"})
+      if (text == word) value = true;
+    for (const char* word : {"false", "0", "no", "off"})
+      if (text == word) value = false;
+  } else if (setting.type == SettingType::integer) {
+    if (int64_t x = 0; parse_number(text, x)) value = x;
+  } else if (setting.type == SettingType::real) {
+    if (double x = 0; parse_number(text, x)) value = x;
+  }
+  return checked_value(setting, value, where);
+}
+
+std::string toml_text(const SettingValue& value) {
+  if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
+  if (const auto* whole = std::get_if<int64_t>(&value)) return fmt::format("{}", *whole);
+  if (const auto* number = std::get_if<double>(&value)) return number_text(*number);
+  std::string quoted = "\"";
+  for (const char c : std::get<std::string>(value)) {
+    if (c == '"' || c == '\\')
+      quoted += '\\', quoted += c;
+    else if (c == '\n')
+      quoted += "\\n";
+    else if (c == '\t')
+      quoted += "\\t";
+    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+      quoted += fmt::format("\\u{:04X}", static_cast<int>(c));
+    else
+      quoted += c;
+  }
+  return quoted + "\"";
+}
+
+}  // namespace tessera

@@ -1,0 +1,137 @@
+#include "tessera/settings/setting_words.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <set>
+#include <vector>
+
+#include "tessera/base/error.h"
+#include "tessera/settings/settings.h"
+#include "tessera/settings/suggest.h"
+
+namespace tessera {
+
+namespace {
+
+struct ByteUnit {
+  const char* name;
+  int64_t bytes;
+};
+
+constexpr ByteUnit kByteUnits[] = {
+    {"TiB", int64_t{1} << 40}, {"GiB", int64_t{1} << 30}, {"MiB", int64_t{1} << 20}, {"KiB", int64_t{1} << 10},
+    {"TB", 1'000'000'000'000}, {"GB", 1'000'000'000},     {"MB", 1'000'000},         {"kB", 1'000},
+};
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return result;
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (text.starts_with(' ')) text.remove_prefix(1);
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  return text;
+}
+
+// Bytes of a unit as written; 0 when there is no such unit.
+int64_t bytes_of_unit(std::string_view unit) {
+  const std::string word = lower(unit);
+  if (word.empty() || word == "b") return 1;
+  for (const ByteUnit& known : kByteUnits) {
+    if (word == lower(known.name)) return known.bytes;
+  }
+  return 0;
+}
+
+[[noreturn]] void no_bytes(std::string_view text, const std::string& where, const std::string& unit) {
+  std::string remedy = "Write a number with a unit, as in 32GiB or 500MB, or a number of bytes";
+  if (unit.size() == 1 && std::string_view("kmgt").find(lower(unit)[0]) != std::string_view::npos) {
+    const std::string letter(1, static_cast<char>(lower(unit)[0] - 'a' + 'A'));
+    remedy = fmt::format("Write {0}iB (powers of 1024) or {0}B (of 1000)", letter);
+  }
+  throw UsageError(where, fmt::format("must be an amount of bytes, got {}", quoted_value(std::string(text))), remedy);
+}
+
+Offload::Tier parse_tier(const std::string& word, const std::string& item, const std::string& where) {
+  if (word == "host" || word == "cpu") return Offload::Tier::host;
+  if (word == "file" || word == "nvme") return Offload::Tier::file;
+  throw UsageError(where, fmt::format("unknown place in {}", quoted_value(item)),
+                   "One of: host (also cpu), file (also nvme)");
+}
+
+}  // namespace
+
+int64_t parse_bytes(std::string_view text, const std::string& where) {
+  const std::string_view amount = trimmed(text);
+  double number = 0;
+  const auto [end, error] = std::from_chars(amount.data(), amount.data() + amount.size(), number);
+  if (error != std::errc() || !std::isfinite(number) || number < 0) no_bytes(text, where, "");
+  const std::string unit(trimmed(amount.substr(static_cast<size_t>(end - amount.data()))));
+  const int64_t unit_bytes = bytes_of_unit(unit);
+  if (unit_bytes == 0) no_bytes(text, where, unit);
+  // Digits alone are read as such: a double has 53 bits.
+  int64_t whole = 0, product = 0;
+  const auto digits = std::from_chars(amount.data(), end, whole);
+  if (digits.ec == std::errc() && digits.ptr == end && !__builtin_mul_overflow(whole, unit_bytes, &product)) {
+    return product;
+  }
+  const double bytes = number * static_cast<double>(unit_bytes);
+  if (bytes >= 0x1p63) throw UsageError(where, fmt::format("{} is too large", quoted_value(std::string(text))));
+  if (bytes != std::floor(bytes)) {
+    throw UsageError(where, fmt::format("{} is no whole number of bytes", quoted_value(std::string(text))));
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+std::string bytes_text(int64_t bytes) {
+  for (const ByteUnit& unit : kByteUnits) {
+    if (bytes != 0 && bytes % unit.bytes == 0) return fmt::format("{}{}", bytes / unit.bytes, unit.name);
+  }
+  return fmt::format("{}", bytes);
+}
+
+Offload parse_offload(std::string_view text, const std::string& where) {
+  const std::vector<std::string> kinds = {"optimizer", "gradients", "parameters"};
+  Offload offload;
+  if (lower(trimmed(text)) == "none") return offload;
+  std::set<std::string> seen;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string item = lower(trimmed(text.substr(begin, end - begin)));
+    begin = end + 1;
+    const size_t colon = std::min(item.find(':'), item.size());
+    const std::string kind = item.substr(0, colon);
+    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
+      std::string remedy = did_you_mean(kind, kinds);
+      if (!remedy.empty()) remedy += " ";
+      throw UsageError(where, fmt::format("cannot offload {}", quoted_value(kind)),
+                       remedy + "Write none, or optimizer, gradients, parameters with commas between them");
+    }
+    if (!seen.insert(kind).second) throw UsageError(where, fmt::format("names {} twice", kind));
+    const Offload::Tier tier =
+        colon == item.size() ? Offload::Tier::host : parse_tier(item.substr(colon + 1), item, where);
+    (kind == "optimizer" ? offload.optimizer : kind == "gradients" ? offload.gradients : offload.parameters) = tier;
+  }
+  return offload;
+}
+
+std::string offload_text(const Offload& offload) {
+  std::vector<std::string> items;
+  const auto add = [&](const char* kind, Offload::Tier tier) {
+    if (tier == Offload::Tier::device) return;
+    items.push_back(fmt::format("{}:{}", kind, tier == Offload::Tier::host ? "host" : "file"));
+  };
+  add("optimizer", offload.optimizer);
+  add("gradients", offload.gradients);
+  add("parameters", offload.parameters);
+  return items.empty() ? "none" : joined(items, ",");
+}
+
+}  // namespace tessera

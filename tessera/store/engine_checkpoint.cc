@@ -1,0 +1,47 @@
+#include "tessera/store/engine_checkpoint.h"
+
+namespace tessera {
+
+// The name of a unit's array in a checkpoint.
+static std::string array_name(StateKind kind, const Unit& unit) {
+  constexpr const char* names[] = {"parameters/", "optimizer.m/", "optimizer.v/"};
+  return names[static_cast<size_t>(kind)] + unit.name();
+}
+
+std::string parameters_name(const Unit& unit) {
+  return array_name(StateKind::parameters, unit);
+}
+
+void declare_checkpoint(CheckpointPart& part, const Engine& engine) {
+  const Model& model = engine.model();
+  for (int64_t u = 0; u < model.num_units(); ++u) {
+    const ElemRange range = engine.saved_range(u);
+    if (range.size() == 0) continue;
+    for (const StateKind kind : kStateKinds) {
+      part.declare({array_name(kind, model.unit(u)), model.unit(u).table().num_elems(), range.begin, range.end},
+                   DType::f32);
+    }
+  }
+}
+
+void write_checkpoint_arrays(CheckpointPart& part, Engine& engine) {
+  declare_checkpoint(part, engine);
+  engine.save_states([&](StateKind kind, int64_t unit, ElemRange, View from) {
+    part.write(array_name(kind, engine.model().unit(unit)), from);
+  });
+}
+
+void restore_checkpoint(const Checkpoint& checkpoint, Engine& engine, bool with_optimizer, ThreadPool& pool) {
+  const auto read = [&](StateKind kind, int64_t unit, ElemRange range, View to) {
+    const Unit& of = engine.model().unit(unit);
+    checkpoint.read_range({array_name(kind, of), of.table().num_elems(), range.begin, range.end}, to, &pool);
+  };
+  if (with_optimizer) {
+    engine.load_states(read);
+  } else {
+    engine.load_parameters(
+        [&](int64_t unit, ElemRange range, View to) { read(StateKind::parameters, unit, range, to); });
+  }
+}
+
+}  // namespace tessera

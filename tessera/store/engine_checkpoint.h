@@ -1,0 +1,21 @@
+// The arrays of an engine in a checkpoint: parameters and optimizer states of each unit, under the unit's name.
+#pragma once
+
+#include <string>
+
+#include "tessera/engine/engine.h"
+#include "tessera/store/checkpoint.h"
+
+namespace tessera {
+
+// The name of a unit's flat parameters in a checkpoint.
+std::string parameters_name(const Unit& unit);
+
+// Declares the arrays that this rank writes of an engine that trains.
+void declare_checkpoint(CheckpointPart& part, const Engine& engine);
+// Declares and writes them.
+void write_checkpoint_arrays(CheckpointPart& part, Engine& engine);
+// Reads the parameters and, if `with_optimizer`, the moments.
+void restore_checkpoint(const Checkpoint& checkpoint, Engine& engine, bool with_optimizer, ThreadPool& pool);
+
+}  // namespace tessera

@@ -1,0 +1,114 @@
+#include "tessera/train/continuation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+namespace tessera {
+
+namespace {
+
+// Keys that are not here may never change: they shape the model, the samples, their order or what is measured.
+constexpr std::pair<const char*, MayChange> kMayChange[] = {
+    {"epochs", MayChange::in_any_case},
+    {"max_steps", MayChange::in_any_case},
+    {"lr", MayChange::in_a_new_folder},
+    {"lr_schedule", MayChange::in_a_new_folder},
+    {"lr_decay_steps", MayChange::in_a_new_folder},
+    {"warmup_steps", MayChange::in_a_new_folder},
+    {"warmup_ratio", MayChange::in_a_new_folder},
+    {"warmup_type", MayChange::in_a_new_folder},
+    {"warmup_min_lr", MayChange::in_a_new_folder},
+    {"weight_decay", MayChange::in_a_new_folder},
+    {"beta1", MayChange::in_a_new_folder},
+    {"beta2", MayChange::in_a_new_folder},
+    {"adam_epsilon", MayChange::in_a_new_folder},
+    {"max_grad_norm", MayChange::in_a_new_folder},
+    {"hidden_dropout", MayChange::in_a_new_folder},
+    {"attention_dropout", MayChange::in_a_new_folder},
+    {"precision", MayChange::in_a_new_folder},
+    {"load_best_model_at_end", MayChange::in_a_new_folder},
+    {"metric_for_best_model", MayChange::in_a_new_folder},
+};
+
+MayChange may_change(const std::string& key) {
+  for (const auto& [name, when] : kMayChange) {
+    if (key == name) return when;
+  }
+  return MayChange::never;
+}
+
+}  // namespace
+
+std::string Change::shown() const {
+  return fmt::format("{} = {}, and this run has {}", key, then, now);
+}
+
+std::vector<Change> changes_between(const Record& then, const Record& now) {
+  std::vector<Change> changes;
+  for (const Field& field : now.fields()) {
+    const Value* value = then.find(field.key);
+    if (value && *value == field.value) continue;
+    changes.push_back(
+        {field.key, value ? json_text(*value) : "nothing", json_text(field.value), may_change(field.key)});
+  }
+  return changes;
+}
+
+std::vector<Change> forbidden_among(const std::vector<Change>& changes, bool in_a_new_folder) {
+  std::vector<Change> forbidden;
+  std::copy_if(changes.begin(), changes.end(), std::back_inserter(forbidden), [&](const Change& change) {
+    return change.may_change == MayChange::never ||
+           (change.may_change == MayChange::in_a_new_folder && !in_a_new_folder);
+  });
+  return forbidden;
+}
+
+std::string listed(const std::vector<Change>& changes) {
+  constexpr size_t kShown = 3;
+  std::string text = "was made";
+  for (size_t i = 0; i < std::min(kShown, changes.size()); ++i) {
+    text += (i > 0 ? "; with " : " with ") + changes[i].shown();
+  }
+  if (changes.size() > kShown) text += fmt::format("; and {} more settings differ", changes.size() - kShown);
+  return text;
+}
+
+std::string json_text(const Value& value) {
+  const std::string text = to_json({{"", value}});  // {"": value}
+  return text.substr(5, text.size() - 6);
+}
+
+int64_t total_steps(int64_t max_steps, double epochs, int64_t steps_per_epoch) {
+  return max_steps > 0 ? max_steps : static_cast<int64_t>(std::ceil(epochs * static_cast<double>(steps_per_epoch)));
+}
+
+ScheduleOptions schedule_options(const Settings& settings, int64_t num_steps) {
+  const auto ratio_steps = static_cast<int64_t>(std::ceil(settings.warmup_ratio * static_cast<double>(num_steps)));
+  return {settings.lr_schedule, settings.warmup_steps > 0 ? settings.warmup_steps : ratio_steps,
+          settings.lr_decay_steps > 0 ? settings.lr_decay_steps : num_steps, settings.warmup_type};
+}
+
+std::string note_of_length(const Settings& settings, int64_t steps_then, int64_t steps_now, int64_t step,
+                           int64_t num_updates) {
+  std::string text = fmt::format("The run has {} steps now instead of {}", steps_now, steps_then);
+  if (step >= steps_now) return text + ", and all of them are done";
+  const ScheduleOptions before = schedule_options(settings, steps_then), after = schedule_options(settings, steps_now);
+  const auto rate = [&](const ScheduleOptions& schedule) {
+    return scheduled_rate(schedule, settings.warmup_min_lr, settings.lr, num_updates);
+  };
+  const bool decays = after.kind != Schedule::constant && after.num_steps != before.num_steps;
+  if (!decays && after.num_warmup_steps == before.num_warmup_steps) {
+    return text + ". The learning rate does not depend on their number";
+  }
+  text += ". The steps done keep their learning rates. ";
+  if (decays)
+    text += fmt::format("From here the rate falls towards step {} rather than {}. ", after.num_steps, before.num_steps);
+  return text + fmt::format("Step {} has the rate {}, which is {} by the schedule of {} steps", step + 1, rate(after),
+                            rate(before), steps_then);
+}
+
+}  // namespace tessera

@@ -1,0 +1,145 @@
+#include "tessera/train/evaluation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "tessera/report/progress.h"
+
+namespace tessera {
+namespace {
+
+std::string trimmed(const std::string& text) {
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
+}
+
+// This rank's part of the items [first, first + batch_size · ranks) that there are.
+ElemRange part_of_rank(const Communicator& world, int64_t first, int64_t batch_size, int64_t num_items) {
+  const int64_t size = std::min(batch_size * world.size(), num_items - first);
+  return {first + size * world.rank() / world.size(), first + size * (world.rank() + 1) / world.size()};
+}
+
+// All ranks' lists of tokens, in the order of ranks.
+std::vector<std::vector<int32_t>> gather_tokens(Communicator& world, const std::vector<std::vector<int32_t>>& own) {
+  std::string text;  // each list as its length and its elements, 4 bytes each
+  const auto put = [&](const void* data, size_t bytes) { text.append(static_cast<const char*>(data), bytes); };
+  for (const auto& ids : own) {
+    const auto length = static_cast<uint32_t>(ids.size());
+    put(&length, sizeof length);
+    put(ids.data(), ids.size() * sizeof(int32_t));
+  }
+  std::vector<std::vector<int32_t>> all;
+  for (const std::string& part : world.all_gather_text(text, "answers")) {
+    for (size_t at = 0; at < part.size();) {
+      uint32_t length = 0;
+      std::memcpy(&length, part.data() + at, sizeof length);
+      at += sizeof length;
+      auto& ids = all.emplace_back(length);
+      if (length > 0) std::memcpy(ids.data(), part.data() + at, length * sizeof(int32_t));
+      at += length * sizeof(int32_t);
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+std::optional<LossEvaluation> evaluate_loss(Engine& engine, Communicator& world, const std::vector<Sample>& samples,
+                                            int64_t batch_size, Console& console, const StopNow& stop) {
+  const double begin_s = steady_seconds();
+  const auto num_samples = static_cast<int64_t>(samples.size());
+  const int64_t at_once = batch_size * world.size();
+  LossEvaluation result{0, 0, num_samples, (num_samples + at_once - 1) / at_once};
+  Progress progress(console, {.description = "Evaluating", .total_steps = result.num_steps});
+  double loss_sum = 0, num_targets = 0;
+  std::vector<int64_t> indices;
+  for (int64_t step = 0; step < result.num_steps; ++step) {
+    if (stop && stop()) return std::nullopt;
+    const ElemRange part = part_of_rank(world, step * at_once, batch_size, num_samples);
+    indices.resize(static_cast<size_t>(part.size()));
+    std::iota(indices.begin(), indices.end(), part.begin);
+    const LossSum batch = engine.evaluate(pack(samples, indices));
+    loss_sum += batch.loss_sum;
+    num_targets += static_cast<double>(batch.num_targets);
+    progress.update(step + 1, std::min(at_once, num_samples - step * at_once));
+  }
+  const auto sums = world.sum({loss_sum, num_targets}, "the evaluation's loss");
+  result.loss = sums[0] / sums[1];
+  if (!std::isfinite(result.loss)) {
+    console.note(fmt::format("warning: the evaluation's loss is {}: the model computes no finite numbers from the data",
+                             std::isnan(result.loss) ? "nan" : "infinite"));
+  }
+  result.runtime_s = steady_seconds() - begin_s;
+  return result;
+}
+
+std::optional<AnswerEvaluation> evaluate_answers(Engine& engine, Communicator& world, const Dataset& dataset,
+                                                 const Tokenizer& tokenizer, int64_t batch_size, int64_t max_new_tokens,
+                                                 Scoring scoring, Console& console, const StopNow& stop) {
+  const double begin_s = steady_seconds();
+  const auto num_examples = static_cast<int64_t>(dataset.examples.size());
+  const int64_t at_once = batch_size * world.size();
+  const int64_t num_steps = (num_examples + at_once - 1) / at_once;
+  Progress progress(console, {.description = "Answering", .total_steps = num_steps, .unit = "questions"});
+  AnswerEvaluation result;
+  const int32_t eos_id = engine.model().config().eos_token_id;
+  for (int64_t step = 0; step < num_steps; ++step) {
+    if (stop && stop()) return std::nullopt;
+    const ElemRange part = part_of_rank(world, step * at_once, batch_size, num_examples);
+    const auto prompts =
+        std::span(dataset.prompts).subspan(static_cast<size_t>(part.begin), static_cast<size_t>(part.size()));
+    for (const auto& ids : gather_tokens(world, engine.generate(prompts, max_new_tokens, eos_id))) {
+      result.predictions.push_back(trimmed(tokenizer.decode(ids, true)));
+    }
+    progress.update(step + 1, std::min(at_once, num_examples - step * at_once));
+  }
+  double exact = 0, f1_sum = 0;
+  for (size_t i = 0; i < dataset.examples.size(); ++i) {
+    exact += exact_match(result.predictions[i], dataset.examples[i].answers, scoring);
+    f1_sum += f1(result.predictions[i], dataset.examples[i].answers, scoring);
+  }
+  // A question that is too long to ask has no answer, which scores 0, as in SQuAD's own script.
+  const auto num_questions = static_cast<double>(num_examples + dataset.use.rows_too_long);
+  result.metrics = {exact / num_questions, f1_sum / num_questions};
+  result.runtime_s = steady_seconds() - begin_s;
+  return result;
+}
+
+Record predictions_by_id(const std::vector<Example>& examples, const std::vector<std::string>& predictions,
+                         Console& console) {
+  TESSERA_ASSERT(examples.size() == predictions.size());
+  std::unordered_set<std::string> ids, used;
+  for (const Example& example : examples) ids.insert(example.id);
+  std::unordered_map<std::string, int64_t> occurrences;
+  int64_t num_repeated = 0;
+  Record record;
+  for (size_t i = 0; i < examples.size(); ++i) {
+    const bool has_id = !examples[i].id.empty();
+    const std::string id = has_id ? examples[i].id : std::to_string(i);
+    const bool is_repeated = has_id && used.contains(id);
+    num_repeated += is_repeated;
+    std::string key = id;
+    if (is_repeated || (!has_id && ids.contains(id))) {
+      int64_t& n = occurrences.try_emplace(id, 1).first->second;
+      do key = fmt::format("{}#{}", id, ++n);
+      while (ids.contains(key) || used.contains(key));
+    }
+    used.insert(key);
+    record.append(std::move(key), predictions[i]);
+  }
+  if (num_repeated > 0) {
+    console.note(
+        fmt::format("warning: {} of {} examples have an id that an earlier one has: their predictions are "
+                    "stored under \"id#2\" and so on",
+                    num_repeated, examples.size()));
+  }
+  return record;
+}
+
+}  // namespace tessera

@@ -1,0 +1,244 @@
+#include "tessera/train/train_state.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "tessera/comm/world.h"
+#include "tessera/store/checksum.h"
+#include "tessera/train/continuation.h"
+
+namespace tessera {
+namespace {
+
+Record eval_record(const EvalOutcome& outcome) {
+  Record record;
+  if (outcome.loss) record.set("loss", *outcome.loss);
+  if (outcome.exact_match) record.set("exact_match", *outcome.exact_match);
+  if (outcome.f1) record.set("f1", *outcome.f1);
+  return record;
+}
+
+// Reads typed values out of a record that to_json() wrote; a file with a right checksum but other contents is an error.
+class RecordReader {
+ public:
+  RecordReader(const Record& record, const std::string& where) : record_(record), where_(where) {}
+
+  template <typename T>
+  T get(const char* key) const {
+    const Value* value = record_.find(key);
+    if constexpr (std::is_same_v<T, double>) {  // a whole number may have lost its fraction on the way
+      if (value && value->get_if<int64_t>()) return static_cast<double>(*value->get_if<int64_t>());
+    }
+    if constexpr (std::is_same_v<T, double>) {  // JSON has no NaN: a loss that is none was written as null
+      if (value && value->get_if<std::nullptr_t>()) return std::numeric_limits<double>::quiet_NaN();
+    }
+    if (!value || !value->get_if<T>()) {
+      throw InputError(where_, fmt::format("the key \"{}\" is missing or of another type", key),
+                       "Another version of Tessera wrote this checkpoint: resume with that one, or use --resume none");
+    }
+    return *value->get_if<T>();
+  }
+  std::optional<double> optional(const char* key) const {
+    const Value* value = record_.find(key);
+    return value ? std::optional(get<double>(key)) : std::nullopt;
+  }
+  const Value* find(const char* key) const { return record_.find(key); }
+  EvalOutcome outcome(const char* key) const {
+    const Record record = get<Record>(key);
+    const RecordReader reader(record, where_);
+    return {reader.optional("loss"), reader.optional("exact_match"), reader.optional("f1")};
+  }
+
+ private:
+  const Record& record_;
+  const std::string& where_;
+};
+
+}  // namespace
+
+std::string TrainState::to_json(const Record& fingerprint) const {
+  std::vector<Value> row_values;
+  for (const EpochRow& row : rows) {
+    row_values.emplace_back(
+        Record{{"epoch", row.epoch}, {"train_loss", row.train_loss}, {"eval", eval_record(row.eval)}});
+  }
+  Record record{{"schema", 1},
+                {"fingerprint", fingerprint},
+                {"step", step},
+                {"total_loss", total_loss},
+                {"loss_steps", loss_steps},
+                {"logged_loss", logged_loss},
+                {"logged_steps", logged_steps},
+                {"row_loss", row_loss},
+                {"row_steps", row_steps},
+                {"num_samples", num_samples},
+                {"num_tokens", num_tokens},
+                {"num_targets", num_targets},
+                {"evaluated_before", evaluated_before},
+                {"before", eval_record(before)},
+                {"rows", row_values},
+                {"best_step", best_step},
+                {"num_updates", num_updates},
+                {"evaluated_step", evaluated_step},
+                {"metrics_bytes", metrics_bytes},
+                {"runtime_s", runtime_s},
+                {"steady_s", steady_s},
+                {"steady_samples", steady_samples},
+                {"steady_tokens", steady_tokens},
+                {"eval_timing", eval_timing},
+                {"stop_steps", stop_steps}};
+  Record health_record{{"num_skipped", health.num_skipped},
+                       {"skipped_in_a_row", health.skipped_in_a_row},
+                       {"sound_checkpoint", health.sound_checkpoint}};
+  if (health.first_loss) health_record.set("first_loss", *health.first_loss);
+  record.set("health", health_record);
+  if (!origin.empty()) record.set("origin", origin);
+  if (best_metric) record.set("best_metric", *best_metric);
+  if (fused_micro_batches) record.set("fused_micro_batches", *fused_micro_batches);
+  if (loss_scale) {
+    record.set("loss_scale", Record{{"scale", loss_scale->scale},
+                                    {"clean_steps", loss_scale->clean_steps},
+                                    {"hysteresis_left", loss_scale->hysteresis_left}});
+  }
+  return to_pretty_json(record) + "\n";
+}
+
+Record TrainState::fingerprint_in(const std::string& text, const std::string& where) {
+  const Record record = record_from_json(text, where);
+  return RecordReader(record, where).get<Record>("fingerprint");
+}
+
+TrainState TrainState::from_json(const std::string& text, const Record& fingerprint, const std::string& where) {
+  const std::vector<Change> changes = changes_between(fingerprint_in(text, where), fingerprint);
+  if (!changes.empty()) throw UsageError(where, listed(changes), "Use the settings of the run that made it");
+  return from_json(text, where);
+}
+
+TrainState TrainState::from_json(const std::string& text, const std::string& where) {
+  const Record record = record_from_json(text, where);
+  const RecordReader read(record, where);
+  TrainState state;
+  state.step = read.get<int64_t>("step");
+  state.total_loss = read.get<double>("total_loss");
+  state.loss_steps = read.find("loss_steps") ? read.get<int64_t>("loss_steps") : state.step;
+  state.logged_loss = read.get<double>("logged_loss");
+  state.logged_steps = read.get<int64_t>("logged_steps");
+  state.row_loss = read.get<double>("row_loss");
+  state.row_steps = read.get<int64_t>("row_steps");
+  state.num_samples = read.get<int64_t>("num_samples");
+  state.num_tokens = read.get<int64_t>("num_tokens");
+  state.num_targets = read.get<int64_t>("num_targets");
+  state.evaluated_before = read.get<bool>("evaluated_before");
+  state.before = read.outcome("before");
+  for (const Value& value : read.get<std::vector<Value>>("rows")) {
+    const Record* row = value.get_if<Record>();
+    if (!row) throw InputError(where, "\"rows\" holds something else than records");
+    const RecordReader row_reader(*row, where);
+    state.rows.push_back(
+        {row_reader.get<double>("epoch"), row_reader.get<double>("train_loss"), row_reader.outcome("eval")});
+  }
+  state.best_metric = read.optional("best_metric");
+  if (read.find("fused_micro_batches")) state.fused_micro_batches = read.get<bool>("fused_micro_batches");
+  state.best_step = read.get<int64_t>("best_step");
+  state.num_updates = read.get<int64_t>("num_updates");
+  state.evaluated_step = read.get<int64_t>("evaluated_step");
+  if (read.find("loss_scale")) {
+    const auto record = read.get<Record>("loss_scale");
+    const RecordReader scale(record, where);
+    state.loss_scale = {scale.get<double>("scale"), scale.get<int64_t>("clean_steps"),
+                        scale.get<int64_t>("hysteresis_left")};
+    // Before skipped updates of every precision were counted, those of fp16 were here.
+    if (scale.find("num_skipped")) state.health.num_skipped = scale.get<int64_t>("num_skipped");
+  }
+  if (read.find("health")) {
+    const auto record = read.get<Record>("health");
+    const RecordReader health(record, where);
+    state.health = {health.get<int64_t>("num_skipped"), health.get<int64_t>("skipped_in_a_row"),
+                    health.optional("first_loss"), health.get<int64_t>("sound_checkpoint")};
+  }
+  state.metrics_bytes = read.get<int64_t>("metrics_bytes");
+  state.runtime_s = read.get<double>("runtime_s");
+  state.steady_s = read.get<double>("steady_s");
+  state.steady_samples = read.get<int64_t>("steady_samples");
+  state.steady_tokens = read.get<int64_t>("steady_tokens");
+  if (read.find("stop_steps")) {
+    for (const Value& step : read.get<std::vector<Value>>("stop_steps")) {
+      if (const int64_t* number = step.get_if<int64_t>()) state.stop_steps.push_back(*number);
+    }
+  }
+  if (read.find("origin")) state.origin = read.get<std::string>("origin");
+  if (read.find("eval_timing")) state.eval_timing = read.get<Record>("eval_timing");
+  return state;
+}
+
+std::string checksum_of(const std::vector<Sample>& samples) {
+  Checksum data;
+  for (const Sample& sample : samples) {
+    const auto size = static_cast<int64_t>(sample.ids.size());
+    data.update(&size, sizeof size);
+    data.update(sample.ids.data(), sample.ids.size() * sizeof(int32_t));
+    data.update(sample.labels.data(), sample.labels.size() * sizeof(int32_t));
+  }
+  return checksum_text(data.value());
+}
+
+Record model_fingerprint(const ModelConfig& config) {
+  return {{"architecture", config.architecture},
+          {"vocab_size", config.vocab_size},
+          {"hidden_size", config.hidden_size},
+          {"num_layers", config.num_layers},
+          {"num_heads", config.num_heads},
+          {"ff_dim", config.ff_dim},
+          {"layer_norm_epsilon", config.layer_norm_epsilon},
+          {"residual_from_norm", config.residual_from_norm}};
+}
+
+Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples,
+                         int num_ranks) {
+  Record record = model_fingerprint(config);
+  record.set("hidden_dropout", config.hidden_dropout).set("attention_dropout", config.attention_dropout);
+  for (const char* name : {"seed",
+                           "shuffle",
+                           "objective",
+                           "max_length",
+                           "truncation",
+                           "epochs",
+                           "max_steps",
+                           "lr",
+                           "weight_decay",
+                           "beta1",
+                           "beta2",
+                           "adam_epsilon",
+                           "max_grad_norm",
+                           "lr_schedule",
+                           "warmup_steps",
+                           "warmup_ratio",
+                           "warmup_type",
+                           "warmup_min_lr",
+                           "lr_decay_steps",
+                           "precision",
+                           "load_best_model_at_end",
+                           "metric_for_best_model"}) {
+    const Setting* setting = find_setting(name);
+    TESSERA_ASSERT(setting);
+    std::visit([&](const auto& value) { record.set(name, value); }, setting->get(settings));
+  }
+  // However many ranks and micro-batches make it up.
+  record.set("batch_size x grad_accum x ranks", settings.batch_size * settings.grad_accum * num_ranks);
+  // After the settings that shape the samples, so that one of those is named where it is the cause.
+  return record.set("dataset_samples", samples.size()).set("dataset_checksum", checksum_of(samples));
+}
+
+void check_ranks_agree(Communicator& world, const Record& fingerprint) {
+  std::vector<std::pair<std::string, std::string>> facts;
+  for (const auto& [key, value] : fingerprint.fields()) facts.emplace_back(key, json_text(value));
+  check_agreement(world, facts);
+}
+
+void fill_checkpoint(CheckpointPart& part, Engine& engine, const TrainState& state, const Record& fingerprint) {
+  write_checkpoint_arrays(part, engine);
+  part.add_text("trainer_state.json", state.to_json(fingerprint));
+}
+
+}  // namespace tessera

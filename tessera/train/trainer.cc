@@ -1,0 +1,391 @@
+#include "tessera/train/trainer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "tessera/device/cuda/cuda_device.h"
+#include "tessera/load/data_report.h"
+#include "tessera/load/model_files.h"
+#include "tessera/plan/memory_check.h"
+#include "tessera/report/text.h"
+#include "tessera/settings/engine_options.h"
+#include "tessera/store/atomic_folder.h"
+#include "tessera/train/continuation.h"
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+BatchOptions batch_options(const Settings& s, size_t num_samples, const Communicator& world) {
+  BatchOptions options;
+  options.world_size = world.size();
+  options.rank = world.rank();
+  options.num_samples = static_cast<int64_t>(num_samples);
+  options.batch_size = s.batch_size;
+  options.grad_accum = s.grad_accum;
+  options.seed = static_cast<uint64_t>(s.seed);
+  options.shuffle = s.shuffle;
+  return options;
+}
+
+}  // namespace
+
+WorkBounds training_work(const Settings& settings, const Dataset& train, const Dataset* eval, bool fused) {
+  WorkBounds work;
+  work.training = bounds_of(train.samples, settings.batch_size * (fused ? settings.grad_accum : 1));
+  work.micro_batches = fused ? 1 : settings.grad_accum;
+  if (eval) work.evaluation = bounds_of(eval->samples, settings.eval_batch_size);
+  if (eval && settings.eval_generation) {
+    work.generation = bounds_of(eval->prompts, settings.eval_batch_size);
+    work.max_new_tokens = settings.max_new_tokens;
+  }
+  return work;
+}
+
+static bool fits_fused(const Settings& settings, const Worker& worker, const ModelConfig& config, const Dataset& train,
+                       const Dataset* eval) {
+  const Plan plan = plan_training(config, settings, training_work(settings, train, eval, true), worker.planned_rank());
+  return plan.device.peak_total() <= cuda_memory_of(worker.device()).usable_bytes;
+}
+
+// Whether the micro-batches of a step run as one: on a GPU that has memory for it, where small ones leave most of it
+// idle.
+static bool runs_fused(const Settings& settings, const Worker& worker, const ModelConfig& config, const Dataset& train,
+                       const Dataset* eval) {
+  if (settings.fuse_micro_batches == Settings::FuseMicroBatches::off || settings.grad_accum == 1) return false;
+  if (worker.device().kind() != DeviceKind::cuda) return false;
+  const BatchBounds window = training_work(settings, train, eval, true).training;
+  const bool fits = window.num_tokens <= kMaxBatchTokens && window.num_sequences <= kMaxBatchSequences &&
+                    fits_fused(settings, worker, config, train, eval);
+  return worker.world().sum({static_cast<double>(fits)}, "memory of micro-batches")[0] == worker.num_ranks();
+}
+
+static WorkBounds work_within_memory(const Settings& settings, const Worker& worker, const ModelConfig& config,
+                                     const Dataset& train, const Dataset* eval, bool fused) {
+  const auto work_of = [&](const Settings& s) { return training_work(s, train, eval, fused); };
+  check_memory(config, settings, work_of, worker.planned_rank(), worker.local_ranks(),
+               usable_gpu_bytes(worker.device()));
+  check_disk(config, settings, work_of, worker.planned_rank(), worker.local_ranks());
+  return work_of(settings);
+}
+
+// Whether the run is likely to begin with a checkpoint.
+static bool resumes(const Settings& settings) {
+  return settings.resume != "none" && (settings.resume != "auto" || !checkpoint_steps(settings.output_dir).empty());
+}
+
+// Throws where the run does not fit any more. Where it does, returns what to do about memory that ran out.
+std::string Trainer::check_memory_again() const {
+  const Dataset* eval = eval_ ? &*eval_ : nullptr;
+  const auto work_of = [&](const Settings& s) { return training_work(s, train_, eval, false); };
+  const PlannedRank rank = worker_.planned_rank();
+  const LocalRanks local = worker_.local_ranks();
+  check_memory(config_, settings_, work_of, rank, local, usable_gpu_bytes(worker_.device()));
+  if (fused_ && !fits_fused(settings_, worker_, config_, train_, eval)) {
+    throw OutOfMemoryError("memory", "another process has taken GPU memory since the run was found to fit",
+                           "Start it again, or with --fuse-micro-batches off");
+  }
+  return advice_for_less(config_, settings_, work_of, rank, local, usable_gpu_bytes(worker_.device()));
+}
+
+Trainer::Trainer(const Settings& settings, std::string resolved_config, Console& console, World* world,
+                 std::function<int()> received_signal)
+    : settings_(settings),
+      resolved_config_(std::move(resolved_config)),
+      console_(console),
+      received_signal_(std::move(received_signal)),
+      read_ahead_(resumes(settings) ? ReadAhead() : read_weights_ahead(settings, world)),
+      worker_(settings, world),
+      config_(model_config_of(settings)),
+      tokenizer_(tokenizer_of(settings, config_)),
+      train_(load_dataset(settings, DatasetUse::training, tokenizer_, config_.eos_token_id, false, worker_.pool())),
+      eval_(eval_dataset_of(settings, tokenizer_, config_.eos_token_id, worker_.pool())),
+      fused_(runs_fused(settings, worker_, config_, train_, eval_ ? &*eval_ : nullptr)),
+      work_(work_within_memory(settings, worker_, config_, train_, eval_ ? &*eval_ : nullptr, fused_)),
+      engine_(within_memory([&] { return check_memory_again(); },
+                            [&] { return Engine(worker_.place(), config_, engine_options(settings)); })) {
+  if (worker_.is_first()) lock_.emplace(settings_.output_dir, settings_.owner_timeout);
+  fingerprint_ = train_fingerprint(settings_, config_, train_.samples, worker_.num_ranks());
+  if (eval_) {
+    fingerprint_.set("eval_data_checksum", checksum_of(eval_->samples))
+        .set("eval_generation", settings_.eval_generation);
+    fingerprint_.set("max_new_tokens", settings_.max_new_tokens)
+        .set("workshop_scoring", settings_.scoring == Scoring::workshop);
+  }
+  const BatchPlan plan(batch_options(settings_, train_.samples.size(), worker_.world()), 0);
+  steps_per_epoch_ = plan.num_steps();
+  num_steps_ = total_steps(settings_.max_steps, settings_.epochs, steps_per_epoch_);
+  schedule_ = schedule_options(settings_, num_steps_);
+  if (eval_) eval_every_ = interval(settings_.eval_strategy, settings_.eval_steps);
+  save_every_ = interval(settings_.save_strategy, settings_.save_steps);
+  if (settings_.precision == Settings::Precision::fp16) loss_scaler_.emplace(settings_.loss_scaling());
+  check_ranks_agree(worker_.world(), fingerprint_);  // and the output folder exists when this is done
+  within_memory([&] { return check_memory_again(); }, [&] { engine_.prepare(work_); });
+  if (settings_.save_async) background_ = std::make_unique<BackgroundCheckpoint>(worker_.host(), worker_.world());
+}
+
+Trainer::Interval Trainer::interval(Settings::Interval kind, int64_t steps) const {
+  switch (kind) {
+    case Settings::Interval::no:
+      return {0};
+    case Settings::Interval::epoch:
+      return {steps_per_epoch_};
+    case Settings::Interval::steps:
+      return {steps};
+  }
+  return {0};
+}
+
+int Trainer::run() {
+  if (stop_asked() || !take_output_folder()) return stop();  // before the model is loaded, which may take long
+  return within_memory([&] { return check_memory_again(); },
+                       [&] {
+                         resume_or_start();
+                         if (worker_.is_first()) {
+                           write_file_atomically(fs::path(settings_.output_dir) / "resolved-config.toml",
+                                                 resolved_config_);
+                         }
+                         return train();
+                       });
+}
+
+// With --json, standard output is the summary alone.
+void Trainer::say(const std::string& line) {
+  if (settings_.json)
+    console_.note(line);
+  else
+    console_.print(line);
+}
+
+int Trainer::train() {
+  begin_s_ = steady_seconds();
+  gpu_sampler_ = make_gpu_sampler(worker_.device());
+  worker_.note_device(settings_, console_);
+  note_unused_keys(tokenizer_.unused_keys(), console_);
+  note_data(train_.use, settings_.dataset, settings_, console_);
+  if (eval_) note_data(eval_->use, settings_.eval_dataset, settings_, console_);
+  const std::string ranks = worker_.num_ranks() == 1 ? "" : fmt::format("{} ranks of ", worker_.num_ranks());
+  console_.note(fmt::format("{} parameters, {} samples, {} steps of {} x {} samples{}, {}{} threads",
+                            format_count(engine_.model().num_parameters()),
+                            format_count(static_cast<int64_t>(train_.samples.size())), num_steps_, settings_.batch_size,
+                            settings_.grad_accum, ranks.empty() ? "" : " a rank", ranks, worker_.pool().num_threads()));
+  if (settings_.offload.uses(Settings::Offload::Tier::host) && worker_.device().host_visible()) {
+    console_.note(
+        "The CPU's device and host are the same memory: what is offloaded to the host takes as much as before");
+  }
+  if (settings_.pin_memory && worker_.device().kind() == DeviceKind::cpu) {
+    console_.note("--pin-memory changes nothing without a GPU, whose copies it is for");
+  }
+  if (settings_.eval_before && eval_ && state_.step == 0 && !state_.evaluated_before) {
+    const std::optional<EvalOutcome> before = evaluate();
+    if (!before) return stop();
+    state_.before = *before;
+    state_.evaluated_before = true;
+  }
+  progress_.emplace(console_,
+                    ProgressOptions{.description = "Training", .first_step = state_.step, .total_steps = num_steps_});
+  std::optional<BatchPlan> plan;
+  for (int64_t epoch = -1;;) {
+    const int64_t best_before = state_.best_step;
+    if (state_.step > 0 && state_.evaluated_step != state_.step && eval_every_.due(state_.step, num_steps_)) {
+      if (!evaluate_after_step()) return stop();
+    }
+    const bool best = settings_.load_best_model_at_end && state_.best_step != best_before;
+    if (state_.step > 0 && (save_every_.due(state_.step, num_steps_) || best)) checkpoint();
+    if (state_.step >= num_steps_) break;
+    if (stop_asked()) return stop();
+    if (state_.step / steps_per_epoch_ != epoch) {
+      epoch = state_.step / steps_per_epoch_;
+      plan.emplace(batch_options(settings_, train_.samples.size(), worker_.world()), epoch);
+    }
+    one_step(*plan, state_.step % steps_per_epoch_);
+    if (std::exchange(rotates_, false)) rotate();
+  }
+  progress_->finish();
+  finish();
+  return static_cast<int>(ExitCode::kDone);
+}
+
+// Whether any rank has got a signal to stop. Collective.
+bool Trainer::stop_asked() {
+  if (worker_.num_ranks() == 1) {
+    stop_signal_ = received_signal_();
+  } else {
+    for (const std::string& text : worker_.world().all_gather_text(std::to_string(received_signal_()), "signals")) {
+      stop_signal_ = std::max(stop_signal_, std::stoi(text));
+    }
+  }
+  return stop_signal_ != 0;
+}
+
+int Trainer::stop() {
+  if (state_.step > 0) {
+    const bool is_extra = last_saved_step_ != state_.step && !save_every_.due(state_.step, num_steps_);
+    if (is_extra) state_.stop_steps.push_back(state_.step);  // the next checkpoint replaces it
+    checkpoint();
+    finish_checkpoints();
+  }
+  progress_.reset();
+  const std::string when =
+      state_.step > 0 ? fmt::format("after step {}; saved", state_.step) : "before it had anything to save";
+  console_.note(fmt::format("Stopped by signal {} {}. Start the same command again to go on.", stop_signal_, when));
+  return static_cast<int>(ExitCode::kSavedAfterSignal);
+}
+
+void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
+  worker_.enter(Phase::step);
+  const double begin_s = steady_seconds();
+  std::vector<PackedBatch> window;
+  for (const auto indices : plan.step(step_of_epoch)) {
+    window.push_back(pack(train_.samples, indices));
+    auto& numbers = window.back().sequence_numbers;
+    numbers.resize(indices.size());
+    std::iota(numbers.begin(), numbers.end(), plan.first_sequence(step_of_epoch, std::ssize(window) - 1));
+  }
+  if (fused_) window = {merged(window)};
+  const double learning_rate = scheduled_rate(schedule_, settings_.warmup_min_lr, settings_.lr, engine_.num_updates());
+  const double loss_scale = loss_scaler_ ? loss_scaler_->scale() : 1;
+  const StepResult result = engine_.train_step(window, learning_rate, loss_scale);
+
+  ++state_.step;
+  state_.num_updates = engine_.num_updates();
+  watch_update(result, loss_scale);  // which may end the run
+  state_.num_samples += result.num_sequences;
+  state_.num_tokens += result.num_tokens;
+  state_.num_targets += result.num_targets;
+  if (std::isfinite(result.loss())) {
+    for (double* sum : {&state_.total_loss, &state_.logged_loss, &state_.row_loss}) *sum += result.loss();
+    for (int64_t* count : {&state_.loss_steps, &state_.logged_steps, &state_.row_steps}) ++*count;
+  }
+  if (++steps_of_this_run_ > 1) {
+    state_.steady_s += steady_seconds() - begin_s;
+    state_.steady_samples += result.num_sequences;
+    state_.steady_tokens += result.num_tokens;
+  }
+  progress_->update(state_.step, result.num_sequences, result.loss());
+  if (settings_.logging_steps > 0 && state_.step % settings_.logging_steps == 0) {
+    log_step(result, learning_rate, loss_scale);
+  }
+}
+
+void Trainer::log_step(const StepResult& result, double learning_rate, double loss_scale) {
+  const StepMetrics metrics{state_.logged_loss / static_cast<double>(state_.logged_steps), result.gradient_norm,
+                            learning_rate, epoch_now()};
+  say(trainer_line(metrics));
+  Record timing{{"runtime_s", runtime_s()}};
+  if (state_.steady_s > 0)
+    timing.set("samples_per_second", static_cast<double>(state_.steady_samples) / state_.steady_s);
+  Record values{{"loss", metrics.loss},
+                {"grad_norm", metrics.grad_norm},
+                {"learning_rate", learning_rate},
+                {"num_targets", result.num_targets},
+                {"num_tokens", result.num_tokens}};
+  if (loss_scaler_) values.set("loss_scale", loss_scale);
+  append("train", values, timing);
+  state_.logged_loss = 0;
+  state_.logged_steps = 0;
+}
+
+void Trainer::append(const char* kind, const Record& values, const Record& timing) {
+  if (metrics_) metrics_->append(kind, state_.step, epoch_now(), values, timing);
+}
+
+// Nothing when the ranks have agreed to stop.
+std::optional<EvalOutcome> Trainer::evaluate() {
+  worker_.enter(Phase::evaluation);
+  EvalOutcome outcome;
+  const auto stop = [&] { return stop_asked(); };
+  const auto loss = evaluate_loss(engine_, worker_.world(), eval_->samples, settings_.eval_batch_size, console_, stop);
+  if (!loss) return std::nullopt;
+  outcome.loss = loss->loss;
+  const EvalMetrics metrics{loss->loss, loss->runtime_s, loss->num_samples, loss->num_steps, epoch_now()};
+  state_.eval_timing = timing_record(metrics);
+  Record values{{"eval_loss", loss->loss}};
+  std::optional<AnswerEvaluation> answers;
+  if (settings_.eval_generation) {
+    answers = evaluate_answers(engine_, worker_.world(), *eval_, tokenizer_, settings_.eval_batch_size,
+                               settings_.max_new_tokens, settings_.scoring, console_, stop);
+    if (!answers) return std::nullopt;
+    outcome.exact_match = answers->metrics.exact_match;
+    outcome.f1 = answers->metrics.f1;
+    values.set("exact_match", *outcome.exact_match).set("f1", *outcome.f1);
+    state_.eval_timing.set("answers_runtime", answers->runtime_s);
+  }
+  say(trainer_line(metrics));
+  if (answers) say(trainer_line(answers->metrics));
+  append("eval", values, state_.eval_timing);
+  return outcome;
+}
+
+// False when the ranks have agreed to stop.
+bool Trainer::evaluate_after_step() {
+  progress_->pause();
+  const std::optional<EvalOutcome> outcome = evaluate();
+  if (!outcome) return false;
+  state_.evaluated_step = state_.step;
+  state_.rows.push_back({epoch_now(), state_.row_loss / static_cast<double>(state_.row_steps), *outcome});
+  state_.row_loss = 0;
+  state_.row_steps = 0;
+  if (improves(*outcome)) state_.best_step = state_.step;
+  progress_->resume();
+  return true;
+}
+
+bool Trainer::improves(const EvalOutcome& outcome) {
+  if (!std::isfinite(outcome.loss.value())) return false;  // whatever its answers are
+  const double metric = metric_of(outcome, settings_.metric_for_best_model);
+  if (state_.best_metric && metric <= *state_.best_metric) return false;
+  state_.best_metric = metric;
+  return true;
+}
+
+void Trainer::finish() {
+  finish_checkpoints();
+  note_skipped_end();
+  if (lock_) lock_->check_held();
+  bytes_sent_ = engine_.bytes_sent();
+  const fs::path folder = settings_.output_dir;
+  if (settings_.load_best_model_at_end && state_.best_metric && state_.best_step != state_.step) {
+    worker_.enter(Phase::resume);
+    const fs::path best = checkpoint_folder(folder, state_.best_step);
+    restore_checkpoint(Checkpoint::open_verified(best, worker_.world(), &worker_.pool()), engine_, false,
+                       worker_.pool());
+    console_.note(fmt::format("Took the best model, of step {}", state_.best_step));
+  }
+  const double mean_loss = state_.step ? state_.total_loss / static_cast<double>(state_.loss_steps) : 0;
+  const Record gpu = gpu_of_all_ranks();
+  const TrainMetrics metrics{runtime_s(), state_.num_samples, state_.step, mean_loss, epoch_now()};
+  say(trainer_line(metrics));
+  worker_.enter(Phase::save);
+  check_parameters();
+  std::optional<ModelWriter> writer;
+  if (worker_.is_first()) writer.emplace(engine_.model(), folder / "model", tokenizer_, settings_);
+  engine_.collect_parameters(
+      [&](int64_t unit, ElemRange range, View parameters) { writer->write(unit, range, parameters); });
+  if (writer) writer->finish();
+  Record timing = timing_record(metrics);
+  if (!gpu.empty()) timing.set("gpu", gpu);
+  append("summary",
+         {{"train_loss", mean_loss},
+          {"num_samples", state_.num_samples},
+          {"num_tokens", state_.num_tokens},
+          {"num_targets", state_.num_targets}},
+         timing);
+  const Record record = summary(metrics, gpu);
+  if (!worker_.is_first()) return;
+  write_file_atomically(folder / "summary.json", to_pretty_json(record) + "\n");
+  forget_overwritten_runs();
+  if (settings_.json) {
+    console_.print(to_json(record));
+  } else {
+    print_table(record);
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,127 @@
+// A training run from its settings to its summary: data, model, steps, evaluations, checkpoints.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "tessera/device/nvml/gpu_sampler.h"
+#include "tessera/optim/schedule.h"
+#include "tessera/report/metrics_log.h"
+#include "tessera/report/progress.h"
+#include "tessera/store/background_checkpoint.h"
+#include "tessera/store/output_lock.h"
+#include "tessera/store/read_ahead.h"
+#include "tessera/train/continuation.h"
+#include "tessera/train/evaluation.h"
+#include "tessera/train/train_state.h"
+#include "tessera/train/worker.h"
+
+namespace tessera {
+
+// The bounds of what the engine will be asked for: the same for a run and for its plan.
+// `fused`: with the micro-batches of a step as one.
+WorkBounds training_work(const Settings& settings, const Dataset& train, const Dataset* eval, bool fused = false);
+
+// An evaluation as the search for the best model sees it: higher is better.
+double metric_of(const EvalOutcome& outcome, Settings::Metric metric);
+
+class Trainer {
+ public:
+  // Reads data and model and allocates all memory; nothing is written but the output folder and its lock.
+  // `resolved_config` is kept as resolved-config.toml. `received_signal` returns the number of a signal that asks this
+  // rank to stop, or 0. Of several ranks the first alone prints and writes, but for
+  // checkpoints. UsageError, InputError, OutOfMemoryError, RunError, CommunicationError. Collective.
+  Trainer(const Settings& settings, std::string resolved_config, Console& console, World* world,
+          std::function<int()> received_signal);
+
+  // Trains, or goes on from a checkpoint, until the end or until a signal has come to one of the ranks. Returns the
+  // process's exit code.
+  int run();
+  // For a process that ends next, whatever it was doing: others may use the output folder, unless a thread still writes
+  // a checkpoint there.
+  void unlock_output() {
+    if (!background_) lock_.reset();
+  }
+
+ private:
+  struct Interval {  // every n steps; 0: never
+    int64_t every = 0;
+    bool due(int64_t step, int64_t last) const { return every > 0 && (step % every == 0 || step == last); }
+  };
+  Interval interval(Settings::Interval kind, int64_t steps) const;
+  bool take_output_folder();
+  void resume_or_start();
+  enum class Source { nothing, newest, here, elsewhere };
+  Source source_of_start() const;
+  void resume(const Checkpoint& checkpoint, TrainState state, const std::vector<Change>& changes,
+              const char* newer_are);
+  void restore(const Checkpoint& checkpoint, TrainState state);
+  void begin_elsewhere(const Checkpoint& checkpoint);
+  void start_again();
+  void refuse_to_replace_results() const;
+  void make_way();
+  void forget_overwritten_runs() const;
+  void say(const std::string& line);
+  int train();
+  void one_step(const BatchPlan& plan, int64_t step_of_epoch);
+  void watch_update(const StepResult& result, double loss_scale);
+  void watch_loss(double loss);
+  [[noreturn]] void end_diverged(const std::string& where, const std::string& what, const std::string& remedy);
+  void note_skipped_end() const;
+  void check_parameters();
+  void log_step(const StepResult& result, double learning_rate, double loss_scale);
+  void append(const char* kind, const Record& values, const Record& timing);
+  std::optional<EvalOutcome> evaluate();
+  bool evaluate_after_step();
+  bool stop_asked();
+  int stop();
+  bool improves(const EvalOutcome& outcome);
+  std::string check_memory_again() const;
+  void checkpoint();
+  void rotate();
+  void finish_checkpoints();
+  void finish();
+  Record summary(const TrainMetrics& metrics, const Record& gpu);
+  Record gpu_of_all_ranks();
+  int64_t most_of_ranks(int64_t bytes) const;
+  void print_table(const Record& summary) const;
+  double epoch_now() const { return static_cast<double>(state_.step) / static_cast<double>(steps_per_epoch_); }
+  double runtime_s() const { return runtime_before_s_ + steady_seconds() - begin_s_; }
+
+  const Settings settings_;
+  const std::string resolved_config_;
+  Console& console_;
+  const std::function<int()> received_signal_;
+  ReadAhead read_ahead_;  // until the model is loaded
+  Worker worker_;
+  std::optional<OutputLock> lock_;  // of the first rank
+  ModelConfig config_;
+  Tokenizer tokenizer_;
+  Dataset train_;
+  std::optional<Dataset> eval_;
+  bool fused_;
+  WorkBounds work_;
+  Engine engine_;
+  Record fingerprint_;
+
+  int64_t steps_per_epoch_ = 0, num_steps_ = 0;
+  ScheduleOptions schedule_;
+  Interval eval_every_, save_every_;
+  TrainState state_;
+  double begin_s_ = steady_seconds();  // of training: data and model have been read
+  double runtime_before_s_ = 0;        // of the runs that this one continues
+  int64_t last_saved_step_ = -1;
+  int64_t bytes_sent_ = 0;                 // by this rank, in training
+  bool warned_of_loss_ = false;            // that it explodes
+  bool rotates_ = false;                   // checkpoints, once a step has shown the newest one to be sound
+  std::optional<MetricsLog> metrics_;      // of the first rank
+  std::optional<LossScaler> loss_scaler_;  // of fp16
+  std::unique_ptr<BackgroundCheckpoint> background_;
+  int stop_signal_ = 0;  // that the ranks have agreed to stop by
+  std::optional<Progress> progress_;
+  std::unique_ptr<GpuSampler> gpu_sampler_;  // while training on a GPU
+  int64_t steps_of_this_run_ = 0;
+};
+
+}  // namespace tessera

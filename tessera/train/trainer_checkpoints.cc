@@ -1,0 +1,52 @@
+// A training run's checkpoints: writing them, keeping the newest.
+#include "tessera/store/all_ranks.h"
+#include "tessera/train/trainer.h"
+
+namespace tessera {
+
+void Trainer::checkpoint() {
+  if (last_saved_step_ == state_.step) {
+    rotates_ = true;  // an evaluation since may have found another best model
+    return;
+  }
+  worker_.enter(Phase::save);
+  check_parameters();
+  if (progress_) progress_->pause();
+  on_all_ranks(worker_.world(), "the owner of the output folder", [&]() -> std::string {
+    if (lock_) lock_->check_held();
+    return "";
+  });
+  if (metrics_) state_.metrics_bytes = metrics_->synced_size_bytes();
+  state_.runtime_s = runtime_s();
+  if (loss_scaler_) state_.loss_scale = loss_scaler_->state();
+  const auto write_part = [&](CheckpointPart& part) { fill_checkpoint(part, engine_, state_, fingerprint_); };
+  if (background_) {
+    background_->save(settings_.output_dir, state_.step, write_part, &worker_.pool());
+  } else {
+    write_checkpoint(settings_.output_dir, state_.step, worker_.world(), write_part, &worker_.pool());
+  }
+  last_saved_step_ = state_.step;
+  rotates_ = true;
+  if (progress_) progress_->resume();
+}
+
+// A checkpoint that is still being written does not count yet. While updates are skipped, the last checkpoint that was
+// seen to be sound stays too: parameters may be finite and too large to compute with.
+void Trainer::rotate() {
+  Rotation rotation{static_cast<int>(settings_.save_total_limit), {}, {}};
+  if (state_.health.skipped_in_a_row > 0) rotation.protected_steps.insert(state_.health.sound_checkpoint);
+  if (state_.best_metric) rotation.protected_steps.insert(state_.best_step);
+  rotation.replaced_steps.insert(state_.stop_steps.begin(), state_.stop_steps.end());
+  rotate_checkpoints(settings_.output_dir, worker_.world(), rotation);
+}
+
+void Trainer::finish_checkpoints() {
+  if (background_) {
+    background_->wait();
+    background_.reset();  // its memory is free for what is yet to do
+    rotates_ = true;
+  }
+  if (std::exchange(rotates_, false)) rotate();
+}
+
+}  // namespace tessera

@@ -1,0 +1,114 @@
+// A training run that goes wrong: updates that are skipped, a loss that explodes, parameters that are not finite.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+
+#include "tessera/optim/divergence.h"
+#include "tessera/store/checkpoint_writer.h"
+#include "tessera/train/trainer.h"
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+static std::string numbers_of(const StepResult& result) {
+  const auto text = [](double x) { return std::isnan(x) ? "nan" : fmt::format("{}", x); };  // without a sign
+  return fmt::format("the loss is {} and the norm of the gradients {}", text(result.loss()),
+                     text(result.gradient_norm));
+}
+
+// What makes updates smaller or their arithmetic wider.
+static std::string remedy_of(const Settings& settings) {
+  using P = Settings::Precision;
+  const char* const wider = settings.precision == P::fp16   ? ", or use --precision bf16 or fp32"
+                            : settings.precision == P::bf16 ? ", or use --precision fp32"
+                                                            : "";
+  return fmt::format("Lower --lr (now {}), give a longer warm-up (--warmup-steps) or a smaller --max-grad-norm{}",
+                     settings.lr, wider);
+}
+
+// Counts a skipped update, reports it, and ends the run where it must not go on. All ranks have the same numbers.
+void Trainer::watch_update(const StepResult& result, double loss_scale) {
+  TrainHealth& health = state_.health;
+  const bool is_finite = std::isfinite(result.loss());
+  const Overflow overflow = loss_scaler_ ? loss_scaler_->update(!std::isfinite(result.gradient_norm)) : Overflow::none;
+  const bool searches = overflow == Overflow::searched && is_finite;
+  if (!result.skipped || searches) health.sound_checkpoint = last_saved_step_;
+  if (is_finite) watch_loss(result.loss());
+  if (!result.skipped) {
+    health.skipped_in_a_row = 0;
+    return;
+  }
+  ++health.num_skipped;
+  if (!searches) ++health.skipped_in_a_row;
+  Record record{{"loss", result.loss()}, {"grad_norm", result.gradient_norm}};
+  if (loss_scaler_) record.set("loss_scale", loss_scale);
+  append("skipped", record.set("in_a_row", searches ? 0 : health.skipped_in_a_row), {});
+  const std::string numbers = numbers_of(result);
+  if (searches) {
+    console_.note(fmt::format("Step {} skipped: gradients overflow at a loss scale of {}; it is {} now ({})",
+                              state_.step, loss_scale, loss_scaler_->scale(), numbers));
+    return;
+  }
+  const int64_t most = settings_.max_skipped_updates;
+  const std::string limit = most > 0 ? fmt::format(", and {} end the run (--max-skipped-updates)", most) : "";
+  console_.note(fmt::format("warning: step {} skipped: {}. The parameters stay as they are; {} in a row{}", state_.step,
+                            numbers, health.skipped_in_a_row, limit));
+  if (overflow == Overflow::exhausted) {
+    end_diverged(
+        "fp16 loss scale",
+        fmt::format("gradients overflow at the smallest scale, {}, in step {}: {}", loss_scale, state_.step, numbers),
+        remedy_of(settings_) + ", or lower --min-loss-scale");
+  }
+  if (most > 0 && health.skipped_in_a_row >= most) {
+    end_diverged(fmt::format("step {}", state_.step),
+                 fmt::format("{} update{} in a row skipped: {}", health.skipped_in_a_row,
+                             health.skipped_in_a_row == 1 ? "" : "s", numbers),
+                 remedy_of(settings_));
+  }
+}
+
+void Trainer::watch_loss(double loss) {
+  std::optional<double>& first = state_.health.first_loss;
+  if (!first) first = loss;
+  if (!has_exploded(loss, *first, config_.vocab_size) || std::exchange(warned_of_loss_, true)) return;
+  console_.note(fmt::format("warning: the loss of step {} is {}, and the first one was {}: training diverges. {}",
+                            state_.step, loss, *first, remedy_of(settings_)));
+}
+
+// Ends the run with what it can be continued from. Collective.
+void Trainer::end_diverged(const std::string& where, const std::string& what, const std::string& remedy) {
+  if (background_) background_->wait();
+  const int64_t step = state_.health.sound_checkpoint;
+  const std::string folder = checkpoint_folder(settings_.output_dir, step).string();
+  const std::string from =
+      step >= 0 ? fmt::format(
+                      "The last sound checkpoint is {0}; tessera export --checkpoint {0} makes a model of it to "
+                      "start from",
+                      folder)
+                : "No checkpoint of the run is known to be sound: start again with --resume none";
+  throw RunError(where, what, fmt::format("{}. {}", remedy, from));
+}
+
+void Trainer::note_skipped_end() const {
+  const int64_t count = state_.health.skipped_in_a_row;
+  if (count == 0) return;
+  const std::string updates = count == 1 ? "update of the run was" : fmt::format("{} updates of the run were", count);
+  console_.note(
+      fmt::format("warning: the last {} skipped, because loss or gradients were not finite. The model may be of "
+                  "no use",
+                  updates));
+}
+
+// Before anything is written that replaces what was there. Collective.
+void Trainer::check_parameters() {
+  const std::optional<int64_t> unit = engine_.find_non_finite_unit();
+  if (!unit) return;
+  end_diverged(
+      fmt::format("step {}", state_.step),
+      fmt::format("parameters of {} are NaN or infinite, and are not saved", engine_.model().unit(*unit).name()),
+      remedy_of(settings_));
+}
+
+}  // namespace tessera

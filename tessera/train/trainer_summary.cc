@@ -1,0 +1,152 @@
+// What a training run tells at its end: summary.json and the table.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+
+#include "tessera/load/data_report.h"
+#include "tessera/plan/memory_check.h"
+#include "tessera/report/table.h"
+#include "tessera/report/text.h"
+#include "tessera/train/gpu_record.h"
+#include "tessera/train/trainer.h"
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+// The most memory this process has had resident.
+static int64_t peak_resident_bytes() {
+  // Not getrusage(): its figure starts at what the parent process had.
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::atoll(line.c_str() + 6) * 1024;
+  }
+  return 0;
+}
+
+double metric_of(const EvalOutcome& outcome, Settings::Metric metric) {
+  switch (metric) {
+    case Settings::Metric::eval_loss:
+      return -outcome.loss.value();
+    case Settings::Metric::exact_match:
+      return outcome.exact_match.value();
+    case Settings::Metric::f1:
+      return outcome.f1.value();
+  }
+  return 0;
+}
+
+// The highest of what each rank has. Collective.
+int64_t Trainer::most_of_ranks(int64_t bytes) const {
+  int64_t most = 0;
+  for (const std::string& text : worker_.world().all_gather_text(std::to_string(bytes), "memory")) {
+    most = std::max<int64_t>(most, std::stoll(text));
+  }
+  return most;
+}
+
+// Over the training of this run, evaluations included. Collective.
+Record Trainer::gpu_of_all_ranks() {
+  Record mine;
+  if (gpu_sampler_) mine = gpu_record(gpu_sampler_->usage());
+  gpu_sampler_.reset();
+  std::vector<Record> records;
+  for (const std::string& text : worker_.world().all_gather_text(to_json(mine), "use of GPUs")) {
+    records.push_back(record_from_json(text, "another rank's use of its GPU"));
+  }
+  return highest_of(records);
+}
+
+Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
+  const auto best_row = [&]() -> const EpochRow* {
+    if (state_.rows.empty()) return nullptr;
+    if (!settings_.load_best_model_at_end || !state_.best_metric) return &state_.rows.back();
+    const auto is_best = [&](const EpochRow& row) {
+      return std::isfinite(row.eval.loss.value()) &&
+             metric_of(row.eval, settings_.metric_for_best_model) == *state_.best_metric;
+    };
+    return &*std::find_if(state_.rows.begin(), state_.rows.end(), is_best);
+  }();
+  const auto put = [](Record& record, const EvalOutcome& outcome, const std::string& suffix) {
+    if (outcome.exact_match) record.set("exact_match" + suffix, *outcome.exact_match);
+    if (outcome.f1) record.set("f1" + suffix, *outcome.f1);
+    if (outcome.loss) record.set("eval_loss" + suffix, *outcome.loss);
+  };
+  Record record{{"schema", 1}, {"model", (fs::path(settings_.output_dir) / "model").string()}};
+  if (!state_.origin.empty()) record.set("resumed_from", state_.origin);
+  if (best_row) put(record, best_row->eval, "");
+  put(record, state_.before, "_before");
+  record.set("train_loss", metrics.mean_loss);
+  record.set("epoch", epoch_now()).set("steps", state_.step).set("best_step", state_.best_step);
+  record.set("num_parameters", engine_.model().num_parameters());
+  record.set("num_samples", state_.num_samples)
+      .set("num_tokens", state_.num_tokens)
+      .set("num_targets", state_.num_targets);
+  record.set("train_data", data_record(train_.use));
+  if (eval_) record.set("eval_data", data_record(eval_->use));
+  record.merge(timing_record(metrics)).merge(state_.eval_timing);
+  const auto rate = [](int64_t n, double s) { return s > 0 ? static_cast<double>(n) / s : 0.0; };
+  const bool steady = state_.steady_s > 0;  // else the run had no step but its first
+  record.set("train_samples_per_second_steady",
+             steady ? rate(state_.steady_samples, state_.steady_s) : rate(state_.num_samples, metrics.runtime_s));
+  record.set("train_tokens_per_second_steady",
+             steady ? rate(state_.steady_tokens, state_.steady_s) : rate(state_.num_tokens, metrics.runtime_s));
+  record.set("world_size", worker_.num_ranks()).set("strategy", row_of(engine_.shard_plan().options().strategy).name);
+  record.set("fused_micro_batches", fused_);
+  record.set("threads_per_rank", worker_.pool().num_threads()).set("bytes_sent", bytes_sent_);
+  if (loss_scaler_) record.set("loss_scale", loss_scaler_->scale());
+  record.set("skipped_steps", state_.health.num_skipped);
+  record.set("peak_memory_bytes", most_of_ranks(peak_resident_bytes()));
+  if (!gpu.empty()) record.set("gpu", gpu);
+  const auto peaks = [](const Ledger& book) {
+    Record ledger;
+    for (int c = 0; c < kNumCategories; ++c) {
+      int64_t peak = 0;
+      for (int p = 0; p < kNumPhases; ++p) {
+        peak = std::max(peak, book.peak(static_cast<Phase>(p), static_cast<Category>(c)));
+      }
+      ledger.set(name_of(static_cast<Category>(c)), peak);
+    }
+    return ledger.set("total", book.peak_total());
+  };
+  record.set("ledger_peak_bytes", peaks(worker_.device().ledger()));
+  record.set("host_ledger_peak_bytes", peaks(worker_.host().ledger()));
+  const Plan plan = plan_training(config_, settings_, work_, worker_.planned_rank());
+  record.set("planned_peak_bytes", plan.peak_bytes()).set("planned_step_bytes_sent", plan.step_bytes_sent);
+  std::vector<Value> rows;
+  for (const EpochRow& row : state_.rows) {
+    Record value{{"epoch", row.epoch}, {"train_loss", row.train_loss}};
+    put(value, row.eval, "");
+    rows.emplace_back(value);
+  }
+  return record.set("epochs", rows);
+}
+
+void Trainer::print_table(const Record& summary) const {
+  const auto number = [](const std::optional<double>& value, int decimals) {
+    return value ? fmt::format("{:.{}f}", *value, decimals) : std::string("-");
+  };
+  Table table({{"epoch", Align::kRight},
+               {"train loss", Align::kRight},
+               {"eval loss", Align::kRight},
+               {"exact match", Align::kRight},
+               {"F1", Align::kRight}});
+  const auto add = [&](const std::string& epoch, std::optional<double> loss, const EvalOutcome& e) {
+    table.row({epoch, number(loss, 4), number(e.loss, 4), number(e.exact_match, 3), number(e.f1, 3)});
+  };
+  if (state_.evaluated_before) add("before", std::nullopt, state_.before);
+  for (const EpochRow& row : state_.rows) add(fmt::format("{:.2f}", row.epoch), row.train_loss, row.eval);
+  if (state_.evaluated_before || !state_.rows.empty()) console_.print(table.render(console_.out_terminal()));
+  const auto field = [&](const char* key) { return *summary.find(key)->get_if<double>(); };
+  console_.print(fmt::format("speed   {} samples/s, {} tokens/s", format_rate(field("train_samples_per_second_steady")),
+                             format_rate(field("train_tokens_per_second_steady"))));
+  console_.print(
+      fmt::format("memory  {} at most", format_bytes(*summary.find("peak_memory_bytes")->get_if<int64_t>())));
+  if (const Value* gpu = summary.find("gpu")) console_.print("GPU     " + gpu_line(*gpu->get_if<Record>()));
+  console_.print(fmt::format("model   {}", *summary.find("model")->get_if<std::string>()));
+}
+
+}  // namespace tessera

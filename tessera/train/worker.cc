@@ -1,0 +1,135 @@
+#include "tessera/train/worker.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
+#include "tessera/base/host_resources.h"
+#include "tessera/device/cuda/architectures.h"
+#include "tessera/settings/engine_options.h"
+
+
+namespace tessera {
+
+void check_gpus(const std::vector<std::string>& gpus) {
+  for (size_t rank = 0; rank < gpus.size(); ++rank) {
+    if (gpus[rank].empty() != gpus[0].empty()) {
+      throw UsageError("--device auto",
+                       fmt::format("finds {} on rank 0, and {} on rank {}", gpus[0].empty() ? "no GPU" : "a GPU",
+                                   gpus[rank].empty() ? "none" : "one", rank),
+                       "Start the ranks where all have one, or use --device cpu");
+    }
+    if (gpus[rank].empty()) continue;
+    const auto first = static_cast<size_t>(std::find(gpus.begin(), gpus.end(), gpus[rank]) - gpus.begin());
+    if (first == rank) continue;
+    throw UsageError("--device", fmt::format("ranks {} and {} have the same GPU", first, rank),
+                     "Start at most one rank a GPU of each machine, and let CUDA_VISIBLE_DEVICES show each rank all of "
+                     "its machine's GPUs or one of its own; or use --device cpu");
+  }
+}
+
+void check_code(const CudaInfo& info, const CudaDeviceInfo& gpu) {
+  if (!has_no_code_for(10 * gpu.major + gpu.minor, info.architectures)) return;
+  throw UsageError(
+      "--device",
+      fmt::format("this program holds no code for {} of compute capability {}.{}, but for {}", gpu.name, gpu.major,
+                  gpu.minor, info.architectures),
+      fmt::format("Build it with -DTESSERA_CUDA_ARCHITECTURES={}{}, or use --device cpu", gpu.major, gpu.minor));
+}
+
+void check_precision(Settings::Precision precision, const CudaDeviceInfo& gpu) {
+  using P = Settings::Precision;
+  if (gpu.major >= 8 || (precision != P::bf16 && precision != P::tf32)) return;
+  throw UsageError("--precision",
+                   fmt::format("{} takes a GPU of compute capability 8.0 or later, and {} has {}.{}",
+                               precision == P::bf16 ? "bf16" : "tf32", gpu.name, gpu.major, gpu.minor),
+                   "Use fp16 or fp32");
+}
+
+std::string note_of_no_gpu(const CudaInfo& info, const std::function<const char*(const char*)>& variable) {
+  if (!info.devices.empty()) return "";
+  std::string sign = info.has_driver ? "this machine has a driver" : "";
+  for (const char* name : {"CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"}) {
+    const char* const value = variable(name);
+    if (!value) continue;
+    const std::string_view list = value;
+    if (list.empty() || list == "-1") return "";  // meant to have none
+    if (sign.empty()) sign = fmt::format("{} is {}", name, list);
+  }
+  if (sign.empty()) return "";
+  const std::string note = fmt::format("No GPU is used, though {}: {}", sign, info.problem);
+  if (!info.built || info.has_driver) return note;
+  return note + ". Containers show GPUs when started with --nv (Apptainer) or --gpus all (Docker)";
+}
+
+static std::unique_ptr<Device> make_gpu(const Settings& settings, int local_rank) {
+  const int ordinal = cuda_ordinal_of_rank(local_rank);
+  auto device = make_cuda_device(ordinal);
+  const CudaInfo info = cuda_info();
+  const CudaDeviceInfo& gpu = info.devices[static_cast<size_t>(ordinal)];
+  check_code(info, gpu);
+  check_precision(settings.precision, gpu);
+  return device;
+}
+
+static std::unique_ptr<Device> make_device(const Settings& settings, World* world, ThreadPool& pool) {
+  const bool cuda = uses_cuda(settings);
+  auto device = cuda ? make_gpu(settings, world ? world->local_rank() : 0) : make_cpu_device(pool);
+  if (world) check_gpus(world->communicator().all_gather_text(cuda ? cuda_uuid_of(*device) : "", "each rank's GPU"));
+  return device;
+}
+
+Worker::Worker(const Settings& settings, World* world)
+    : world_(world),
+      pool_(threads_to_use(settings.threads, world ? world->ranks_on_these_cores() : 1)),
+      device_(make_device(settings, world, pool_)),
+      host_(uses_cuda(settings) && settings.pin_memory ? make_pinned_host_device(pool_) : make_cpu_device(pool_)),
+      group_(world ? world->make_communicator(*device_) : make_self_communicator()) {
+  const int found = world ? world->ranks_per_node() : 1;
+  const auto asked = static_cast<int>(settings.ranks_per_node);
+  ranks_per_node_ = asked > 0 ? asked : found > 0 ? found : group_->size();
+  using S = Settings::Strategy;
+  const bool is_hybrid = settings.strategy == S::hybrid_shard || settings.strategy == S::hybrid_shard_zero2;
+  if (is_hybrid && found == 0 && asked == 0 && settings.shard_group_size == 0) {
+    throw UsageError("--strategy",
+                     "hybrid strategies share within a node, and the nodes have different numbers of ranks, or ranks "
+                     "that do not follow each other",
+                     "Give --shard-group-size, or as many ranks to each node, one node after the other (mpirun "
+                     "--map-by slot, srun --distribution=block)");
+  }
+}
+
+LocalRanks Worker::local_ranks() const {
+  if (!world_) return {};
+  return {.count = world_->local_size(),
+          .with_first = world_->nodes()[static_cast<size_t>(rank())] == world_->nodes()[0]};
+}
+
+PlannedRank Worker::planned_rank() const {
+  return {.world_size = num_ranks(),
+          .rank = rank(),
+          .ranks_per_node = ranks_per_node_,
+          .num_threads = pool_.num_threads(),
+          .device = device_->kind()};
+}
+
+void Worker::note_device(const Settings& settings, Console& console) const {
+  if (settings.device == Settings::DeviceChoice::automatic) {
+    const std::string note = note_of_no_gpu(cuda_info(), [](const char* name) { return std::getenv(name); });
+    if (!note.empty()) console.note(note);
+  }
+  const DType dtype = engine_options(settings).dtype;
+  if (device_->kind() != DeviceKind::cpu || size_of(dtype) != 2) return;
+  console.note(std::string("The CPU emulates ") + name_of(dtype) +
+               " by rounding what it computes in fp32: the numbers of 16 bits, but slower than --precision fp32");
+}
+
+void Worker::enter(Phase phase) {
+  device_->ledger().enter(phase);
+  host_->ledger().enter(phase);
+  if (world_) world_->enter_phase(name_of(phase));
+}
+
+}  // namespace tessera

@@ -1,0 +1,31 @@
+#include "tessera/base/host_resources.h"
+#include "tessera/comm/launcher_link.h"
+#include "tessera/launch/launch.h"
+
+#include <gtest/gtest.h>
+
+#include "tessera/app/machine.h"
+
+namespace tessera {
+namespace {
+
+TEST(Launch, FindsItsLauncher) {
+  EXPECT_FALSE(find_launcher({}));
+  EXPECT_FALSE(find_launcher({{"LAUNCHED_BY_TESSERA", "nonsense"}}));
+  const auto link = find_launcher({{"LAUNCHED_BY_TESSERA", "/board:socket"}});
+  ASSERT_TRUE(link);
+  EXPECT_EQ(link->board, "/board");
+  EXPECT_EQ(link->socket, "socket");
+}
+
+TEST(Threads, AreDividedAmongProcesses) {
+  if (std::getenv("OMP_NUM_THREADS")) unsetenv("OMP_NUM_THREADS");
+  const int all = threads_to_use(0);
+  EXPECT_GE(all, 1);
+  EXPECT_EQ(threads_to_use(0, 2), std::max(1, all / 2));
+  EXPECT_EQ(threads_to_use(0, 10'000), 1);
+  EXPECT_EQ(threads_to_use(3, 2), 3);
+}
+
+}  // namespace
+}  // namespace tessera

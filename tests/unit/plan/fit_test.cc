@@ -1,0 +1,292 @@
+// The search for the fastest configuration that fits, and what a run that does not fit is told.
+#include "tessera/base/host_resources.h"
+#include "tessera/plan/fit.h"
+
+#include <gtest/gtest.h>
+
+#include "tessera/app/machine.h"
+#include "tessera/plan/advice.h"
+#include "tessera/train/worker.h"
+
+namespace tessera {
+namespace {
+
+using S = Settings;
+
+ModelConfig small_config() {
+  ModelConfig config;
+  config.vocab_size = 1000;
+  config.hidden_size = 256;
+  config.num_layers = 6;
+  config.num_heads = 4;
+  config.ff_dim = 1024;
+  return config;
+}
+
+WorkBounds work_of(const Settings& s) {
+  const int64_t tokens = 512 * s.batch_size;
+  return {{tokens, s.batch_size, tokens}, {}, {}, 0, s.grad_accum};
+}
+
+FitRequest request(int world_size, int64_t device_bytes) {
+  FitRequest r{.config = small_config(), .settings = {}, .fixed = {}, .work_of = work_of, .rank = {}, .limits = {}};
+  r.settings.grad_accum = 3;  // batch size 4: 12 samples
+  r.rank.world_size = r.rank.ranks_per_node = world_size;
+  r.rank.device = DeviceKind::cuda;
+  r.limits.device_bytes = device_bytes;
+  return r;
+}
+
+constexpr int64_t kPlenty = int64_t{1} << 50;
+
+TEST(Fit, takes_the_fastest_where_all_fits) {
+  const FitResult result = find_fit(request(1, kPlenty));
+  ASSERT_TRUE(result.best);
+  EXPECT_TRUE(result.faster.empty());
+  EXPECT_EQ(result.best->settings.strategy, S::Strategy::no_shard);
+  EXPECT_FALSE(result.best->settings.offload.any());
+  EXPECT_EQ(result.best->settings.activation_checkpointing, S::ActivationCheckpointing::none);
+  EXPECT_EQ(result.best->settings.batch_size, 12);
+  EXPECT_EQ(result.best->settings.grad_accum, 1);
+}
+
+// Less and less memory: what is chosen fits, is slower and slower, and what is said to be faster does not fit.
+TEST(Fit, the_best_fits_and_the_faster_do_not) {
+  for (const int world_size : {1, 4}) {
+    double last_s = 0;
+    const Ledger fastest = find_fit(request(world_size, kPlenty)).best->plan.device;
+    const int64_t fastest_bytes = fastest.peak_total(), context_bytes = fastest.peak(Phase::step, Category::context);
+    int64_t bytes = fastest_bytes;
+    for (int i = 0; i < 40; ++i) {
+      const FitResult result = find_fit(request(world_size, bytes));
+      if (!result.best) {
+        ASSERT_TRUE(result.smallest);
+        EXPECT_GT(result.smallest->plan.device.peak_total(), bytes);
+        break;
+      }
+      const Configuration& best = *result.best;
+      EXPECT_LE(best.plan.device.peak_total(), bytes);
+      EXPECT_EQ(best.settings.batch_size * best.settings.grad_accum, 12);
+      EXPECT_GE(best.cost.total_s(), last_s);
+      last_s = best.cost.total_s();
+      for (const Configuration& c : result.faster) {
+        EXPECT_LT(c.cost.total_s(), last_s);
+        EXPECT_EQ(c.excess.bytes, c.plan.device.peak_total() - bytes);
+        EXPECT_GT(c.excess.bytes, 0);
+        EXPECT_EQ(c.excess.largest_bytes, c.plan.device.peak(c.excess.phase, c.excess.largest));
+      }
+      bytes = best.plan.device.peak_total() - 1;  // this one does no longer
+    }
+    EXPECT_LT(bytes - context_bytes, (fastest_bytes - context_bytes) / 4);
+  }
+}
+
+TEST(Fit, fixed_settings_stay) {
+  FitRequest r = request(4, kPlenty);
+  r.settings.strategy = S::Strategy::zero2;
+  r.settings.activation_checkpointing = S::ActivationCheckpointing::block;
+  r.fixed = {"strategy", "activation_checkpointing", "grad_accum"};
+  const Settings found = find_fit(r).best->settings;  // a copy: the result is a temporary
+  EXPECT_EQ(found.strategy, S::Strategy::zero2);
+  EXPECT_EQ(found.activation_checkpointing, S::ActivationCheckpointing::block);
+  EXPECT_EQ(found.batch_size, 4);
+  r.settings.offload = parse_offload("parameters", "");  // which zero2 keeps whole
+  r.fixed.insert("offload");
+  EXPECT_THROW(find_fit(r), UsageError);
+}
+
+TEST(Fit, flags_that_lead_from_one_to_the_other) {
+  Settings from, to;
+  EXPECT_TRUE(flags_between(from, to).empty());
+  to.strategy = S::Strategy::full_shard;
+  to.offload = parse_offload("optimizer", "");
+  to.batch_size = 1;
+  to.grad_accum = 4;
+  to.eval_batch_size = 2;
+  EXPECT_EQ(command_with({"tessera", "train", "--lr", "1e-3", "--grad-accum", "1", "--prompt=it's", "--batch_size=4"},
+                         flags_between(from, to)),
+            "tessera train --lr 1e-3 '--prompt=it'\\''s' --strategy full_shard --offload optimizer:host --batch-size 1 "
+            "--grad-accum 4 --eval-batch-size 2");
+  EXPECT_EQ(command_with({"tessera"}, {{"--fsdp", ""}}), "tessera --fsdp ''");
+}
+
+TEST(Fit, costs_follow_the_stated_model) {
+  const FitRequest r = request(4, kPlenty);
+  const auto cost_of = [&](const char* offload, S::Strategy strategy, int64_t batch_size, bool checkpoint) {
+    Settings s = r.settings;
+    s.offload = parse_offload(offload, "");
+    s.strategy = strategy;
+    s.batch_size = batch_size;
+    s.grad_accum = 12 / batch_size;
+    if (checkpoint) s.activation_checkpointing = S::ActivationCheckpointing::block;
+    return step_cost(s, plan_training(r.config, s, work_of(s), r.rank), work_of(s), r.rank, 12 * 512);
+  };
+  const auto full = S::Strategy::full_shard;
+  const StepCost plain = cost_of("none", full, 12, false);
+  EXPECT_EQ(plain.offload_s, 0);
+  // The forward pass is a third of the work. The head is not computed again.
+  const double again = cost_of("none", full, 12, true).compute_s / plain.compute_s;
+  EXPECT_GT(again, 1.2);
+  EXPECT_LT(again, 4.0 / 3);
+  // Micro-batches of 512 tokens run at half speed: 1 + 512 / 512 against 1 + 512 / 6144.
+  EXPECT_NEAR(cost_of("none", full, 1, false).compute_s / plain.compute_s, 2 / (1 + 1.0 / 12), 1e-3);
+  // full_shard gathers and reduces in every micro-batch; what is still there from the one before is not gathered again.
+  EXPECT_GT(cost_of("none", full, 1, false).communication_s, 6 * plain.communication_s);
+  EXPECT_LE(cost_of("none", full, 1, false).communication_s, 12 * plain.communication_s);
+  // Everything that is offloaded costs more, and files most.
+  const double optimizer = cost_of("optimizer", full, 12, false).offload_s;
+  const double all = cost_of("optimizer,gradients,parameters", full, 12, false).offload_s;
+  EXPECT_LT(0, optimizer);
+  EXPECT_LT(optimizer, all);
+  EXPECT_LT(all, cost_of("optimizer:file,gradients:file,parameters:file", full, 12, false).offload_s);
+}
+
+TEST(Excess, of_device_host_and_both) {
+  Plan plan;
+  plan.device.enter(Phase::step);
+  plan.device.add(Category::activations, 60);
+  plan.device.add(Category::gradients, 40);
+  plan.host.enter(Phase::step);
+  plan.host.add(Category::batch, 5);
+  plan.device.enter(Phase::save);
+  plan.host.enter(Phase::save);
+  plan.device.add(Category::staging, 10);
+  plan.host.add(Category::staging, 200);
+  const Excess step = excess_of(plan, {.device_bytes = 95});
+  EXPECT_EQ(step.bytes, 15);  // 110 while saving
+  EXPECT_EQ(step.phase, Phase::step);
+  EXPECT_EQ(step.largest, Category::activations);
+  EXPECT_EQ(step.largest_bytes, 60);
+  EXPECT_EQ(excess_of(plan, {.device_bytes = 105}).phase, Phase::save);
+  EXPECT_TRUE(excess_of(plan, {.device_bytes = 110}).fits());
+  const Excess host = excess_of(plan, {.device_bytes = 110, .host_bytes = 100});
+  EXPECT_EQ(host.of, Excess::Of::host);
+  EXPECT_EQ(host.bytes, 105);
+  EXPECT_EQ(host.largest, Category::staging);
+  EXPECT_EQ(excess_of(plan, {.device_bytes = 300, .one_memory = true}).bytes, 15);
+  plan.file_bytes = 1000;
+  const Excess disk = excess_of(plan, {.device_bytes = 110, .disk_bytes = 600});
+  EXPECT_EQ(disk.of, Excess::Of::disk);
+  EXPECT_EQ(disk.bytes, 400);
+  EXPECT_TRUE(excess_of(plan, {.device_bytes = 110, .disk_bytes = 1000}).fits());
+}
+
+// Files free memory of a host that the device shares, as far as the disk has room.
+TEST(Fit, offloads_to_files_within_the_disk) {
+  FitRequest r = request(1, 0);
+  r.rank.device = DeviceKind::cpu;
+  r.limits = {.device_bytes = kPlenty, .one_memory = true, .disk_bytes = kPlenty};
+  int64_t least = find_fit(r).best->plan.peak_bytes();
+  std::optional<Configuration> files;
+  for (;;) {  // less and less memory
+    r.limits.device_bytes = least - 1;
+    const FitResult result = find_fit(r);
+    if (!result.best) break;
+    EXPECT_LE(result.best->plan.peak_bytes(), r.limits.device_bytes);
+    EXPECT_FALSE(result.best->settings.offload.uses(Offload::Tier::host));
+    least = result.best->plan.peak_bytes();
+    if (result.best->plan.file_bytes > 0) files = result.best;
+  }
+  ASSERT_TRUE(files);
+  EXPECT_EQ(files->settings.offload_dir, "offload");
+  // Parameters, gradients and both moments. Some may stay in memory.
+  EXPECT_GE(files->plan.file_bytes, 8 * files->plan.num_parameters);
+  EXPECT_LE(files->plan.file_bytes, 21 * files->plan.num_parameters);
+  r.limits.device_bytes = files->plan.peak_bytes();
+  r.limits.disk_bytes = files->plan.file_bytes - 1;
+  const FitResult less = find_fit(r);
+  EXPECT_TRUE(!less.best || less.best->plan.file_bytes < files->plan.file_bytes);
+  r.limits.disk_bytes = 0;
+  EXPECT_FALSE(find_fit(r).best);
+}
+
+// Parameters alone, and a smaller batch.
+TEST(Advice, of_an_evaluation) {
+  FitRequest r = request(1, 0);
+  r.settings.eval_batch_size = 8;
+  r.work_of = [](const Settings& s) {
+    WorkBounds work;
+    work.evaluation = {512 * s.eval_batch_size, s.eval_batch_size, 512 * s.eval_batch_size};
+    return work;
+  };
+  r.rank.device = DeviceKind::cpu;
+  r.limits = {.device_bytes = kPlenty, .one_memory = true, .disk_bytes = kPlenty};
+  int64_t last = find_nearest_fit(r)->plan.peak_bytes();
+  std::vector<std::pair<std::string, std::string>> flags;
+  int found = 0;
+  for (;; ++found) {
+    r.limits.device_bytes = last - 1;
+    const auto fit = find_nearest_fit(r);
+    if (!fit) break;
+    EXPECT_LT(fit->plan.peak_bytes(), last);
+    last = fit->plan.peak_bytes();
+    flags = flags_between(r.settings, fit->settings);
+  }
+  EXPECT_GE(found, 4);  // batches of 4, 2 and 1, then files
+  EXPECT_NE(command_with({}, flags).find("--offload parameters:file"), std::string::npos) << command_with({}, flags);
+  EXPECT_NE(advice(r).find("makes it fit"), std::string::npos);
+}
+
+// Of a GPU its own memory counts, to the byte, and what would fit there.
+TEST(CheckMemory, holds_a_gpu_to_what_is_free_on_it) {
+  const PlannedRank rank{.device = DeviceKind::cuda};
+  const WorkOf work_of = [](const Settings& s) {
+    return WorkBounds{{4096 * s.batch_size, s.batch_size, 4096 * s.batch_size}, {}, {}, 0};
+  };
+  Settings settings;
+  settings.batch_size = 4;
+  settings.grad_accum = 1;
+  settings.activation_checkpointing = S::ActivationCheckpointing::none;
+  const int64_t needed = plan_training(small_config(), settings, work_of(settings), rank).device.peak_total();
+  check_memory(small_config(), settings, work_of, rank, {}, needed);
+  try {
+    check_memory(small_config(), settings, work_of, rank, {}, needed - 1);
+    FAIL() << "it fits";
+  } catch (const OutOfMemoryError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("and the GPU has "), std::string::npos) << text;
+    EXPECT_NE(text.find("Start it as: "), std::string::npos) << text;
+  }
+}
+
+// A run whose batch this machine cannot hold, but whose samples it can.
+TEST(CheckMemory, tells_what_would_fit) {
+  const std::optional<int64_t> usable_bytes = usable_memory_bytes();
+  ASSERT_TRUE(usable_bytes);
+  ModelConfig config = small_config();
+  config.hidden_size = 2048;
+  const auto work_of_tokens = [](int64_t tokens, int64_t batch_size) {
+    return WorkBounds{{tokens, batch_size, tokens}, {}, {}, 0};
+  };
+  const auto peak = [&](int64_t tokens) {
+    return plan_training(config, {}, work_of_tokens(tokens, 1), {}).peak_bytes();
+  };
+  const int64_t bytes_per_token = (peak(20000) - peak(10000)) / 10000;
+  const int64_t sample_tokens = *usable_bytes / bytes_per_token * 2 / 5;  // two samples fit, and four do not
+  const WorkOf of_batch = [&](const Settings& s) { return work_of_tokens(sample_tokens * s.batch_size, s.batch_size); };
+  Settings settings;
+  settings.activation_checkpointing = S::ActivationCheckpointing::none;
+  try {
+    check_memory(config, settings, of_batch, {}, {}, {});
+    FAIL() << "it fits";
+  } catch (const OutOfMemoryError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("and this machine has"), std::string::npos) << text;
+    EXPECT_NE(text.find("Start it as: "), std::string::npos) << text;
+    EXPECT_TRUE(text.find("--batch-size ") != std::string::npos ||
+                text.find("--activation-checkpointing block") != std::string::npos)
+        << text;
+  }
+  settings.batch_size = 1;
+  check_memory(config, settings, of_batch, {}, {}, {});
+  // Nothing to choose: the advice is general.
+  const WorkOf evaluation = [&](const Settings&) {
+    WorkBounds work;
+    work.evaluation = {sample_tokens * 100, 1, 1};
+    return work;
+  };
+  EXPECT_THROW(check_memory(config, settings, evaluation, {}, {}, {}), OutOfMemoryError);
+}
+
+}  // namespace
+}  // namespace tessera

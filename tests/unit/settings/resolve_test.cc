@@ -1,0 +1,117 @@
+#include "tessera/settings/resolve.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+namespace {
+
+const std::vector<std::string> kVerbs = {"train", "eval", "tokenizer train"};
+
+ResolvedSettings resolve_toml(const std::string& toml, Groups groups = kAllGroups, const std::string& verb = "train") {
+  return resolve({.flags = {}, .environment = {}, .file = parse_config(toml, "c.toml"), .file_name = "c.toml"}, groups,
+                 verb, kVerbs);
+}
+
+std::string error_of(const std::string& toml) {
+  try {
+    const ResolvedSettings resolved = resolve_toml(toml);
+    check_consistent(resolved);
+    check_supported(resolved);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Resolve, flag_before_environment_before_file_before_default) {
+  SettingSources sources{.flags = {{find_setting("lr"), "4"}},
+                         .environment = {{"TESSERA_LR", "3"}, {"TESSERA_SEED", "3"}, {"LR", "9"}},
+                         .file = parse_config("lr = 2\nseed = 2\nepochs = 2", "c.toml"),
+                         .file_name = "c.toml"};
+  const ResolvedSettings resolved = resolve(sources, kAllGroups, "train", kVerbs);
+  EXPECT_EQ(resolved.settings.lr, 4.0);
+  EXPECT_EQ(resolved.settings.seed, 3);
+  EXPECT_EQ(resolved.settings.epochs, 2.0);
+  EXPECT_EQ(resolved.settings.batch_size, 4);
+  EXPECT_EQ(resolved.origins.at("lr").to_string(), "flag --lr");
+  EXPECT_EQ(resolved.origins.at("seed").to_string(), "environment TESSERA_SEED");
+  EXPECT_EQ(resolved.origins.at("epochs").to_string(), "c.toml:3");
+  EXPECT_EQ(resolved.origins.at("batch_size").to_string(), "default");
+  EXPECT_EQ(resolved.where("epochs"), "c.toml:3: epochs");
+  EXPECT_EQ(resolved.where("batch_size"), "--batch-size");
+  EXPECT_TRUE(resolved.is_given("lr"));
+  EXPECT_FALSE(resolved.is_given("batch_size"));
+}
+
+TEST(Resolve, a_wrong_value_is_an_error_even_below_a_stronger_layer) {
+  SettingSources sources{
+      .flags = {{find_setting("lr"), "1"}}, .environment = {}, .file = parse_config("lr = -1", "c"), .file_name = "c"};
+  EXPECT_THROW(resolve(sources, kAllGroups, "train", kVerbs), UsageError);
+}
+
+TEST(Resolve, settings_of_other_verbs_are_checked_but_not_taken) {
+  const ResolvedSettings resolved = resolve_toml("lr = 1\nseed = 7", kMachine);
+  EXPECT_EQ(resolved.settings.lr, Settings{}.lr);
+  EXPECT_EQ(resolved.settings.seed, 7);
+  EXPECT_EQ(resolved.origins.count("lr"), 0u);
+  EXPECT_THROW(resolve_toml("lr = -1\nseed = 7", kMachine), UsageError);
+}
+
+TEST(Resolve, the_table_of_the_verb_goes_first) {
+  const char* toml = "[train]\nlr = 2\n[eval]\nlr = 3\n[\"tokenizer train\"]\nlr = 4\n";
+  EXPECT_EQ(resolve_toml(std::string("lr = 1\n") + toml, kAllGroups, "train").settings.lr, 2.0);
+  EXPECT_EQ(resolve_toml(std::string("lr = 1\n") + toml, kAllGroups, "eval").settings.lr, 3.0);
+  EXPECT_EQ(resolve_toml(std::string("lr = 1\n") + toml, kAllGroups, "tokenizer train").settings.lr, 4.0);
+  EXPECT_EQ(error_of("[trian]\nlr = 1"),
+            "c.toml:2: [trian]: is no verb, and only verbs and fsdp have tables. Did you mean \"train\"?");
+}
+
+TEST(Resolve, unknown_and_repeated_keys) {
+  EXPECT_EQ(error_of("\n\nmax_lenght = 3"), "c.toml:3: max_lenght: unknown setting. Did you mean \"max_length\"?");
+  EXPECT_NE(error_of("lr = 1\nlearning_rate = 1").find("is given twice"), std::string::npos);
+  EXPECT_EQ(error_of("lr = 1\n[train]\nlearning-rate = 1"), "");
+}
+
+TEST(Resolve, unknown_variables_warn) {
+  SettingSources sources{
+      .flags = {}, .environment = {{"TESSERA_LRR", "1"}, {"OTHER", "x"}}, .file = {}, .file_name = ""};
+  EXPECT_EQ(resolve(sources, kAllGroups, "train", kVerbs).warnings,
+            std::vector<std::string>{"TESSERA_LRR: is no setting and is ignored. Did you mean \"TESSERA_LR\"?"});
+}
+
+TEST(Resolve, defaults_are_consistent_and_supported) {
+  EXPECT_EQ(error_of(""), "");
+}
+
+TEST(Resolve, what_is_not_supported_says_what_is) {
+  EXPECT_EQ(error_of("precision = \"TF32\"\ndevice = \"cpu\""),
+            "c.toml:1: precision: \"tf32\" needs a GPU. The CPU supports: fp32, fp16, bf16");
+  EXPECT_EQ(error_of("strategy = \"zero0\""), "");
+}
+
+TEST(Resolve, printed_settings_read_back_as_the_same) {
+  ResolvedSettings resolved = resolve_toml(
+      "lr = 0.1\nepochs = 2\nshuffle = false\nsave_dtype = \"bf16\"\nprompt = \"\"\"a # \\\"b\\\"\n\\\\ \\u0001 "
+      "é\"\"\"");
+  resolved.origins["lr"].place = "a\nb.toml:1";  // a newline in a file's name
+  const ResolvedSettings again = resolve_toml(resolved_config_text(resolved));
+  for (const auto& setting : all_settings()) {
+    EXPECT_EQ(setting.get(again.settings), setting.get(resolved.settings)) << setting.name;
+  }
+}
+
+TEST(Resolve, json_has_the_settings_of_the_verb_in_order) {
+  const ResolvedSettings resolved = resolve_toml("seed = 9007199254740993", kMachine);
+  const auto json = resolved_config_json(resolved);
+  std::vector<std::string> names;
+  for (const auto& [name, _] : json.items()) names.push_back(name);
+  EXPECT_EQ(names, (std::vector<std::string>{"device", "precision", "threads", "seed"}));
+  EXPECT_EQ(json["seed"].dump(), R"({"value":9007199254740993,"origin":"c.toml:1"})");
+}
+
+}  // namespace
+}  // namespace tessera

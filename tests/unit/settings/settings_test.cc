@@ -1,0 +1,161 @@
+#include "tessera/settings/settings.h"
+
+#include <gtest/gtest.h>
+
+#include <cctype>
+#include <limits>
+#include <set>
+
+#include "tessera/base/error.h"
+#include "tessera/data/tokenizer_text.h"
+#include "tessera/settings/suggest.h"
+
+namespace tessera {
+namespace {
+
+std::string error_of(const char* name, const SettingValue& value) {
+  try {
+    checked_value(*find_setting(name), value, "here");
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Settings, names_are_unique_and_snake_case) {
+  std::set<std::string> seen;
+  for (const auto& setting : all_settings()) {
+    std::vector<std::string> names = setting.aliases;
+    names.push_back(setting.name);
+    for (const auto& name : names) {
+      EXPECT_TRUE(seen.insert(name).second) << name;
+      for (const char c : name) EXPECT_TRUE(std::islower(c) || std::isdigit(c) || c == '_') << name;
+      EXPECT_FALSE(name.starts_with("no_")) << name << " would collide with the flags of booleans";
+    }
+    EXPECT_FALSE(setting.help.empty()) << setting.name;
+    EXPECT_NE(std::string(title_of(setting.group)), "") << setting.name;
+  }
+}
+
+TEST(Settings, every_default_is_valid_and_survives_text) {
+  for (const auto& setting : all_settings()) {
+    Settings settings;
+    const SettingValue preset = setting.get(settings);
+    EXPECT_EQ(checked_value(setting, preset, ""), preset) << setting.name;
+    setting.set(settings, preset);
+    EXPECT_EQ(setting.get(settings), preset) << setting.name;
+    if (!std::holds_alternative<std::string>(preset)) {
+      EXPECT_EQ(parse_value(setting, toml_text(preset), ""), preset) << setting.name;
+    }
+  }
+}
+
+TEST(Settings, groups_are_shown_together) {
+  std::set<Groups> closed;
+  Groups current = 0;
+  for (const auto& setting : all_settings()) {
+    if (setting.group == current) continue;
+    EXPECT_TRUE(closed.insert(setting.group).second) << setting.name << " stands apart from its group";
+    current = setting.group;
+  }
+}
+
+TEST(Settings, every_word_of_a_choice_sets_and_gets) {
+  for (const auto& setting : all_settings()) {
+    for (const auto& word : setting.choices) {
+      Settings settings;
+      setting.set(settings, word);
+      EXPECT_EQ(setting.get(settings), SettingValue(word)) << setting.name;
+    }
+  }
+}
+
+TEST(Settings, are_found_by_any_spelling) {
+  EXPECT_EQ(find_setting("grad-accum")->name, "grad_accum");
+  EXPECT_EQ(find_setting("gradient_accumulation-steps")->name, "grad_accum");
+  EXPECT_EQ(find_setting("learning_rate")->name, "lr");
+  EXPECT_EQ(find_setting("Lr"), nullptr);
+  EXPECT_EQ(find_setting("batch_size")->flag(), "--batch-size");
+  EXPECT_EQ(find_setting("batch_size")->environment_variable(), "TESSERA_BATCH_SIZE");
+}
+
+TEST(SettingValue, choices_take_dashes_and_capitals) {
+  EXPECT_EQ(parse_value(*find_setting("strategy"), "FULL-SHARD", ""), SettingValue("full_shard"));
+  EXPECT_EQ(parse_value(*find_setting("objective"), "causal-lm", ""), SettingValue("causal_lm"));
+  EXPECT_EQ(error_of("objective", "completon"),
+            "here: unknown value \"completon\". Did you mean \"completion\"? One of: completion, causal_lm, separate");
+}
+
+TEST(SettingValue, whole_numbers_are_reals_but_not_the_other_way) {
+  EXPECT_EQ(checked_value(*find_setting("lr"), int64_t{1}, ""), SettingValue(1.0));
+  EXPECT_EQ(error_of("batch_size", 1.0), "here: must be a whole number, got 1.0");
+  EXPECT_EQ(error_of("batch_size", true), "here: must be a whole number, got true");
+  EXPECT_EQ(error_of("shuffle", int64_t{1}), "here: must be true or false, got 1");
+}
+
+TEST(SettingValue, bounds) {
+  EXPECT_EQ(error_of("batch_size", int64_t{1}), "");
+  EXPECT_EQ(error_of("batch_size", int64_t{0}), "here: must be at least 1, got 0");
+  EXPECT_EQ(error_of("batch_size", int64_t{1} << 31), "here: must be at most 2147483647, got 2147483648");
+  EXPECT_EQ(error_of("beta2", 0.0), "");
+  EXPECT_EQ(error_of("beta2", 1.0), "here: must be less than 1, got 1.0");
+  EXPECT_EQ(error_of("adam_epsilon", 0.0), "here: must be greater than 0, got 0.0");
+  EXPECT_EQ(error_of("lr", std::numeric_limits<double>::quiet_NaN()), "here: must be a finite number, got nan");
+  EXPECT_EQ(error_of("lr", -std::numeric_limits<double>::infinity()), "here: must be a finite number, got -inf");
+  EXPECT_EQ(error_of("seed", std::numeric_limits<int64_t>::min()),
+            "here: must be at least 0, got -9223372036854775808");
+}
+
+TEST(SettingValue, text_of_numbers) {
+  const Setting& lr = *find_setting("lr");
+  EXPECT_EQ(parse_value(lr, "+5e-5", ""), SettingValue(5e-5));
+  for (const char* text : {"", " 1", "1 ", "1e", "0x1p3z", "1,5", "1e999"}) {
+    EXPECT_THROW(parse_value(lr, text, ""), UsageError) << text;
+  }
+  EXPECT_EQ(parse_value(*find_setting("shuffle"), "off", ""), SettingValue(false));
+}
+
+TEST(SettingValue, text_must_be_utf8) {
+  EXPECT_EQ(error_of("model", "\xc3"), "here: is not valid UTF-8");
+  EXPECT_EQ(error_of("model", "gru\xc3\x9f"), "");
+}
+
+TEST(SettingValue, errors_quote_control_characters_and_shorten) {
+  EXPECT_EQ(error_of("lr", "\x1b[31m"), "here: must be a number, got \"\\u001B[31m\"");
+  EXPECT_LT(error_of("lr", std::string(1000, 'x')).size(), 200u);
+  std::string letters;
+  for (int i = 0; i < 100; ++i) letters += "é";
+  for (const std::string& text : {letters, "x" + letters}) {
+    const std::string error = error_of("lr", text);
+    EXPECT_TRUE(is_utf8(error)) << error;
+  }
+}
+
+TEST(TomlText, reals_have_a_point_or_an_exponent) {
+  EXPECT_EQ(toml_text(3.0), "3.0");
+  EXPECT_EQ(toml_text(5e-5), "5e-05");
+  EXPECT_EQ(toml_text(1e22), "1e+22");
+  EXPECT_EQ(toml_text(int64_t{3}), "3");
+  EXPECT_EQ(toml_text("a\"\\\n\t\x01"), "\"a\\\"\\\\\\n\\t\\u0001\"");
+}
+
+TEST(Suggest, distance) {
+  EXPECT_EQ(edit_distance("", "abc"), 3);
+  EXPECT_EQ(edit_distance("train", "train"), 0);
+  EXPECT_EQ(edit_distance("tarin", "train"), 1);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
+}
+
+TEST(Suggest, only_what_is_close) {
+  const std::vector<std::string> words = {"train", "eval", "generate"};
+  EXPECT_EQ(closest_word("trian", words), "train");
+  EXPECT_EQ(closest_word("gen", words), "generate");
+  EXPECT_EQ(closest_word("ge", words), "");
+  EXPECT_EQ(closest_word("export", words), "");
+  EXPECT_EQ(closest_word("", words), "");
+  EXPECT_EQ(closest_word(std::string(100000, 'x'), words), "");
+  EXPECT_EQ(did_you_mean("evla", words), "Did you mean \"eval\"?");
+}
+
+}  // namespace
+}  // namespace tessera

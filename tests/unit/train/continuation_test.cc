@@ -1,0 +1,93 @@
+// Which settings may differ between a checkpoint's run and one that resumes from it.
+#include "tessera/train/continuation.h"
+
+#include <gmock/gmock.h>
+
+#include "tessera/base/random.h"
+#include "tessera/train/train_state.h"
+
+namespace tessera {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+std::vector<std::string> keys_of(const std::vector<Change>& changes) {
+  std::vector<std::string> keys;
+  for (const Change& change : changes) keys.push_back(change.key);
+  return keys;
+}
+
+Record fingerprint(const Settings& settings) {
+  return train_fingerprint(settings, ModelConfig{}, {}, 1);
+}
+
+TEST(Continuation, LengthMayChangeAnywhereAndRatesInANewFolder) {
+  Settings now;
+  now.max_steps = 8;
+  now.epochs = 5;
+  const auto longer = changes_between(fingerprint({}), fingerprint(now));
+  EXPECT_THAT(keys_of(longer), testing::ElementsAre("epochs", "max_steps"));
+  EXPECT_THAT(forbidden_among(longer, false), IsEmpty());
+  now.lr = 1e-3;
+  now.seed = 7;
+  const auto changes = changes_between(fingerprint({}), fingerprint(now));
+  EXPECT_THAT(keys_of(forbidden_among(changes, false)), testing::ElementsAre("seed", "lr"));
+  EXPECT_THAT(keys_of(forbidden_among(changes, true)), testing::ElementsAre("seed"));
+  EXPECT_EQ(listed(forbidden_among(changes, false)),
+            "was made with seed = 42, and this run has 7; with lr = 5e-05, and this run has 0.001");
+}
+
+// Every key of a fingerprint: alone, forbidden in the same folder unless it is the length, and never more so in
+// another.
+TEST(Continuation, EveryKeyIsJudged) {
+  const Record then = fingerprint({});
+  int num_in_a_new_folder = 0, num_always = 0;
+  for (const Field& field : then.fields()) {
+    Record now = then;
+    now.set(field.key, "another");
+    const auto changes = changes_between(then, now);
+    ASSERT_EQ(keys_of(changes), std::vector<std::string>{field.key});
+    const bool here = forbidden_among(changes, false).empty(), elsewhere = forbidden_among(changes, true).empty();
+    EXPECT_TRUE(elsewhere || !here) << field.key;
+    num_always += here;
+    num_in_a_new_folder += elsewhere && !here;
+    now.erase(field.key);
+    EXPECT_EQ(changes_between(now, then).at(0).then, "nothing");
+    EXPECT_THAT(changes_between(then, now), IsEmpty());
+  }
+  EXPECT_EQ(num_always, 2);
+  EXPECT_EQ(num_in_a_new_folder, 17);  // as many as the table has: each of its keys is one of the fingerprint
+}
+
+TEST(Continuation, TheNoteSaysWhatTheScheduleDoes) {
+  Settings s;
+  s.lr = 1;
+  EXPECT_EQ(note_of_length(s, 4, 8, 4, 4),
+            "The run has 8 steps now instead of 4. The steps done keep their learning rates. From here the rate falls "
+            "towards step 8 rather than 4. Step 5 has the rate 0.5, which is 0 by the schedule of 4 steps");
+  s.lr_decay_steps = 100;
+  EXPECT_THAT(note_of_length(s, 4, 8, 4, 4), HasSubstr("does not depend"));
+  s.lr_decay_steps = 0;
+  s.lr_schedule = Schedule::constant;
+  EXPECT_THAT(note_of_length(s, 4, 8, 4, 4), HasSubstr("does not depend"));
+  EXPECT_THAT(note_of_length(s, 8, 4, 4, 4), HasSubstr("all of them are done"));
+  s.warmup_ratio = 0.5;
+  EXPECT_THAT(note_of_length(s, 4, 8, 3, 3),
+              HasSubstr("Step 4 has the rate 0.75, which is 1 by the schedule of 4 steps"));
+}
+
+TEST(Continuation, LengthRoundsUp) {
+  EXPECT_EQ(total_steps(7, 3, 10), 7);
+  for (uint64_t draw = 0; draw < 1000; ++draw) {
+    const auto words = philox(3, draw, 0);
+    const int64_t steps = 1 + words[0] % 1000;
+    const double epochs = 0.01 * (1 + words[1] % 1000);
+    const int64_t total = total_steps(0, epochs, steps);
+    EXPECT_GE(static_cast<double>(total), epochs * static_cast<double>(steps));
+    EXPECT_LT(static_cast<double>(total - 1), epochs * static_cast<double>(steps));
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,74 @@
+// What a checkpoint says of a run besides its arrays.
+#include "tessera/train/train_state.h"
+
+#include <gtest/gtest.h>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+namespace {
+
+const Record kFingerprint{{"seed", int64_t{7}}};
+
+TrainState there_and_back(const TrainState& state) {
+  return TrainState::from_json(state.to_json(kFingerprint), kFingerprint, "trainer_state.json");
+}
+
+TEST(TrainState, ComesBackAsItWas) {
+  TrainState state;
+  state.step = 12;
+  state.num_updates = 11;
+  state.total_loss = 0.1 + 0.2;
+  state.best_metric = 0.75;
+  state.fused_micro_batches = true;
+  state.loss_scale = {.scale = 1024, .clean_steps = 3, .hysteresis_left = 1};
+  state.loss_steps = 10;
+  state.health = {.num_skipped = 5, .skipped_in_a_row = 2, .first_loss = 7.5, .sound_checkpoint = 9};
+  const TrainState back = there_and_back(state);
+  EXPECT_EQ(back.step, 12);
+  EXPECT_EQ(back.num_updates, 11);
+  EXPECT_EQ(back.total_loss, state.total_loss);
+  EXPECT_EQ(back.best_metric, 0.75);
+  EXPECT_EQ(back.fused_micro_batches, true);
+  ASSERT_TRUE(back.loss_scale);
+  EXPECT_EQ(back.loss_scale->scale, 1024);
+  EXPECT_EQ(back.loss_steps, 10);
+  EXPECT_EQ(back.health.num_skipped, 5);
+  EXPECT_EQ(back.health.skipped_in_a_row, 2);
+  EXPECT_EQ(back.health.first_loss, 7.5);
+  EXPECT_EQ(back.health.sound_checkpoint, 9);
+  EXPECT_EQ(back.to_json(kFingerprint), state.to_json(kFingerprint));
+}
+
+// Checkpoints made before a run told how it computed micro-batches are read too.
+TEST(TrainState, WhatWasNotToldIsNotKnown) {
+  const TrainState back = there_and_back({});
+  EXPECT_EQ(back.fused_micro_batches, std::nullopt);
+  EXPECT_EQ(back.best_metric, std::nullopt);
+  EXPECT_FALSE(back.loss_scale);
+  EXPECT_FALSE(back.health.first_loss);
+}
+
+// Checkpoints made before skipped updates of every precision were counted, those of fp16 with its scale.
+TEST(TrainState, ReadsTheCountsOfEarlierVersions) {
+  TrainState state;
+  state.step = 12;
+  state.loss_scale = {.scale = 1024};
+  Record record = record_from_json(state.to_json(kFingerprint), "state");
+  record.erase("health");
+  record.erase("loss_steps");
+  Record scale = *record.find("loss_scale")->get_if<Record>();
+  record.set("loss_scale", scale.set("num_skipped", 3));
+  const TrainState back = TrainState::from_json(to_json(record), kFingerprint, "state");
+  EXPECT_EQ(back.health.num_skipped, 3);
+  EXPECT_EQ(back.health.skipped_in_a_row, 0);
+  EXPECT_EQ(back.health.sound_checkpoint, -1);
+  EXPECT_EQ(back.loss_steps, 12);
+}
+
+TEST(TrainState, AnotherRunsIsRefused) {
+  EXPECT_THROW(TrainState::from_json(TrainState{}.to_json(kFingerprint), {{"seed", int64_t{8}}}, "state"), UsageError);
+}
+
+}  // namespace
+}  // namespace tessera
