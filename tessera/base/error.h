@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// Exit codes of the `tessera` program. A second signal n gives 128 + n.
+// Exit codes of the `tessera` program. After a second signal n it is 128 + n.
 enum class ExitCode : int {
   kDone = 0,
   kRunFailed = 1,      // failure at run time

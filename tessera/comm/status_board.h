@@ -1,5 +1,5 @@
-// Shows what each rank of a run does to the other ranks and the launcher on this machine, even when the rank is dead or
-// stuck. A failure can then be reported once, with the rank, the phase and the collective.
+// Makes the state of each rank of a run visible to the other ranks and the launcher on this machine, even when the rank
+// is dead or stuck. A failure can then be reported once, with the rank, the phase and the collective.
 #pragma once
 
 #include <atomic>

@@ -8,14 +8,14 @@
 namespace tessera {
 
 enum class Category : uint8_t {
-  parameters,   // this rank's kept parameters, in the type of the computation
-  master,       // fp32 parameters of the optimizer: the rests of kept 16-bit parameters, or full copies kept elsewhere
-  gradients,    // sums over a step
-  optimizer,    // AdamW's moments
-  gathered,     // full units while they are needed, and their gradients before the reduction
-  activations,  // the stack: activations, their gradients, and the scratch of head and operators
-  kv_cache,     // keys and values of generation
-  batch,        // token ids, targets and similar arrays
+  parameters,     // this rank's kept parameters, in the type of the computation
+  master,         // rests of 16-bit parameters, and the optimizer's own copy if they are kept on another tier
+  gradients,      // sums over a step
+  optimizer,      // AdamW's moments
+  gathered,       // full units while they are needed, and their gradients before the reduction
+  activations,    // the stack: activations, their gradients, and the scratch of head and operators
+  kv_cache,       // keys and values of generation
+  batch,          // token ids, targets and similar arrays
   communication,  // scratch of collectives
   staging,        // buffers for transfers between tiers
   workspace,      // fixed scratch of the kernels

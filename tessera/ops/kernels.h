@@ -73,7 +73,7 @@ class Kernels {
  public:
   virtual ~Kernels() = default;
 
-  // ---- whole arrays -------------------------------------------------------------------------------------------------
+  // ---- complete arrays ----------------------------------------------------------------------------------------------
   virtual void fill(View x, double value) = 0;
   // Equal shapes. Floating-point types, or a rest as the target. Copies if both types are equal. The fills accept the
   // same types for x.

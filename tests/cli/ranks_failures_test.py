@@ -73,8 +73,8 @@ class Killed(RanksTest):
             self.assertNotEqual(code, 0, err)
             errors = re.findall("^error: .*", err, re.MULTILINE)
             self.assertEqual(len(errors), 1, err)
-            self.assertRegex(errors[0], rf"^error: rank {rank} \(process \d+\) was killed, or ended without an error message\. "
-                             rf"Rank {rank} was in phase ({PHASES})\. ")
+            self.assertRegex(errors[0], rf"^error: rank {rank} \(process \d+\) was killed, or ended without an error "
+                             rf"message\. Rank {rank} was in phase ({PHASES})\. ")
 
     def test_restarts(self):
         """The launcher goes on by itself."""
