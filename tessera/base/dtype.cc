@@ -44,7 +44,7 @@ void convert_from(const void* source, void* target, DType target_dtype, size_t c
     case DType::bf16_rest:
       return convert_typed<S, DType::bf16_rest>(source, target, count);
     default:
-      TESSERA_ASSERT(!"convert: the target is no floating-point type");
+      TESSERA_ASSERT(!"convert: the target is not a floating-point type");
   }
 }
 
@@ -65,7 +65,7 @@ void convert(const void* source, DType source_dtype, void* target, DType target_
     case DType::bf16:
       return convert_from<DType::bf16>(source, target, target_dtype, count);
     default:
-      TESSERA_ASSERT(!"convert: the source is no floating-point type");
+      TESSERA_ASSERT(!"convert: the source is not a floating-point type");
   }
 }
 

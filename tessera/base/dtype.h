@@ -1,4 +1,4 @@
-// Element types of views and files, and conversions among the floating-point ones.
+// Element types of views and files, and conversions between the floating-point types.
 #pragma once
 
 #include <bit>
@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-// f16_rest, bf16_rest: what an f16 or a bf16 leaves of the f32 that it is rounded from (below).
+// f16_rest, bf16_rest: the part of an f32 that is lost when it is rounded to f16 or bf16 (see below).
 enum class DType : uint8_t { f64, f32, f16, bf16, f16_rest, bf16_rest, i64, i32, u8 };
 
 constexpr size_t size_of(DType dtype) {
@@ -81,13 +81,13 @@ constexpr DType dtype_of<uint8_t>() {
 }
 
 namespace detail {
-// condition ? a : b, in a form that the compiler does not turn into a branch.
+// condition ? a : b, in a form that compilers do not turn into a branch.
 inline uint32_t chosen(bool condition, uint32_t a, uint32_t b) {
   return b ^ ((a ^ b) & (0u - static_cast<uint32_t>(condition)));
 }
 }  // namespace detail
 
-// bfloat16 keeps the upper half of a float; rounding to nearest, ties to even, NaN kept a NaN.
+// bfloat16 is the upper half of a float. Rounds to nearest, ties to even. NaN stays NaN.
 inline float bf16_to_f32(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
@@ -96,8 +96,8 @@ inline uint16_t f32_to_bf16(float value) {
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
-// The bits of an f32 are those of its bf16, as the upper half, and this, added. A rest of 2^15 does not fit: a value
-// halfway between two bf16 that is rounded down, to even, loses one ulp of f32, and keeps its bf16.
+// The bits of an f32 equal those of its bf16, as the upper half, plus this rest. A rest of 2^15 does not fit. Therefore
+// a value halfway between two bf16 that is rounded down, to even, loses one ulp of f32 and keeps its bf16.
 inline int16_t bf16_rest_of(float value) {
   const uint32_t upper = static_cast<uint32_t>(f32_to_bf16(value)) << 16;
   const auto rest = static_cast<int32_t>(std::bit_cast<uint32_t>(value) - upper);
@@ -106,14 +106,15 @@ inline int16_t bf16_rest_of(float value) {
 inline float f32_of_bf16(uint16_t bf16, int16_t rest) {
   return std::bit_cast<float>((static_cast<uint32_t>(bf16) << 16) + static_cast<uint32_t>(int32_t{rest}));
 }
-// IEEE 754 half precision, rounding to nearest, ties to even; overflow becomes infinity, and a NaN a quiet one with the
-// upper bits of its payload: what the processors' own conversions do. Without branches, so that loops over them become
-// vector code: every case is computed and one is taken. Infinity takes what would round to 2^16.
+// IEEE 754 half precision. Rounds to nearest, ties to even. Overflow becomes infinity. A NaN becomes a quiet NaN with
+// the upper bits of its payload, as in the processors' own conversions. The functions have no branches, so that loops
+// over them become vector code: they compute every case and select one. The case of infinity also covers values that
+// would round to 2^16.
 inline float f16_to_f32(uint16_t bits) {
   constexpr uint32_t kRebias = 112u << 23;  // from an exponent with bias 15 to one with 127
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
   const uint32_t normal = (magnitude << 13) + kRebias;
-  // Zero or subnormal, mantissa · 2^-24: as the mantissa of 2^-14, which is then taken away.
+  // Zero or subnormal, mantissa · 2^-24: used as the mantissa of 2^-14, which is then subtracted.
   const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(normal + (1u << 23)) - 0x1p-14f);
   const uint32_t quiet = magnitude > 0x7c00u ? 0x400000u : 0u;
   const uint32_t infinite = (normal + kRebias) | quiet;
@@ -124,20 +125,21 @@ inline uint16_t f32_to_f16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
   const uint32_t normal = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
-  // Subnormal half: adding 0.5 rounds, and leaves the rounded bits at the end.
+  // Subnormal half: adding 0.5 rounds it and leaves the rounded bits at the end.
   const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
   const uint32_t nan = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
   const uint32_t infinite = detail::chosen(magnitude > 0x7f800000u, nan, 0x7c00u);
   const uint32_t finite = detail::chosen(magnitude < 0x38800000u, subnormal, normal);
   return static_cast<uint16_t>(sign | detail::chosen(magnitude < 0x477ff000u, finite, infinite));
 }
-// An f32 is its f16 and this many times the unit: 2^-16 of the distance from that f16 to the next greater magnitude. Of
-// magnitudes from 2^-17 on that is all of it, but that a value halfway between subnormal f16s may lose one ulp of f32;
-// smaller ones are kept to multiples of 2^-40, the nearest but beside such halfway. There is no rest of ±2^15, so that
-// an f16 and a rest, joined, split into themselves. What is not finite has one of the outermost.
+// An f32 is its f16 plus this rest times a unit. The unit is 2^-16 of the distance from that f16 to the next greater
+// magnitude. For magnitudes from 2^-17 on this is exact, except that a value halfway between subnormal f16s may lose
+// one ulp of f32. Smaller values are kept as multiples of 2^-40, the nearest one except next to such halfway points. A
+// rest of ±2^15 does not exist, so that a joined f16 and rest split into themselves again. Values that are not finite
+// get a rest of the largest magnitude.
 namespace detail {
 constexpr uint32_t kLeastF16Exponent = 113u << 23, kF32Exponent = 0xffu << 23;
-inline uint32_t f16_rest_unit(float f16) {  // its bits
+inline uint32_t f16_rest_unit(float f16) {  // as bits
   const uint32_t exponent = std::bit_cast<uint32_t>(f16) & kF32Exponent;
   return chosen(exponent > kLeastF16Exponent, exponent, kLeastF16Exponent) - (26u << 23);
 }
@@ -151,11 +153,11 @@ inline int16_t f16_rest_of(float value) {
 }
 inline float f32_of_f16(uint16_t f16, int16_t rest) {
   const float upper = f16_to_f32(f16);
-  // The product is exact; taken away, a rest of zero leaves a zero its sign.
+  // The product is exact. With the subtraction a rest of zero keeps the sign of a zero.
   return upper - static_cast<float>(-int{rest}) * std::bit_cast<float>(detail::f16_rest_unit(upper));
 }
 
-// How an element of a floating-point type lies in memory, and its value as the narrowest type that computes.
+// The memory type of an element of a floating-point type, and its value in the narrowest type for arithmetic.
 template <DType D>
 struct Element;
 template <>
@@ -200,13 +202,13 @@ struct Element<DType::f16_rest> {
 constexpr bool is_rest(DType dtype) {
   return dtype == DType::f16_rest || dtype == DType::bf16_rest;
 }
-// Of f16 or bf16.
+// The rest's type for f16 or bf16.
 constexpr DType rest_of(DType dtype) {
   TESSERA_ASSERT(dtype == DType::f16 || dtype == DType::bf16);
   return dtype == DType::f16 ? DType::f16_rest : DType::bf16_rest;
 }
 
-// Whether convert() takes them.
+// Whether convert() supports these types.
 constexpr bool converts(DType from, DType to) {
   const auto has_value = [](DType dtype) {
     return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
@@ -214,10 +216,10 @@ constexpr bool converts(DType from, DType to) {
   return has_value(from) && (has_value(to) || is_rest(to));
 }
 
-// Converts `count` elements between floating-point types (f64, f32, f16, bf16), or from one to a rest of its values;
-// the ranges must not overlap.
+// Converts `count` elements between floating-point types (f64, f32, f16, bf16), or from one of these to a rest of its
+// values. The ranges must not overlap.
 void convert(const void* source, DType source_dtype, void* target, DType target_dtype, size_t count);
-// The f32 that `count` elements of 16 bits make with their rests, of type `rest_dtype`.
+// Joins `count` 16-bit elements and their rests, of type `rest_dtype`, to f32.
 void join(const uint16_t* narrow, const int16_t* rest, DType rest_dtype, float* target, size_t count);
 
 }  // namespace tessera

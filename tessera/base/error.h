@@ -1,4 +1,4 @@
-// Errors a user can meet, each with the exit code of the process that ends by it.
+// Errors that a user can meet, each with the exit code of the process.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// Exit codes of the `tessera` program, and 128+n on a second signal.
+// Exit codes of the `tessera` program. After a second signal n it is 128 + n.
 enum class ExitCode : int {
   kDone = 0,
   kRunFailed = 1,      // failure at run time
@@ -17,7 +17,7 @@ enum class ExitCode : int {
   kOutOfMemory = 4,    // predicted or real
   kCommunication = 5,  // communication failed or timed out
   kSavedAfterSignal = 75,
-  kOutputClosed = 141,  // nobody reads the results any more: 128 + SIGPIPE, and no message
+  kOutputClosed = 141,  // nobody reads the results any more: 128 + SIGPIPE, without a message
 };
 
 // Base of every error that is reported to the user as "error: <where>: <what>. <remedy>".
@@ -57,19 +57,19 @@ struct CommunicationError : Error {
       : Error(ExitCode::kCommunication, std::move(where), std::move(what), std::move(remedy)) {}
 };
 
-// What an exception means to a user.
+// What an exception means to the user.
 struct Failure {
   ExitCode code;
   std::string text;
 };
-// Of the exception that is being handled; call it in a catch block.
+// Describes the exception being handled. Call it in a catch block.
 Failure current_failure();
 
-// Text of a file as it may stand in a message: control characters become '?', and it is cut, between characters, after
-// `longest_bytes`.
+// Text of a file in a form that is safe in messages: control characters become '?', and text after `longest_bytes` is
+// cut at a character boundary.
 std::string printable(std::string_view text, size_t longest_bytes = 100);
 
-// A programming error: prints the place and the text and aborts. On in every build.
+// A programming error: prints the place and the text, and aborts. Enabled in every build.
 [[noreturn]] void assertion_failed(const char* condition, const char* file, int line);
 #define TESSERA_ASSERT(condition) \
   ((condition) ? static_cast<void>(0) : ::tessera::assertion_failed(#condition, __FILE__, __LINE__))

@@ -8,9 +8,9 @@ namespace tessera {
 
 namespace {
 
-constexpr int64_t kBlockElems = 4096;  // looked at together, in vectors, before any is looked at alone
+constexpr int64_t kBlockElems = 4096;  // tested together in vectors before single elements are tested
 
-// The bits of the least f32 magnitude that rounds to infinity.
+// The bits of the smallest f32 magnitude that rounds to infinity.
 uint32_t end_of(DType as) {
   switch (as) {
     case DType::f16:

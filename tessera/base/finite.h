@@ -1,4 +1,4 @@
-// Which elements of a floating-point array are NaN or infinite.
+// Finds elements of a floating-point array that are NaN or infinite.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace tessera {
 
 // The first element of `x` (host memory; f64, f32, f16 or bf16) that is NaN or infinite, or that becomes infinite when
-// it is rounded to `as`; -1 if there is none.
+// rounded to `as`. −1 if there is none.
 int64_t find_non_finite(View x, DType as);
 inline int64_t find_non_finite(View x) {
   return find_non_finite(x, x.dtype);

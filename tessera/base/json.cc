@@ -12,14 +12,14 @@ namespace tessera {
 
 namespace {
 
-// Where a text is from, for errors.
+// The source of a text, for errors.
 struct Place {
   std::string_view text;
   const std::string& where;
   const std::string& remedy;
   int64_t first_line;
 
-  // `num_bytes` of the text have been read, the last of which is at fault.
+  // `num_bytes` of the text have been read. The last of them is wrong.
   [[noreturn]] void fail(size_t num_bytes, std::string_view what) const {
     const std::string_view before = text.substr(0, std::max<size_t>(1, num_bytes) - 1);
     const auto line = first_line + std::count(before.begin(), before.end(), '\n');
@@ -31,16 +31,16 @@ struct Place {
   }
 };
 
-// What the library says, without its own codes and position, and no longer than a line or two, however much of the file
-// it quotes.
+// The library's message without its own codes and position. It is cut to a line or two, however much of the file it
+// quotes.
 std::string reason_of(std::string_view message) {
   if (const size_t code = message.find("] "); code != message.npos) message.remove_prefix(code + 2);
   if (message.starts_with("parse error at ")) message.remove_prefix(message.find(": ") + 2);
   return printable(message, 240);
 }
 
-// Makes the values from the library's events: what its own parser does, and refuses deep nesting and keys that come
-// twice, which that does not.
+// Builds the values from the library's events, like the library's own parser. It also rejects deep nesting and
+// duplicate keys.
 template <typename Json>
 class Builder {
  public:
@@ -53,12 +53,12 @@ class Builder {
   bool number_unsigned(uint64_t value) { return put(value); }
   bool number_float(double value, const std::string&) { return put(value); }
   bool string(std::string& value) { return put(std::move(value)); }
-  bool binary(typename Json::binary_t&) { return false; }  // JSON has none
+  bool binary(typename Json::binary_t&) { return false; }  // not part of JSON
   bool start_object(size_t) { return open(Json::object()); }
   bool start_array(size_t) { return open(Json::array()); }
   bool key(std::string& name) {
     auto& object = open_.back()->template get_ref<typename Json::object_t&>();
-    if constexpr (kOrdered) {  // its own insertion looks at every key there is; close() looks for two alike
+    if constexpr (kOrdered) {  // its own insertion compares all keys; close() finds duplicates instead
       at_ = &object.emplace_back(name, nullptr).second;
     } else {
       const auto [at, is_new] = object.emplace(name, nullptr);
@@ -113,8 +113,8 @@ class Builder {
 
   const Place& place_;
   Json root_;
-  Json* at_ = &root_;        // the place of the next value that is in no array
-  std::vector<Json*> open_;  // arrays and objects, each within the one before
+  Json* at_ = &root_;        // the place of the next value outside any array
+  std::vector<Json*> open_;  // arrays and objects, each inside the previous one
 };
 
 }  // namespace
@@ -122,7 +122,7 @@ class Builder {
 template <typename Json>
 Json parse_json(std::string_view text, const std::string& where, const std::string& remedy, int64_t first_line) {
   const Place place{text, where, remedy, first_line};
-  // The library takes a zero byte for the end of the text.
+  // The library treats a zero byte as the end of the text.
   if (const size_t zero = text.find('\0'); zero != text.npos) place.fail(zero + 1, "a zero byte");
   Builder<Json> builder(place);
   Json::sax_parse(text, &builder);

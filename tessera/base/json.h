@@ -1,4 +1,4 @@
-// Strict JSON of files that others wrote. Included by .cc files alone.
+// Strict JSON parsing of external files. Included by .cc files only.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-// One JSON text. `where` names the file it is from, whose line `first_line` it begins. InputError with line and column
-// for invalid UTF-8 or JSON; for a key twice in one object or values nested deeper than 64, so that reading and writing
-// what is returned may recurse.
+// Parses one JSON text. `where` names its file; the text begins at line `first_line` of it. InputError with line and
+// column for invalid UTF-8 or JSON. InputError also for a duplicate key in one object, and for values nested deeper
+// than 64; callers may therefore recurse over the result.
 // Json is nlohmann::json, or nlohmann::ordered_json, which keeps the order of keys.
 template <typename Json = nlohmann::json>
 Json parse_json(std::string_view text, const std::string& where, const std::string& remedy = "",

@@ -1,6 +1,6 @@
-// Eight floats to and from 16 bits, or 16 and their rests, at a time, by the processor's vector instructions where it
-// has them: the same bits as dtype.h's functions give one by one, which compilers turn into vector code of several
-// times as many instructions.
+// Converts eight floats at a time to and from 16-bit types, or 16-bit types and their rests. Uses the processor's vector
+// instructions where it has them. The bits equal those of dtype.h's scalar functions, which compilers turn into vector
+// code of several times as many instructions.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ inline void widen_floats(const uint16_t* from, float* to) {
 
 #ifdef TESSERA_NARROW_FLOATS_AVX2
 namespace detail {
-// Of each float its bf16, rounded, in the upper half of 32 bits; the lower half is to be ignored.
+// Rounds each float to bf16, in the upper half of 32 bits. The lower half must be ignored.
 inline __m256i rounded_to_upper_half(__m256 values) {
   const __m256i bits = _mm256_castps_si256(values);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
@@ -46,7 +46,7 @@ inline __m128i pack_upper_halves(__m256i words) {
   const __m256i upper = _mm256_srli_epi32(words, 16);
   return _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1));
 }
-// The bits of the units that f16s' rests are counted in.
+// The bits of the units of f16 rests.
 inline __m256i f16_rest_units(__m256 f16) {
   const __m256i exponent =
       _mm256_and_si256(_mm256_castps_si256(f16), _mm256_set1_epi32(static_cast<int>(kF32Exponent)));
@@ -72,7 +72,7 @@ inline void narrow_floats(const float* from, uint16_t* to) {
 #endif
 }
 
-// As elements of 16 bits and their rests. R: DType::bf16_rest or DType::f16_rest.
+// Splits floats into 16-bit elements and their rests. R: DType::bf16_rest or DType::f16_rest.
 template <DType R>
 inline void split_floats(const float* from, uint16_t* narrow, int16_t* rest) {
 #ifdef TESSERA_NARROW_FLOATS_AVX2
@@ -85,7 +85,7 @@ inline void split_floats(const float* from, uint16_t* narrow, int16_t* rest) {
     const __m256 inverse =
         _mm256_castsi256_ps(_mm256_sub_epi32(_mm256_set1_epi32(254 << 23), detail::f16_rest_units(kept)));
     const __m256 units = _mm256_mul_ps(_mm256_sub_ps(values, kept), inverse);
-    // Of two of which one is no number, the second is taken.
+    // If either operand is NaN, max returns the second operand.
     const __m256 above = _mm256_max_ps(units, _mm256_set1_ps(-32767));
     left = _mm256_cvtps_epi32(_mm256_min_ps(above, _mm256_set1_ps(32767)));
   } else {

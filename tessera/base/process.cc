@@ -18,7 +18,7 @@ std::optional<ProcessState> state_of_process(int pid) {
   std::string line;
   std::getline(file, line);
   ProcessState state;
-  const size_t name_end = line.rfind(')');  // the name, field 2, may itself contain blanks and parentheses
+  const size_t name_end = line.rfind(')');  // the name, field 2, may contain blanks and parentheses
   if (name_end == line.npos) return state;
   std::istringstream fields(line.substr(name_end + 1));
   fields >> state.letter;

@@ -1,4 +1,4 @@
-// What the system tells of a process of this machine.
+// What the system reports about a process of this machine.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 namespace tessera {
 
 struct ProcessState {
-  char letter = '?';        // of proc(5): 'T' and 't' are stopped; '?' where the system does not tell
-  uint64_t start_time = 0;  // in clock ticks since the machine started, which tells it from a later one of its number
+  char letter = '?';        // as in proc(5): 'T' and 't' mean stopped; '?' if not reported
+  uint64_t start_time = 0;  // in clock ticks since boot; distinguishes it from a later process with the same id
 };
 
-// Nothing where there is none, or none but a dead one that has not been waited for.
+// Nothing if there is no such process, or only a dead one that nobody has waited for.
 std::optional<ProcessState> state_of_process(int pid);
 
 // The variables of this process, by name.

@@ -1,6 +1,6 @@
-// Counter-based random numbers: the value depends on (seed, stream, counter) alone, so that any rank, thread or
-// recomputation draws the same numbers. Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11,
-// Philox4x32 with 10 rounds.
+// Counter-based random numbers. A value depends only on (seed, stream, counter), so every rank, thread or recomputation
+// draws the same numbers. Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11, Philox4x32 with
+// 10 rounds.
 #pragma once
 
 #include <array>
@@ -54,7 +54,7 @@ class RandomStream {
   size_t used_ = 4;
 };
 
-// Fisher–Yates shuffle, the same order for the same (seed, stream).
+// Fisher–Yates shuffle. The same (seed, stream) gives the same order.
 template <typename T>
 void shuffle(std::span<T> items, uint64_t seed, uint64_t stream) {
   RandomStream random(seed, stream);

@@ -19,7 +19,9 @@ std::string read_file(const std::filesystem::path& path, const ReadOptions& opti
   if (type == fs::file_type::not_found) refuse("no such file");
   if (type == fs::file_type::none) refuse("cannot be read: " + error.message());
   if (type == fs::file_type::directory) refuse("is a folder");
-  if (type != fs::file_type::regular && !(type == fs::file_type::fifo && options.pipes)) refuse("is no ordinary file");
+  if (type != fs::file_type::regular && !(type == fs::file_type::fifo && options.pipes)) {
+    refuse("is not a regular file");
+  }
   std::ifstream file(path, std::ios::binary);
   if (!file) refuse(std::string("cannot be read: ") + std::strerror(errno));
   std::string text;

@@ -1,4 +1,4 @@
-// Files that others wrote, read whole.
+// Reads complete external files.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,13 @@
 namespace tessera {
 
 struct ReadOptions {
-  std::string remedy = "";           // what to do about a file that is missing or something else, for the error
-  uint64_t longest_bytes = 1 << 30;  // what such a file has at most
-  bool pipes = false;                // whether it may be one, as of a shell's <(...): opening it waits for its writer
+  std::string remedy = "";           // for the error: what to do if the file is missing or not a file
+  uint64_t longest_bytes = 1 << 30;  // the largest accepted size
+  bool pipes = false;                // accepts pipes, such as a shell's <(...); opening one waits for its writer
 };
 
-// The content of a file. InputError: missing, a folder, a device (which may have no end), unreadable, too long.
+// The content of a file. InputError if it is missing, a folder, a device (which may have no end), unreadable or too
+// long.
 std::string read_file(const std::filesystem::path& path, const ReadOptions& options);
 
 }  // namespace tessera

@@ -10,10 +10,11 @@ namespace tessera {
 
 namespace {
 
-// Waking a sleeping thread costs tens of microseconds, as long as a small operator: spin about that long first.
+// Waking a sleeping thread costs tens of microseconds, like a small operator. Threads therefore spin about that long
+// first.
 constexpr int kSpins = 4000;
 
-// Of the gate.
+// Fields of the gate.
 constexpr uint64_t kInside = 0xFFFF, kOpen = kInside + 1, kNextLoop = 2 * kOpen;
 
 uint64_t loop_of(uint64_t gate) {
@@ -49,7 +50,7 @@ ThreadPool::~ThreadPool() {
   for (auto& worker : workers_) worker.join();
 }
 
-// The next loop's, which workers wake up to; nobody is inside.
+// Opens the gate of the next loop, which wakes the workers. No worker is inside at this time.
 void ThreadPool::open_gate(bool for_tasks) {
   {
     std::lock_guard lock(mutex_);
@@ -83,11 +84,11 @@ void ThreadPool::work() {
     seen = loop_of(gate);
     if (gate & kOpen) {
       take_tasks();
-      if ((gate_.fetch_sub(1) & (kOpen | kInside)) == 1) {  // the last to leave, and the caller may wait for it
+      if ((gate_.fetch_sub(1) & (kOpen | kInside)) == 1) {  // the last one to leave; the caller may be waiting
         std::lock_guard lock(mutex_);
         done_.notify_one();
       }
-    } else if (stop_) {  // asked after the gate has been read: it comes before the gate's last change
+    } else if (stop_) {  // read after the gate, because stop_ is set before the gate's last change
       return;
     }
   }
@@ -113,8 +114,7 @@ void ThreadPool::run(int64_t count, const std::function<void(int64_t)>& task) {
     std::unique_lock lock(mutex_);
     done_.wait(lock, is_empty);
   }
-  // A worker that was the last to leave may still be about to take the mutex to notify: it touches nothing of this
-  // loop.
+  // The worker that left last may still be about to lock the mutex to notify. It accesses no data of this loop.
   if (failure_) std::rethrow_exception(failure_);
 }
 

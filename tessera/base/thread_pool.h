@@ -13,7 +13,7 @@ namespace tessera {
 
 class ThreadPool {
  public:
-  // num_threads counts the calling thread; 0 takes what OMP_NUM_THREADS says, else the cores this process may use.
+  // num_threads includes the calling thread. 0: the value of OMP_NUM_THREADS, or else the cores this process may use.
   explicit ThreadPool(int num_threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -21,14 +21,14 @@ class ThreadPool {
 
   int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls task(i) once for every i in [0, count), spread over the team in an order that is not defined; returns when
-  // all are done. The caller takes part, and does not wait for threads that have not come to take a task, as where
-  // cores are shared with other programs. An exception of a task is thrown again here after the others have ended. Not
+  // Calls task(i) once for every i in [0, count), distributed over the team in an undefined order. Returns when all are
+  // done. The caller takes part. It does not wait for threads that have not taken a task yet, for example when cores
+  // are shared with other programs. If a task throws, its exception is rethrown here after the others have ended. Not
   // reentrant: a task must not call run() of the same pool. Callers in several threads take turns, loop by loop.
   void run(int64_t count, const std::function<void(int64_t)>& task);
 
   // Splits [0, count) into at most num_threads() contiguous ranges of at least `grain` items (the last may be shorter)
-  // and calls task(begin, end) for each. The split depends on count, grain and num_threads() alone.
+  // and calls task(begin, end) for each. The split depends only on count, grain and num_threads().
   void for_ranges(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& task);
 
  private:
@@ -37,16 +37,16 @@ class ThreadPool {
   void open_gate(bool for_tasks);
 
   std::vector<std::thread> workers_;
-  std::mutex turn_;  // the caller's whose loop runs
+  std::mutex turn_;  // held by the caller whose loop runs
   std::mutex mutex_;
   std::condition_variable wake_, done_;
-  // The loop's; they change while no worker is inside.
+  // State of the loop. It changes only while no worker is inside.
   const std::function<void(int64_t)>* task_ = nullptr;
   int64_t count_ = 0;
   std::atomic<int64_t> next_{0};
   std::exception_ptr failure_;
-  // The number of the loop, whether workers may still come in, and how many are inside. A worker spins on it for a
-  // moment before it sleeps.
+  // The number of the loop, whether workers may still enter, and how many are inside. A worker spins on it for a moment
+  // before it sleeps.
   std::atomic<uint64_t> gate_{0};
   std::atomic<bool> stop_{false};
 };

@@ -1,12 +1,11 @@
-// System calls that signals interrupt.
+// System calls that signals can interrupt.
 #pragma once
 
 #include <cerrno>
 
 namespace tessera {
 
-// Makes a system call again as long as a signal interrupts it. Returns its result; -1 with another errno than EINTR
-// where it fails.
+// Repeats a system call while signals interrupt it (EINTR). Returns its result; -1 with another errno if it fails.
 template <typename Call>
 auto uninterrupted(Call call) {
   for (;;) {

@@ -1,4 +1,4 @@
-// Shapes and views: a view is a borrowed, contiguous, row-major array somewhere; it never owns memory.
+// Shapes and views. A view is a borrowed, contiguous, row-major array in any memory. It never owns memory.
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@ class Shape {
   std::string to_string() const;  // "[3, 4]"
 
  private:
-  std::array<int64_t, 4> dims_{};  // unused entries stay 0, so that == compares what counts
+  std::array<int64_t, 4> dims_{};  // unused entries stay 0, so == compares correctly
   int rank_ = 0;
 };
 
@@ -54,14 +54,14 @@ struct View {
   }
   // Rows [begin, end) along the first dimension.
   View rows(int64_t begin, int64_t end) const;
-  // The same elements under another shape of equal size.
+  // The same elements in another shape of equal size.
   View reshaped(Shape other) const {
     TESSERA_ASSERT(other.num_elems() == shape.num_elems());
     return {data, dtype, other};
   }
 };
 
-// A view of ordinary memory, for hosts and tests.
+// A view of ordinary host memory.
 template <typename T>
 View view_of(T* data, Shape shape) {
   return {reinterpret_cast<std::byte*>(data), dtype_of<T>(), shape};

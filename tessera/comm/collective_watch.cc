@@ -19,7 +19,7 @@ void PendingCollectives::called(Stream& stream) {
 }
 
 std::optional<PendingCollectives::Running> PendingCollectives::look(Clock::time_point now, std::vector<Entry>& done) {
-  // From the last to the first: what stands before something done on its stream is done, and need not be asked.
+  // Goes from last to first. If an entry is done, all earlier entries of its stream are done and need no query.
   std::deque<Entry> left;
   std::set<const Stream*> passed;
   for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
@@ -35,7 +35,7 @@ std::optional<PendingCollectives::Running> PendingCollectives::look(Clock::time_
   std::optional<Running> first;
   std::set<const Stream*> busy;
   for (Entry& entry : entries_) {
-    if (!busy.insert(entry.stream).second) continue;  // behind another one
+    if (!busy.insert(entry.stream).second) continue;  // behind another entry of its stream
     if (!entry.since && entry.before.reached()) entry.since = now;
     if (entry.since && !first) first = {fmt::format("{} of {}", entry.collective, entry.what), now - *entry.since};
   }
@@ -70,7 +70,7 @@ void CollectiveWatch::called(Stream& stream) {
 std::optional<CommunicationError> CollectiveWatch::look() {
   const std::string error = library_error_();
   std::optional<PendingCollectives::Running> running;
-  std::vector<PendingCollectives::Entry> done;  // their events go without the lock
+  std::vector<PendingCollectives::Entry> done;  // their events are destroyed without the lock
   {
     const std::lock_guard lock(mutex_);
     running = pending_.look(PendingCollectives::Clock::now(), done);
@@ -83,12 +83,12 @@ std::optional<CommunicationError> CollectiveWatch::look() {
   }
   const std::string rank = fmt::format("rank {}", options_.rank);
   if (!error.empty()) {
-    // With nothing under way, the last that was.
+    // If nothing is running, names the latest collective.
     const std::string call = running                    ? running->call
                              : *last_collective_.load() ? fmt::format("after {}", last_call())
                                                         : "";
     return CommunicationError(rank, call.empty() ? error : fmt::format("{}: {}", call, error),
-                              "NCCL_DEBUG=INFO tells more");
+                              "Set NCCL_DEBUG=INFO to see details");
   }
   if (running && std::chrono::duration<double>(running->time).count() > options_.timeout_s) {
     return timed_out(running->call);
@@ -124,9 +124,9 @@ void CollectiveWatch::work() {
         options_.fail(*error);
         return;
       }
-    } catch (const Error&) {  // the device has failed: who computes on it gets the same error
+    } catch (const Error&) {  // the device has failed: the computing thread gets the same error
       return;
-    } catch (const std::system_error&) {  // no thread for the limit now: the next look may get one
+    } catch (const std::system_error&) {  // no thread for the limit now; the next look may get one
     }
     lock.lock();
   }

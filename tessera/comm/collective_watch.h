@@ -1,5 +1,5 @@
-// Collectives that run on a device, where no thread of ours waits in them: a thread looks after them, so that one that
-// does not end, or that its library gives up, is told with its name and ends the run.
+// Watches collectives that run on a device, because no thread of ours waits inside them. If a collective does not end,
+// or its library reports a failure, the watch names it in the error and ends the run.
 #pragma once
 
 #include <atomic>
@@ -19,13 +19,14 @@
 
 namespace tessera {
 
-// Collectives put on streams and not known to be done.
+// Collectives that are queued on streams and not yet known to be done.
 class PendingCollectives {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Before the call that puts a collective on the stream, and after it: the call may itself wait for other ranks.
-  // `collective` and `what` live as long as the program. The stream is not being captured.
+  // Call begin() before the call that queues a collective on the stream, and called() after it, because the call itself
+  // may wait for other ranks. `collective` and `what` must live as long as the program. The stream must not be
+  // capturing.
   void begin(const char* collective, const char* what, Stream& stream);
   void called(Stream& stream);
 
@@ -38,11 +39,12 @@ class PendingCollectives {
     const char* what;
     const Stream* stream;
     Event before;
-    std::optional<Event> after;  // nothing while the call has not returned
+    std::optional<Event> after;  // empty until the call returns
     std::optional<Clock::time_point> since;
   };
-  // Moves what is done to `done`. Of the collectives that their streams have come to and that are not done, the first
-  // put there, and how long it has been seen so: one that waits for work of this rank does not run yet.
+  // Moves the entries that are done to `done`. Returns the first queued collective that its stream has reached and that
+  // is not done, with the time since the watch first saw it there. A collective that waits for work of this rank does
+  // not count as running.
   std::optional<Running> look(Clock::time_point now, std::vector<Entry>& done);
 
  private:
@@ -50,19 +52,19 @@ class PendingCollectives {
 };
 
 struct WatchOptions {
-  int rank = 0;                  // of the world, by which errors name it
+  int rank = 0;                  // in the world; errors name it
   double timeout_s = 600;        // a collective that runs longer has failed
-  StatusBoard* board = nullptr;  // where it is told what the rank waits in; outlives the watch
+  StatusBoard* board = nullptr;  // shows what the rank waits in; outlives the watch
   // Ends the run with this error, from the watch's thread or the caller's.
   std::function<void(const CommunicationError&)> fail;
 };
 
 class CollectiveWatch {
  public:
-  // `library_error` tells what the collectives' library has found wrong, or an empty text: asked on the watch's thread
-  // before it asks the streams' events.
+  // `library_error` returns what the collectives' library reports as wrong, or an empty text. The watch's thread calls
+  // it before it queries the streams' events.
   CollectiveWatch(const WatchOptions& options, std::function<std::string()> library_error);
-  ~CollectiveWatch();  // ends the thread; collectives that run are no longer watched
+  ~CollectiveWatch();  // ends the thread; running collectives are no longer watched
   CollectiveWatch(const CollectiveWatch&) = delete;
   CollectiveWatch& operator=(const CollectiveWatch&) = delete;
 
@@ -71,23 +73,23 @@ class CollectiveWatch {
 
  private:
   void work();
-  // Nothing while all is well.
+  // Empty if nothing is wrong.
   std::optional<CommunicationError> look();
-  // look() has not come back within the time limit: the computing thread is in a call that waits for the device with
-  // the library's locks held, as allocating memory does, and the device waits for a collective.
+  // Runs when look() has not returned within the time limit. The computing thread is then in a call that waits for the
+  // device while it holds the library's locks (for example a memory allocation), and the device waits for a collective.
   void unanswered();
   std::string last_call() const;
   CommunicationError timed_out(const std::string& call) const;
 
   const WatchOptions options_;
   const std::function<std::string()> library_error_;
-  std::mutex mutex_;  // of the pending ones and the end
+  std::mutex mutex_;  // guards pending_ and ended_
   std::condition_variable end_;
   bool ended_ = false;
   PendingCollectives pending_;
   std::atomic<int64_t> num_pending_ = 0;
-  std::atomic<const char*> last_collective_ = "", last_what_ = "";  // begun
-  // Of the watch's thread:
+  std::atomic<const char*> last_collective_ = "", last_what_ = "";  // the latest collective begun
+  // Used by the watch's thread only:
   std::string waiting_in_;
   std::optional<StatusBoard::Waiting> waiting_;
   std::thread thread_;

@@ -5,7 +5,7 @@
 namespace tessera {
 
 int64_t communication_scratch_bytes(int size) {
-  // Two chunks on their way from each rank: large enough for the memory's speed, small beside a unit.
+  // Two chunks in flight from each rank: large enough to reach memory bandwidth, small compared with a unit.
   return size == 1 ? 0 : std::max<int64_t>(int64_t{8} << 20, int64_t{size} << 16);
 }
 

@@ -3,8 +3,8 @@
 // Letters: R ranks of the group, P elements of a full array, S = P / R elements of a rank's shard. Rank r's shard of a
 // full array is elements [r·S, (r+1)·S).
 //
-// Sums are taken in the order of ranks 0, 1, … R−1 for each element, whatever the collective: reduce_scatter and
-// all_reduce of the same numbers give the same bits. 16-bit types are summed in f32 and rounded once.
+// Every collective sums each element in the order of ranks 0, 1, … R−1. Therefore reduce_scatter and all_reduce of the
+// same numbers give the same bits. 16-bit types are summed in f32 and rounded once.
 #pragma once
 
 #include <cstdint>
@@ -23,22 +23,23 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // ---- on a stream of the device: the stream's events tell when they are done. They return at once, but on a GPU what
-  // is ahead on the stream must have come as far as to CUDA, and a group's first one waits for all ranks.
-  // ----------------- `what` names the collective's subject in errors ("parameters of h.3"); it must live as long as
-  // the program. A failure, or a rank that does not come within the time limit, is a CommunicationError of the stream
-  // that names this rank, the collective, its subject and the ranks waited for.
+  // ---- Calls on a stream of the device. The stream's events show when they are done.
+  // The calls return at once, with two exceptions on a GPU: earlier work of the stream must have been passed to CUDA,
+  // and the first call of a group waits for all ranks.
+  // `what` names the collective's subject in errors ("parameters of h.3"). It must live as long as the program.
+  // A failure, or a rank that does not arrive within the time limit, is a CommunicationError of the stream. It names
+  // this rank, the collective, its subject and the missing ranks.
 
   // full [P] from each rank's shard [S], which may be its own part of `full`.
   virtual void all_gather(View shard, View full, Stream& stream, const char* what) = 0;
-  // shard [S] = Σ over the ranks of that part of their full [P]; may be this rank's own part of `full`, whose other
-  // parts are unspecified afterwards.
+  // shard [S] = Σ over the ranks of the same part of their full [P]. `shard` may be this rank's own part of `full`. The
+  // other parts of `full` are unspecified afterwards.
   virtual void reduce_scatter(View full, View shard, Stream& stream, const char* what) = 0;
   // x [any] = Σ over the ranks.
   virtual void all_reduce(View x, Stream& stream, const char* what) = 0;
   virtual void broadcast(View x, int root, Stream& stream, const char* what) = 0;
 
-  // ---- of host values; done on return. CommunicationError
+  // ---- Calls on host values. They are done on return. They throw CommunicationError.
 
   // Every rank's text, by rank. Texts may differ in length.
   virtual std::vector<std::string> all_gather_text(std::string_view text, const char* what) = 0;
@@ -46,18 +47,18 @@ class Communicator {
   virtual std::vector<double> sum(std::vector<double> values, const char* what) = 0;
   virtual void barrier(const char* what) = 0;
 
-  // The ranks that give the same color form a group of `size`, in which this one is `rank`. Collective.
+  // The ranks that pass the same color form a group of `size` ranks. This rank becomes `rank` in it. Collective.
   virtual std::unique_ptr<Communicator> split(int color, int rank, int size) = 0;
-  // The same ranks once more, for host calls beside what this one does. Collective.
+  // A second group of the same ranks, for host calls that run concurrently with this one's. Collective.
   virtual std::unique_ptr<Communicator> duplicate_for_host() { return split(0, rank(), size()); }
 
-  // Bytes of views that this rank has sent to others since construction; streams' work counts when it is put on them.
+  // Bytes of views that this rank has sent to others since construction. Work on streams counts when it is queued.
   int64_t bytes_sent() const { return bytes_sent_; }
 
  protected:
   void count_all_gather(int64_t shard_bytes) { bytes_sent_ += shard_bytes * (size() - 1); }
   void count_reduce_scatter(int64_t shard_bytes) { bytes_sent_ += shard_bytes * (size() - 1); }
-  // As a reduce_scatter followed by an all_gather.
+  // Counts as a reduce_scatter followed by an all_gather.
   void count_all_reduce(int64_t bytes) { bytes_sent_ += 2 * bytes * (size() - 1) / size(); }
   void count_broadcast(int64_t bytes, int root) { bytes_sent_ += rank() == root ? bytes * (size() - 1) : 0; }
 
@@ -65,10 +66,10 @@ class Communicator {
   int64_t bytes_sent_ = 0;
 };
 
-// A group of one: collectives copy, or do nothing where the result is in place.
+// A group of one rank. Collectives copy, or do nothing if the result is already in place.
 std::unique_ptr<Communicator> make_self_communicator();
-// Rank `rank` of `size` that has no peers: books on the counting device what a rank's collectives hold, and counts
-// the bytes they would send. Texts and sums are this rank's alone.
+// Rank `rank` of `size`, without peers. On the counting device it books the memory that a rank's collectives hold, and
+// it counts the bytes they would send. Texts and sums contain this rank's values only.
 std::unique_ptr<Communicator> make_counting_communicator(Device& device, int rank, int size);
 
 // Scratch (Category::communication) that a CPU group of this size holds on its device.

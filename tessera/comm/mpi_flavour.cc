@@ -48,9 +48,9 @@ std::vector<std::string> mpirun_options(const MpiFlavour& flavour, int num_ranks
     words.insert(words.begin(), "-disable-auto-cleanup");
     return words;
   }
-  const std::vector<std::string> more_than_cores =
-      flavour.major >= 5 ? std::vector<std::string>{"--map-by", ":OVERSUBSCRIBE"}
-                         : std::vector<std::string>{"--oversubscribe"};
+  const std::vector<std::string> more_than_cores = flavour.major >= 5
+                                                       ? std::vector<std::string>{"--map-by", ":OVERSUBSCRIBE"}
+                                                       : std::vector<std::string>{"--oversubscribe"};
   words.insert(words.end(), {"--allow-run-as-root", "--bind-to", "none", "--stdin", "none"});
   words.insert(words.end(), more_than_cores.begin(), more_than_cores.end());
   return words;
@@ -77,11 +77,11 @@ void add_mpirun_variables(const MpiFlavour& flavour, Environment& environment) {
     add("OMPI_MCA_btl", "self,vader");
   }
   add("OMPI_MCA_pml", "ob1");
-  add("OMPI_MCA_opal_signal", "");  // no traces of addresses: the launcher reports what has happened
+  add("OMPI_MCA_opal_signal", "");  // no stack traces: the launcher reports the failure
 }
 
 std::optional<ReportedDeath> reported_death(const std::string& mpiruns_words) {
-  // Open MPI's mpirun, and prterun in its place from version 5 on.
+  // Printed by mpirun of Open MPI, and by prterun instead of it from version 5 on.
   static const std::regex kOpenMpi(R"(process rank (\d{1,9}) with PID \d+ on node \S+\s+exited on\s+signal (\d{1,3}))");
   static const std::regex kHydra(R"(PID (\d{1,9}) RUNNING AT [^]*EXIT STRING: [^\n]*\(signal (\d{1,3})\))");
   std::smatch match;

@@ -13,9 +13,9 @@
 namespace tessera {
 namespace {
 
-constexpr const char* kNameFormat = "tessera-{}-{}-{:016x}";  // process, descriptor, and what no other pages have
+constexpr const char* kNameFormat = "tessera-{}-{}-{:016x}";  // process, descriptor, and a token unique to these pages
 
-// What the system tells of the file behind a descriptor of those pages.
+// What the system shows as the file behind a descriptor of these pages.
 std::string file_of(uint64_t token) {
   return fmt::format("/memfd:tessera-{:016x} (deleted)", token);
 }
@@ -49,7 +49,7 @@ SharedPages SharedPages::create(int64_t bytes) {
   const uint64_t token = uint64_t{random()} << 32 | random();
   const int descriptor = memfd_create(fmt::format("tessera-{:016x}", token).c_str(), MFD_CLOEXEC);
   if (descriptor < 0) return {-1, bytes};
-  // Room is taken now: too little memory is an error here rather than a fault later.
+  // Allocates the memory now: a shortage becomes an error here and not a fault later.
   SharedPages pages(posix_fallocate(descriptor, 0, bytes) == 0 ? descriptor : -1, bytes);
   pages.descriptor_ = descriptor;
   if (pages) pages.name_ = fmt::format(kNameFormat, getpid(), descriptor, token);
@@ -61,12 +61,12 @@ SharedPages SharedPages::open(const std::string& name, int64_t bytes) {
   unsigned long long token = 0;
   if (std::sscanf(name.c_str(), "tessera-%d-%d-%16llx", &pid, &number, &token) != 3) return {-1, bytes};
   const std::string link = fmt::format("/proc/{}/fd/{}", pid, number);
-  // In another namespace, or later, these numbers may be those of any file.
+  // In another namespace, or at a later time, these numbers may belong to any file.
   if (target_of(link) != file_of(token)) return {-1, bytes};
   const int descriptor = ::open(link.c_str(), O_RDWR | O_CLOEXEC);
   if (descriptor < 0) return {-1, bytes};
   struct stat info {};
-  const bool is_whole = fstat(descriptor, &info) == 0 && info.st_size >= bytes;  // else there are no pages to map
+  const bool is_whole = fstat(descriptor, &info) == 0 && info.st_size >= bytes;  // otherwise there are no pages to map
   SharedPages pages(is_whole ? descriptor : -1, bytes);
   close(descriptor);
   return pages;

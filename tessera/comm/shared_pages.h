@@ -7,20 +7,22 @@
 
 namespace tessera {
 
-// Memory that processes of one machine share. It has no file, so that nothing is left of it however they end: others
-// open it through /proc of the process that made it, while that has it. Empty when it could not be had: where the
-// system has none to give, or does not let this process see into that one (another user's, or of other namespaces).
+// Memory that processes of one machine share. It has no file, so nothing is left behind when the processes end. Other
+// processes open it through /proc of the process that created it, as long as that process holds it. The object is empty
+// if the memory is not available: the system has no memory left, or this process may not look into the other one (it
+// belongs to another user or namespace).
 class SharedPages {
  public:
   static SharedPages create(int64_t bytes);                         // zeroed
-  static SharedPages open(const std::string& name, int64_t bytes);  // that of another process's
+  static SharedPages open(const std::string& name, int64_t bytes);  // those of another process
   SharedPages(SharedPages&& other) noexcept;
   SharedPages& operator=(SharedPages&&) = delete;
   ~SharedPages();
 
   std::byte* data() const { return data_; }
   explicit operator bool() const { return data_ != nullptr; }
-  // By which others open what this process has made; empty if it has not. Letters, digits and '-', 63 at most.
+  // Other processes pass this name to open(). Empty if this process did not create the pages. Letters, digits and '-',
+  // 63 at most.
   const std::string& name() const { return name_; }
 
  private:
@@ -28,7 +30,7 @@ class SharedPages {
   std::byte* data_ = nullptr;
   size_t bytes_;
   std::string name_;
-  int descriptor_ = -1;  // through which others open it
+  int descriptor_ = -1;  // others open the pages through it
 };
 
 }  // namespace tessera

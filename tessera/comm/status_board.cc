@@ -15,7 +15,8 @@
 namespace tessera {
 namespace {
 
-// Text that one writes while others read: a reader may see half of an old and half of a new text, and no more harm.
+// A text that one thread writes while others read. A reader may see parts of an old and a new text; nothing worse
+// happens.
 template <size_t kWords>
 struct SharedText {
   std::array<std::atomic<uint64_t>, kWords> words;
@@ -52,7 +53,7 @@ std::string joined_ranks(const std::vector<int>& ranks) {
 
 constexpr const char* kAtWork = "is at work";
 
-// That, "is stopped" or "has ended".
+// kAtWork, "is stopped" or "has ended".
 const char* text_of(const std::optional<ProcessState>& process) {
   if (!process) return "has ended";
   return process->letter == 'T' || process->letter == 't' ? "is stopped" : kAtWork;
@@ -62,18 +63,18 @@ const char* text_of(const std::optional<ProcessState>& process) {
 
 struct StatusBoard::Header {
   std::atomic<uint32_t> reported;
-  std::atomic<uint32_t> num_failures;  // so far: their order
+  std::atomic<uint32_t> num_failures;  // so far; gives each failure its order
 };
 
 struct alignas(64) StatusBoard::Slot {
   std::atomic<int32_t> pid;
   std::atomic<State> state;
-  std::atomic<uint32_t> order;  // of its failure among all
+  std::atomic<uint32_t> order;  // of its failure, among all failures
   std::atomic<int32_t> code;
   std::atomic<uint64_t> start_time;  // of the process
   std::atomic<uint32_t> found_lost;
   SharedText<4> phase;
-  std::array<Wait, 4> waits;  // of its threads
+  std::array<Wait, 4> waits;  // one per waiting thread
   SharedText<128> error;
 };
 
@@ -98,7 +99,7 @@ StatusBoard::Header& StatusBoard::header() const {
   return reinterpret_cast<Header&>(slot(-1));
 }
 
-// The first one's place is the header's.
+// The first place belongs to the header.
 StatusBoard::Slot& StatusBoard::slot(int rank) const {
   std::byte* data = pages_.data();
   if (!data) {
@@ -165,7 +166,7 @@ bool StatusBoard::is_there(int rank) const {
 }
 
 bool StatusBoard::is_lost(int rank) const {
-  return !is_there(rank) && slot(rank).state == State::running;  // in this order: what it wrote last counts
+  return !is_there(rank) && slot(rank).state == State::running;  // in this order: the last written state counts
 }
 
 std::vector<int> StatusBoard::found_lost() const {
@@ -216,7 +217,7 @@ std::string StatusBoard::phase_of(int rank) const {
 }
 
 std::string StatusBoard::waiting() const {
-  std::map<std::string, std::vector<int>> ranks_in;  // by collective
+  std::map<std::string, std::vector<int>> ranks_in;  // ranks by collective
   for (int rank = 0; rank < size_; ++rank) {
     for (const Wait& wait : slot(rank).waits) {
       if (wait.in_use) ranks_in[wait.call.get()].push_back(rank);
@@ -231,7 +232,7 @@ std::string StatusBoard::waiting() const {
 
 std::string StatusBoard::account(const Failure& failure) const {
   std::string text = failure.error;
-  if (failure.code == ExitCode::kUsage) return text;  // whenever it is found
+  if (failure.code == ExitCode::kUsage) return text;  // independent of the phase
   const auto add = [&](const std::string& sentence) {
     if (sentence.empty()) return;
     text += fmt::format("{}{}", text.ends_with('.') ? " " : ". ", sentence);

@@ -1,5 +1,5 @@
-// What each rank of a run is doing, where the other ranks and the launcher on this machine can see it, even when the
-// rank is dead or stuck: so that a failure is told once, with the rank, the phase and the collective.
+// Makes the state of each rank of a run visible to the other ranks and the launcher on this machine, even when the rank
+// is dead or stuck. A failure can then be reported once, with the rank, the phase and the collective.
 #pragma once
 
 #include <atomic>
@@ -17,8 +17,8 @@ namespace tessera {
 
 class StatusBoard {
  public:
-  // New, with a name for its ranks to open, or that of somebody who made it and has it still. Empty pages give a board
-  // of nothing: what is written is lost.
+  // create() makes a new board; name() is what its ranks pass to open(). open() maps the board of a process that still
+  // holds it. Without shared pages the board is local: no other process sees what is written.
   static std::unique_ptr<StatusBoard> create(int size);
   static std::unique_ptr<StatusBoard> open(const std::string& name, int size);
   ~StatusBoard();
@@ -26,15 +26,16 @@ class StatusBoard {
   int size() const { return size_; }
   const std::string& name() const { return pages_.name(); }
 
-  // ---- by a rank about itself
+  // ---- Called by a rank about itself
   void join(int rank);
   void enter_phase(int rank, const char* phase);
-  void end(int rank, int exit_code);  // in order
+  void end(int rank, int exit_code);  // in order, without a failure
   void fail(int rank, ExitCode code, std::string_view error);
-  // Whether this caller is the first of all.
+  // Whether this call is the first one of all ranks.
   bool claim_report();
 
-  // While it lives the rank waits in this collective; where an exception ends it, the board goes on saying so.
+  // While the object lives, the board shows that the rank waits in this collective. If an exception destroys the
+  // object, the board keeps showing it.
   class Waiting {
    public:
     Waiting(StatusBoard* board, int rank, std::string_view call);
@@ -47,19 +48,19 @@ class StatusBoard {
     int exceptions_;
   };
 
-  // ---- by whoever tells the user
+  // ---- Called by the process that reports to the user
   int pid_of(int rank) const;  // 0: it has not joined
-  // Whether the process that joined as this rank lives: not another one that has got its number since.
+  // Whether the process that joined as this rank is alive. A new process with the same id does not count.
   bool is_there(int rank) const;
-  // Whether it joined and its process has ended, neither in order nor with a failure.
+  // Whether it joined and its process is gone, without having ended in order or reported a failure.
   bool is_lost(int rank) const;
-  // Ranks that the first rank that failed found lost at that moment, if it failed in a communication: the causes.
+  // Ranks that were lost when the first rank failed, if that failure was one of communication. They are the causes.
   std::vector<int> found_lost() const;
   bool has_ended(int rank) const;
   bool is_waiting(int rank) const;
-  // The highest of the ranks' exit codes once all have ended in order.
+  // The highest exit code of the ranks when all have ended in order, otherwise nothing.
   std::optional<int> exit_code() const;
-  // Whether ranks can see the board at all; a board of nothing says nothing about them.
+  // Whether the board has shared pages. A board without them says nothing about other ranks.
   bool is_shared() const { return static_cast<bool>(pages_); }
   std::vector<int> absent() const;  // ranks that have not joined
   struct Failure {
@@ -67,16 +68,17 @@ class StatusBoard {
     ExitCode code;
     std::string error;
   };
-  // The first failure that is no consequence of another one: a communication failure only where there is no other.
+  // The first failure that is not a consequence of another one. A communication failure counts only if there is no
+  // other.
   std::optional<Failure> first_failure() const;
-  std::string phase_of(int rank) const;  // "step"; "start" before any
-  // "Ranks 0, 2 waited in reduce_scatter of gradients of h.3." of all that did; empty: none.
+  std::string phase_of(int rank) const;  // "step"; "start" before the first phase
+  // "Ranks 0, 2 waited in reduce_scatter of gradients of h.3." for all ranks that waited; empty if none did.
   std::string waiting() const;
-  // A failure's error, with the phase of its rank and, if it is its own, what the others waited in; of a usage error
-  // that alone.
+  // The error of a failure and the phase of its rank. Unless it is a communication failure, also what the others waited
+  // in. For a usage error, the error alone.
   std::string account(const Failure& failure) const;
-  // "Rank 1 (process 17) is stopped, in phase step." of all that have neither failed nor ended in order and do not wait
-  // for others, or will not go on: they are stopped or dead.
+  // "Rank 1 (process 17) is stopped, in phase step." for each rank that has neither failed nor ended in order, and that
+  // does not wait for others or is stopped or dead.
   std::string not_waiting() const;
 
  private:
@@ -87,7 +89,7 @@ class StatusBoard {
   Header& header() const;
 
   SharedPages pages_;
-  std::unique_ptr<std::byte[]> instead_;  // where there are no pages
+  std::unique_ptr<std::byte[]> instead_;  // used if there are no pages
   int size_;
 };
 

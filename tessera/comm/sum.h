@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// out[i] = (inputs[0][i] + inputs[1][i]) + …, in this order; 16-bit types are summed in f32 and rounded once, whole
-// numbers wrap. Each array has `num_elems` elements; `out` may be one of the inputs and must not overlap one otherwise.
+// out[i] = (inputs[0][i] + inputs[1][i]) + …, in this order. 16-bit types are summed in f32 and rounded once; integers
+// wrap. Each array has `num_elems` elements. `out` may be one of the inputs; any other overlap is not allowed.
 void sum_in_order(const std::vector<const std::byte*>& inputs, std::byte* out, int64_t num_elems, DType dtype);
 
 }  // namespace tessera

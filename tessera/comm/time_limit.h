@@ -1,4 +1,4 @@
-// A time limit for what has none of its own, as MPI's start.
+// A time limit for calls that have none of their own, such as the start of MPI.
 #pragma once
 
 #include <condition_variable>
@@ -10,7 +10,7 @@ namespace tessera {
 
 class TimeLimit {
  public:
-  // Calls `expire` on a thread of its own if this object still lives after so long.
+  // Calls `expire` on a separate thread if this object still exists after `seconds`.
   TimeLimit(double seconds, std::function<void()> expire);
   ~TimeLimit();
   TimeLimit(const TimeLimit&) = delete;

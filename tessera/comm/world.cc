@@ -20,7 +20,8 @@ std::optional<int> number(const Environment& environment, const char* name) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 0) {
-    throw UsageError(name, fmt::format("\"{}\" is no number of ranks", text), "Unset it, or start the ranks by mpirun");
+    throw UsageError(name, fmt::format("\"{}\" is not a number of ranks", text),
+                     "Unset it, or start the ranks with mpirun");
   }
   return value;
 }
@@ -47,12 +48,12 @@ class SelfWorld final : public World {
 std::optional<RankEnvironment> detect_ranks(const Environment& environment, const MpiFlavour& flavour) {
   using Family = MpiFlavour::Family;
   const auto get = [&](const char* name) { return number(environment, name); };
-  // Of those that start ranks of MPI: this program's first.
+  // Among launchers of MPI ranks, the one that fits this program's MPI wins.
   std::optional<RankEnvironment> mpi;
   const auto consider = [&](std::optional<int> rank, std::optional<int> size, const char* source, bool fits) {
     if (rank && (!mpi || (fits && !mpi->has_mpi))) mpi = {*rank, size.value_or(1), source, fits};
   };
-  // SLURM_PROCID stands in the shell of a batch job, too: only a step has ranks.
+  // SLURM_PROCID is also set in the shell of a batch job. Only a job step has ranks.
   const auto tasks = get("SLURM_STEP_NUM_TASKS"), procid = get("SLURM_PROCID");
   const auto pmi = get("PMI_RANK"), pmi_size = get("PMI_SIZE");
   const bool by_slurm = pmi && tasks && pmi == procid && pmi_size == tasks;
@@ -60,10 +61,10 @@ std::optional<RankEnvironment> detect_ranks(const Environment& environment, cons
   if (pmi_size) consider(pmi, pmi_size, by_slurm ? "srun --mpi=pmi2" : "mpirun", flavour.family != Family::open_mpi);
   const int num_tasks = tasks.value_or(get("SLURM_NTASKS").value_or(1));
   consider(get("PMIX_RANK"), num_tasks, "srun --mpi=pmix", true);
-  // One of them alone may be anybody's.
+  // One of the two variables alone may belong to any other program.
   const bool has_both = environment.contains("RANK") && environment.contains("WORLD_SIZE");
   const auto rank = has_both ? get("RANK") : std::nullopt, size = has_both ? get("WORLD_SIZE") : std::nullopt;
-  // Where those of mpirun or srun say otherwise, torchrun's were there before and mean something else.
+  // If mpirun's or srun's values differ, torchrun's variables were already set before and mean something else.
   const bool sizes_known = mpi && (mpi->source != "srun --mpi=pmix" || tasks);
   const bool contradicted = mpi && (mpi->rank != rank || (sizes_known && mpi->size != size));
   if (rank && size && !contradicted) {
@@ -118,12 +119,12 @@ std::unique_ptr<World> make_world(const std::optional<RankEnvironment>& ranks,
 #else
   if (ranks->size == 1) return std::make_unique<SelfWorld>();
   throw UsageError(ranks->source, fmt::format("started {} ranks, but this build has no MPI", ranks->size),
-                   "Build Tessera where an MPI's headers are (Debian: libopenmpi-dev)");
+                   "Build Tessera on a machine with MPI headers (Debian: libopenmpi-dev)");
 #endif
 }
 
 void check_agreement(Communicator& communicator, const std::vector<std::pair<std::string, std::string>>& facts) {
-  // Names and values with their lengths before them, so that any text is told apart.
+  // Lengths precede names and values, so any text can be parsed.
   std::string text;
   for (const auto& [name, value] : facts) text += fmt::format("{} {} {}{}", name.size(), value.size(), name, value);
   const std::vector<std::string> texts = communicator.all_gather_text(text, "settings to compare");

@@ -1,4 +1,4 @@
-// All ranks of a run: how they were started, and how they talk.
+// All ranks of a run: how they were started, and how they communicate.
 #pragma once
 
 #include <functional>
@@ -14,29 +14,31 @@
 
 namespace tessera {
 
-// What the environment tells of a process that was started as one of several ranks.
+// What the environment says about a process that was started as one of several ranks.
 struct RankEnvironment {
   int rank = 0, size = 1;
   std::string source;    // "torchrun", "mpirun", "srun --mpi=pmix", "srun --mpi=pmi2", "srun"
-  bool has_mpi = false;  // the one that started it speaks to this program's MPI
+  bool has_mpi = false;  // the launcher works with this program's MPI
 };
 
-// From the variables RANK, WORLD_SIZE (torchrun), else OMPI_COMM_WORLD_* (Open MPI's mpirun) or PMI_* (MPICH's, and srun
-// --mpi=pmi2), the one that the program's MPI understands first, else PMIX_RANK with SLURM_*, else SLURM_PROCID of a
-// step; none of them: nothing. Under salloc every rank of mpirun sees the same SLURM_PROCID, so mpirun goes first;
-// torchrun's variables that those of MPI contradict are inherited ones.
-// Throws UsageError on a number that is none.
+// Reads the variables in this order: RANK and WORLD_SIZE (torchrun), then OMPI_COMM_WORLD_* (mpirun of Open MPI) or
+// PMI_* (mpirun of MPICH, srun --mpi=pmi2), then PMIX_RANK with SLURM_*, then SLURM_PROCID of a job step. Among MPI's
+// variables, those that this program's MPI understands win. Returns nothing if none is set.
+// Under salloc every rank of mpirun sees the same SLURM_PROCID; therefore mpirun comes first. If torchrun's variables
+// contradict those of MPI, they were inherited and are ignored.
+// Throws UsageError if a value is not a valid number.
 std::optional<RankEnvironment> detect_ranks(const Environment& environment, const MpiFlavour& flavour = mpi_flavour());
 
-// How ranks of one node move data. `automatic`: reading each other's memory where they may, else messages.
+// How ranks of one node move data. `automatic` reads the memory of other ranks directly where that is permitted, and
+// otherwise sends messages.
 enum class Transport { automatic, direct, messages };
 
 struct WorldOptions {
-  double timeout_s = 600;  // of each wait for another rank; they may take a little longer to meet
+  double timeout_s = 600;  // of each wait for another rank; the meeting of the ranks may take a little longer
   Transport transport = Transport::automatic;
-  // The name of the launcher's status board, which tells the user of failures; empty: there is no launcher.
+  // The name of the launcher's status board. The launcher reports failures to the user. Empty if there is no launcher.
   std::string board{};
-  // Where there is no launcher: tells the user that the ranks have not met in time, or that a watch has ended them.
+  // Used without a launcher: reports to the user that the ranks have not met in time, or that a watch has ended them.
   std::function<void(const std::string&)> tell{};
 };
 
@@ -50,25 +52,25 @@ class World {
   int local_size() const;
   // The node of each rank, by rank: 0, 1, … in the order of their first ranks.
   const std::vector<int>& nodes() const { return nodes_; }
-  // Ranks on every node; 0 where nodes have different numbers of ranks, or a node's ranks do not follow each other.
+  // Ranks on every node. 0 if nodes have different numbers of ranks, or if the ranks of a node are not consecutive.
   int ranks_per_node() const;
 
-  // Of all ranks, for host calls alone, and there before any device is.
+  // Of all ranks, for host calls only. It exists before any device does.
   virtual Communicator& communicator() = 0;
-  // Of all ranks, for arrays of this device, collective: a CPU, on which it books communication_scratch_bytes(size()),
-  // or a GPU, for which it is NCCL's. RunError: a GPU, and no NCCL. It and those split from it must go before the world
-  // and the device.
+  // Of all ranks, for arrays of this device. Collective. On a CPU device it books communication_scratch_bytes(size());
+  // on a GPU it uses NCCL. RunError: a GPU without NCCL. The group, and groups split from it, must be destroyed before
+  // the world and the device.
   virtual std::unique_ptr<Communicator> make_communicator(Device& device) = 0;
 
   // Ranks of this node, this one included, that may run on the same cores as this one.
   int ranks_on_these_cores() const { return ranks_on_these_cores_; }
 
-  // What this rank is at, for the account of a failure: "load", "step".
+  // What this rank does now ("load", "step"), for reports of failures.
   virtual void enter_phase(const char* phase) = 0;
-  // With which the process is about to end in order, for the launcher.
+  // The exit code with which the process is about to end in order, for the launcher.
   virtual void set_exit_code(int code) = 0;
-  // Ends all ranks because this one has failed. Where there is no launcher that does so, one of the ranks of a node
-  // that fail tells the user what failed first: by `tell`, which gets one line.
+  // Ends all ranks because this one has failed. Without a launcher, one of the failing ranks of a node reports the
+  // first failure to the user: it passes one line to `tell`.
   [[noreturn]] virtual void fail(ExitCode code, const std::string& error,
                                  const std::function<void(const std::string&)>& tell) = 0;
   // Ends all ranks at once.
@@ -83,16 +85,16 @@ class World {
   std::vector<int> nodes_;
 };
 
-// The world that `ranks` tells of; without one, this process alone, for which MPI is not started. One at a time, and
-// one a process where MPI is used. UsageError when the process was started as a rank by something that does not speak
-// to this build's MPI.
+// The world that `ranks` describes. Without `ranks` it is this process alone, and MPI is not started. Only one world
+// may exist at a time; with MPI, only one per process. UsageError if something started this process as a rank that does
+// not work with this build's MPI.
 std::unique_ptr<World> make_world(const std::optional<RankEnvironment>& ranks, const WorldOptions& options);
 
 // Whether this build can have more than one rank.
 bool have_mpi();
 
-// Compares facts, each a name and a value, among the ranks: UsageError on every rank that names a rank, the fact and
-// both values where one differs from rank 0's. Collective.
+// Compares facts (name and value) among the ranks. If a value differs from that of rank 0, every rank throws a
+// UsageError that names the rank, the fact and both values. Collective.
 void check_agreement(Communicator& communicator, const std::vector<std::pair<std::string, std::string>>& facts);
 
 }  // namespace tessera

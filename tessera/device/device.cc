@@ -16,17 +16,17 @@ View Buffer::view(Shape shape, DType dtype) const {
 }
 
 const char* Device::remedy() const {
-  return "Use smaller batches, shorter texts or a smaller model; tessera plan shows what training takes";
+  return "Use smaller batches, shorter texts or a smaller model; tessera plan shows how much memory training needs";
 }
 
 Buffer Device::allocate(int64_t bytes, Category category) {
   TESSERA_ASSERT(bytes >= 0);
   std::byte* data = take(bytes);
   if (!data) {
-    throw OutOfMemoryError(
-        name_of(category),
-        fmt::format("{} bytes could not be allocated beside the {} bytes already held", bytes, ledger_.current_total()),
-        remedy());
+    throw OutOfMemoryError(name_of(category),
+                           fmt::format("{} bytes could not be allocated in addition to the {} bytes already held",
+                                       bytes, ledger_.current_total()),
+                           remedy());
   }
   ledger_.add(category, bytes);
   return Buffer(this, data, bytes, category);

@@ -1,6 +1,6 @@
-// A device owns memory, books it, and has streams of work. The CPU computes at once in the calling thread's team and
-// has threads for what runs beside it; the counting device holds nothing and runs nothing, so that the same engine on
-// it is the plan of a run.
+// A device owns memory, books it, and has streams of work. The CPU computes immediately, with the team of the calling
+// thread, and uses threads for concurrent work. The counting device holds nothing and runs nothing: the same engine on
+// it gives the plan of a run.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ enum class DeviceKind { cpu, cuda, counting };
 
 class Device;
 
-// Owned memory of a device, returned to it and struck from its ledger on destruction. Movable, not copyable.
+// Owned memory of a device. Destruction returns it to the device and removes it from the ledger. Movable, not copyable.
 class Buffer {
  public:
   Buffer() = default;
@@ -57,18 +57,19 @@ class Device {
   virtual ~Device() = default;
   virtual DeviceKind kind() const = 0;
 
-  // Zeroed memory aligned to kAlignment; enters the ledger with exactly `bytes` bytes.
-  // Throws OutOfMemoryError with the category, the bytes asked for and the bytes held.
+  // Zeroed memory aligned to kAlignment. The ledger records exactly `bytes` bytes. Throws OutOfMemoryError with the
+  // category, the requested bytes and the bytes held.
   Buffer allocate(int64_t bytes, Category category);
 
-  // The host can read and write this device's memory.
+  // Whether the host can read and write this device's memory.
   virtual bool host_visible() const = 0;
-  // The stream that the device's kernels run on.
+  // The device's kernels run on this stream.
   virtual Stream& compute_stream() = 0;
-  // Another one, for copies and communication beside the kernels. It must not outlive the device.
+  // Another stream, for copies and communication that overlap the kernels. It must not outlive the device.
   virtual std::unique_ptr<Stream> make_stream() = 0;
 
-  // Between this device's memory and the host's, after all work of the compute stream: equal bytes, done on return.
+  // Copy between this device's memory and host memory, after all work of the compute stream. Sizes in bytes must be
+  // equal. Done on return.
   virtual void copy_to_host(View from, void* to) = 0;
   virtual void copy_from_host(const void* from, View to) = 0;
 
@@ -79,28 +80,28 @@ class Device {
 
  private:
   friend class Buffer;
-  virtual std::byte* take(int64_t bytes) = 0;  // nullptr when there is none
+  virtual std::byte* take(int64_t bytes) = 0;  // nullptr if no memory is left
   virtual void give_back(std::byte* data, int64_t bytes) = 0;
-  virtual const char* remedy() const;  // where there is none
+  virtual const char* remedy() const;  // for the error when no memory is left
 
   Ledger ledger_;
 };
 
 // The host's memory and cores. `pool` must outlive the device.
 std::unique_ptr<Device> make_cpu_device(ThreadPool& pool);
-// Counts alone what a device of another kind would hold: addresses are distinct and never to be dereferenced, copies
-// and streams do nothing.
+// Only counts what a device of another kind would hold. Its addresses are distinct and must never be dereferenced. Its
+// copies and streams do nothing.
 struct CountedDevice {
-  DeviceKind kind = DeviceKind::cpu;  // that it stands for
+  DeviceKind kind = DeviceKind::cpu;  // the kind it stands for
   int num_threads = 1;                // of a CPU
 };
 std::unique_ptr<Device> make_counting_device(CountedDevice counted = {});
-// What a counting device stands for.
+// The device that a counting device stands for.
 const CountedDevice& counted_by(Device& device);
-// The kind of a device, or of what it stands for.
+// The kind of a device, or for a counting device the kind it stands for.
 DeviceKind kind_of_work(Device& device);
 
-// The team of threads of a CPU device. The device must be one.
+// The thread team of a CPU device. `device` must be one.
 ThreadPool& thread_pool_of(Device& device);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// A thread that takes work off a queue. Events count finished work.
+// A thread takes work from a queue. Events count finished work.
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -88,7 +88,7 @@ class HostStream final : public Stream {
           failed_ = true;
         }
       }
-      next = nullptr;  // what it holds goes before anybody hears that it is done
+      next = nullptr;  // destroys captured objects before anyone sees the work as done
       {
         const std::lock_guard lock(progress_->mutex);
         ++progress_->num_done;
@@ -99,12 +99,12 @@ class HostStream final : public Stream {
   }
 
   std::shared_ptr<Progress> progress_ = std::make_shared<Progress>();
-  uint64_t num_put_ = 0;  // of the thread that puts work
-  std::mutex mutex_;      // of the queue
+  uint64_t num_put_ = 0;  // used by the thread that puts work
+  std::mutex mutex_;      // guards queue_ and stop_
   std::condition_variable wake_;
   std::deque<std::function<void()>> queue_;
   bool stop_ = false;
-  bool failed_ = false;  // of the worker
+  bool failed_ = false;  // used by the worker only
   std::thread thread_;
 };
 

@@ -16,8 +16,8 @@ int64_t Stack::bytes_on_stack(Shape shape, DType dtype) {
 View Stack::push(Shape shape, DType dtype) {
   if (!has_room_for(shape, dtype)) {
     throw OutOfMemoryError("activations",
-                           fmt::format("this batch needs more than the {} bytes planned for activations ({} in use, {} "
-                                       "more wanted)",
+                           fmt::format("this batch exceeds the {} bytes planned for activations ({} in use, {} "
+                                       "more requested)",
                                        buffer_.bytes(), height_bytes_, bytes_on_stack(shape, dtype)),
                            "Use a smaller --batch-size, --eval-batch-size or --max-length, and report the command: the "
                            "plan should have covered every batch");

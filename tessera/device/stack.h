@@ -1,5 +1,5 @@
-// Memory in last-in-first-out order: pushed in forward, popped in backward. One buffer, sized by rehearsing the largest
-// step on the counting device first.
+// Memory in last-in-first-out order: pushed in forward, popped in backward. It is one buffer. Its size comes from a
+// rehearsal of the largest step on the counting device.
 #pragma once
 
 #include <optional>
@@ -14,21 +14,21 @@ class Stack {
   // Holds `capacity_bytes` of the device under Category::activations.
   Stack(Device& device, int64_t capacity_bytes) : buffer_(device.allocate(capacity_bytes, Category::activations)) {}
 
-  // An array with unspecified contents on top. OutOfMemoryError when the capacity does not suffice, because the plan did
-  // not cover this batch.
+  // Pushes an array with unspecified contents. Throws OutOfMemoryError if the capacity is too small, because the plan
+  // did not cover this batch.
   View push(Shape shape, DType dtype);
   bool has_room_for(Shape shape, DType dtype) const {
     return height_bytes_ + bytes_on_stack(shape, dtype) <= buffer_.bytes();
   }
 
-  // The height now; pop_to(mark) gives back all that was pushed since.
+  // The current height. pop_to(mark) frees everything pushed since.
   int64_t mark() const { return height_bytes_; }
   void pop_to(int64_t mark) {
     TESSERA_ASSERT(mark <= height_bytes_);
     height_bytes_ = mark;
   }
   int64_t peak_bytes() const { return peak_bytes_; }
-  // The most that was on the stack of what measured scopes have pushed, since the last call.
+  // The highest size of what measured scopes have pushed, since the last call.
   int64_t take_measured_peak_bytes() { return std::exchange(measured_peak_bytes_, 0); }
 
  private:
@@ -37,11 +37,11 @@ class Stack {
 
   Buffer buffer_;
   int64_t height_bytes_ = 0, peak_bytes_ = 0;
-  std::optional<int64_t> measured_from_;  // the height where the measured scope begins
+  std::optional<int64_t> measured_from_;  // the height where the measured scope began
   int64_t measured_peak_bytes_ = 0;
 };
 
-// Pops what was pushed in its scope.
+// Pops everything that was pushed in its scope.
 class StackScope {
  public:
   explicit StackScope(Stack& stack) : stack_(stack), mark_(stack.mark()) {}
@@ -54,7 +54,7 @@ class StackScope {
   int64_t mark_;
 };
 
-// One whose height is told apart: the head's. Not nested.
+// A scope whose height is reported separately (the head's). Not nested.
 class MeasuredScope {
  public:
   explicit MeasuredScope(Stack& stack) : scope_(stack), stack_(stack) {

@@ -1,4 +1,4 @@
-// Streams and events: work that runs in order beside other work, and the hand-over between the two.
+// Streams and events: work that runs in order, concurrently with other work, and the synchronization between them.
 #pragma once
 
 #include <functional>
@@ -20,47 +20,49 @@ class Event {
   explicit Event(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
   bool reached() const { return !state_ || state_->reached(); }
-  // Returns once the work before it is done; throws what that work threw.
+  // Waits until the work before the event is done. Throws what that work threw.
   void synchronize() const {
     if (state_) state_->synchronize();
   }
-  // For the streams of the device that recorded it.
+  // For the streams of the device that recorded the event.
   State* state() const { return state_.get(); }
 
  private:
   std::shared_ptr<State> state_;
 };
 
-// What was put on a stream, to be put there again as one.
+// Recorded work of a stream, which launch() puts on the stream again as one unit.
 class StreamGraph {
  public:
   virtual ~StreamGraph() = default;
   virtual void launch() = 0;
 };
 
-// One queue of work of a device. Calls return at once, but for compute streams: the CPU's does the work in the calling
-// thread, and a GPU's waits there for the host, if it is to wait for host work. Work that throws fails its stream: what
-// follows on it is skipped, and whoever waits gets the exception. One thread puts work on a stream.
+// One queue of work of a device. Calls return immediately, except on compute streams: on a CPU the calling thread does
+// the work; on a GPU the calling thread waits for host work that the stream must wait for. If work throws, its stream
+// fails: later work on it is skipped, and every waiting caller gets the exception. Only one thread puts work on a
+// stream.
 class Stream {
  public:
   virtual ~Stream() = default;  // waits for all its work
   // Reached when all work put on this stream so far is done.
   virtual Event record() = 0;
-  // What follows on this stream begins after the event, of whichever stream.
+  // Later work on this stream starts after the event. The event may be of any stream.
   virtual void wait(const Event& event) = 0;
-  // Runs host code in the stream's order. It must not touch the device.
+  // Runs host code in the order of the stream. The code must not use the device.
   virtual void run(std::function<void()> work) = 0;
-  // Equal bytes; either view may lie in the device's memory or in the host's.
+  // Equal sizes in bytes. Each view may be in device memory or in host memory.
   virtual void copy(View from, View to) = 0;
   void synchronize() { record().synchronize(); }
-  // What `work` puts on this stream, kept instead of done: kernels and copies of a device, with the arguments of now;
-  // no waiting and no host code. Null: the back end has no such thing, and `work` was not called.
+  // Records the work that `work` puts on this stream, without running it: kernels and copies of a device, with their
+  // current arguments. `work` must not wait and must not run host code. Returns null if the back end does not support
+  // recording; then `work` was not called.
   virtual std::unique_ptr<StreamGraph> capture([[maybe_unused]] const std::function<void()>& work) { return nullptr; }
   // The back end's own handle (cudaStream_t), or null.
   virtual void* native() const { return nullptr; }
 };
 
-// A stream of host work in a thread of its own, for communication and files beside the computation.
+// A stream of host work with its own thread, for communication and file access that overlap the computation.
 std::unique_ptr<Stream> make_host_stream();
 
 }  // namespace tessera

@@ -9,8 +9,8 @@ namespace tessera {
 
 // torch.optim.AdamW, in its order of operations:
 //   p *= 1 − lr·decay;  m += (g − m)·(1 − β₁);  v = β₂·v + (1 − β₂)·g²;  p −= (lr / bc₁)·m / (√v / √bc₂ + ε)
-// Which products and sums are rounded once, together, stands here and is not left to compilers (who uses this is
-// compiled without contraction); numbers too small for a normal one are taken as 0. So CPUs and GPUs round alike.
+// This header fixes which products and sums are rounded once, together; it does not leave that to compilers. Files that
+// use it are compiled without contraction. Denormal numbers count as 0. Therefore CPUs and GPUs round alike.
 template <typename T>
 struct AdamWNumbers {
   explicit AdamWNumbers(const AdamWStep& step)
@@ -23,7 +23,7 @@ struct AdamWNumbers {
         root_correction(static_cast<T>(std::sqrt(step.bias_correction2))),
         epsilon(static_cast<T>(step.epsilon)) {}
 
-  // `count` elements side by side, of arrays that do not overlap. What does not decay has an own_shrink of 1.
+  // Updates `count` consecutive elements of arrays that do not overlap. Elements without decay pass an own_shrink of 1.
   template <int64_t count, AdamWWrites writes = AdamWWrites::all>
   constexpr void update(T* __restrict p, const T* __restrict g, T* __restrict m, T* __restrict v, T own_shrink) const {
 #ifndef __CUDACC__
@@ -43,7 +43,7 @@ struct AdamWNumbers {
     }
   }
 
-  T shrink;  // of what decays
+  T shrink;  // of elements that decay
   T beta2, rest1, rest2, scale, step_size, root_correction, epsilon;
 
  private:
@@ -51,7 +51,7 @@ struct AdamWNumbers {
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__CUDA_ARCH__)
     return std::fma(a, b, c);
 #else
-    return a * b + c;  // a CPU that has no such instruction, for which a function would be called
+    return a * b + c;  // a CPU without the instruction, where std::fma would be a function call
 #endif
   }
 };

@@ -1,8 +1,8 @@
-// Which elements a dropout keeps: a pure function of (seed, site, row id, column), so that recomputing a block,
-// sharding a batch or running on another device repeats the mask.
+// Which elements a dropout keeps: a pure function of (seed, site, row id, column). Recomputing a block, sharding a
+// batch or running on another device therefore repeats the mask.
 //
-// 64 columns take the four words of 16 Philox counters, laid so that 16 neighbouring columns are the same word of 16
-// neighbouring counters and vector code needs no shuffles.
+// 64 columns use the four words of 16 Philox counters. 16 neighbouring columns use the same word of 16 neighbouring
+// counters, so vector code needs no shuffles.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-// The counter and the word of it that decide a column.
+// The counter of a column, and the word of that counter.
 constexpr uint32_t dropout_counter(uint32_t column) {
   return column / 64 * 16 + column % 16;
 }
@@ -34,8 +34,8 @@ inline bool dropout_keeps(float rate, uint64_t seed, uint32_t site, int64_t row_
   return words[dropout_word_index(column)] >= dropout_threshold(rate);
 }
 
-// Attention drops probabilities: the column of (head, key). With dropout sequences have at most kMaxDropoutKeys tokens,
-// and layers kMaxDropoutHeads heads.
+// Attention drops probabilities. This is the column of (head, key). With dropout, sequences have at most
+// kMaxDropoutKeys tokens, and layers at most kMaxDropoutHeads heads.
 constexpr int64_t kMaxDropoutKeys = int64_t{1} << 20, kMaxDropoutHeads = int64_t{1} << 12;
 constexpr uint32_t attention_dropout_column(int64_t head, int64_t key) {
   return static_cast<uint32_t>(head << 20 | key);

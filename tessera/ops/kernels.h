@@ -1,13 +1,14 @@
-// The maths of the models on views. One object per device; every call runs in order on its compute stream.
+// The operations of the models on views. One object per device. Every call runs in order on the device's compute
+// stream.
 //
-// Letters: B sequences, N tokens (all sequences of a micro-batch laid end to end, no padding), C channels, I/O channels
-// in and out of a linear layer, H heads, D head dimension, V vocabulary, M rows that carry loss, T longest sequence.
+// Letters: B sequences, N tokens (all sequences of a micro-batch concatenated, no padding), C channels, I/O channels in
+// and out of a linear layer, H heads, D head dimension, V vocabulary, M rows that carry loss, T longest sequence.
 //
-// Unless it says otherwise, floating-point views of one call share one type T: f32, bf16, f16, or f64 for gradient
-// checks. With a 16-bit T statistics (stats, log_sum_exp) are f32, and gradients of parameters (d_weight, d_bias) are
-// f32 or T. Results are overwritten, gradients of parameters are added to, and no result may overlap an input. An empty
-// View stands for "not wanted" where the comment says "or empty". All kernels are deterministic: the same inputs on the
-// same device give the same bits, whatever the number of threads.
+// Floating-point views of one call share one type T, unless stated otherwise: f32, bf16, f16, or f64 for gradient
+// checks. With a 16-bit T, statistics (stats, log_sum_exp) are f32, and gradients of parameters (d_weight, d_bias) are
+// f32 or T. Results are overwritten, gradients of parameters are added to, and results must not overlap inputs. Where
+// the comment says "or empty", an empty View means "not wanted". All kernels are deterministic: the same inputs on the
+// same device give the same bits, for any number of threads.
 #pragma once
 
 #include <memory>
@@ -18,18 +19,18 @@
 
 namespace tessera {
 
-// The most tokens and sequences of a call. GPU kernels have scratch for so many tokens of one head, and a launch has so
-// many blocks in its third dimension.
+// Limits of a call. GPU kernels have scratch for this many tokens of one head, and a launch has this many blocks in its
+// third dimension.
 inline constexpr int64_t kMaxBatchTokens = int64_t{1} << 22, kMaxBatchSequences = 65535;
 
 enum class Activation { none, gelu_tanh, relu };
 
-// Inverted dropout: kept elements are divided by (1 − rate). The mask of element (row, column) depends on (seed, site,
-// row_ids[row], column) alone, never on where the row stands in a batch, so that recomputing or re-sharding repeats it.
+// Inverted dropout: kept elements are divided by (1 − rate). The mask of element (row, column) depends only on (seed,
+// site, row_ids[row], column), and not on the row's place in a batch. Therefore recomputing or re-sharding repeats it.
 struct Dropout {
-  float rate = 0;     // 0: no dropout; the rest is then ignored
-  uint64_t seed = 0;  // of the run; row ids differ from update to update
-  uint32_t site = 0;  // differs among the places of the model
+  float rate = 0;     // 0: no dropout, and the other members are ignored
+  uint64_t seed = 0;  // of the run; row ids differ between updates
+  uint32_t site = 0;  // differs between the places in the model
   View row_ids;       // [N] i64
 };
 
@@ -39,7 +40,7 @@ struct LinearEpilogue {
   View residual;  // [N, O] or empty; may be the same view as the result
 };
 
-// Where queries, keys and values of a head lie in a row of qkv [N, 3C].
+// Where a row of qkv [N, 3C] holds the queries, keys and values of a head.
 enum class QkvLayout {
   interleaved,  // head · 3D + {0, D, 2D}: BLOOM
   blocked,      // {0, C, 2C} + head · D: torch.nn.MultiheadAttention
@@ -51,52 +52,53 @@ struct AttentionShape {
   View alibi_slopes;  // [H] f32 on the device, or empty for no position bias
 };
 
-// What an AdamW step writes of what it computes from parameters, gradients and moments. Parameters first and moments
-// later, from the same gradients, are the same bits as all at once.
+// Which results an AdamW step writes. Writing parameters first and moments later, from the same gradients, gives the
+// same bits as writing all at once.
 enum class AdamWWrites { all, parameters, moments };
 
 struct BiasGradient {
-  View d_y;     // [N, O]; N is that of all of a call
+  View d_y;     // N is the same for all of a call
   View d_bias;  // [O] +=
 };
 
 struct AdamWStep {
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
   double bias_correction1 = 1, bias_correction2 = 1;  // 1 − βᵗ
-  double gradient_scale = 1;                          // applied to the gradient as it is read (clipping, loss scale)
+  double gradient_scale = 1;                          // multiplies the gradient when it is read (clipping, loss scale)
   int64_t num_decayed = 0;                            // the first elements decay, the others do not
-  AdamWWrites writes = AdamWWrites::all;              // of a CPU's arrays; GPUs write all
+  AdamWWrites writes = AdamWWrites::all;              // on CPUs; GPUs write all
 };
 
 class Kernels {
  public:
   virtual ~Kernels() = default;
 
-  // ---- whole arrays -------------------------------------------------------------------------------------------------
+  // ---- complete arrays ----------------------------------------------------------------------------------------------
   virtual void fill(View x, double value) = 0;
-  // Equal shapes, floating-point types, or a rest as the target; of one type it copies. So may x of the fills be.
+  // Equal shapes. Floating-point types, or a rest as the target. Copies if both types are equal. The fills accept the
+  // same types for x.
   virtual void convert(View from, View to) = 0;
-  virtual void join(View narrow, View rest, View x) = 0;  // x f32 from its f16 or bf16 and the rest: equal shapes
-  // Element i of x draws from counter first_elem + i of (seed, stream), so a shard equals that part of the whole.
+  virtual void join(View narrow, View rest, View x) = 0;  // x f32 from its f16 or bf16 and the rest; equal shapes
+  // Element i of x draws from counter first_elem + i of (seed, stream), so a shard equals that part of the full array.
   virtual void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
   virtual void fill_uniform(View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
   virtual void add(View x, View sum) = 0;  // sum += x: equal shapes; one type, or x of 16 bits and sum f32
-  // sum [1] f64 += Σ x² of each array, one after the other: accumulated in f64, in a fixed order. As many calls of one
-  // array each give the same bits.
+  // sum [1] f64 += Σ x² of each array, one array after the other, in f64 and in a fixed order. Separate calls, one per
+  // array, give the same bits.
   virtual void add_sums_of_squares(std::span<const View> arrays, View sum) = 0;
   void add_sum_of_squares(View x, View sum) { add_sums_of_squares({&x, 1}, sum); }
 
   // ---- rows by index; an embedding is gather_rows(weight, ids, y) ---------------------------------------------------
   virtual void embedding_backward(View ids /*[N] i32*/, View d_y /*[N, C]*/, View d_weight /*[V, C] +=*/) = 0;
   virtual void gather_rows(View x /*[N, C]*/, View rows /*[M] i32*/, View y /*[M, C]*/) = 0;
-  // y is zero but for y[rows[i]] = x[i]; rows are distinct.
+  // Sets y[rows[i]] = x[i] and all other rows of y to zero. Rows are distinct.
   virtual void scatter_rows(View x /*[M, C]*/, View rows /*[M] i32*/, View y /*[N, C]*/) = 0;
 
   // ---- layer norm: y = (x − mean) · rstd · weight + bias over C (torch.nn.functional.layer_norm)
 
   virtual void layer_norm_forward(View x /*[N, C]*/, View weight /*[C]*/, View bias /*[C]*/, double epsilon,
                                   View y /*[N, C]; may be x*/, View stats /*[N, 2]: mean, rstd; or empty*/) = 0;
-  // d_x = residual + gradient through the norm. y gets what layer_norm_forward made, to the bit.
+  // d_x = residual + gradient through the norm. y gets the output of layer_norm_forward again, with the same bits.
   virtual void layer_norm_backward(View d_y /*[N, C]*/, View x /*[N, C]*/, View weight /*[C]*/,
                                    View bias /*[C], or empty without y*/, View stats /*[N, 2]*/,
                                    View residual /*[N, C] or empty; may be d_x*/, View d_x /*[N, C]; may be d_y*/,
@@ -104,21 +106,22 @@ class Kernels {
 
   // ---- linear: pre = x · weightᵀ + bias; y = residual + dropout(activation(pre))
 
-  // preactivation keeps pre for the backward pass, or is empty.
+  // preactivation receives pre for the backward pass, or is empty.
   virtual void linear_forward(View x /*[N, I]*/, View weight /*[O, I]*/, View bias /*[O] or empty*/,
                               const LinearEpilogue& epilogue, View preactivation /*[N, O] or empty*/,
                               View y /*[N, O]*/) = 0;
-  // d_x = residual + (d_y · weight) ∘ dropout mask ∘ activation'(preactivation): the epilogue and preactivation [N, I]
-  // are those of the layer that made x; residual is added last. x gets what that layer made of its preactivation.
+  // d_x = residual + (d_y · weight) ∘ dropout mask ∘ activation'(preactivation). The epilogue and preactivation [N, I]
+  // belong to the layer that made x. The residual is added last. x gets that layer's output again, computed from its
+  // preactivation.
   virtual void linear_backward_input(View d_y /*[N, O]*/, View weight /*[O, I]*/, const LinearEpilogue& epilogue,
                                      View preactivation /*[N, I] or empty*/, View d_x /*[N, I]*/,
                                      View x /*[N, I], may be preactivation; or empty*/) = 0;
-  // A fresh d_weight has unspecified contents and is written rather than added to.
+  // A fresh d_weight has unspecified contents and is overwritten; otherwise it is added to.
   virtual void linear_backward_weight(View d_y /*[N, O]*/, View x /*[N, I]*/, bool fresh,
                                       View d_weight /*[O, I] = or +=*/) = 0;
-  // Of biases, of several layers at once: small work, of which a GPU takes two for little more than one.
+  // Gradients of the biases of several layers in one call. They are small work: on a GPU two cost little more than one.
   virtual void linear_backward_bias(std::span<const BiasGradient> gradients) = 0;
-  // d_x = d_y ∘ mask: the gradient through a dropout of a linear layer's output.
+  // d_x = d_y ∘ mask: the gradient through the dropout on a linear layer's output.
   virtual void dropout_backward(View d_y /*[N, O]*/, const Dropout& dropout, View d_x /*[N, O]; may be d_y*/) = 0;
 
   // ---- attention, causal, per sequence: o = dropout(softmax(q·kᵀ/√D + slope·k)) · v
@@ -134,41 +137,43 @@ class Kernels {
   // ---- generation: keys and values of sequence b lie in cache rows cache_starts[b] + position -----------------------
   virtual void store_keys_values(View qkv /*[N, 3C]*/, View starts /*[B+1] i32*/, const AttentionShape& shape,
                                  View cache_starts /*[B] i32*/, View keys /*[rows, C]*/, View values /*[rows, C]*/) = 0;
-  // One new token a sequence: stores its key and value at position lengths[b], then attends over lengths[b] + 1.
+  // One new token per sequence: stores its key and value at position lengths[b], then attends over lengths[b] + 1
+  // positions.
   virtual void attention_decode(View qkv /*[B, 3C]*/, const AttentionShape& shape, View cache_starts /*[B] i32*/,
                                 View lengths /*[B] i32*/, View keys /*[rows, C]*/, View values /*[rows, C]*/,
                                 View o /*[B, C]*/) = 0;
 
   // ---- head ---------------------------------------------------------------------------------------------------------
-  // loss [1] f64 += Σ_i (log Σ exp logits[i] − logits[i, targets[i]]). With d_scale ≠ 0 logits become
-  // (softmax − one-hot) · d_scale, else their contents are unspecified afterwards.
+  // loss [1] f64 += Σ_i (log Σ exp logits[i] − logits[i, targets[i]]). If d_scale ≠ 0, logits become (softmax −
+  // one-hot) · d_scale. Otherwise their contents are unspecified afterwards.
   virtual void softmax_cross_entropy(View logits /*[M, V]*/, View targets /*[M] i32*/, double d_scale,
                                      View loss /*[1] f64*/) = 0;
   virtual void argmax_rows(View logits /*[M, V]*/, View ids /*[M] i32*/) = 0;  // the first of equal maxima
 
   // ---- optimizer: AdamW (Loshchilov & Hutter 2019, as torch.optim.AdamW) on flat arrays of P elements
 
-  // Moments are f32 (or f64), gradients of any floating-point type. Parameters are of the moments' type, or f32 in two
-  // arrays, f16 or bf16 and their `rest`. They are not touched where moments alone are written, and may then be empty.
-  // GPUs and x86 CPUs with fused multiply-add give the same bits of f32, but for what is no number.
+  // Moments are f32 (or f64). Gradients have any floating-point type. Parameters have the type of the moments, or are
+  // f32 stored in two arrays: f16 or bf16, and their `rest`. If only moments are written, the call does not access
+  // parameters, and they may be empty. GPUs and x86 CPUs with fused multiply-add give the same f32 bits, except for
+  // NaN.
   virtual void adamw(View parameters /*[P]*/, View rest /*[P] or empty*/, View gradients /*[P]*/, View m /*[P]*/,
                      View v /*[P]*/, const AdamWStep& step) = 0;
 
-  // While on, a GPU's products measure which of their library's algorithms is fastest for their shape, the first time
-  // that they meet it: that call takes longer, and no bit of any result depends on what it finds.
+  // While on, a GPU's products measure which algorithm of their library is fastest for a shape, when they first meet
+  // that shape. That call takes longer. Results do not depend on the measurement, in any bit.
   virtual void measure_products(bool) {}
 
-  // Floating-point operations of the linear layers since construction (ops/flops.h). Attention is not in it: its count
-  // depends on the lengths of the sequences, which the caller knows.
+  // Floating-point operations of the linear layers since construction (ops/flops.h). Attention is not included: its
+  // count depends on the lengths of the sequences, which the caller knows.
   int64_t flops() const { return flops_; }
 
-  // Scratch that grows to what the largest call takes (16-bit types on the CPU), in bytes of Category::workspace. Who
-  // knows its work beforehand reserves as much, and no call allocates.
+  // Scratch in bytes of Category::workspace. It grows to the needs of the largest call (16-bit types on the CPU). A
+  // caller that knows its work in advance reserves the scratch, and then no call allocates.
   virtual int64_t scratch_bytes() const { return 0; }
   virtual void reserve_scratch(int64_t) {}
 
  protected:
-  // A linear layer's product, or one of its backward pass.
+  // Counts a linear layer's product, or one of its backward pass.
   void count_linear(View rows /*[N, I]*/, View weight /*[O, I]*/) {
     flops_ += linear_flops(rows.shape[0], weight.shape[1], weight.shape[0]);
   }
@@ -176,8 +181,8 @@ class Kernels {
   int64_t flops_ = 0;
 };
 
-// Kernels for the device, which must outlive them. The CPU's hold a scratch per thread under Category::workspace, and
-// emulate 16-bit types by f32 (ops/cpu/emulated_kernels.h).
+// Kernels for the device, which must outlive them. The CPU's kernels hold scratch per thread under Category::workspace
+// and emulate 16-bit types with f32 (ops/cpu/emulated_kernels.h).
 std::unique_ptr<Kernels> make_kernels(Device& device, bool allow_tf32 = false);
 
 }  // namespace tessera

@@ -125,7 +125,7 @@ class SettingsOfARun(BadInputTest):
             with self.subTest(verb=verb[0]):
                 code, out, err = self.run_tessera(*verb, "--device", "cuda", env={"CUDA_VISIBLE_DEVICES": ""})
                 self.assertEqual((code, out, err.count("\n")), (USAGE, "", 1), err)
-                self.assertRegex(err, "^error: --device cuda: (there is no GPU to use: .|this tessera was built without CUDA)")
+                self.assertRegex(err, "^error: --device cuda: (no GPU is available: .|this tessera was built without CUDA)")
         self.assertFalse(os.path.exists(self.path("out")))
 
     def test_gpt_without_weights_of_its_own(self):

@@ -89,7 +89,7 @@ class DeepSpeed(CliTest):
         self.fails(2, "nowhere.json: no such file. --deepspeed takes", "config", "train",
                    "--deepspeed", "nowhere.json")
         self.fails(2, ": is a folder. --deepspeed takes", "config", "train", "--deepspeed", self.folder)
-        self.fails(2, "/dev/zero: is no ordinary file", "config", "train", "--deepspeed", "/dev/zero")
+        self.fails(2, "/dev/zero: is not a regular file", "config", "train", "--deepspeed", "/dev/zero")
         self.write("ds.json", "{\n\"a\": }")
         self.fails(2, "ds.json:2:6: not valid JSON", "config", "train", "--deepspeed", "ds.json")
 

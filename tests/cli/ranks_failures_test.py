@@ -16,7 +16,7 @@ KILLED = (rf"(?:(rank \d|a rank) was killed by signal 9 \(Killed\)|rank \d: .*\b
 COMM_TIMEOUT_S = 3  # longer than the pauses of a busy machine
 STOPPED = (rf"rank 0: (\w+ of .*: waited {COMM_TIMEOUT_S} s for (rank 1|the other ranks of its group)\.|"
            rf"the ranks have not met within {COMM_TIMEOUT_S + 5} s\.) .*"
-           rf"(Rank 1 \(process \d+\) is stopped, in phase ({PHASES})\.|Rank 1 has not begun\.)")
+           rf"(Rank 1 \(process \d+\) is stopped, in phase ({PHASES})\.|Rank 1 has not started\.)")
 
 
 class Killed(RanksTest):
@@ -73,8 +73,8 @@ class Killed(RanksTest):
             self.assertNotEqual(code, 0, err)
             errors = re.findall("^error: .*", err, re.MULTILINE)
             self.assertEqual(len(errors), 1, err)
-            self.assertRegex(errors[0], rf"^error: rank {rank} \(process \d+\) was killed, or has ended without a word\. "
-                             rf"Rank {rank} was in phase ({PHASES})\. ")
+            self.assertRegex(errors[0], rf"^error: rank {rank} \(process \d+\) was killed, or ended without an error "
+                             rf"message\. Rank {rank} was in phase ({PHASES})\. ")
 
     def test_restarts(self):
         """The launcher goes on by itself."""

@@ -154,7 +154,7 @@ class Files(CliTest):
         self.fails(2, "nowhere.toml: no such file. The word after the verb is a TOML file", "config",
                    "nowhere.toml")
         self.fails(2, ": is a folder. The word after the verb", "config", self.folder)
-        self.fails(2, "/dev/zero: is no ordinary file", "config", "/dev/zero")
+        self.fails(2, "/dev/zero: is not a regular file", "config", "/dev/zero")
 
     def test_precedence_and_origins(self):
         self.write("c.toml", "lr = 1e-3\nbatch-size = 2\nepochs = 2\n\n[config]\nepochs = 5\n[doctor]\njson = true\n")

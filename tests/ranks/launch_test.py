@@ -166,7 +166,7 @@ class Launch(unittest.TestCase):
         for action in "kill", "segv":
             code, _, err = self.run_program("misbehave", "--prompt", action, before=MPIRUN)
             self.assertNotEqual(code, 0, err)
-            self.assertRegex(err, r"error: rank 2 \(process \d+\) was killed, or has ended without a word\. Rank 2 was in "
+            self.assertRegex(err, r"error: rank 2 \(process \d+\) was killed, or ended without an error message\. Rank 2 was in "
                              r"phase step\. Ranks? [01](, 1)? waited in all_reduce of gradients of h\.3\.\n")
             self.assertEqual(err.count("error: "), 1, err)
         code, _, err = self.run_program("misbehave", "--prompt", "kill-alone", before=MPIRUN)

@@ -6,7 +6,7 @@ namespace {
 
 class CountingCommunicator final : public Communicator {
  public:
-  // `nccl` books what groups of GPUs hold; null on CPUs.
+  // `nccl` books the memory of groups of GPUs; null on CPUs.
   CountingCommunicator(Device& device, std::shared_ptr<NcclMemory> nccl, int rank, int size)
       : device_(device),
         nccl_(std::move(nccl)),
@@ -54,7 +54,7 @@ class CountingCommunicator final : public Communicator {
   std::shared_ptr<NcclMemory> nccl_;
   int rank_, size_;
   Buffer scratch_;
-  bool has_moved_ = false;  // an array, as NCCL begins with
+  bool has_moved_ = false;  // an array; NCCL starts with the first one
 };
 
 }  // namespace

@@ -1,9 +1,9 @@
-// Ranks of one node read each other's memory with one copy, and sleep on counters in a shared page.
+// Ranks of one node read each other's memory with one copy, and sleep on counters in shared pages.
 //
-// Each rank has a slot. A collective takes three steps of the slot's counter: `posted` (the call and the address of its
-// array may be read), `reduced` (all_reduce: this rank's slice is summed), `finished` (this rank has read all that it
-// needs). A rank leaves a collective when all have finished, so its memory is its own again, and its slot may tell the
-// next call.
+// Each rank has a slot. In a collective the slot's counter takes three steps. `posted`: peers may read the call and the
+// address of its array. `reduced` (all_reduce only): this rank's slice is summed. `finished`: this rank has read all
+// that it needs. A rank leaves a collective when all have finished. From then on it may change its memory and put the
+// next call into its slot.
 #include "tessera/comm/mpi/direct_lane.h"
 
 #include <fmt/format.h>
@@ -22,9 +22,9 @@
 
 namespace tessera {
 
-// In memory that all ranks of the group share; zero at first.
+// In memory that all ranks of the group share. Zero at first.
 struct alignas(128) DirectLane::Slot {
-  std::atomic<uint32_t> step;      // what the peers sleep on
+  std::atomic<uint32_t> step;      // the word that peers sleep on
   std::atomic<uint32_t> sleepers;  // peers that may be asleep on it
   std::atomic<uint32_t> left;      // this rank's lane has failed or is gone
   pid_t pid;
@@ -36,9 +36,9 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free);
 namespace {
 
 constexpr uint32_t kPosted = 1, kReduced = 2, kFinished = 3;  // steps of one collective
-constexpr int kSpins = 200;                                   // some microseconds; a peer may need our core
-constexpr int64_t kChunkBytes = 256 << 10;                    // read and summed at a time, in the second-level cache
-constexpr auto kLookAround = std::chrono::milliseconds(200);  // how often a waiting rank looks whether its peers live
+constexpr int kSpins = 200;                                   // a few microseconds; a peer may need our core
+constexpr int64_t kChunkBytes = 256 << 10;                    // read and summed at a time; fits into the L2 cache
+constexpr auto kLookAround = std::chrono::milliseconds(200);  // how often a waiting rank checks that its peers live
 
 void pause_briefly() {
 #if defined(__x86_64__)
@@ -55,7 +55,7 @@ void wake_all(std::atomic<uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
 }
 
-// Reads another process's memory; false with errno.
+// Reads another process's memory. On failure returns false and sets errno.
 bool read_memory(pid_t pid, uint64_t address, std::byte* to, int64_t bytes) {
   while (bytes > 0) {
     const iovec local{to, static_cast<size_t>(bytes)};
@@ -136,7 +136,7 @@ void DirectLane::wait_for(int peer, uint32_t step) {
   for (;;) {
     const uint32_t seen = theirs.step.load();
     if (has_come(peer, step)) break;
-    // A rank that has come and then left is looked at again: it may have come in between.
+    // Checks a departed rank once more: it may have reached the step before it left.
     const bool gone = theirs.left.load() || (kill(theirs.pid, 0) != 0 && errno == ESRCH);
     if (gone && has_come(peer, step)) break;
     if (gone) give_up([&] { fail(call, fmt::format("{} has ended or failed", names_of({peer}))); });
@@ -184,7 +184,7 @@ void DirectLane::read(int peer, int64_t offset, std::byte* to, int64_t bytes) {
   const Slot& theirs = slot(peer);
   const bool read = read_memory(theirs.pid, theirs.address + static_cast<uint64_t>(offset), to, bytes);
   const int error = errno;
-  // A peer that gives up frees its array, be it while we read; one that does not stays until we have finished.
+  // A peer that gives up frees its array, possibly during our read. Any other peer keeps it until we have finished.
   if (read && !theirs.left.load()) return;
   give_up([&] {
     const bool gone = read || error == ESRCH || theirs.left.load();
@@ -193,7 +193,7 @@ void DirectLane::read(int peer, int64_t offset, std::byte* to, int64_t bytes) {
   });
 }
 
-// own slice of `full` summed over the ranks into `out`.
+// Sums this rank's slice of `full` over the ranks into `out`.
 void DirectLane::reduce(View full, View out) {
   for (int i = 1; i < group().size(); ++i) meet(neighbour(i));
   const int64_t elem = static_cast<int64_t>(size_of(full.dtype));
@@ -235,8 +235,8 @@ void DirectLane::reduce_scatter(View full, View shard, const char* what) {
 
 void DirectLane::all_reduce(View x, const char* what) {
   begin(Call::make(Collective::all_reduce, x.dtype, x.bytes(), what), x.data);
-  // Nobody reads this rank's own slice before it is `reduced`, and nobody writes a slice of ours but we, once its
-  // owner has summed it and so has read it.
+  // Nobody reads this rank's own slice before its `reduced` step. Only this rank writes its array, and it writes a
+  // slice only after the slice's owner has summed (and therefore read) it.
   reduce(x, slice(x, group().rank));
   advance(kReduced);
   for (int i = 1; i < group().size(); ++i) {

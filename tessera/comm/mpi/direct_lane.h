@@ -1,4 +1,4 @@
-// The lane of a group whose ranks are processes of one node that may read each other's memory (process_vm_readv).
+// The lane of a group whose ranks run on one node and may read each other's memory (process_vm_readv).
 #pragma once
 
 #include "tessera/comm/mpi/lane.h"
@@ -9,13 +9,14 @@ namespace tessera {
 
 class DirectLane final : public Lane {
  public:
-  // Bytes of the pages that a lane of so many ranks needs.
+  // Bytes of shared pages that a lane of `size` ranks needs.
   static int64_t shared_bytes(int size);
-  // At `offset` of the pages. `scratch` is needed for sums. While the lane lives, descendants of `reader` may read this
+  // Uses the pages from `offset` on. Sums need `scratch`. While the lane lives, descendants of `reader` may read this
   // process's memory.
   DirectLane(const GroupInfo& group, std::shared_ptr<SharedPages> pages, int64_t offset, View scratch, pid_t reader);
   ~DirectLane() override;
-  // Whether this rank may read the memory of all others, which have made their lanes and not begun to use them.
+  // Whether this rank can read the memory of all others. All ranks must have made their lanes, and none may have used
+  // its lane yet.
   bool can_read_peers();
 
   void all_gather(View shard, View full, const char* what) override;
@@ -28,26 +29,26 @@ class DirectLane final : public Lane {
   struct Slot;
   Slot& own();
   Slot& slot(int rank);
-  int neighbour(int i) const { return (group().rank + i) % group().size(); }  // each rank begins with another one
+  int neighbour(int i) const { return (group().rank + i) % group().size(); }  // each rank starts with a different peer
   void begin(const Call& call, const void* data);
-  void meet(int peer);  // waits until it has come to the same call
+  void meet(int peer);  // waits until the peer is at the same call
   void advance(uint32_t step);
   bool has_come(int peer, uint32_t step);
   void wait_for(int peer, uint32_t step);
-  void read(int peer, int64_t offset, std::byte* to, int64_t bytes);  // of its array
+  void read(int peer, int64_t offset, std::byte* to, int64_t bytes);  // reads from the peer's array
   void reduce(View full, View out);
   void finish();
-  void leave();  // no peer waits for this rank any more
+  void leave();  // no peer waits for this rank after that
   template <typename Failure>
   void give_up(const Failure& failure);
 
   static constexpr uint64_t kToken = 0x7e55e7a0c0111ec7;
-  const uint64_t token_ = kToken;  // read by the peers to see whether they can
+  const uint64_t token_ = kToken;  // peers read it to test whether they can
   const MemoryAccess access_;
   std::shared_ptr<SharedPages> pages_;
   Slot* slots_;
   View scratch_;
-  uint32_t base_ = 0;  // steps of the collectives that are done
+  uint32_t base_ = 0;  // steps of finished collectives
 };
 
 }  // namespace tessera

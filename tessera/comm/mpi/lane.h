@@ -1,5 +1,5 @@
-// One sequence of collectives of a group, which one thread at a time goes through. A group has two lanes, one for its
-// streams and one for host calls, so that they do not wait for each other.
+// One sequence of collectives of a group. Only one thread at a time may use it. A group has two lanes, one for its
+// streams and one for host calls, so neither waits for the other.
 //
 // Letters: R ranks of the group, P elements of a full array. Slice q of a full array is elements [P·q/R, P·(q+1)/R).
 #pragma once
@@ -16,12 +16,12 @@
 
 namespace tessera {
 
-// Who takes part, and how long they wait for each other.
+// The participants, and how long they wait for each other.
 struct GroupInfo {
   int rank = 0;
-  std::vector<int> world_ranks;  // by rank of the group: how errors name them
+  std::vector<int> world_ranks;  // by rank of the group; errors use these numbers
   double timeout_s = 600;
-  StatusBoard* board = nullptr;  // where it is told what they wait for
+  StatusBoard* board = nullptr;  // shows what they wait for
 
   int size() const { return static_cast<int>(world_ranks.size()); }
 };
@@ -29,13 +29,14 @@ struct GroupInfo {
 enum class Collective : uint32_t { all_gather, reduce_scatter, all_reduce, broadcast, exchange };
 const char* name_of(Collective collective);
 
-// What a rank tells its peers of a collective that it has come to: all but `bytes` of an exchange must agree.
+// What a rank announces to its peers about its current collective. All fields must agree, except `what`, and `bytes` of
+// an exchange.
 struct Call {
   Collective collective;
   DType dtype;
   int root;
   int64_t bytes;  // of the larger array, or of this rank's text
-  char what[52];  // its subject, cut
+  char what[52];  // its subject, truncated
 
   static Call make(Collective collective, DType dtype, int64_t bytes, const char* what, int root = 0);
   bool agrees_with(const Call& other) const;
@@ -48,10 +49,10 @@ class Lane {
   virtual ~Lane() = default;
   const GroupInfo& group() const { return group_; }
 
-  // All throw CommunicationError; after that the lane is of no use.
+  // All of them throw CommunicationError. After that the lane is unusable.
   // Slice q of `full` = rank q's `shard`, which may be that slice.
   virtual void all_gather(View shard, View full, const char* what) = 0;
-  // `shard` = Σ of this rank's slice of the ranks' `full`; may be that slice, the other slices stay.
+  // `shard` = Σ of this rank's slice of the ranks' `full`. It may be that slice. The other slices stay unchanged.
   virtual void reduce_scatter(View full, View shard, const char* what) = 0;
   virtual void all_reduce(View x, const char* what) = 0;
   virtual void broadcast(View x, int root, const char* what) = 0;
@@ -70,7 +71,7 @@ class Lane {
     return flat.rows(slice_begin(full.num_elems(), rank), slice_begin(full.num_elems(), rank + 1));
   }
   StatusBoard::Waiting waiting(const Call& call) const;
-  // Ranks of the group as errors tell them: "rank 1", "ranks 1, 3".
+  // Ranks of the group as errors name them: "rank 1", "ranks 1, 3".
   std::string names_of(const std::vector<int>& ranks) const;
   [[noreturn]] void fail(const Call& call, const std::string& what, const std::string& remedy = "") const;
   [[noreturn]] void fail_waiting(const Call& call, const std::vector<int>& ranks) const;

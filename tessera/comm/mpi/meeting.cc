@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// Processes may need longer to begin than ranks to wait for each other.
+// The start of processes may take longer than ranks wait for each other.
 constexpr double kSlack_s = 5;
 
 [[noreturn]] void give_up(const char* what, int rank, const WorldOptions& options, StatusBoard* board) {
@@ -17,8 +17,8 @@ constexpr double kSlack_s = 5;
   std::string text =
       fmt::format("rank {}: the ranks have not {} within {} s.", rank, what, options.timeout_s + kSlack_s);
   if (board) {
-    if (has_launcher) {  // else the board is that of one node
-      for (const int other : board->absent()) text += fmt::format(" Rank {} has not begun.", other);
+    if (has_launcher) {  // without a launcher the board covers one node only
+      for (const int other : board->absent()) text += fmt::format(" Rank {} has not started.", other);
     }
     const std::string others = board->not_waiting();
     if (!others.empty()) text += " " + others;
@@ -26,7 +26,7 @@ constexpr double kSlack_s = 5;
   } else {
     text += " One of them is missing or stopped";
   }
-  if (!has_launcher) {  // the first that can is to tell it: as soon as one of them ends, so do the others
+  if (!has_launcher) {  // the first rank that can must report it: when one rank ends, all others end too
     const bool is_first = board ? board->claim_report() : rank == 0;
     if (!is_first) std::this_thread::sleep_for(std::chrono::seconds(1));
     if ((is_first || !board) && options.tell) options.tell(text);

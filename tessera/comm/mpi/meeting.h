@@ -1,4 +1,4 @@
-// The time limit of MPI's own collectives, with which worlds and groups begin and end.
+// The time limit of MPI's own collectives, which start and end worlds and groups.
 #pragma once
 
 #include "tessera/comm/status_board.h"
@@ -7,11 +7,12 @@
 
 namespace tessera {
 
-// While it lives, all ranks meet. Where that takes longer than --comm-timeout and some seconds, this rank tells who is
-// missing and ends, and so all of them do.
+// Lives while all ranks meet. If that takes longer than --comm-timeout plus a few seconds, this rank reports who is
+// missing and ends, which ends all ranks.
 class Meeting {
  public:
-  // `what` they do: "met", "ended". The board may be null; it and the options must outlive it.
+  // `what` the ranks have done at the end: "met", "ended". `board` may be null. The board and the options must outlive
+  // the object.
   Meeting(const char* what, int rank, const WorldOptions& options, StatusBoard* board);
 
  private:

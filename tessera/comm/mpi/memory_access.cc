@@ -16,16 +16,16 @@ std::mutex mutex;
 std::vector<pid_t> readers;  // of all objects
 pid_t named_reader = 0;
 
-// 0: it cannot be seen.
+// 0: the parent is not visible.
 pid_t parent_of(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
   std::getline(file, line);
-  const size_t name_end = line.rfind(") ");  // the name, field 2, may itself contain blanks and parentheses
+  const size_t name_end = line.rfind(") ");  // the name, field 2, may contain blanks and parentheses
   return name_end == line.npos ? 0 : static_cast<pid_t>(std::atoi(line.c_str() + name_end + 4));
 }
 
-// Names the farthest of the readers, or nobody. The mutex is held.
+// Names the farthest of the readers, or nobody. The caller holds the mutex.
 void name_reader() {
   pid_t farthest = 0;
   if (!readers.empty()) {
@@ -38,7 +38,7 @@ void name_reader() {
   }
   if (farthest == named_reader) return;
 #ifdef PR_SET_PTRACER
-  prctl(PR_SET_PTRACER, static_cast<unsigned long>(farthest), 0, 0, 0);  // fails where there is no Yama
+  prctl(PR_SET_PTRACER, static_cast<unsigned long>(farthest), 0, 0, 0);  // fails on systems without Yama
 #endif
   named_reader = farthest;
 }

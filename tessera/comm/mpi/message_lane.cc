@@ -1,4 +1,4 @@
-// Every pair of ranks exchanges its messages in order, so that no tags are needed: the call, then its data in pieces.
+// Each pair of ranks exchanges its messages in order: first the call, then its data in pieces. Tags are not needed.
 #include "tessera/comm/mpi/message_lane.h"
 
 #include <fmt/format.h>
@@ -13,13 +13,14 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kMaxMessageBytes = 256 << 20;  // MPI counts in int
+constexpr int64_t kMaxMessageBytes = 256 << 20;  // MPI counts bytes in an int
 constexpr int kTag = 0;
 
-// MPI makes progress only when it is asked. A peer may need our core, so the asking becomes rarer the longer it lasts.
+// MPI makes progress only when it is polled. A peer may need our core, so polling becomes rarer the longer the wait
+// lasts.
 class Patience {
  public:
-  // Whether it has begun to sleep.
+  // Returns whether it slept.
   bool pause() {
     ++rounds_;
     if (rounds_ < 100) return false;
@@ -52,7 +53,7 @@ MPI_Request* MessageLane::Pending::add(int peer) {
 MessageLane::Pending::~Pending() {
   for (MPI_Request& request : requests) {
     if (request == MPI_REQUEST_NULL) continue;
-    // Open MPI cancels no sends: a peer that still takes one gets what the memory then holds, and fails too.
+    // Open MPI cannot cancel sends. A peer that still receives one gets the memory's current contents, and fails too.
     MPI_Cancel(&request);
     MPI_Request_free(&request);
   }
@@ -98,7 +99,7 @@ void MessageLane::wait(Pending& pending) {
     } else {
       check(result, group().rank);
     }
-    if (num_done == MPI_UNDEFINED) break;  // none is left
+    if (num_done == MPI_UNDEFINED) break;  // no request is left
     if (num_done > 0) continue;
     if (Clock::now() >= end) {
       std::vector<int> late;
@@ -133,7 +134,7 @@ void MessageLane::begin(const Call& call) {
   }
 }
 
-// Slice q of `full` = rank q's `mine`; this rank's own slice stays.
+// Slice q of `full` = rank q's `mine`. This rank's own slice stays unchanged.
 void MessageLane::gather_slices(View mine, View full) {
   Pending pending;
   for (int q = 0; q < group().size(); ++q) {
@@ -145,13 +146,14 @@ void MessageLane::gather_slices(View mine, View full) {
   wait(pending);
 }
 
-// This rank's slice of `full` summed over the ranks into `out`, in chunks: while one is summed the next is on its way.
+// Sums this rank's slice of `full` over the ranks into `out`, in chunks. The transfer of a chunk overlaps the sum of
+// the previous one.
 void MessageLane::reduce(View full, View out) {
   const int size = group().size(), rank = group().rank;
   const int64_t elem = static_cast<int64_t>(size_of(full.dtype));
   const int64_t chunk = scratch_.bytes() / (2 * size) / 64 * 64;
   const View mine = slice(full, rank);
-  // Slices differ by one element at most: all ranks go through the same number of chunks.
+  // Slices differ by at most one element. All ranks process the same number of chunks.
   const int64_t longest = (full.num_elems() + size - 1) / size * elem;
   const int64_t num_chunks = (longest + chunk - 1) / chunk;
   const auto part = [&](View whole, int64_t i) {

@@ -1,4 +1,4 @@
-// The lane of a group that spans nodes, or whose ranks may not read each other's memory: messages of MPI.
+// The lane of a group that spans nodes, or whose ranks may not read each other's memory. It uses MPI messages.
 #pragma once
 
 #include <mpi.h>
@@ -9,7 +9,7 @@ namespace tessera {
 
 class MessageLane final : public Lane {
  public:
-  // Takes the communicator, which nobody else uses. `scratch` is needed for sums.
+  // Takes ownership of the communicator; nobody else may use it. Sums need `scratch`.
   MessageLane(const GroupInfo& group, MPI_Comm comm, View scratch);
   ~MessageLane() override;
 
@@ -20,8 +20,8 @@ class MessageLane final : public Lane {
   std::vector<std::string> exchange(std::string_view text, const char* what) override;
 
  private:
-  // Messages on their way, and the peer of each. Where the lane fails before they reach their end, none may come into
-  // memory that goes with the exception: what has not begun to come is cancelled.
+  // Outstanding messages, and the peer of each. If the lane fails before they are complete, none may arrive in memory
+  // that the exception frees. Therefore the destructor cancels the outstanding messages.
   struct Pending {
     std::vector<MPI_Request> requests;
     std::vector<int> peers;
@@ -36,7 +36,7 @@ class MessageLane final : public Lane {
   void receive(Pending& pending, int peer, std::byte* data, int64_t bytes);
   void wait(Pending& pending);
   void check(int mpi_result, int peer);
-  void begin(const Call& call);  // tells the peers and hears them: all must be at the same call
+  void begin(const Call& call);  // exchanges calls with the peers; all must be at the same call
   void gather_slices(View mine, View full);
   void reduce(View full, View out);
 

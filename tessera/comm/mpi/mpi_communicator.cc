@@ -19,8 +19,8 @@ bool all_agree(MPI_Comm comm, bool mine) {
   return result;
 }
 
-// The process that has started all ranks of `comm`, be it through others. Ranks of different nodes have none, or one by
-// chance; they share no pages, so that nothing comes of it.
+// The process that started all ranks of `comm`, directly or through other processes. Ranks of different nodes have no
+// such process, or find a matching id by chance. That is harmless, because they share no pages.
 pid_t find_launcher_of(MPI_Comm comm, int size) {
   constexpr int kLongest = 64;
   std::vector<pid_t> mine = ancestors();
@@ -34,7 +34,7 @@ pid_t find_launcher_of(MPI_Comm comm, int size) {
   return nearest_common(chains);
 }
 
-// Two lanes in pages that the ranks of `comm` share, or nothing on all ranks where one of them cannot.
+// Two lanes in pages that the ranks of `comm` share. If one rank cannot share or read, all ranks get an empty list.
 std::vector<std::unique_ptr<Lane>> make_direct_lanes(MPI_Comm comm, const GroupInfo& group, View scratch) {
   char name[64] = {};
   const int64_t lane_bytes = DirectLane::shared_bytes(group.size());

@@ -1,4 +1,4 @@
-// Collectives among processes that MPI started, on arrays in the host's memory.
+// Collectives among processes that MPI started, on arrays in host memory.
 #pragma once
 
 #include <mpi.h>
@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// A group of the ranks of `comm`, which it duplicates for its own use. `device` is null for host calls alone.
-// `board`, which may be null, outlives it. Collective. CommunicationError.
+// A group of the ranks of `comm`. It duplicates `comm` for its own use. `device` is null if the group serves host calls
+// only. `board` may be null, and must outlive the group. Collective. CommunicationError.
 std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm comm, Device* device, const WorldOptions& options,
                                                     StatusBoard* board);
 

@@ -26,7 +26,7 @@
 namespace tessera {
 namespace {
 
-// MPI from the first to the last moment of a world.
+// Holds MPI from the first to the last moment of a world.
 class MpiLibrary {
  public:
   explicit MpiLibrary(const WorldOptions& options) : options_(options) {
@@ -41,10 +41,10 @@ class MpiLibrary {
  protected:
   const WorldOptions options_;
   std::shared_ptr<StatusBoard> board_;
-  std::optional<Meeting> end_;  // in MPI_Finalize
+  std::optional<Meeting> end_;  // limits MPI_Finalize
 };
 
-// Whether an error begins with "rank 3: ", because the rank that met it has reported it to this one.
+// Whether an error begins with "rank 3: ". Then another rank met it and reported it to this one.
 bool names_a_rank(std::string_view error) {
   constexpr std::string_view kBegin = "rank ";
   if (!error.starts_with(kBegin)) return false;
@@ -77,7 +77,7 @@ std::vector<int> find_nodes() {
   return nodes;
 }
 
-// For the ranks of this node: the launcher's, which this rank has joined already, or one of their own.
+// The board of the ranks of this node: the launcher's, which this rank has already joined, or one of their own.
 std::shared_ptr<StatusBoard> make_board(int rank, int size, std::shared_ptr<StatusBoard> launchers) {
   MPI_Comm node = MPI_COMM_NULL;
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
@@ -157,50 +157,50 @@ class MpiWorld final : private MpiLibrary, public World {
     fail_after(std::nullopt, code, error, tell);
   }
   void abort(ExitCode code) override {
-    board_->end(rank(), static_cast<int>(code));  // nobody need look for what became of it
+    board_->end(rank(), static_cast<int>(code));  // others need not look for the cause
     end_all(code);
   }
 
  private:
-  // Ends all ranks because this one has failed; if known, because of `lost`, whose process is gone.
+  // Ends all ranks because this one has failed. `lost` is the rank whose process is gone and caused it, if known.
   [[noreturn]] void fail_after(std::optional<int> lost, ExitCode code, const std::string& error,
                                const std::function<void(const std::string&)>& tell) {
-    failing_.lock();  // for ever: a thread that watches and the one that computes may fail at the same moment
+    failing_.lock();  // never unlocked: the watch's thread and the computing thread may fail at the same moment
     std::string text = names_a_rank(error) ? error : fmt::format("rank {}: {}", rank(), error);
     const bool is_consequence = code == ExitCode::kCommunication;
-    if (is_consequence && board_->is_waiting(rank())) {  // now, before they go on or end
+    if (is_consequence && board_->is_waiting(rank())) {  // now, before they continue or end
       for (const auto& sentence : {board_->not_waiting(), board_->waiting()}) {
         if (!sentence.empty()) text += (text.ends_with('.') ? " " : ". ") + sentence;
       }
     }
     board_->fail(rank(), code, text);
-    // A rank that has failed for a reason of its own may be about to say so; of one that is gone nobody else will.
+    // A rank that failed for a reason of its own may be about to report it. Nobody else reports a rank that is gone.
     for (int i = 0; is_consequence && !lost && i < 20 && board_->first_failure()->code == code; ++i) {
       if (watch_) lost = watch_->lost();
       if (!lost) sleep_ms(50);
     }
     const bool tells = options_.board.empty() && board_->claim_report();
     if (tells && tell) tell(account(lost));
-    if (!tells && options_.board.empty()) sleep_ms(1000);  // before another one has told, it must not be killed
+    if (!tells && options_.board.empty()) sleep_ms(1000);  // mpirun must not kill the rank that reports
     end_all(code);
   }
   std::string account(std::optional<int> lost) const {
     const StatusBoard::Failure failure = *board_->first_failure();
     if (!lost || failure.code != ExitCode::kCommunication) return board_->account(failure);
-    for (int i = 0; i < 6 && board_->waiting().empty(); ++i) sleep_ms(50);  // others come to where they need it
-    return board_->account(
-        {*lost, ExitCode::kRunFailed,
-         fmt::format("rank {} (process {}) was killed, or has ended without a word", *lost, board_->pid_of(*lost))});
+    for (int i = 0; i < 6 && board_->waiting().empty(); ++i) sleep_ms(50);  // others reach a collective meanwhile
+    return board_->account({*lost, ExitCode::kRunFailed,
+                            fmt::format("rank {} (process {}) was killed, or ended without an error message", *lost,
+                                        board_->pid_of(*lost))});
   }
-  // As SIGTERM does where nobody handles it, and so that the others do not take it for an accident.
+  // Ends as SIGTERM does by default. The other ranks see an orderly end and not an accident.
   void terminate() {
-    if (!failing_.try_lock()) return;  // it is about to tell, and ends then
+    if (!failing_.try_lock()) return;  // this rank is about to report a failure, and then ends
     board_->end(rank(), 128 + SIGTERM);
     std::signal(SIGTERM, SIG_DFL);
     std::raise(SIGTERM);
   }
   [[noreturn]] void end_all(ExitCode code) const {
-    if (!options_.board.empty()) {  // the launcher reports; MPI's own words on this end would be noise
+    if (!options_.board.empty()) {  // the launcher reports; MPI's own messages about this end would be noise
       const int nowhere = open("/dev/null", O_WRONLY);
       dup2(nowhere, STDERR_FILENO);
     }
@@ -212,7 +212,7 @@ class MpiWorld final : private MpiLibrary, public World {
   int exit_code_ = 0;
   std::mutex failing_;
   std::unique_ptr<Communicator> communicator_;
-  std::unique_ptr<PeerWatch> watch_;  // where there is no launcher
+  std::unique_ptr<PeerWatch> watch_;  // only without a launcher
 };
 
 }  // namespace

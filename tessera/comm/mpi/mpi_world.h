@@ -4,10 +4,10 @@
 
 namespace tessera {
 
-// Starts MPI, and ends it on destruction. UsageError when MPI's ranks are not those of the environment.
+// Starts MPI, and ends it on destruction. UsageError if MPI's number of ranks differs from that of the environment.
 std::unique_ptr<World> make_mpi_world(const RankEnvironment& ranks, const WorldOptions& options);
 
-// What the loaded library says it is; MPI need not be started.
+// The version text of the loaded library. MPI need not be started.
 std::string mpi_library_version();
 
 }  // namespace tessera

@@ -9,10 +9,10 @@
 namespace tessera {
 namespace {
 
-// Well within the second that mpirun leaves between SIGTERM and SIGKILL.
+// Well below the one second that mpirun leaves between SIGTERM and SIGKILL.
 constexpr auto kInterval = std::chrono::milliseconds(100);
 
-// A signal handler can reach nothing but what is static.
+// A signal handler can access static data only.
 std::atomic<bool> terminated{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
@@ -25,7 +25,7 @@ void note_termination(int) {
 PeerWatch::PeerWatch(const StatusBoard& board, int rank, std::function<void(int)> lost, std::function<void()> terminate)
     : board_(board), lost_(std::move(lost)), terminate_(std::move(terminate)) {
   for (int i = 1; i < board.size(); ++i) {
-    // Those of other nodes are not on the board; those whose processes cannot be seen from here are not watched.
+    // Ranks of other nodes are not on the board. Ranks whose processes are not visible from here are not watched.
     const int peer = (rank + i) % board.size();
     if (board.is_there(peer)) peers_.push_back(peer);
   }
@@ -59,7 +59,7 @@ std::optional<int> PeerWatch::lost() const {
 void PeerWatch::work() {
   std::unique_lock lock(mutex_);
   while (!peers_.empty() && !end_.wait_for(lock, kInterval, [this] { return ended_; })) {
-    const bool asked_to_end = terminated;  // before the look: who sent it may have done so because a rank is gone
+    const bool asked_to_end = terminated;  // read before looking: the sender may have sent it because a rank is gone
     if (!asked_to_end && !board_.is_lost(peers_.front())) continue;
     lock.unlock();
     if (const auto peer = lost()) return lost_(*peer);

@@ -1,5 +1,4 @@
-// Ranks that mpirun or srun started have no launcher of ours that tells what became of them: they look after each
-// other.
+// Ranks that mpirun or srun started have no launcher of ours that reports their fate. Therefore they watch each other.
 #pragma once
 
 #include <condition_variable>
@@ -13,13 +12,15 @@
 
 namespace tessera {
 
-// A thread that looks for ranks of this node whose processes are gone though they neither ended in order nor failed: at
-// the next one, so that all of them are looked at and none by many. As soon as one dies, mpirun ends the others by
-// SIGTERM: where that would end this process at once, it does so no longer before the thread has looked. One at a time.
+// A thread that looks for ranks of this node whose processes are gone without having ended in order or failed. It polls
+// the next rank only; each rank is thus watched by one other. When a rank dies, mpirun ends the others with SIGTERM. If
+// SIGTERM would end this process at once, the watch delays it until its thread has looked. Only one watch may exist at
+// a time.
 class PeerWatch {
  public:
-  // The board, which outlives the watch, has been joined by all ranks of this node. Both calls come from the watch's
-  // thread: `lost` once, with the first rank that is gone; `terminate` when a SIGTERM has come and nobody is.
+  // All ranks of this node have joined the board, which must outlive the watch. Both functions are called from the
+  // watch's thread, one of them at most once: `lost` with the first rank that is gone, `terminate` if a SIGTERM has
+  // arrived and no rank is gone.
   PeerWatch(const StatusBoard& board, int rank, std::function<void(int)> lost, std::function<void()> terminate);
   ~PeerWatch();
   PeerWatch(const PeerWatch&) = delete;
@@ -33,7 +34,7 @@ class PeerWatch {
   const StatusBoard& board_;
   const std::function<void(int)> lost_;
   const std::function<void()> terminate_;
-  std::vector<int> peers_;  // from the next rank on
+  std::vector<int> peers_;  // starting with the next rank
   bool puts_off_termination_;
   std::mutex mutex_;
   std::condition_variable end_;

@@ -36,7 +36,7 @@ ncclDataType_t type_of(DType dtype) {
   return ncclUint8;
 }
 
-// NCCL loads its kernels and finds its ways at the start, which takes longer than ranks need to wait for each other.
+// At its start NCCL loads its kernels and finds its connections, which takes longer than ranks wait for each other.
 constexpr double kStartSlack_s = 30;
 
 class NcclCommunicator final : public Communicator {
@@ -47,7 +47,7 @@ class NcclCommunicator final : public Communicator {
     if (!comm_) return;
     watch_.reset();
     const TimeLimit limit = limit_of("end", 0);
-    // After a failure the others may never come to the end of what runs.
+    // After a failure the other ranks may never finish the running collectives.
     std::uncaught_exceptions() > exceptions_ ? nccl_.comm_abort(comm_) : nccl_.comm_destroy(comm_);
     memory_->end_group();
   }
@@ -128,10 +128,10 @@ class NcclCommunicator final : public Communicator {
   }
   CommunicationError failed(const char* collective, const char* what, const std::string& how) const {
     return {fmt::format("rank {}", watch_options_.rank), fmt::format("{} of {}: {}", collective, what, how),
-            "NCCL_DEBUG=INFO tells more"};
+            "Set NCCL_DEBUG=INFO to see details"};
   }
   std::string text_of(ncclResult_t result) const {
-    const char* last = nccl_.last_error(comm_);  // of the process, also before there is a group
+    const char* last = nccl_.last_error(comm_);  // of the process; also valid without a group
     return fmt::format("NCCL has failed: {}{}{}", nccl_.error_string(result), last && *last ? ": " : "",
                        last ? last : "");
   }
@@ -142,18 +142,18 @@ class NcclCommunicator final : public Communicator {
     throw OutOfMemoryError(fmt::format("rank {}", watch_options_.rank),
                            fmt::format("{} of {}: {}", collective, what, text), cuda::kNoMemoryRemedy);
   }
-  // Of calls that have none of their own.
+  // A limit for calls that have none of their own.
   TimeLimit limit_of(const char* call, double slack_s) const {
     const double limit_s = watch_options_.timeout_s + slack_s;
     return TimeLimit(limit_s, [this, call, limit_s] {
       watch_options_.fail(failed(call, "the group", fmt::format("waited {} s for the other ranks in NCCL", limit_s)));
     });
   }
-  // On the watch's thread, whose calls of CUDA are to make no context on another GPU and to break no capture.
+  // Runs on the watch's thread. Its CUDA calls must not create a context on another GPU and must not break a capture.
   std::string asynchronous_error() const {
     auto mode = cudaStreamCaptureModeRelaxed;
     if (cudaSetDevice(device_) != cudaSuccess || cudaThreadExchangeStreamCaptureMode(&mode) != cudaSuccess) {
-      cudaGetLastError();  // the events will tell
+      cudaGetLastError();  // the events will report it
     }
     ncclResult_t state = ncclSuccess;
     const ncclResult_t result = nccl_.comm_async_error(comm_, &state);

@@ -1,4 +1,4 @@
-// Collectives among GPUs. This header names nothing of NCCL: a program built without it links absent.cc.
+// Collectives among GPUs. This header does not depend on NCCL: a program built without NCCL links absent.cc.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// Books under Category::context what NCCL takes on a GPU, for a group and those split from it. A group takes it when it
-// first moves an array. Seen on two and four H200s joined by NVLink, NCCL 2.28.
+// Books NCCL's GPU memory under Category::context, for a group and the groups split from it. A group takes the memory
+// when it first moves an array. The sizes were measured on two and four H200s connected by NVLink, with NCCL 2.28.
 class NcclMemory {
  public:
   explicit NcclMemory(Device& device) : device_(device) {}
@@ -27,17 +27,18 @@ class NcclMemory {
   bool has_kernels_ = false;
 };
 
-// A group of GPUs, one a rank: arrays go through NCCL on CUDA streams, host calls through `host`, whose ranks are the
-// group. NCCL starts with the first array: a group that moves none, as the world of most hybrid runs, takes nothing.
-// NCCL sums in an order of its own, the same whenever the same ranks repeat a call. Collective.
-// What NCCL does not end within the time limit, its start and end included, or finds to have failed on any rank, fails
-// the run through the watch's options: the thread that waits for the GPU would not hear of it. The watch asks events,
-// so that a CUDA graph may not capture collectives. RunError: no NCCL here. The first collective waits for all ranks; a
-// start that fails is its CommunicationError, or OutOfMemoryError.
+// A group of GPUs, one per rank. Arrays go through NCCL on CUDA streams. Host calls go through `host`, which has the
+// same ranks. NCCL starts with the first array: a group that moves none, such as the world of most hybrid runs, takes
+// no memory. NCCL sums in its own order, which is the same whenever the same ranks repeat a call. Collective.
+// The watch's options fail the run if NCCL exceeds the time limit (its start and end included) or reports a failure on
+// any rank. The thread that waits for the GPU would not notice. The watch queries events; therefore a CUDA graph must
+// not capture collectives.
+// RunError: NCCL is not available. The first collective waits for all ranks. If the start fails, the first collective
+// throws CommunicationError or OutOfMemoryError.
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host,
                                                      std::shared_ptr<NcclMemory> memory, const WatchOptions& watch);
 
-// The version of the NCCL that would be used, "2.28.3", or why there is none.
+// The version of the NCCL that would be used, "2.28.3", or the reason why there is none.
 std::string nccl_description();
 
 }  // namespace tessera

@@ -1,4 +1,5 @@
-// NCCL, opened when the first group is made: a program built where its header was starts where the library is not.
+// NCCL, opened when the first group is made. A program that was built with NCCL's header also starts on machines
+// without the library.
 #pragma once
 
 #include <nccl.h>
@@ -22,7 +23,7 @@ struct NcclLibrary {
   decltype(&ncclGetVersion) version;
 };
 
-// RunError: there is no libnccl.so.2, or one that lacks a function.
+// RunError: libnccl.so.2 is missing, or lacks a function.
 const NcclLibrary& nccl_library();
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
-// Host memory straight from the kernel: pages appear when first touched, in huge pages where the system grants them,
-// and go back at once when freed, so that resident memory follows the ledger.
+// Allocates host memory directly from the kernel. Pages are created when first touched (huge pages where the system
+// allows them) and are returned immediately when freed, so resident memory follows the ledger.
 #include "tessera/device/cpu/cpu_device.h"
 
 #include <sys/mman.h>
@@ -11,12 +11,12 @@ namespace {
 
 constexpr size_t kHugePage = 2u << 20;
 
-// Large arrays are mapped with so much behind them that nobody touches. The kernel puts mappings side by side: arrays
-// of 128 MiB would all begin at the same places, and what walks through several of them at once (AdamW through five)
-// would want the same sets of caches and banks of memory all the time.
+// Large arrays get an extra untouched gap at the end. The kernel places mappings next to each other: without a gap,
+// arrays of 128 MiB would all start at the same offsets. Loops over several arrays (AdamW uses five) would then compete
+// for the same cache sets and memory banks.
 constexpr size_t kLarge = 4 * kHugePage, kGap = 3 * 4096;
 
-// An empty vector's address may be null, which memcpy must not get even for no bytes.
+// The address of an empty vector may be null. memcpy must not get null, even for zero bytes.
 void copy_bytes(void* to, const void* from, int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }

@@ -1,11 +1,11 @@
-// The host as a device; other kinds of host memory (pinned) derive from it.
+// The host as a device. Other kinds of host memory (pinned) derive from it.
 #pragma once
 
 #include "tessera/device/device.h"
 
 namespace tessera {
 
-// Does its work at once, in the thread that asks.
+// Does its work immediately, in the calling thread.
 class ImmediateStream final : public Stream {
  public:
   Event record() override { return {}; }

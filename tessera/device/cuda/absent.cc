@@ -1,4 +1,4 @@
-// Stands in for the CUDA back end where the build machine had no CUDA toolkit.
+// Replaces the CUDA back end if the build machine has no CUDA toolkit.
 #include "tessera/device/cuda/cuda_device.h"
 
 namespace tessera {
@@ -6,7 +6,7 @@ namespace {
 
 [[noreturn]] void absent(const char* where) {
   throw UsageError(where, "this tessera was built without CUDA",
-                   "Build it where nvcc is on the PATH, or use --device cpu and --no-pin-memory");
+                   "Build it on a machine with nvcc on the PATH, or use --device cpu and --no-pin-memory");
 }
 
 }  // namespace

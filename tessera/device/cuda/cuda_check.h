@@ -7,9 +7,9 @@
 
 namespace tessera::cuda {
 
-// Of an OutOfMemoryError on a GPU that no plan has foreseen.
+// Remedy of an OutOfMemoryError on a GPU that no plan has predicted.
 inline constexpr const char* kNoMemoryRemedy =
-    "`nvidia-smi` shows who holds the GPU's memory, and `tessera plan` what this run takes";
+    "`nvidia-smi` shows which processes hold the GPU's memory, and `tessera plan` how much this run needs";
 
 // Throws RunError naming the call, or OutOfMemoryError.
 [[noreturn]] void fail(const char* call, cudaError_t error);

@@ -15,21 +15,21 @@ namespace tessera {
 static const char* remedy_for(cudaError_t error) {
   switch (error) {
     case cudaErrorDevicesUnavailable:
-      return "Another process may have the GPU for itself: `nvidia-smi` shows who, and the compute mode";
+      return "Another process may use the GPU exclusively: `nvidia-smi` shows the processes and the compute mode";
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
-      return "The GPU is at fault: use another, and see `nvidia-smi -q` and the kernel's log";
+      return "The GPU is faulty: use another one, and check `nvidia-smi -q` and the kernel log";
     case cudaErrorNoKernelImageForDevice:
-      return "Build with -DTESSERA_CUDA_ARCHITECTURES for this GPU; `tessera doctor` shows for which it was";
+      return "Build with -DTESSERA_CUDA_ARCHITECTURES for this GPU; `tessera doctor` shows the current ones";
     default:
       return "If this repeats, run under compute-sanitizer and report what it prints";
   }
 }
 
 void cuda::fail(const char* call, cudaError_t error) {
-  cudaGetLastError();  // an error that CUDA does not consider lasting is not to be seen twice
+  cudaGetLastError();  // otherwise a non-sticky error would be reported twice
   if (error == cudaErrorMemoryAllocation) {
-    throw OutOfMemoryError("GPU memory", fmt::format("{} found none left", call), kNoMemoryRemedy);
+    throw OutOfMemoryError("GPU memory", fmt::format("{} failed: no memory is left", call), kNoMemoryRemedy);
   }
   throw RunError("CUDA", fmt::format("{} failed: {} ({})", call, cudaGetErrorString(error), cudaGetErrorName(error)),
                  remedy_for(error));
@@ -59,7 +59,7 @@ class CudaDevice final : public Device {
     check(cudaSetDevice(ordinal_), "cudaSetDevice");
     size_t free = 0, total = 0;
     check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-    // What is booked for the context may not be taken yet.
+    // The memory booked for the context may not be allocated yet.
     const int64_t usable = std::min(static_cast<int64_t>(free) + ledger().current_total(), static_cast<int64_t>(total));
     return {static_cast<int64_t>(total), usable};
   }
@@ -96,12 +96,12 @@ class CudaDevice final : public Device {
     }
     check(error, "cudaMalloc");
     check(cudaMemsetAsync(data, 0, size, stream()), "cudaMemsetAsync");
-    check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");  // other streams may use it at once
+    check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");  // other streams may use it immediately
     return static_cast<std::byte*>(data);
   }
   void give_back(std::byte* data, int64_t) override {
     cudaSetDevice(ordinal_);
-    cudaFree(data);  // waits for the work that uses it; its errors were or will be another call's
+    cudaFree(data);  // waits for the work that uses it; another call reports that work's errors
   }
 
   cudaStream_t stream() { return static_cast<cudaStream_t>(compute_.native()); }
@@ -110,9 +110,9 @@ class CudaDevice final : public Device {
   cuda::CudaStream compute_;
 };
 
-// The pages of a CPU device, touched by the whole team and then locked: cudaHostAlloc does both in the calling thread.
-// PyTorch's pool rounds to powers of two; here blocks are of exactly their size, and one that is given back
-// stays for the next of that size as long as the ledger has had as much at once.
+// Pages of a CPU device that the complete team touches and that are then locked; cudaHostAlloc does both in the calling
+// thread. Blocks have exactly their size (PyTorch's pool rounds up to powers of two). A returned block is kept for the
+// next request of that size, while the ledger's peak covers it.
 class PinnedHostDevice final : public CpuDevice {
  public:
   using CpuDevice::CpuDevice;
@@ -169,18 +169,18 @@ class PinnedHostDevice final : public CpuDevice {
     kept_bytes_ -= kept->first;
     kept_.erase(kept);
   }
-  // Of those kept the largest go first.
+  // Frees the largest kept blocks first.
   void shrink(int64_t most_bytes) {
     while (!kept_.empty() && (kept_bytes_ > most_bytes || most_bytes == 0)) {
       const auto last = std::prev(kept_.end());
-      // After an error of CUDA, with which the process ends, pages stay locked: then their addresses do, too.
+      // After a CUDA error, which ends the process, pages stay locked. Then their addresses must stay reserved, too.
       if (cudaHostUnregister(last->second) == cudaSuccess) CpuDevice::give_back(last->second, last->first);
       forget(last);
     }
   }
 
   static constexpr int64_t kPageBytes = 4096, kPartBytes = int64_t{2} << 20;
-  std::multimap<int64_t, std::byte*> kept_;  // by their bytes
+  std::multimap<int64_t, std::byte*> kept_;  // by size in bytes
   int64_t kept_bytes_ = 0;
 };
 
@@ -201,10 +201,10 @@ CudaInfo cuda_info() {
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) {
     cudaGetLastError();
-    // CUDA calls a driver that is not there an old one.
+    // CUDA reports a missing driver as an old one.
     info.problem = error != cudaErrorInsufficientDriver ? cudaGetErrorString(error)
                    : !info.has_driver                   ? "no NVIDIA driver is loaded"
-                                      : fmt::format("the driver is of CUDA {}, and this program was built with {}",
+                                      : fmt::format("the driver supports CUDA {}, and this program was built with {}",
                                                     version_text(driver), info.toolkit);
     return info;
   }
@@ -222,21 +222,21 @@ std::unique_ptr<Device> make_cuda_device(int ordinal) {
   const CudaInfo info = cuda_info();
   const auto count = static_cast<int>(info.devices.size());
   if (count == 0) {
-    throw UsageError("--device cuda", fmt::format("there is no GPU to use: {}", info.problem),
+    throw UsageError("--device cuda", fmt::format("no GPU is available: {}", info.problem),
                      "See `tessera doctor`, check nvidia-smi and CUDA_VISIBLE_DEVICES, or use --device cpu");
   }
   if (ordinal < 0 || ordinal >= count) {
     throw UsageError(
         "--device cuda",
-        fmt::format("GPU {} is asked for, but {} visible", ordinal, count == 1 ? "1 is" : fmt::format("{} are", count)),
-        "Start at most one rank a GPU of each machine, or widen CUDA_VISIBLE_DEVICES");
+        fmt::format("GPU {} is requested, but {} visible", ordinal, count == 1 ? "1 is" : fmt::format("{} are", count)),
+        "Start at most one rank per GPU on each machine, or add GPUs to CUDA_VISIBLE_DEVICES");
   }
   return std::make_unique<CudaDevice>(ordinal);
 }
 
 int cuda_ordinal_of_rank(int local_rank) {
   int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess) cudaGetLastError();  // make_cuda_device will tell
+  if (cudaGetDeviceCount(&count) != cudaSuccess) cudaGetLastError();  // make_cuda_device reports it
   return count > 0 ? local_rank % count : local_rank;
 }
 

@@ -5,7 +5,8 @@
 namespace tessera::cuda {
 namespace {
 
-// Asked, waited for and forgotten by any thread, of which CUDA would take the first GPU to be the current one.
+// Any thread may query, wait for and destroy an event. CUDA would assume the first GPU in such a thread, so the event
+// sets its own.
 class CudaEvent final : public Event::State {
  public:
   explicit CudaEvent(int ordinal) : ordinal_(ordinal) {}
@@ -21,7 +22,7 @@ class CudaEvent final : public Event::State {
     check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     check(cudaEventRecord(event_, stream), "cudaEventRecord");
   }
-  // The host's event from which on CUDA knows this one.
+  // `issued` is a host event. After it, CUDA has recorded this event.
   void recorded_after(Event issued) { issued_ = std::move(issued); }
   const Event& issued() const { return issued_; }
   cudaEvent_t native() const { return event_; }
@@ -31,7 +32,7 @@ class CudaEvent final : public Event::State {
     check(cudaSetDevice(ordinal_), "cudaSetDevice");
     const cudaError_t error = cudaEventQuery(event_);
     if (error == cudaErrorNotReady) {
-      cudaGetLastError();  // else the next kernel's launch might be told of it
+      cudaGetLastError();  // otherwise the next kernel launch might report it
       return false;
     }
     check(error, "cudaEventQuery");
@@ -80,7 +81,8 @@ CudaStream::~CudaStream() {
   cudaStreamDestroy(stream_);
 }
 
-// Reached once `call` was made. After a failure of the own thread there are no more calls, and the event has failed.
+// The returned event is reached when `call` was made. After a failure of the stream's own thread no more calls are
+// made, and the event has failed.
 Event CudaStream::issue(std::function<void()> call) {
   const auto on_device = [ordinal = ordinal_, call = std::move(call)] {
     check(cudaSetDevice(ordinal), "cudaSetDevice");
@@ -124,7 +126,7 @@ void CudaStream::run(std::function<void()> work) {
   issuer_ ? issuer_->run(after_device) : after_device();
 }
 
-// Other threads go on meanwhile: what they ask of CUDA is not for this stream.
+// Other threads continue meanwhile: the capture is thread-local, so their CUDA calls do not affect it.
 std::unique_ptr<StreamGraph> CudaStream::capture(const std::function<void()>& work) {
   TESSERA_ASSERT(!issuer_);
   check(cudaSetDevice(ordinal_), "cudaSetDevice");

@@ -1,4 +1,4 @@
-// Streams and events on CUDA's.
+// Streams and events, built on those of CUDA.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,12 +7,13 @@
 
 namespace tessera::cuda {
 
-// The thread that puts work here gives it to CUDA at once, unless it has to wait for the host first: for an event of a
-// host's thread, or for code to run. Then a thread of the stream's own waits, runs and gives to CUDA what follows,
-// until it has caught up; events that it has not come to yet can be waited for like others.
+// The thread that puts work here passes it to CUDA immediately, unless the stream must first wait for the host (an
+// event of a host thread, or host code). Then the stream's own thread waits, runs the code and passes later work to
+// CUDA until it has caught up. Other code can wait for events that this thread has not reached yet, like for any
+// others.
 class CudaStream final : public Stream {
  public:
-  // Without a thread of its own the caller does all of it, as suits the stream whose handle the kernels hold.
+  // Without its own thread, the caller does all of this. The stream whose handle the kernels hold works this way.
   enum class Waits { in_caller, in_own_thread };
 
   CudaStream(int ordinal, Waits waits);
@@ -25,7 +26,7 @@ class CudaStream final : public Stream {
   void run(std::function<void()> work) override;
   void copy(View from, View to) override;
   std::unique_ptr<StreamGraph> capture(const std::function<void()>& work) override;
-  // Once all that was put here before is given to CUDA.
+  // Waits until all earlier work of the stream has been passed to CUDA.
   void* native() const override;
 
  private:
@@ -33,7 +34,7 @@ class CudaStream final : public Stream {
 
   const int ordinal_;
   cudaStream_t stream_ = nullptr;
-  std::unique_ptr<Stream> issuer_;  // or none
+  std::unique_ptr<Stream> issuer_;  // null without a thread
 };
 
 }  // namespace tessera::cuda

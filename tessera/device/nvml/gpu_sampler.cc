@@ -42,7 +42,7 @@ std::unique_ptr<GpuSampler> make_gpu_sampler(Device& device) {
     auto nvml = std::make_unique<Nvml>();
     const Nvml::Gpu gpu = nvml->gpu_at(cuda_pci_address_of(device));
     return std::make_unique<GpuSampler>(std::move(nvml), gpu);
-  } catch (const RunError&) {  // a run goes on without; `tessera doctor` tells what is missing
+  } catch (const RunError&) {  // the run continues without samples; `tessera doctor` reports what is missing
     return nullptr;
   }
 }

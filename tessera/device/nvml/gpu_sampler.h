@@ -1,4 +1,4 @@
-// How a GPU is used over some time, as mean and peak of samples.
+// Samples the use of a GPU over a period, as mean and peak.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-// Of one number that is sampled; nothing may have been told of it.
+// Mean and peak of one sampled value. Samples may lack the value; then nothing is added.
 struct Statistic {
   double sum = 0, peak = 0;
   int64_t count = 0;
@@ -34,17 +34,17 @@ struct GpuUsage {
   void add(const GpuSample& sample);
 };
 
-// Takes samples on a thread of its own, from construction to destruction.
+// Takes samples on its own thread, from construction to destruction.
 class GpuSampler {
  public:
-  static constexpr std::chrono::milliseconds kInterval{200};  // the driver renews utilisation no more often
+  static constexpr std::chrono::milliseconds kInterval{200};  // the driver updates utilisation no more often
 
   GpuSampler(std::unique_ptr<const Nvml> nvml, Nvml::Gpu gpu, std::chrono::milliseconds interval = kInterval);
   ~GpuSampler();
   GpuSampler(const GpuSampler&) = delete;
   GpuSampler& operator=(const GpuSampler&) = delete;
 
-  // So far, this moment included.
+  // The usage so far, including a sample of this moment.
   GpuUsage usage();
 
  private:
@@ -57,7 +57,7 @@ class GpuSampler {
   std::thread thread_;
 };
 
-// Of a CUDA device; null of another one, and where NVML is not there or does not know the GPU.
+// For a CUDA device. Null for other devices, and if NVML is missing or does not know the GPU.
 std::unique_ptr<GpuSampler> make_gpu_sampler(Device& device);
 
 }  // namespace tessera

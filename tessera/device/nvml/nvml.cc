@@ -1,4 +1,4 @@
-// Declarations repeat, by type, those of NVIDIA's nvml.h (NVML API reference, release 450 and later).
+// The declarations repeat the types of NVIDIA's nvml.h (NVML API reference, release 450 and later).
 #include "tessera/device/nvml/nvml.h"
 
 #include <dlfcn.h>
@@ -19,11 +19,11 @@ constexpr Result kSuccess = 0;
 struct Memory {  // nvmlMemory_t
   unsigned long long total, free, used;
 };
-struct MemoryV2 {  // nvmlMemory_v2_t: `used` without what the driver reserves, as nvidia-smi shows it
+struct MemoryV2 {  // nvmlMemory_v2_t: `used` without the driver's reserved memory, as in nvidia-smi
   unsigned version;
   unsigned long long total, reserved, free, used;
 };
-struct Process {  // nvmlProcessInfo_t as of the functions ending in _v2 and _v3
+struct Process {  // nvmlProcessInfo_t as used by the functions ending in _v2 and _v3
   unsigned pid;
   unsigned long long used_bytes;
   unsigned gpu_instance, compute_instance;
@@ -41,7 +41,7 @@ struct Nvml::Functions {
   Result (*shutdown)();
   const char* (*error_text)(Result);
   Result (*gpu_at)(const char*, Gpu*);
-  // Null where the library has none:
+  // Null if the library lacks them:
   Result (*driver_version)(char*, unsigned);
   Result (*version)(char*, unsigned);
   Result (*memory)(Gpu, Memory*);
@@ -53,7 +53,7 @@ struct Nvml::Functions {
 };
 
 Nvml::Nvml(const char* library) : library_(dlopen(library, RTLD_NOW | RTLD_LOCAL)) {
-  const char* remedy = "It comes with NVIDIA's driver";
+  const char* remedy = "Install NVIDIA's driver, which contains it";
   if (!library_) throw RunError("NVML", fmt::format("cannot be opened: {}", dlerror()), remedy);
   const auto fail = [&](const std::string& what) {
     dlclose(library_);
@@ -107,7 +107,7 @@ Nvml::Gpu Nvml::gpu_at(const std::string& pci_address) const {
   Gpu gpu = nullptr;
   const Result result = functions_->gpu_at(pci_address.c_str(), &gpu);
   if (result != kSuccess) {
-    throw RunError("NVML", fmt::format("knows no GPU at {}: {}", pci_address, functions_->error_text(result)));
+    throw RunError("NVML", fmt::format("finds no GPU at {}: {}", pci_address, functions_->error_text(result)));
   }
   return gpu;
 }

@@ -1,4 +1,5 @@
-// Kernels of the counting device: they touch no data, count the operations and hold the scratch that real ones would.
+// Kernels of the counting device. They access no data. They count the operations and hold the scratch of the real
+// kernels.
 #pragma once
 
 #include "tessera/ops/kernels.h"

@@ -1,5 +1,5 @@
-// Letters: i a query's row within its block, j a key's within its block, q0/k0 the blocks' first positions in the
-// sequence; S scores, P probabilities before dropout.
+// Letters: i is a query's row within its block, j a key's within its block. q0 and k0 are the blocks' first positions
+// in the sequence. S are scores, P probabilities before dropout.
 #include "tessera/ops/cpu/attention.h"
 
 #include <cmath>
@@ -14,22 +14,22 @@ namespace tessera::cpu {
 
 namespace {
 
-constexpr int64_t kLanes = 16;                 // elements of a whole vector, or several
+constexpr int64_t kLanes = 16;                 // elements of one or several full vectors
 constexpr int64_t kQueries = 64;               // rows of a block of scores
-constexpr int64_t kKeys = 512;                 // its columns at most
-constexpr int64_t kGroup = 512;                // queries that share what is packed of a block of keys
-constexpr int64_t kStride = kPackedRowStride;  // from row to row of scores
+constexpr int64_t kKeys = 512;                 // columns of a block of scores, at most
+constexpr int64_t kGroup = 512;                // queries that share a packed block of keys
+constexpr int64_t kStride = kPackedRowStride;  // between rows of scores
 constexpr int64_t kPackedElems = kKeys * 256;  // of a block of keys or values
 static_assert(kKeys <= kMaxPackedDepth && kKeys % kQueries == 0 && kGroup % kQueries == 0 && kKeys + kLanes <= kStride);
 
-// Keys of a block: fewer where heads are wide, and always whole blocks of queries, so that no query's block is empty.
+// Keys of a block. Wide heads get fewer. Always a multiple of a block of queries, so that no query's block is empty.
 int64_t keys_of_block(int64_t head_dim) {
   return std::min(kKeys,
                   kPackedElems / ((head_dim + kColumnUnit - 1) / kColumnUnit * kColumnUnit) / kQueries * kQueries);
 }
 
 // Scratch of a thread: two blocks of scores, a row of dropout factors, keys and values packed in up to three ways, and
-// that of the products.
+// the scratch of the products.
 template <typename T>
 struct Scratch {
   T *p, *ds, *factors, *packed[3], *product;
@@ -42,7 +42,7 @@ struct Scratch {
   static_assert(kElems <= Team::scratch_elems<T>());
 };
 
-// What all blocks of a head of a sequence share. Pointers are to the sequence's first row.
+// Values that all blocks of a head of a sequence share. Pointers are to the sequence's first row.
 template <typename T>
 struct Head {
   const T *q, *k, *v;
@@ -69,19 +69,19 @@ struct Head {
     v = qkv_row + at.v;
   }
 
-  // A block of keys or values, or its transpose, as the right factor of the products with several blocks of queries.
+  // A block of keys or values, or its transpose, packed as the right factor of products with several blocks of queries.
   Packed<T> pack_rows(const T* rows, int64_t k0, int64_t num_keys, T* room) const {
     return pack(Transpose::no, num_keys, head_dim, rows + k0 * stride, stride, room);
   }
   Packed<T> pack_transposed(const T* rows, int64_t k0, int64_t num_keys, T* room) const {
     return pack(Transpose::yes, head_dim, num_keys, rows + k0 * stride, stride, room);
   }
-  // s [num_queries, num_keys] (rows of kStride) = q·kᵀ.
+  // s [num_queries, num_keys] (row stride kStride) = q·kᵀ.
   void products(int64_t q0, int64_t num_queries, int64_t num_keys, const Packed<T>& keys, T* s, T* scratch) const {
     multiply_packed(num_queries, num_keys, head_dim, q + q0 * stride, stride, keys, Result::set, s, kStride, scratch);
   }
-  // q·kᵀ of keys k0 … become q·kᵀ/√D + slope·k; returns their maximum. `count` is whole vectors: what lies past the
-  // last visible key is −∞.
+  // Replaces q·kᵀ of keys k0 … by q·kᵀ/√D + slope·k and returns the maximum. `count` is a multiple of full vectors:
+  // columns after the last visible key hold −∞.
   T scale_and_bias(int64_t k0, int64_t count, T* s) const {
     const T scale_here = scale, slope_here = slope;
     const auto first = static_cast<int32_t>(k0);
@@ -93,20 +93,20 @@ struct Head {
     }
     return most;
   }
-  // p of keys k0 … becomes dropout(p).
+  // Replaces p of keys k0 … by dropout(p).
   void drop(int64_t query, int64_t k0, int64_t count, T* p) const {
     if (!dropout) return;
     apply_dropout(*dropout, row_ids[query], attention_dropout_column(index, k0), count, p);
   }
 };
 
-// Keys of a block that a query may see.
+// The number of keys of a block that a query may see.
 int64_t visible(int64_t query, int64_t k0, int64_t num_keys) {
   return std::min(query + 1 - k0, num_keys);
 }
 
-// Hides the keys after `seen` and returns the number of columns to compute on: whole vectors, so that no element is
-// left for a scalar loop.
+// Hides the keys after `seen`. Returns the number of columns to compute, in full vectors, so that no element is left
+// for a scalar loop.
 template <typename T>
 int64_t hide(T* s, int64_t seen) {
   const int64_t whole = (seen + kLanes - 1) / kLanes * kLanes;
@@ -120,13 +120,13 @@ void clear(T* row, int64_t begin, int64_t end) {
   if (begin < end) std::fill(row + begin, row + end, T(0));
 }
 
-// Running maximum and sum of the exponentials of a query.
+// Running maximum of a query's scores, and running sum of their exponentials.
 template <typename T>
 struct Softmax {
   T maximum, sum;
 };
 
-// A block of scores becomes dropout(exp(S − maximum)); what o holds of earlier keys is brought to the new maximum.
+// Replaces a block of scores by dropout(exp(S − maximum)). Rescales the sums in o over earlier keys to the new maximum.
 template <typename T>
 void softmax_block(const Head<T>& head, int64_t q0, int64_t num_queries, int64_t k0, int64_t num_keys, T* s,
                    Softmax<T>* softmax, T* o, int64_t o_stride) {
@@ -149,8 +149,8 @@ void softmax_block(const Head<T>& head, int64_t q0, int64_t num_queries, int64_t
   }
 }
 
-// Queries [begin, end), at most kGroup, against all keys before their end. o [·, row stride C] is to the sequence's
-// first row and this head; log_sum_exp likewise with stride H, or null.
+// Queries [begin, end), at most kGroup, against all keys before their end. o points to the sequence's first row and
+// this head, with row stride C. log_sum_exp likewise with stride H, or null.
 template <typename T>
 void forward_group(const Head<T>& head, int64_t begin, int64_t end, const Scratch<T>& scratch, T* o, int64_t o_stride,
                    T* log_sum_exp, int64_t num_heads) {
@@ -175,7 +175,7 @@ void forward_group(const Head<T>& head, int64_t begin, int64_t end, const Scratc
   }
 }
 
-// The arrays of a head's backward pass, to the sequence's first row.
+// The arrays of a head's backward pass, from the sequence's first row on.
 template <typename T>
 struct HeadGradients {
   const T *o, *d_o;      // stride C
@@ -184,13 +184,13 @@ struct HeadGradients {
   int64_t channels, num_heads;
 };
 
-// Keys and values of a block as its products want them.
+// Keys and values of a block, packed for its products.
 template <typename T>
 struct PackedBlock {
   Packed<T> keys_transposed, values_transposed, keys;
 };
 
-// P = exp(S − log_sum_exp); dP = d_o·vᵀ; dS = P∘(dropout(dP) − Σ(d_o∘o))/√D, left in ds; P becomes dropout(P) in p.
+// P = exp(S − log_sum_exp); dP = d_o·vᵀ; dS = P∘(dropout(dP) − Σ(d_o∘o))/√D. Writes dS to ds and dropout(P) to p.
 template <typename T>
 void score_gradients(const Head<T>& head, const HeadGradients<T>& at, int64_t q0, int64_t num_queries, int64_t k0,
                      int64_t num_keys, const PackedBlock<T>& block, const Scratch<T>& scratch) {
@@ -222,7 +222,7 @@ void score_gradients(const Head<T>& head, const HeadGradients<T>& at, int64_t q0
   }
 }
 
-// d_v += dropout(P)ᵀ·d_o; d_q += dS·k; d_k += dSᵀ·q; the first block to reach an element overwrites it.
+// d_v += dropout(P)ᵀ·d_o; d_q += dS·k; d_k += dSᵀ·q. The first block that reaches an element overwrites it.
 template <typename T>
 void backward_head(const Head<T>& head, const HeadGradients<T>& at, int64_t length, const Scratch<T>& scratch) {
   const int64_t d = head.head_dim, stride = head.stride, block_keys = keys_of_block(d);
@@ -235,7 +235,7 @@ void backward_head(const Head<T>& head, const HeadGradients<T>& at, int64_t leng
       const int64_t num_queries = std::min(kQueries, length - q0),
                     num_keys = std::min(block_end, q0 + num_queries) - k0;
       score_gradients(head, at, q0, num_queries, k0, num_keys, block, scratch);
-      // Keys that this block of queries is the first to see: their gradients are set, not added to.
+      // This block of queries is the first to see some keys. Their gradients are set and not added to.
       const int64_t old_keys = std::min(num_keys, q0 - k0);
       auto add = [&](const T* left, const T* right, int64_t right_stride, T* result) {
         auto part = [&](int64_t begin, int64_t end, Result how) {
@@ -284,7 +284,7 @@ void attention_forward(Team& team, AttentionTasks& tasks, View qkv, View starts,
   });
 }
 
-// A task owns a head of a sequence, so no two threads write the same gradient.
+// A task owns a head of a sequence. No two threads write the same gradient.
 void attention_backward(Team& team, AttentionTasks& tasks, View qkv, View o, View log_sum_exp, View d_o, View starts,
                         const AttentionShape& shape, const Dropout& dropout, View d_qkv) {
   check(qkv, shape, dropout);

@@ -1,5 +1,5 @@
-// Causal attention of unpadded sequences, in blocks whose scores stay in L2: Dao, "FlashAttention-2", 2023, algorithms
-// 1 and 2.
+// Causal attention of unpadded sequences, in blocks whose scores stay in the L2 cache: Dao, "FlashAttention-2", 2023,
+// algorithms 1 and 2.
 #pragma once
 
 #include "tessera/ops/cpu/attention_shapes.h"

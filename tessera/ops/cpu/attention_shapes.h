@@ -1,4 +1,4 @@
-// Where the parts of attention's arrays lie, and the order its tasks run in.
+// The layout of attention's arrays, and the order of its tasks.
 #pragma once
 
 #include <span>
@@ -20,21 +20,21 @@ struct HeadOffsets {
   }
 };
 
-// The slope of a head, 0 without position bias.
+// The slope of a head; 0 without position bias.
 inline float alibi_slope(const AttentionShape& shape, int64_t head) {
   return shape.alibi_slopes ? shape.alibi_slopes.as<float>()[head] : 0.0f;
 }
 
-// Splits a batch of sequences into tasks, the longest sequence first, so that threads finish together. Its memory is
-// kept from call to call.
+// Splits a batch of sequences into tasks, the longest sequence first, so that threads finish at about the same time.
+// Its memory is reused by later calls.
 class AttentionTasks {
  public:
   struct Task {
     int64_t begin, length;  // the sequence's first row and number of rows
-    int64_t head, block;    // the last block of a sequence, which sees most keys, comes first
+    int64_t head, block;    // the last block of a sequence comes first, because it sees most keys
   };
 
-  // num_heads tasks for every sequence and block of `block_rows` rows (0: the whole sequence is one block).
+  // Plans num_heads tasks for every sequence and block of `block_rows` rows (0: each sequence is one block).
   void plan(View starts /*[B+1] i32*/, int64_t num_rows, int64_t num_heads, int64_t block_rows);
   int64_t count() const { return first_task_.back(); }
   Task operator[](int64_t index) const;
@@ -42,7 +42,7 @@ class AttentionTasks {
  private:
   std::span<const int32_t> starts_;
   int64_t num_heads_ = 0;
-  std::vector<int32_t> order_;       // sequences by falling length
+  std::vector<int32_t> order_;       // sequences by decreasing length
   std::vector<int64_t> first_task_;  // of order_[i]; one more entry holds the number of tasks
 };
 

@@ -1,4 +1,4 @@
-// The kernels of the CPU: f32 for work, f64 for gradient checks, by the same templates.
+// The kernels of the CPU: f32 for training, f64 for gradient checks, from the same templates.
 #pragma once
 
 #include <memory>
@@ -7,11 +7,11 @@
 
 namespace tessera {
 
-// Scratch of one thread, held under Category::workspace for as long as the kernels live.
+// Scratch of one thread. The kernels hold it under Category::workspace for their lifetime.
 inline constexpr int64_t kCpuScratchBytesPerThread = int64_t{4} << 20;
 
-// `device` must be a CPU device and outlive the kernels. Matrix products run in its threads: the BLAS library is told
-// to use one thread a call, for the whole process.
+// `device` must be a CPU device and outlive the kernels. Matrix products run in its threads. Sets the BLAS library to
+// one thread per call, for the complete process.
 std::unique_ptr<Kernels> make_cpu_kernels(Device& device);
 
 }  // namespace tessera

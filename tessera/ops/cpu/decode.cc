@@ -1,5 +1,5 @@
-// Attention of one new token a sequence over the keys and values kept so far: a matrix-vector product a head, bound by
-// the reading of the cache.
+// Attention of one new token per sequence over the cached keys and values: one matrix-vector product per head, bound by
+// reading the cache.
 #include <cmath>
 #include <limits>
 
@@ -11,7 +11,7 @@ namespace tessera::cpu {
 
 namespace {
 
-constexpr int64_t kKeys = 512;  // scores that wait together for their softmax
+constexpr int64_t kKeys = 512;  // scores that share one softmax update
 
 template <typename T>
 void store(const T* qkv_row, const AttentionShape& shape, int64_t head, T* key_row, T* value_row) {
@@ -21,8 +21,8 @@ void store(const T* qkv_row, const AttentionShape& shape, int64_t head, T* key_r
   std::copy_n(qkv_row + at.v, d, value_row + head * d);
 }
 
-// o [D] = softmax(q·kᵀ/√D + slope·k)·v over `length` cached positions, with a running maximum over blocks of keys.
-// keys and values are to the first position and this head, with row stride C.
+// o [D] = softmax(q·kᵀ/√D + slope·k)·v over `length` cached positions, with a running maximum over blocks of keys. keys
+// and values point to the first position and this head, with row stride C.
 template <typename T>
 void decode_head(const T* q, const T* keys, const T* values, int64_t length, int64_t stride, int64_t head_dim, T slope,
                  T* scores, T* o) {

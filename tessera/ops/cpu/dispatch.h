@@ -1,4 +1,4 @@
-// From a view's type to a template's.
+// Selects a template by a view's type.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace tessera::cpu {
 
-// Calls body(T{}) with the floating-point type T of the CPU's kernels that `dtype` names.
+// Calls body(T{}), where T is the CPU kernels' floating-point type for `dtype`.
 template <typename Body>
 void with_float_type(DType dtype, Body&& body) {
   TESSERA_ASSERT(dtype == DType::f32 || dtype == DType::f64);
@@ -18,8 +18,8 @@ void with_float_type(DType dtype, Body&& body) {
   }
 }
 
-// Calls body(data, first, count) for elements [begin, end) of a flat view in order: as they lie where they are of type
-// T, else widened to it, a piece at a time.
+// Calls body(data, first, count) for elements [begin, end) of a flat view, in order. Elements of type T are passed in
+// place. Others are widened to T, a piece at a time.
 template <typename T, typename Body>
 void for_pieces_as(View x, int64_t begin, int64_t end, Body&& body) {
   if (x.dtype == dtype_of<T>()) return body(x.as<T>() + begin, begin, end - begin);

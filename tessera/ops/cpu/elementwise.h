@@ -1,4 +1,4 @@
-// Whole arrays: setting, copying, converting, drawing, summing.
+// Operations on complete arrays: setting, copying, converting, drawing, summing.
 #pragma once
 
 #include "tessera/ops/cpu/team.h"

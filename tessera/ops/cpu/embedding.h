@@ -1,4 +1,4 @@
-// Rows by index.
+// Reads and writes rows by index.
 #pragma once
 
 #include "tessera/ops/cpu/team.h"

@@ -23,11 +23,11 @@ class EmulatedKernels final : public Kernels {
   int64_t scratch_bytes() const override { return scratch_.bytes(); }
   void reserve_scratch(int64_t bytes) override {
     if (bytes <= scratch_.bytes()) return;
-    scratch_ = {};  // before the larger one is taken
+    scratch_ = {};  // frees the old scratch before allocating the larger one
     scratch_ = device_.allocate(bytes, Category::workspace);
   }
 
-  // ---- elements that move, are drawn, or are read one by one: the others' kernels know these types
+  // ---- calls that move, draw or read elements one by one: `wide_` knows the 16-bit types there
   void fill(View x, double value) override { wide_->fill(x, value); }
   void convert(View from, View to) override { wide_->convert(from, to); }
   void join(View narrow, View rest, View x) override { wide_->join(narrow, rest, x); }
@@ -44,9 +44,9 @@ class EmulatedKernels final : public Kernels {
   void gather_rows(View x, View rows, View y) override { wide_->gather_rows(x, rows, y); }
   void scatter_rows(View x, View rows, View y) override { wide_->scatter_rows(x, rows, y); }
 
-  // ---- the others
+  // ---- all other calls
   void add(View x, View sum) override {
-    const Widened call(*this, {}, {}, {&sum});  // x may be of any type anyway
+    const Widened call(*this, {}, {}, {&sum});  // x may have any type here
     wide_->add(x, sum);
     call.round();
   }
@@ -141,8 +141,8 @@ class EmulatedKernels final : public Kernels {
  private:
   using Views = std::initializer_list<View*>;
 
-  // Puts f32 views in scratch in the place of a call's 16-bit ones: inputs and what is updated with their contents.
-  // The scratch is the call's until the next one.
+  // Replaces a call's 16-bit views by f32 views in scratch. Inputs and updated arrays are copied with their contents.
+  // The call uses the scratch until the next call.
   class Widened {
    public:
     Widened(EmulatedKernels& kernels, Views inputs, Views results = {}, Views updated = {}) : wide_(*kernels.wide_) {
@@ -157,7 +157,7 @@ class EmulatedKernels final : public Kernels {
       for (View* view : updated) replace(view, true, true);
     }
 
-    // Rounds the results to where they belong.
+    // Rounds the results into their views.
     void round() const {
       for (size_t i = 0; i < num_results_; ++i) wide_.convert(results_[i].wide, results_[i].rounded);
     }

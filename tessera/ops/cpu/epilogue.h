@@ -1,4 +1,4 @@
-// What is done to a product while it is in cache, a piece of a row at a time.
+// Steps that run on a product while it is in cache, a piece of a row at a time.
 #pragma once
 
 #include <array>
@@ -32,8 +32,8 @@ void multiply_by_derivative(Activation activation, const T* preactivation, int64
   }
 }
 
-// The steps after a product, forward (bias, kept preactivation, activation, dropout, residual) or backward (dropout,
-// derivative, residual; what the preactivation was made into again). Pointers are to the first element of
+// The steps after a product. Forward: bias, kept preactivation, activation, dropout, residual. Backward: dropout,
+// derivative, residual, and optionally the output of the preactivation again. Pointers are to the first element of
 // [rows, columns] arrays, or null.
 template <typename T>
 class Finish {
@@ -54,7 +54,7 @@ class Finish {
     return finish;
   }
 
-  // Nothing is left to do but to store the product.
+  // Whether storing the product is the only step.
   bool is_store() const {
     return !bias_ && !residual_ && !has_dropout() && epilogue_.activation == Activation::none &&
            (backward_ ? !made_again_ : !preactivation_);
@@ -67,7 +67,7 @@ class Finish {
     return {result_ + at, preactivation_ ? preactivation_ + at : nullptr, apart ? residual_ + at : nullptr};
   }
 
-  // `product` holds columns [begin, end) of a row and is used up.
+  // `product` holds columns [begin, end) of a row. It is overwritten.
   void apply(int64_t row, int64_t begin, int64_t end, T* product) const {
     const int64_t at = row * columns_ + begin, count = end - begin;
     if (bias_) {

@@ -10,18 +10,18 @@ namespace {
 
 constexpr int64_t kGrainRows = 4;
 
-// Where the cut into tiles shows in the last bits, it is made as for this many threads, however many there are.
+// Where the split into tiles affects the last bits, it is made for this many threads, for any real number of threads.
 constexpr int64_t kAssumedThreads = 16;
 
-// How a result of [rows, columns] is cut into tiles for the threads to share.
+// How a result [rows, columns] is split into tiles for the threads.
 class Grid {
  public:
   struct Tile {
     int64_t row_begin, row_end, begin, end;
   };
 
-  // Of the grids near the coarsest, the one whose busiest thread has least to do. A tile costs its multiply-adds and
-  // the packing of its rows and columns, in units of what a multiply-add of each depth costs.
+  // Among the grids near the coarsest, selects the one whose busiest thread has the least work. The cost of a tile is
+  // its multiply-adds plus packing its rows and columns, in units of one multiply-add per depth.
   Grid(int64_t rows, int64_t columns, int64_t threads) : rows_(rows), columns_(columns) {
     const int64_t coarse_rows = pieces(rows, kTileRows), coarse_columns = pieces(columns, kTileColumns);
     int64_t least = 0;
@@ -39,7 +39,7 @@ class Grid {
     }
   }
   int64_t count() const { return rows_ > 0 && columns_ > 0 ? row_tiles_ * column_tiles_ : 0; }
-  // Tiles that follow each other share columns, and so a part of the weight.
+  // Consecutive tiles share columns, and therefore a part of the weight.
   Tile operator[](int64_t index) const {
     const int64_t i = index % row_tiles_, j = index / row_tiles_;
     return {border(rows_, kRowUnit, i, row_tiles_), border(rows_, kRowUnit, i + 1, row_tiles_),
@@ -56,8 +56,8 @@ class Grid {
   int64_t rows_, columns_, row_tiles_ = 1, column_tiles_ = 1;
 };
 
-// Calls body(tile, row, column, scratch) for every tile of a product, shared out to the threads: its factors, its place
-// in the whole, and the scratch of its thread.
+// Calls body(tile, row, column, scratch) for every tile of a product, distributed to the threads: the tile's factors,
+// its place in the full product, and its thread's scratch.
 template <typename T, typename Body>
 void for_tiles(Team& team, const Factors<T>& whole, const Body& body) {
   static_assert(kProductScratchElems <= Team::scratch_elems<T>());
@@ -146,7 +146,7 @@ void linear_backward_bias(Team& team, std::span<const BiasGradient> gradients) {
   for (const auto& [d_y, d_bias] : gradients) {
     const int64_t rows = d_y.shape[0], out = d_y.shape[1];
     TESSERA_ASSERT(d_bias.num_elems() == out);
-    with_float_type(d_y.dtype, [&, d_y = d_y, d_bias = d_bias](auto zero) {  // clang 14 captures no binding
+    with_float_type(d_y.dtype, [&, d_y = d_y, d_bias = d_bias](auto zero) {  // clang 14 cannot capture bindings
       using T = decltype(zero);
       team.for_ranges(out, kColumnUnit, [&](int64_t, int64_t begin, int64_t end) {
         add_column_sums(d_y.as<T>(), rows, out, begin, end, d_bias.as<T>());

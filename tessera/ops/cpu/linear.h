@@ -1,4 +1,4 @@
-// Linear layers and what is fused into them.
+// Linear layers and the steps fused into them.
 #pragma once
 
 #include "tessera/ops/cpu/team.h"

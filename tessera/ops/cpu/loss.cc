@@ -10,8 +10,8 @@ namespace tessera::cpu {
 
 namespace {
 
-// Columns treated as one: a chunk stays in L1 between its two passes. Chunks are combined in order, so that results do
-// not depend on which thread took which.
+// Columns per chunk. A chunk stays in L1 between its two passes. Chunks are combined in order, so results do not depend
+// on the threads that took them.
 constexpr int64_t kChunk = 8192;
 
 template <typename T>
@@ -27,7 +27,7 @@ struct LogSumExp {
   void add(const LogSumExp& other) {
     const double most = std::max(max, other.max);
     if (most == -std::numeric_limits<double>::infinity()) {
-      sum += other.sum;  // NaN or nothing
+      sum += other.sum;  // NaN or zero
       return;
     }
     sum = sum * std::exp(max - most) + other.sum * std::exp(other.max - most);
@@ -39,7 +39,7 @@ struct LogSumExp {
 template <typename T>
 LogSumExp log_sum_exp_of(const T* x, int64_t count) {
   const T most = max_of(x, count);
-  const T shift = most == -std::numeric_limits<T>::infinity() ? T(0) : most;  // −∞ − −∞ would be none
+  const T shift = most == -std::numeric_limits<T>::infinity() ? T(0) : most;  // −∞ − −∞ would be NaN
   double sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t i = 0; i < count; ++i) sum += static_cast<double>(exp(x[i] - shift));
@@ -53,8 +53,8 @@ void softmax_in_place(T* x, int64_t count, T log_sum_exp, T scale) {
   for (int64_t i = 0; i < count; ++i) x[i] = exp(x[i] - log_sum_exp) * scale;
 }
 
-// One row's loss and gradient; `for_chunks(body)` calls body(i) for every chunk of the row and `partial` has room for
-// one entry a chunk.
+// One row's loss and gradient. `for_chunks(body)` calls body(i) for every chunk of the row. `partial` has room for one
+// entry per chunk.
 template <typename T, typename ForChunks>
 double row_loss(T* x, int64_t vocabulary, int32_t target, double d_scale, LogSumExp* partial, ForChunks&& for_chunks) {
   auto length = [&](int64_t chunk) { return std::min(kChunk, vocabulary - chunk * kChunk); };
@@ -78,7 +78,7 @@ void softmax_cross_entropy(Team& team, View logits, View targets, double d_scale
   const int64_t num_chunks = (vocabulary + kChunk - 1) / kChunk;
   TESSERA_ASSERT(logits.shape[0] == rows && num_chunks <= Team::scratch_elems<LogSumExp>() / 2);
   const int32_t* target = targets.as<int32_t>();
-  // In waves of as many rows as the scratch has room for; the losses are added in the order of the rows.
+  // Processes as many rows at a time as fit into the scratch. The losses are added in the order of the rows.
   constexpr int64_t kWave = Team::scratch_elems<double>() / 2;
   double* const row_losses = team.scratch<double>(0) + kWave;
   double total = 0;
@@ -90,7 +90,7 @@ void softmax_cross_entropy(Team& team, View logits, View targets, double d_scale
     };
     for (int64_t first = 0; first < rows; first += kWave) {
       const int64_t count = std::min(kWave, rows - first);
-      if (rows >= team.num_threads()) {  // whole rows: a row stays in L2 between loss and gradient
+      if (rows >= team.num_threads()) {  // complete rows: a row stays in L2 between loss and gradient
         team.for_each(count, [&](int64_t slot, int64_t i) {
           row(first + i, team.scratch<LogSumExp>(slot), [&](auto&& body) {
             for (int64_t chunk = 0; chunk < num_chunks; ++chunk) body(chunk);
@@ -115,7 +115,7 @@ void argmax_rows(Team& team, View logits, View ids) {
   with_float_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     TESSERA_ASSERT(num_chunks <= Team::scratch_elems<T>());
-    const int64_t wave = Team::scratch_elems<T>() / num_chunks;  // rows that the scratch has room for
+    const int64_t wave = Team::scratch_elems<T>() / num_chunks;  // rows that fit into the scratch
     T* const maxima = team.scratch<T>(0);                        // [wave, num_chunks]
     for (int64_t first = 0; first < rows; first += wave) {
       const int64_t count = std::min(wave, rows - first);

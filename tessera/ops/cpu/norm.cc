@@ -9,10 +9,11 @@ namespace tessera::cpu {
 namespace {
 
 constexpr int64_t kGrainRows = 4;
-constexpr int64_t kSumRows = 64;  // rows whose gradients of the parameters are summed together
+constexpr int64_t kSumRows = 64;  // rows whose parameter gradients are summed together
 constexpr int64_t kColumnMultiple = 256;
 
-// mean = Σx / C, variance = Σ(x − mean)² / C in two passes: no cancellation, and the row stays in L1 between them.
+// mean = Σx / C, variance = Σ(x − mean)² / C in two passes. This avoids cancellation, and the row stays in L1 between
+// them.
 template <typename T>
 void normalize_row(const T* x, const T* weight, const T* bias, int64_t channels, T epsilon, T* y, T* stats) {
   T sum = 0;
@@ -83,8 +84,8 @@ void layer_norm_forward(Team& team, View x, View weight, View bias, double epsil
   });
 }
 
-// d_weight and d_bias are summed over blocks of rows, and the blocks' sums [blocks, 2C] then added in their order: who
-// took which block does not show.
+// Sums d_weight and d_bias over blocks of rows, then adds the blocks' sums [blocks, 2C] in their order. The result does
+// not depend on which thread took which block.
 void layer_norm_backward(Team& team, View d_y, View x, View weight, View bias, View stats, View residual, View d_x,
                          View d_weight, View d_bias, View y) {
   const int64_t rows = x.shape[0], channels = x.shape[1];
@@ -106,7 +107,7 @@ void layer_norm_backward(Team& team, View d_y, View x, View weight, View bias, V
                      block_sums + channels, y ? y.as<T>() + at : nullptr);
       }
     };
-    // In waves of as many blocks as the scratch has room for.
+    // Processes as many blocks at a time as fit into the scratch.
     const int64_t num_blocks = (rows + kSumRows - 1) / kSumRows, wave = Team::scratch_elems<T>() / (2 * channels);
     for (int64_t first = 0; first < num_blocks; first += wave) {
       const int64_t wave_blocks = std::min(wave, num_blocks - first);

@@ -11,12 +11,12 @@ namespace tessera::cpu {
 
 namespace {
 
-// Ranges are given out on demand, some to each thread: else all would wait for the one that shares its core with
-// something else. Longer ones are faster, whose pages the hardware fetches ahead.
+// Threads take ranges on demand, several each. Otherwise all would wait for a thread that shares its core with other
+// work. Longer ranges are faster, because the hardware prefetches within pages.
 constexpr int64_t kRangesPerThread = 8, kRangeUnit = 4096;
 
-// Elements that are fetched, updated and stored together, and how far ahead they are fetched: the arrays are more
-// streams than the hardware follows well, above all where they lie at equal places of their pages.
+// Elements that are prefetched, updated and stored together, and the prefetch distance. The arrays are more streams
+// than the hardware prefetches well, especially at equal offsets within their pages.
 constexpr int64_t kBlock = 32, kAhead = 256;
 
 template <DType D>
@@ -31,7 +31,7 @@ void widen_block(const ElementOf<D>* from, T* to) {
   }
 }
 
-// R: the type of the parameters, or of the rest of what they are split into.
+// R: the type of the parameters, or of the rest if they are split.
 template <typename T, AdamWWrites kWrites, DType G, DType R>
 struct Arrays {
   using Parameter = std::conditional_t<is_rest(R), uint16_t, T>;
@@ -54,7 +54,7 @@ struct Arrays {
   }
 
  private:
-  // The block kAhead elements after `data`, which may lie beyond the array: it is asked for and no more.
+  // Prefetches the block kAhead elements after `data`. It may be beyond the array; a prefetch does not access it.
   template <typename E>
   static void fetch(const E* data, bool to_write) {
     const auto block = reinterpret_cast<uintptr_t>(data) + kAhead * sizeof(E);
@@ -65,8 +65,8 @@ struct Arrays {
   }
 };
 
-// A block of all arrays. Gradients are widened, and parameters joined and split, on the way: a pass of its own would
-// move them through memory again.
+// Updates a block of all arrays. Widens gradients, and joins and splits parameters, in the same pass: a separate pass
+// would move them through memory again.
 template <typename T, AdamWWrites kWrites, DType G, DType R>
 void update_block(const Arrays<T, kWrites, G, R>& at, const AdamWNumbers<T>& numbers, T shrink) {
   alignas(64) T widened[kBlock];
@@ -97,7 +97,7 @@ void update(const Arrays<T, kWrites, G, R>& arrays, int64_t count, const AdamWNu
     update_block(at, numbers, shrink);
   }
   if (i == count) return;
-  // What is left as a block of its own.
+  // Processes the remaining elements as a separate block.
   const All at = arrays.from(i);
   const int64_t n = count - i;
   T m[kBlock] = {}, v[kBlock] = {};
@@ -116,7 +116,7 @@ void update(const Arrays<T, kWrites, G, R>& arrays, int64_t count, const AdamWNu
   std::copy_n(v, n, at.v);
 }
 
-// Calls body with the constant of the type of 16 bits that `dtype` names, else with that of T.
+// Calls body with the constant of the 16-bit type that `dtype` names, otherwise with the constant of T.
 template <typename T, typename Body>
 void with_16_bits_or(DType dtype, Body&& body) {
   switch (dtype) {

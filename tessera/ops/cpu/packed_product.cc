@@ -1,7 +1,7 @@
-// A block of b, up to 512 deep and 256 wide, is copied into strips of 32 columns that fit in L2, and a few panels of 14
-// rows of a beside it; the panel in use stays in L1. A micro-kernel then holds a block of 14 × 32 sums in 28 of the 32
-// registers: each step of k takes two vectors of b and 14 broadcasts of a for 28 multiply-adds, so that neither loads
-// nor cache bound it.
+// Copies a block of b, up to 512 deep and 256 wide, into strips of 32 columns that fit in L2, and next to them a few
+// panels of 14 rows of a. The panel in use stays in L1. A micro-kernel then holds a block of 14 × 32 sums in 28 of the
+// 32 registers. Each step of k takes two vectors of b and 14 broadcasts of a for 28 multiply-adds, so neither loads nor
+// cache limit it.
 #include "tessera/ops/cpu/packed_product.h"
 
 #if defined(__AVX512F__)
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kRows = 14, kStrip = 32, kLanes = 16;
 constexpr int64_t kDepth = 512, kColumns = 256, kPanels = 4;
-// Not a multiple of 4 KiB, or the panel's rows would share cache sets.
+// Not a multiple of 4 KiB, because the panel's rows would then share cache sets.
 constexpr int64_t kPanelStride = kPackedRowStride;
 constexpr int64_t kPanelElems = kRows * kPanelStride;
 static_assert(kPanels * kPanelElems + kDepth * kColumns + kTileRows * kTileColumns == kProductScratchElems);
@@ -27,7 +27,7 @@ static_assert(kTileColumns == kColumns && kRowUnit == kRows && kColumnUnit == kS
 using Vector = float __attribute__((vector_size(64), may_alias));
 using UnalignedVector = float __attribute__((vector_size(64), aligned(4), may_alias));
 
-// Memory beyond L2 answers slowly: what is packed next is asked for while something else is computed.
+// Memory beyond L2 has a long latency. Prefetches what is packed next while other work is computed.
 void prefetch(const float* from) {
   __builtin_prefetch(from, 0, 2);
 }
@@ -39,10 +39,11 @@ void store(float* to, Vector value) {
   *reinterpret_cast<UnalignedVector*>(to) = value;
 }
 
-// How a panel of a lies in scratch: rows of kPanelStride, or, when a is transposed, k rows of kRows.
+// The layout of a panel of a in scratch: rows of kPanelStride, or, if a is transposed, k rows of kRows.
 enum class Panel { by_row, by_depth };
 
-// What to prefetch along with a micro-kernel: two addresses at every step of k, `step` elements after those before.
+// What to prefetch during a micro-kernel: two addresses at every step of k, each `step` elements after the previous
+// one.
 struct Ahead {
   const float *first, *second;
   int64_t step;
@@ -86,7 +87,7 @@ constexpr std::array<MultiplyBlock, sizeof...(I)> blocks_of(std::index_sequence<
 template <Panel kPanel>
 constexpr auto kBlocks = blocks_of<kPanel>(std::make_index_sequence<kRows>());
 
-// Exchanges the off-diagonal quarters of every 2·Width square: one of the four steps of transposing 16 vectors.
+// Exchanges the off-diagonal quarters of every 2·Width square. This is one of the four steps to transpose 16 vectors.
 template <int Width, int... I>
 void exchange(Vector (&v)[kLanes], std::integer_sequence<int, I...>) {
 #pragma GCC unroll 16
@@ -115,7 +116,7 @@ void transpose_square(const float* from, int64_t ld, float* to) {
   for (int r = 0; r < kLanes; ++r) store(to + r * kStrip, v[r]);
 }
 
-// One strip of b, stored [columns ≤ 32, depth].
+// Packs one strip of b, stored [columns ≤ 32, depth].
 void pack_transposed_strip(const float* b, int64_t ldb, int64_t depth, int64_t columns, float* strip) {
   const int64_t whole_depth = depth / kLanes * kLanes, whole_columns = columns / kLanes * kLanes;
   for (int64_t j = 0; j < whole_columns; j += kLanes) {
@@ -130,7 +131,7 @@ void pack_transposed_strip(const float* b, int64_t ldb, int64_t depth, int64_t c
   }
 }
 
-// A block of b [depth, columns] into strips of depth · 32 elements, the last filled up with zeros.
+// Packs a block of b [depth, columns] into strips of depth · 32 elements. The last strip is filled with zeros.
 void pack_strips(Transpose transpose, const float* b, int64_t ldb, int64_t depth, int64_t columns, float* strips) {
   if (transpose == Transpose::yes) {
     for (int64_t j = 0; j < columns; j += kStrip) {
@@ -154,7 +155,7 @@ void pack_strips(Transpose transpose, const float* b, int64_t ldb, int64_t depth
   }
 }
 
-// Up to kPanels panels of a, of `rows` rows together.
+// Packs up to kPanels panels of a, together `rows` rows.
 void pack_panels(Transpose transpose, const float* a, int64_t lda, int64_t depth, int64_t rows, float* panels) {
   if (transpose == Transpose::no) {
     for (int64_t r = 0; r < rows; ++r) {
@@ -162,8 +163,8 @@ void pack_panels(Transpose transpose, const float* a, int64_t lda, int64_t depth
     }
     return;
   }
-  // A load and a store of 16 lanes for each 14 elements: the last two lanes are not read, and are written over with the
-  // next step of k.
+  // Loads and stores 16 lanes for each 14 elements. The last two lanes are not read, and the next step of k overwrites
+  // them.
   constexpr __mmask16 kRowLanes = (1u << kRows) - 1;
   for (int64_t p = 0; p < depth; ++p) {
     const float* from = a + p * lda;
@@ -175,14 +176,14 @@ void pack_panels(Transpose transpose, const float* a, int64_t lda, int64_t depth
   }
 }
 
-// A block of a's rows [0, rows) and columns (or, transposed, columns and rows) as stored, to be packed.
+// The stored block of a that is packed next: rows [0, rows), columns [0, depth); if transposed, the other way round.
 struct Source {
   const float* at;
   int64_t ld, depth, rows;
 };
 
-// What call number `call` of the micro-kernel prefetches, so that 28 calls bring 4 panels: two rows each or,
-// transposed, two lines of every row.
+// What call number `call` of the micro-kernel prefetches, so that 28 calls fetch 4 panels. Each call fetches two rows
+// or, if transposed, two lines of every row.
 Ahead ahead_of(Transpose transpose, const Source& next, int64_t call) {
   if (transpose == Transpose::no) {
     const int64_t first = std::min(2 * call, next.rows - 1), second = std::min(first + 1, next.rows - 1);
@@ -193,7 +194,7 @@ Ahead ahead_of(Transpose transpose, const Source& next, int64_t call) {
   return {next.at + first, next.at + std::min(first + kLanes, next.rows - 1), next.ld};
 }
 
-// Asks for the lines of a block [rows, 32] that is needed when the micro-kernel has done its multiplications.
+// Prefetches the lines of a block [rows, 32] that the micro-kernel needs after its multiplications.
 void prefetch_block(const float* block, int64_t ld, int64_t rows) {
   for (int64_t r = 0; r < rows; ++r) {
     __builtin_prefetch(block + r * ld, 1);
@@ -201,7 +202,7 @@ void prefetch_block(const float* block, int64_t ld, int64_t rows) {
   }
 }
 
-// Where a group of panels leaves its part of the product, and arrays to be prefetched there.
+// Where a group of panels writes its part of the product, and arrays to prefetch there.
 struct Target {
   Result result;
   float* c;
@@ -210,7 +211,7 @@ struct Target {
   int64_t ld;
 };
 
-// The micro-kernel on a block of `columns` ≤ 32: at the right edge by way of a whole one.
+// Runs the micro-kernel on a block of `columns` ≤ 32. At the right edge it uses a temporary full block.
 void multiply_edge(MultiplyBlock block, int64_t rows, int64_t columns, int64_t depth, const float* panel,
                    const float* strip, Result result, float* c, int64_t ldc, Ahead ahead) {
   if (columns == kStrip) return block(depth, panel, strip, result, c, ldc, ahead);
@@ -222,7 +223,7 @@ void multiply_edge(MultiplyBlock block, int64_t rows, int64_t columns, int64_t d
   }
 }
 
-// Up to kPanels panels of a against all strips of a block of b.
+// Multiplies up to kPanels panels of a by all strips of a block of b.
 void multiply_panels(Transpose transpose_a, int64_t rows, int64_t columns, int64_t depth, const float* panels,
                      const float* strips, const Target& target, const Source& next) {
   const auto& blocks = transpose_a == Transpose::yes ? kBlocks<Panel::by_depth> : kBlocks<Panel::by_row>;
@@ -241,13 +242,13 @@ void multiply_panels(Transpose transpose_a, int64_t rows, int64_t columns, int64
   }
 }
 
-// k in equal parts of at most kDepth.
+// Splits k into equal parts of at most kDepth.
 int64_t depth_of_parts(int64_t k) {
   const int64_t parts = (k + kDepth - 1) / kDepth, depth = (k + parts - 1) / parts;
   return (depth + kLanes - 1) / kLanes * kLanes;
 }
 
-// Where rows i … and columns n0 … of the product go in the part of k that begins at k0.
+// Where rows i … and columns n0 … of the product go, in the part of k that begins at k0.
 Target target_of(Result result, float* c, int64_t ldc, const Continuation<float>* continuation, int64_t i, int64_t n0,
                  int64_t k0, bool last_part) {
   Target target{k0 > 0 ? Result::add : result, c, ldc, {}, 0};
@@ -257,7 +258,7 @@ Target target_of(Result result, float* c, int64_t ldc, const Continuation<float>
     target.ld = ldc;
     return target;
   }
-  // Of a product in one part, a group of panels is done with before the next begins: they share their place.
+  // If the product has one part, a group of panels is finished before the next begins, so groups share one place.
   if (k0 > 0 || !last_part) target.c += i * ldc;
   if (!last_part) return target;
   target.ld = continuation->ld;

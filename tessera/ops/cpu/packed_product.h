@@ -1,4 +1,4 @@
-// Products in float by AVX-512 register blocks. Source of the scheme: Goto & van de Geijn, "Anatomy of High-Performance
+// Float products in AVX-512 register blocks. Source of the scheme: Goto & van de Geijn, "Anatomy of High-Performance
 // Matrix Multiplication", ACM TOMS 34(3), 2008.
 #pragma once
 
@@ -7,11 +7,11 @@
 namespace tessera::cpu {
 
 #if defined(__AVX512F__)
-// As multiply() into c, or as multiply_then() when there is a continuation; c is then null.
+// Like multiply() into c. With a continuation, like multiply_then(); c is then null.
 void packed_product(const Factors<float>& factors, Result result, float* c, int64_t ldc,
                     const Continuation<float>* continuation, float* scratch);
 
-// As pack() and multiply_packed().
+// Like pack() and multiply_packed().
 Packed<float> pack_factor(Transpose transpose, int64_t depth, int64_t columns, const float* b, int64_t ldb,
                           float* room);
 void product_with_packed(int64_t m, int64_t columns, int64_t depth, const float* a, int64_t lda, const Packed<float>& b,

@@ -79,7 +79,7 @@ template void multiply_packed(int64_t, int64_t, int64_t, const double*, int64_t,
                               int64_t, double*);
 
 void use_one_blas_thread() {
-  // A library that offers none of these (the reference BLAS) has no threads. BLIS counts in its 64-bit dim_t.
+  // A library that offers none of these functions (the reference BLAS) has no threads. BLIS counts in its 64-bit dim_t.
   for (const char* name : {"openblas_set_num_threads", "MKL_Set_Num_Threads"}) {
     if (void* function = dlsym(RTLD_DEFAULT, name)) reinterpret_cast<void (*)(int)>(function)(1);
   }

@@ -1,4 +1,4 @@
-// Matrix products of one thread, row-major: the tiles that the kernels share out among their threads.
+// Matrix products of one thread, row-major. They compute the tiles that the kernels distribute to their threads.
 #pragma once
 
 #include <array>
@@ -10,13 +10,13 @@ namespace tessera::cpu {
 enum class Transpose : bool { no, yes };
 enum class Result : bool { set, add };
 
-// The largest tile of multiply_then(), and the units its borders should be multiples of.
+// The largest tile of multiply_then(). Its borders should be multiples of these units.
 inline constexpr int64_t kTileRows = 504, kTileColumns = 256, kRowUnit = 14, kColumnUnit = 32;
 
-// Elements of scratch that a product in T may use.
+// Elements of scratch that a product of type T may use.
 inline constexpr int64_t kProductScratchElems = 4 * kRowUnit * 544 + 512 * kTileColumns + kTileRows * kTileColumns;
 
-// op(a) [m, k] · op(b) [k, n], k > 0. lda and ldb are the elements between rows as stored.
+// op(a) [m, k] · op(b) [k, n], k > 0. lda and ldb count the elements between rows as stored.
 template <typename T>
 struct Factors {
   Transpose transpose_a, transpose_b;
@@ -27,9 +27,9 @@ struct Factors {
   int64_t ldb;
 };
 
-// Whether products in T (float or double, as everywhere here) are computed by register blocks written here, which in
-// float on AVX-512 come within a sixth of the processor's peak where OpenBLAS leaves a third; else CBLAS computes them.
-// Ours add the products of an element in one order whatever the tile it is in; CBLAS may change it with a tile's shape.
+// Whether our own register blocks compute products of type T (float or double, as everywhere here). In float on AVX-512
+// they come within a sixth of the processor's peak, where OpenBLAS leaves a third unused. Otherwise CBLAS computes
+// them. Ours add the terms of an element in one order for any tile. CBLAS may change the order with a tile's shape.
 #if defined(__AVX512F__)
 template <typename T>
 inline constexpr bool kOwnProducts = sizeof(T) == sizeof(float);
@@ -42,22 +42,22 @@ inline constexpr bool kOwnProducts = false;
 template <typename T>
 void multiply(const Factors<T>& factors, Result result, T* c, int64_t ldc, T* scratch);
 
-// What follows a product while it is in cache.
+// Runs after a product while the product is in cache.
 template <typename T>
 struct Continuation {
-  // Called with every block of the product once it is whole: c [rows, columns] may be changed and is forgotten
+  // Called with every finished block of the product. `then` may change c [rows, columns], whose contents are discarded
   // afterwards.
   std::function<void(int64_t row, int64_t rows, int64_t column, int64_t columns, T* c, int64_t ldc)> then;
-  // Arrays [m, n] that it reads or writes at the block's place, to be prefetched; null after the last.
+  // Arrays [m, n] that it reads or writes at the block's place, to be prefetched. Null after the last array.
   std::array<const T*, 3> touched;
   int64_t ld;
 };
 
-// The product of at most kTileRows × kTileColumns, handed on.
+// A product of at most kTileRows × kTileColumns, passed to the continuation.
 template <typename T>
 void multiply_then(const Factors<T>& factors, const Continuation<T>& continuation, T* scratch);
 
-// A right factor b [depth, columns] that several products share, depth ≤ kMaxPackedDepth. `at` and `ld` are b as
+// A right factor b [depth, columns] that several products share, depth ≤ kMaxPackedDepth. `at` and `ld` describe b as
 // stored, or its packed copy.
 template <typename T>
 struct Packed {
@@ -68,7 +68,7 @@ struct Packed {
 };
 inline constexpr int64_t kMaxPackedDepth = 512;
 
-// Elements of room that pack() needs.
+// Elements that pack() needs in `room`.
 template <typename T>
 constexpr int64_t packed_elems(int64_t depth, int64_t columns) {
   return kOwnProducts<T> ? depth * ((columns + kColumnUnit - 1) / kColumnUnit * kColumnUnit) : 0;
@@ -76,15 +76,15 @@ constexpr int64_t packed_elems(int64_t depth, int64_t columns) {
 template <typename T>
 Packed<T> pack(Transpose transpose, int64_t depth, int64_t columns, const T* b, int64_t ldb, T* room);
 
-// c [m, columns] = or += a [m, depth] · the first rows and columns of b. Rows of a that lie kPackedRowStride apart are
-// used as they are, others are copied first.
+// c [m, columns] = or += a [m, depth] · the first rows and columns of b. Rows of a with a stride of kPackedRowStride
+// are used in place. Others are copied first.
 inline constexpr int64_t kPackedRowStride = 544;
 template <typename T>
 void multiply_packed(int64_t m, int64_t columns, int64_t depth, const T* a, int64_t lda, const Packed<T>& b,
                      Result result, T* c, int64_t ldc, T* scratch);
 
-// Tells the BLAS library of this process, whichever vendor's, to use one thread a call: the kernels bring their own
-// threads, and a library's would spin beside them.
+// Sets the BLAS library of this process, of any vendor, to one thread per call. The kernels use their own threads, and
+// a library's threads would spin at the same time.
 void use_one_blas_thread();
 
 }  // namespace tessera::cpu

@@ -1,5 +1,5 @@
-// Counter-based draws into arrays: element i takes word i % 4 of Philox counter i / 4, whatever thread or shard fills
-// it.
+// Counter-based draws into arrays: element i takes word i % 4 of Philox counter i / 4, for any thread or shard that
+// fills it.
 #include <numbers>
 
 #include "tessera/ops/cpu/dispatch.h"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kBlockElems = 64;  // of 16 counters
 
-// 64 draws in [0, 1) from words laid as philox16 lays them.
+// 64 draws in [0, 1) from words in the order of philox16.
 struct Uniform {
   void operator()(const uint32_t (&words)[kBlockElems], float (&draws)[kBlockElems]) const {
 #pragma omp simd
@@ -23,8 +23,8 @@ struct Uniform {
   }
 };
 
-// 64 draws from N(0, 1): words 0 and 1 of a counter give its elements 0 and 1, words 2 and 3 the others (Box & Muller
-// 1958: √(−2 ln u)·(cos 2πv, sin 2πv)). u has 24 bits and is never 0, which bounds the draws by 5.9.
+// 64 draws from N(0, 1). Words 0 and 1 of a counter give its elements 0 and 1, words 2 and 3 the others (Box & Muller
+// 1958: √(−2 ln u)·(cos 2πv, sin 2πv)). u has 24 bits and is never 0, which limits the draws to ±5.9.
 struct Normal {
   void operator()(const uint32_t (&words)[kBlockElems], float (&draws)[kBlockElems]) const {
 #pragma omp simd
@@ -55,7 +55,7 @@ void fill_random(Team& team, View x, double offset, double scale, uint64_t seed,
         float draws[kBlockElems];
         philox16(seed, static_cast<uint64_t>(block) / 4, 1, stream, 0, words);
         Draw()(words, draws);
-        // Whole blocks in one way, so that an element does not depend on where its shard begins.
+        // Always computes full blocks, so that an element does not depend on where its shard begins.
         T values[kBlockElems];
         for (int64_t j = 0; j < kBlockElems; ++j) values[j] = static_cast<T>(offset) + static_cast<T>(scale) * draws[j];
         tessera::convert(values + (elem - block), dtype_of<T>(), x.data + (elem - first_elem) * elem_bytes, x.dtype,

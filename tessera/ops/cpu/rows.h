@@ -1,4 +1,4 @@
-// Loops over a row that kernels of attention share.
+// Loops over a row that attention kernels share.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The threads a kernel runs in and the scratch each has.
+// The threads of a kernel, and the scratch of each thread.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 
 namespace tessera::cpu {
 
-// While one lives, its thread takes results too small for a normal number as 0: they carry nothing here, and each would
-// cost a hundred cycles.
+// While an object lives, its thread flushes denormal results to 0. They carry no useful value here, and each would cost
+// a hundred cycles.
 class FlushDenormals {
  public:
   FlushDenormals(const FlushDenormals&) = delete;
@@ -43,8 +43,8 @@ class Team {
 
   int num_threads() const { return pool_.num_threads(); }
 
-  // Calls body(slot) once for every slot in [0, num_threads()). Bodies of different slots run at the same time. Nothing
-  // is allocated: std::function keeps a reference wrapper in place.
+  // Calls body(slot) once for every slot in [0, num_threads()). Bodies of different slots run concurrently. Nothing is
+  // allocated: std::function stores a reference wrapper in place.
   template <typename Body>
   void run(Body&& body) {
     auto flushed = [&](int64_t slot) {
@@ -54,8 +54,8 @@ class Team {
     pool_.run(num_threads(), std::ref(flushed));
   }
 
-  // Calls body(slot, i) for every i in [0, count), in ascending order of start; who takes which is not defined, so a
-  // body must write what is its own alone. A slot is used by one body at a time.
+  // Calls body(slot, i) for every i in [0, count), started in ascending order. Any thread may take any i, so a body
+  // must write only data of its own i. Only one body at a time uses a slot.
   template <typename Body>
   void for_each(int64_t count, Body&& body) {
     std::atomic<int64_t> next{0};
@@ -64,8 +64,9 @@ class Team {
     });
   }
 
-  // Splits [0, count) into one contiguous range a slot, whose bounds are multiples of `multiple` (but for the end), and
-  // calls body(slot, begin, end) for each that is not empty. Depends on the arguments and num_threads() alone.
+  // Splits [0, count) into one contiguous range per slot and calls body(slot, begin, end) for each range that is not
+  // empty. Bounds are multiples of `multiple`, except the end. The split depends only on the arguments and
+  // num_threads().
   template <typename Body>
   void for_ranges(int64_t count, int64_t multiple, Body&& body) {
     const int64_t units = (count + multiple - 1) / multiple, threads = num_threads();
@@ -82,7 +83,7 @@ class Team {
     }
   }
 
-  // The scratch of a slot as elements of T.
+  // The scratch of a slot, as elements of T.
   template <typename T>
   T* scratch(int64_t slot) const {
     return reinterpret_cast<T*>(scratch_.data() + slot * kCpuScratchBytesPerThread);

@@ -1,5 +1,5 @@
 // Elementary functions without branches or calls, so that loops over them become vector code. The overloads for double
-// call the standard library: gradient checks want accuracy, not speed.
+// call the standard library, because gradient checks need accuracy and not speed.
 #pragma once
 
 #include <bit>
@@ -8,15 +8,16 @@
 
 namespace tessera::cpu {
 
-// Adding and taking away 1.5·2^23 rounds a float of magnitude below 2^22 to the nearest integer, which then also stands
-// in the low bits of the sum.
+// Adding and subtracting 1.5·2^23 rounds a float of magnitude below 2^22 to the nearest integer. The low bits of the
+// sum then also hold that integer.
 inline constexpr float kRoundingShift = 0x1.8p23f;
 
-// eˣ within 2 ulp for x in [−87.33, 87]; 0 below, e^87 above (neither it nor its inverse is denormal); NaN stays NaN.
-// Reduction of Cody and Waite: x = n·ln 2 + r, |r| ≤ ln 2 / 2; polynomial of expf in Moshier's Cephes library.
+// eˣ within 2 ulp for x in [−87.33, 87]. 0 below, e^87 above (neither it nor its inverse is denormal). NaN stays NaN.
+// Range reduction of Cody and Waite: x = n·ln 2 + r, |r| ≤ ln 2 / 2. The polynomial is that of expf in Moshier's Cephes
+// library.
 inline float exp(float x) {
   constexpr float kLowest = -87.33f, kHighest = 87.0f;
-  const float below = kHighest < x ? kHighest : x;  // in the form that is one instruction and keeps NaN
+  const float below = kHighest < x ? kHighest : x;  // this form is one instruction and keeps NaN
   const float z = kLowest > below ? kLowest : below;
   const float shifted = z * 0x1.715476p0f + kRoundingShift;
   const float n = shifted - kRoundingShift;
@@ -35,8 +36,8 @@ inline double exp(double x) {
   return std::exp(x);
 }
 
-// 1 / x within 2 ulp for x in [1, 2^126): a guess by the exponent, good to an eighth, and three steps of Newton, each
-// of which squares the error. A third of the time of a division.
+// 1 / x within 2 ulp for x in [1, 2^126). Starts from an estimate by the exponent, accurate to an eighth, and runs
+// three Newton steps. Each step squares the relative error. Costs a third of a division.
 inline float reciprocal(float x) {
   float y = std::bit_cast<float>(0x7ef311c3u - std::bit_cast<uint32_t>(x));
   y += y * (1.0f - x * y);
@@ -48,9 +49,9 @@ inline double reciprocal(double x) {
   return 1.0 / x;
 }
 
-// ln x within 2 ulp of max(|ln x|, 1e-3) for normal x > 0: x = 2^e · (1 + f), polynomial of logf in Cephes.
+// ln x within 2 ulp of max(|ln x|, 1e-3) for normal x > 0: x = 2^e · (1 + f), with the polynomial of logf in Cephes.
 inline float log_positive(float x) {
-  // Moves the mantissa to [√½, √2) so that f is small on both sides of 1.
+  // Moves the mantissa to [√½, √2), so that f is small on both sides of 1.
   const uint32_t bits = std::bit_cast<uint32_t>(x) - 0x3f3504f3u;
   const float e = static_cast<float>(static_cast<int32_t>(bits) >> 23);
   const float f = std::bit_cast<float>((bits & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
@@ -70,8 +71,8 @@ inline float log_positive(float x) {
 struct SinCos {
   float sin, cos;
 };
-// Sine and cosine of 2π·turns for turns in [−½, ½], within 1e-6: quarter turns are taken off exactly, then the Taylor
-// polynomials up to (π/4)^8 of the rest (the first term left out is below 3e-8 of the result).
+// Sine and cosine of 2π·turns for turns in [−½, ½], within 1e-6. Subtracts quarter turns exactly, then uses the Taylor
+// polynomials of the rest up to (π/4)^8. The first omitted term is below 3e-8 of the result.
 inline SinCos sin_cos_turns(float turns) {
   const float shifted = turns * 4.0f + kRoundingShift;
   const uint32_t quadrant = std::bit_cast<uint32_t>(shifted);
@@ -86,8 +87,8 @@ inline SinCos sin_cos_turns(float turns) {
           std::bit_cast<float>(std::bit_cast<uint32_t>(cosine) ^ cosine_sign)};
 }
 
-// The tanh form of GELU, 0.5·x·(1 + tanh(k·x·(1 + 0.044715·x²))), k = √(2/π) as transformers' BLOOM rounds it. With
-// (1 + tanh u) / 2 = 1 / (1 + e^(−2u)) it needs one exponential and loses nothing for large negative x.
+// The tanh form of GELU, 0.5·x·(1 + tanh(k·x·(1 + 0.044715·x²))), k = √(2/π) as rounded in transformers' BLOOM. The
+// form (1 + tanh u) / 2 = 1 / (1 + e^(−2u)) needs one exponential and keeps full accuracy for large negative x.
 inline constexpr double kGeluScale = 0.79788456, kGeluCubic = 0.044715;
 
 template <typename T>
@@ -98,7 +99,7 @@ template <typename T>
 inline T gelu(T x) {
   return x * gelu_sigmoid(x);
 }
-// d gelu / dx = s + x·s·(1 − s)·2u', s the sigmoid above, u' = k·(1 + 3·0.044715·x²).
+// d gelu / dx = s + x·s·(1 − s)·2u', where s is the sigmoid above and u' = k·(1 + 3·0.044715·x²).
 template <typename T>
 inline T gelu_derivative(T x) {
   const T s = gelu_sigmoid(x);

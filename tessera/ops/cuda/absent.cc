@@ -1,4 +1,4 @@
-// Stands in for the CUDA kernels where the build machine had no CUDA toolkit: there is no CUDA device either.
+// Replaces the CUDA kernels if the build machine has no CUDA toolkit. Such a build has no CUDA device either.
 #include "tessera/ops/cuda/cuda_kernels.h"
 
 namespace tessera {

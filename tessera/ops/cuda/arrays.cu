@@ -1,4 +1,4 @@
-// Whole arrays, element by element; all of these are bound by memory bandwidth.
+// Element-wise operations on complete arrays. Memory bandwidth limits all of them.
 #include <algorithm>
 
 #include "tessera/ops/cuda/arrays.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Calls body(i) for every element, or body of whole packs and then of single elements at the end.
+// Calls body(i) for every element, or whole(…) for full packs and then single(…) for the elements at the end.
 template <int N, typename Whole, typename Single>
 __device__ inline void for_packs(int64_t count, const Whole& whole, const Single& single) {
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * N;
@@ -65,12 +65,12 @@ __global__ void join_kernel(const Narrow<Rest>* __restrict__ narrow, const Rest*
   if (i < count) x[i] = joined(to_acc(narrow[i]), rest[i]);
 }
 
-// ---- sums of squares: a block sums a fixed part of an array, then one block an array adds up its blocks' sums and one
-// thread the arrays', in their order
+// ---- sums of squares. Each block sums a fixed part of an array. Then one block per array adds its blocks' sums, and
+// one thread adds the arrays' sums in their order.
 
-constexpr int kSumBlocks = 1024, kSumThreads = 512;  // of an array, at most; of a block
-constexpr int64_t kSumElems = 65536;                 // of a block, where there are not more than so many blocks of them
-constexpr int kSumArrays = 64;                       // of a launch
+constexpr int kSumBlocks = 1024, kSumThreads = 512;  // at most, per array; per block
+constexpr int64_t kSumElems = 65536;                 // per block, unless an array needs more than kSumBlocks blocks
+constexpr int kSumArrays = 64;                       // per launch
 
 template <typename T>
 struct SummedArrays {
@@ -89,7 +89,7 @@ __global__ void square_sums_kernel(SummedArrays<T> arrays, double* __restrict__ 
   const int64_t count = arrays.counts[array], first = arrays.first_blocks[array];
   double sum = 0;
   const auto add = [&](Acc<T> x) { sum += static_cast<double>(x) * static_cast<double>(x); };
-  constexpr int N = kPackOf<T>, kTogether = 4;  // loads of a thread under way
+  constexpr int N = kPackOf<T>, kTogether = 4;  // outstanding loads of a thread
   const int64_t stride = (arrays.first_blocks[array + 1] - first) * kSumThreads * N;
   int64_t i = ((block - first) * kSumThreads + threadIdx.x) * N;
   if (reinterpret_cast<uintptr_t>(x) % 16 == 0) {
@@ -128,7 +128,7 @@ __global__ void add_sums_kernel(const double* __restrict__ sums, int count, doub
   for (int i = 0; i < count; ++i) *sum += sums[i];
 }
 
-// Σ word · odd number of its place, modulo 2^64: integers may be added in any order.
+// Σ (word + 1) · (an odd number from its position), modulo 2^64. Integers may be added in any order.
 __global__ void hash_kernel(const uint16_t* __restrict__ x, int64_t count, unsigned long long* sum) {
   unsigned long long mine = 0;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
@@ -171,7 +171,7 @@ struct Normal {
   }
 };
 
-// A thread makes the elements of one counter, four at most.
+// A thread computes the elements of one counter, four at most.
 template <typename T, typename Draw>
 __global__ void random_kernel(T* x, int64_t count, Acc<T> offset, Acc<T> scale, uint64_t seed, uint64_t stream,
                               int64_t first_elem) {
@@ -213,7 +213,7 @@ int code_major_for_this_gpu() {
 void fill(const Context& context, View x, double value) {
   const int64_t count = x.num_elems();
   if (count == 0) return;
-  if (value == 0) {  // all types write zero as zero bits
+  if (value == 0) {  // in all types zero consists of zero bits
     check(cudaMemsetAsync(x.data, 0, static_cast<size_t>(x.bytes()), context.stream), "cudaMemsetAsync");
     return;
   }
@@ -292,7 +292,7 @@ void add(const Context& context, View x, View sum) {
   check_launch("add_kernel");
 }
 
-// What a kernel adds to a sum that begins at zero.
+// Returns what a kernel adds to a sum that starts at zero.
 template <typename Launch>
 static unsigned long long sum_of(const Context& context, unsigned long long* sum, const Launch& launch) {
   check(cudaMemsetAsync(sum, 0, sizeof(*sum), context.stream), "cudaMemsetAsync");

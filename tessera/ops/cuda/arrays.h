@@ -1,4 +1,4 @@
-// Whole arrays and rows of them (ops/kernels.h says what each does).
+// Operations on complete arrays and on their rows (see ops/kernels.h).
 #pragma once
 
 #include "tessera/ops/cuda/context.h"
@@ -16,10 +16,10 @@ void fill_uniform(const Context& context, View x, double low, double high, uint6
 void add(const Context& context, View x, View sum);
 void add_sums_of_squares(const Context& context, std::span<const View> arrays, View sum);
 
-// Both wait for the GPU and need 8 bytes of its memory.
-// A number that differs, as good as surely, for arrays of different bits.
+// Both functions wait for the GPU and use 8 bytes of its memory (`sum`).
+// A number that almost certainly differs for arrays with different bits.
 uint64_t hash_of(const Context& context, View x, unsigned long long* sum);
-// How many elements are neither zero nor infinite nor NaN.
+// The number of elements that are neither zero, infinite nor NaN.
 int64_t count_finite_nonzero(const Context& context, View x, unsigned long long* sum);
 
 void gather_rows(const Context& context, View x, View rows, View y);

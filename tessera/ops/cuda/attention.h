@@ -1,5 +1,5 @@
-// Attention (ops/kernels.h says what each does). Tensor cores for 16-bit types (attention_mma.h) and tiles for f32
-// (attention_tiled.h) where the head allows, plain kernels elsewhere.
+// Attention (see ops/kernels.h). Uses tensor cores for 16-bit types (attention_mma.h) and tiles for f32
+// (attention_tiled.h) if the head allows it, and plain kernels otherwise.
 #pragma once
 
 #include "tessera/ops/cuda/context.h"
@@ -7,7 +7,7 @@
 
 namespace tessera::cuda {
 
-// Wider heads are refused when a model's configuration is read.
+// Wider heads are rejected when a model's configuration is read.
 inline constexpr int kMaxHeadDim = 512;
 
 void attention_forward(const Context& context, View qkv, View starts, const AttentionShape& shape,

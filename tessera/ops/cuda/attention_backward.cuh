@@ -1,7 +1,7 @@
-// Attention backward on tensor cores. Blocks of queries sum their own gradients over blocks of keys, and blocks of keys
-// theirs over blocks of queries: scores are computed twice, but nothing is added in an order left to chance.
+// Attention backward on tensor cores. Blocks of queries sum their gradients over blocks of keys, and blocks of keys sum
+// theirs over blocks of queries. Scores are computed twice, but the order of all additions is fixed.
 //   P = exp(S − log_sum_exp);  dP = d_o·vᵀ;  dS = P∘(dP − delta)/√D;  d_q = dS·k;  d_k = dSᵀ·q;  d_v = Pᵀ·d_o
-// Products are those of mma.cuh or wgmma.cuh.
+// The products come from mma.cuh or wgmma.cuh.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace tessera::cuda {
 
-// Queries or keys that pass by at once. Wide heads leave registers for fewer.
+// Queries or keys that are loaded at a time. Wide heads leave registers for fewer.
 template <typename Products>
 inline constexpr int kPassing = Products::Rows::kColumns <= 64 ? 64 : 32;
 template <typename Products>
@@ -26,13 +26,14 @@ template <typename T>
 struct BackwardArrays {
   const T *qkv, *o, *d_o;
   const float* log_sum_exp;  // [N, H]
-  float* deltas;             // [N, num_heads] from first_head on: written by the queries' blocks, read by the keys'
+  float* deltas;             // [N, num_heads] from first_head on; written for queries, read for keys
   T* d_qkv;
   int first_head, num_heads;
   float scale;
 };
 
-// The tiles of a block: up to three it owns, and two pairs of passing ones, one on its way while the other is used.
+// The tiles of a block: up to three of its own, and two pairs of tiles that are loaded in turn. One pair is copied
+// while the other is used.
 template <typename Products>
 struct BackwardTiles {
   using T = typename Products::Element;
@@ -40,7 +41,7 @@ struct BackwardTiles {
   static constexpr int kOwn = kTileRows * Rows::kStride, kPass = kPassing<Products> * Rows::kStride;
   T *own[3], *passing[2];
   float* numbers;  // [2 slots][2][kPassing]
-  uint32_t* kept;  // [2 slots][kPassing/2][4]: of two queries the keys [16w, 16w + 16) that dropout keeps
+  uint32_t* kept;  // [2 slots][kPassing/2][4]: for two queries, which of the keys [16w, 16w + 16) dropout keeps
   __device__ explicit BackwardTiles(unsigned char* shared) {
     T* const base = reinterpret_cast<T*>(shared);
     own[0] = base;
@@ -53,7 +54,7 @@ struct BackwardTiles {
   }
 };
 
-// Σ d_o∘o of the rows that this thread has elements of, from the warp's rows of tiles.
+// Σ d_o∘o of the rows whose elements this thread holds, from the warp's rows of tiles.
 template <typename Rows, typename T>
 __device__ inline void sum_products(const T* d_o, const T* o, float (&sums)[2]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -71,7 +72,7 @@ __device__ inline void sum_products(const T* d_o, const T* o, float (&sums)[2]) 
   }
 }
 
-// kBlocks: of a multiprocessor, which registers are limited for.
+// kBlocks: blocks per multiprocessor; limits the registers.
 template <typename Products, bool kDrops, int kBlocks>
 __global__ void __launch_bounds__(kTileThreads, kBlocks)
     query_gradient_kernel(BackwardArrays<typename Products::Element> at, Heads heads, Mask mask) {
@@ -106,7 +107,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
   const int first_row = q0 + warp * 16, together = q0 + first_row_together<Products>(),
             real_rows = block.length - first_row, own = warp * 16 * Rows::kStride;
   T *const q = tiles.own[0] + own, *const d_o = tiles.own[1] + own;
-  float log_sum_exp[2], delta[2];  // rows past the end get probabilities of 0
+  float log_sum_exp[2], delta[2];  // probabilities of rows past the end become 0
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = half * 8 + lane / 4;
@@ -135,7 +136,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
     Accumulator<kKeys> s, d_p;
     Products::multiply_transposed(s, tiles.own[0], k);
     Products::multiply_transposed(d_p, tiles.own[1], v);
-    Products::template wait<1>(s);  // probabilities, while d_p comes
+    Products::template wait<1>(s);  // computes probabilities while d_p is computed
     const float first_bias = scores.bias(k0 + lane % 4 * 2);
     uint32_t kept[2] = {};
     for (int half = 0; kDrops && half < 2; ++half) {
@@ -163,14 +164,15 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
     Products::multiply_registers(d_q, s, k);
     Products::template wait<0>(d_q);
   }
-  __syncthreads();  // results go where queries were
+  __syncthreads();  // results overwrite the queries
   if (real_rows <= 0) return;
   round_into_rows<Rows>(d_q, q, [&](int) { return at.scale; });
   __syncwarp();
   store_rows<Rows>(q, heads.query(at.d_qkv, block.begin + first_row, head), stride, real_rows, heads.head_dim);
 }
 
-// Works on Sᵀ and dPᵀ: rows are keys, columns queries, so that Pᵀ and dSᵀ are left factors as they are computed.
+// Works on Sᵀ and dPᵀ: rows are keys and columns are queries. Pᵀ and dSᵀ can therefore be left factors without a
+// transpose.
 template <typename Products, bool kDrops, int kBlocks>
 __global__ void __launch_bounds__(kTileThreads, kBlocks)
     key_gradient_kernel(BackwardArrays<typename Products::Element> at, Heads heads, Mask mask) {
@@ -185,7 +187,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
       find_longest_block(heads.starts, heads.num_sequences, kTileRows, static_cast<int>(blockIdx.x) / at.num_heads);
   if (!block.found) return;
   const int k0 =
-      ((block.length - 1) / kTileRows - block.index) * kTileRows;  // a sequence's first keys are seen by most
+      ((block.length - 1) / kTileRows - block.index) * kTileRows;  // most queries see the first keys of a sequence
   const int64_t stride = 3 * heads.channels;
   const T *const queries = heads.query(at.qkv, block.begin, head), *const d_os = at.d_o +
                                                                                  static_cast<int64_t>(block.begin) *
@@ -206,7 +208,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
                       real);
     }
     commit_copies();
-    // Four warps need a word each of the same counters: each computes a quarter for all of them.
+    // Four warps need one word each of the same counters. Each warp computes a quarter of the counters for all of them.
     for (int pair = warp; kDrops && pair < kQueries / 2; pair += kTileWarps) {
       const int query = min(q0 + 2 * pair + lane / 16, block.length - 1);
       const Words words = mask.words(block.begin + query, attention_dropout_column(head, k0 + lane % 16));
@@ -241,7 +243,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
     Accumulator<kQueries> s, d_p;
     Products::multiply_transposed(s, tiles.own[0], q);
     Products::multiply_transposed(d_p, tiles.own[1], d_o);
-    Products::template wait<1>(s);  // probabilities, while d_p comes
+    Products::template wait<1>(s);  // computes probabilities while d_p is computed
 #pragma unroll
     for (int n = 0; n < kQueries / 8; ++n) {
       const int column = n * 8 + lane % 4 * 2;
@@ -250,7 +252,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         s.at[n][e] = fast_exp2(fmaf(log_sum_exps.at[e % 2], -kLog2E, fmaf(s.at[n][e], scores.scale, biases[e / 2])));
-        // What is dropped is below 0.
+        // A negative value marks a dropped probability.
         if (kDrops && !(kept >> (e % 2 * 16 + e / 2 * 8 + lane / 4) & 1)) s.at[n][e] = -s.at[n][e];
       }
     }
@@ -264,7 +266,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
         }
       }
     }
-    // Dropout's factor follows at the end.
+    // Dropout's factor is applied at the end.
     Products::multiply_registers(d_v, s, d_o, [](float p) { return kDrops && p < 0 ? 0 : p; });
     Products::template wait<1>(d_p);
 #pragma unroll
@@ -280,7 +282,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
     Products::multiply_registers(d_k, d_p, q);
     Products::template wait<0>(d_v, d_k);
   }
-  __syncthreads();  // results go where keys and values were
+  __syncthreads();  // results overwrite keys and values
   if (first_row >= block.length) return;
   round_into_rows<Rows>(d_k, k, [&](int) { return at.scale; });
   round_into_rows<Rows>(d_v, v, [&](int) { return kDrops ? mask.scale<float>() : 1.0f; });

@@ -1,6 +1,6 @@
 // Attention forward on tensor cores, after Dao, "FlashAttention-2: Faster Attention with Better Parallelism and Work
-// Partitioning" (2023), algorithm 1: a block of queries stays, blocks of keys pass by, with a running maximum. Products
-// are those of mma.cuh or wgmma.cuh.
+// Partitioning" (2023), algorithm 1. A thread block keeps a block of queries and loads blocks of keys in turn, with a
+// running maximum. The products come from mma.cuh or wgmma.cuh.
 #pragma once
 
 #include <cmath>
@@ -11,17 +11,17 @@
 
 namespace tessera::cuda {
 
-inline constexpr int kForwardKeys = 64;  // that pass by at once
+inline constexpr int kForwardKeys = 64;  // keys that are loaded at a time
 template <typename Products>
 inline constexpr size_t kForwardSharedBytes = sizeof(uint16_t) * Products::Rows::kStride*(kTileRows + 4 * kForwardKeys);
 
-// Maximum, in powers of two, and this thread's part of the sum of each row that the thread has elements of.
+// For each row whose elements this thread holds: the maximum, in powers of two, and this thread's part of the sum.
 struct Softmax {
   float maximum[2], sum[2];
 };
 
-// s: products q·k of a block of keys from k0 on, for the rows from `first_row` of the sequence on. They become
-// exp(score − maximum); o is brought to the new maximum.
+// s holds products q·k of a block of keys from k0 on, for the rows from `first_row` of the sequence on. Replaces them
+// by exp(score − maximum) and rescales o to the new maximum.
 template <int D>
 __device__ inline void softmax_block(Accumulator<kForwardKeys>& s, const Scores& scores, int first_row, int k0,
                                      Softmax& softmax, Accumulator<D>& o) {
@@ -44,7 +44,7 @@ __device__ inline void softmax_block(Accumulator<kForwardKeys>& s, const Scores&
       most = fmaxf(most, fmaxf(s.at[n][2 * half], s.at[n][2 * half + 1]));
     }
     most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
-    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));  // finite: key 0 is seen by all
+    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));  // finite: all queries see key 0
     const float correction = fast_exp2(softmax.maximum[half] - most);
     float sum = softmax.sum[half] * correction;
 #pragma unroll
@@ -66,7 +66,7 @@ __device__ inline void softmax_block(Accumulator<kForwardKeys>& s, const Scores&
   }
 }
 
-// Dropout's factor of what is kept is left to the end.
+// Dropout's factor of the kept elements is applied at the end.
 __device__ inline void drop(Accumulator<kForwardKeys>& p, const Mask& mask, const Block& block, int head, int first_row,
                             int k0) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -84,7 +84,7 @@ __device__ inline void drop(Accumulator<kForwardKeys>& p, const Mask& mask, cons
   }
 }
 
-// kBlocks: of a multiprocessor, which registers are limited for.
+// kBlocks: blocks per multiprocessor; limits the registers.
 template <typename Products, bool kDrops, int kBlocks>
 __global__ void __launch_bounds__(kTileThreads, kBlocks)
     attention_forward_kernel(const typename Products::Element* __restrict__ qkv, Heads heads, Mask mask, float scale,
@@ -128,9 +128,9 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
   for (int k0 = 0, slot = 0; k0 < end; k0 += kForwardKeys, slot ^= 1) {
     wait_for_copies<0>();
     Products::publish_tiles();
-    __syncthreads();  // this block's keys are there, and everybody is done with those before them
+    __syncthreads();  // this block's keys have arrived, and all warps have finished with the previous ones
     if (k0 + kForwardKeys < end) load_keys(k0 + kForwardKeys, slot ^ 1);
-    if (together >= block.length || k0 >= together + 16 * Products::kWarpsTogether) continue;  // nothing that these see
+    if (together >= block.length || k0 >= together + 16 * Products::kWarpsTogether) continue;  // all keys are hidden
     Accumulator<kForwardKeys> s;
     Products::multiply_transposed(s, q_tile, k_tiles + slot * kTile);
     Products::template wait<0>(s);
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
     Products::multiply_registers(result, s, v_tiles + slot * kTile);
     Products::template wait<0>(result);
   }
-  __syncthreads();  // results go where queries were
+  __syncthreads();  // results overwrite the queries
   if (first_row >= block.length) return;
 
 #pragma unroll

@@ -7,8 +7,7 @@
 namespace tessera::cuda {
 namespace {
 
-// Calls body(products, drops) with the type, the narrowest head that a kernel is made for, and whether there is
-// dropout.
+// Calls body(products, drops) with the type, the narrowest compiled head width that fits, and whether there is dropout.
 template <typename Body>
 void with_products(DType dtype, int64_t head_dim, const Dropout& dropout, Body&& body) {
   const auto with_dropout = [&](auto products) {

@@ -1,5 +1,5 @@
-// Attention on tensor cores (code for sm_80 and later): 16-bit types, heads of a multiple of 8 up to 128 elements, on
-// Hopper those wider than attention_wgmma.h has.
+// Attention on tensor cores (code for sm_80 and later): 16-bit types, heads of a multiple of 8 up to 128 elements. On
+// Hopper it serves only heads that are too wide for attention_wgmma.h.
 #pragma once
 
 #include "tessera/ops/cuda/attention.h"

@@ -8,15 +8,15 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr int kWarps = 4;                          // of a block; each has a query or a key
-constexpr int kLanesOfHead = kMaxHeadDim / kWarp;  // elements of a head that a lane may hold
+constexpr int kWarps = 4;                          // per block; each warp handles a query or a key
+constexpr int kLanesOfHead = kMaxHeadDim / kWarp;  // elements of a head per lane, at most
 
 template <typename A>
 __device__ inline A lowest() {
   return -std::numeric_limits<A>::infinity();
 }
 
-// a·b over a head, by one lane; N neighbouring elements at a time.
+// a·b over a head, computed by one lane, N neighbouring elements at a time.
 template <int N, typename T, typename A>
 __device__ inline A dot(const A* a, const T* b, int count) {
   A sum = 0;
@@ -28,7 +28,7 @@ __device__ inline A dot(const A* a, const T* b, int count) {
   return sum;
 }
 
-// sums[i] += Σ_lanes weight · row(lane)[lane of this thread + 32·i] over a whole head: `row` gives each lane's row.
+// sums[i] += Σ_lanes weight · row(lane)[this thread's lane + 32·i] over a complete head. `row` gives each lane's row.
 template <typename T, typename A, typename Row>
 __device__ inline void add_rows(A weight, int count, int head_dim, const Row& row, A (&sums)[kLanesOfHead]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -51,13 +51,13 @@ __device__ inline void store_head(const A (&values)[kLanesOfHead], A factor, int
   }
 }
 
-// Brings a head into shared memory as the type of arithmetic.
+// Loads a head into shared memory, in the type of arithmetic.
 template <typename T, typename A>
 __device__ inline void stage_head(const T* from, int head_dim, A* to) {
   for (int d = static_cast<int>(threadIdx.x) % kWarp; d < head_dim; d += kWarp) to[d] = to_acc(from[d]);
 }
 
-// o = dropout(softmax(q·kᵀ/√D + slope·k))·v of one query, 32 keys at a time, a key a lane, with a running maximum.
+// o = dropout(softmax(q·kᵀ/√D + slope·k))·v of one query, 32 keys at a time, one key per lane, with a running maximum.
 template <typename T, int N>
 __global__ void __launch_bounds__(kWarps* kWarp)
     forward_kernel(const T* __restrict__ qkv, Heads heads, Mask mask, Acc<T> scale, T* __restrict__ o,
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   const int head = static_cast<int>(blockIdx.y), head_dim = heads.head_dim;
   const Block block = find_block(heads.starts, heads.num_sequences, kWarps, static_cast<int>(blockIdx.x));
   const int query = block.index * kWarps + warp;
-  if (!block.found || query >= block.length) return;  // whole warps; there are no barriers below
+  if (!block.found || query >= block.length) return;  // complete warps; there are no barriers below
   const int64_t row = block.begin + query;
   A* const q = shared[warp];
   stage_head(heads.query(qkv, row, head), head_dim, q);
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   if (log_sum_exp && lane == 0) log_sum_exp[row * heads.num_heads + head] = maximum + log(sum);
 }
 
-// delta[row, head] = Σ_d d_o∘o: a warp a head.
+// delta[row, head] = Σ_d d_o∘o, one warp per head.
 template <typename T>
 __global__ void __launch_bounds__(kWarps* kWarp)
     delta_kernel(const T* __restrict__ o, const T* __restrict__ d_o, int64_t channels, int head_dim, int first_head,
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   if (lane == 0) deltas[index] = sum;
 }
 
-// What the two backward kernels read. Heads from first_head on have deltas [N, num_heads].
+// Inputs of the two backward kernels. Heads from first_head on have deltas [N, num_heads].
 template <typename T>
 struct Backward {
   const T *qkv, *d_o;
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) query_gradient_kernel(Backward<
   store_head(result, A(1), head_dim, heads.query(at.d_qkv, row, head));
 }
 
-// d_k = dSᵀ·q;  d_v = dropout(P)ᵀ·d_o: a warp a key, 32 queries at a time, a query a lane.
+// d_k = dSᵀ·q;  d_v = dropout(P)ᵀ·d_o. One warp per key, 32 queries at a time, one query per lane.
 template <typename T, int N>
 __global__ void __launch_bounds__(kWarps* kWarp) key_gradient_kernel(Backward<T> at, Heads heads, Mask mask) {
   using A = Acc<T>;
@@ -210,7 +210,7 @@ Acc<T> score_scale(const AttentionShape& shape) {
   return static_cast<Acc<T>>(1 / std::sqrt(static_cast<double>(shape.head_dim)));
 }
 
-// Calls body(N) as a constant: elements of a head that are loaded together.
+// Calls body(N) with a constant: the elements of a head that are loaded together.
 template <typename Body>
 void with_step(const AttentionShape& shape, Body&& body) {
   if (shape.head_dim % 2 == 0) {

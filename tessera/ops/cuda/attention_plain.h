@@ -1,4 +1,4 @@
-// Attention of any type and any head: a warp a query, or a warp a key. Correct and slow.
+// Attention for any type and any head: one warp per query or per key. It is correct but slow.
 #pragma once
 
 #include "tessera/ops/cuda/attention.h"
@@ -10,10 +10,10 @@ void plain_attention_forward(const Context& context, View qkv, View starts, cons
 void plain_attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,
                               const AttentionShape& shape, const Dropout& dropout, View d_qkv);
 
-// What every backward kernel needs first: deltas[row, head] = Σ_d d_o∘o of the heads from `first` to `end`, to the
+// Every backward kernel needs this first: deltas[row, head] = Σ_d d_o∘o of heads `first` to `end`, written to the
 // scratch.
 void attention_deltas(const Context& context, View o, View d_o, const AttentionShape& shape, int first, int end);
-// The heads whose deltas fit the scratch together.
+// The number of heads whose deltas fit into the scratch together.
 int heads_at_once(int64_t num_rows, int64_t num_heads, int64_t element_bytes);
 
 }  // namespace tessera::cuda

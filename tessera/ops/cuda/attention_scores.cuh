@@ -1,4 +1,4 @@
-// What the forward and the backward kernels on tensor cores share.
+// Code shared by the forward and the backward kernels on tensor cores.
 #pragma once
 
 #include "tessera/ops/cuda/attention_shapes.cuh"
@@ -10,7 +10,7 @@ namespace tessera::cuda {
 inline constexpr int kTileWarps = 4, kTileThreads = kTileWarps * kWarp, kTileRows = kTileWarps * 16;
 inline constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
-// Scores are kept times log₂e, so that a power of two stands for an exponential: score = q·k·scale + slope·key.
+// Scores are stored times log₂e, so that a power of two replaces an exponential: score = q·k·scale + slope·key.
 struct Scores {
   float scale, slope;
   __device__ Scores(float scale_of_products, float alibi_slope)
@@ -18,14 +18,14 @@ struct Scores {
   __device__ float bias(int key) const { return slope * static_cast<float>(key); }
 };
 
-// 2ˣ by the hardware: 2 ulp, 0 below 2^-126.
+// 2ˣ in hardware: 2 ulp, 0 below 2^-126.
 __device__ inline float fast_exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-// Sets what the warp's queries from `first_row` on do not see of keys from k0 on.
+// Sets to `value` the keys from k0 on that the warp's queries from `first_row` on do not see.
 template <int kKeys>
 __device__ inline void mask_scores(Accumulator<kKeys>& s, int first_row, int k0, float value) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -38,8 +38,8 @@ __device__ inline void mask_scores(Accumulator<kKeys>& s, int first_row, int k0,
   }
 }
 
-// The keys that dropout keeps of a row of an accumulator: bit 2n + e is of the thread's element e of columns [8n, 8n +
-// 8), which begin with key k0. Keys 16 apart are words of one counter.
+// The keys that dropout keeps, for a row of an accumulator. Bit 2n + e belongs to the thread's element e of columns
+// [8n, 8n + 8), which begin with key k0. Keys 16 apart are words of one counter.
 template <int kKeys>
 __device__ inline uint32_t kept_keys(const Mask& mask, int64_t row, int head, int k0) {
   uint32_t kept = 0;
@@ -58,7 +58,7 @@ __device__ inline bool keeps(uint32_t kept, int n, int e) {
   return kept >> (2 * n + e) & 1;
 }
 
-// The first of the rows of a block that go through products together with this warp's.
+// The first row of the block's rows that take part in a product together with this warp's rows.
 template <typename Products>
 __device__ inline int first_row_together() {
   return static_cast<int>(threadIdx.x) / kWarp / Products::kWarpsTogether * Products::kWarpsTogether * 16;

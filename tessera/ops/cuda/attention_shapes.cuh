@@ -1,4 +1,4 @@
-// Where attention's parts lie, and which block of which sequence a thread block works on.
+// The layout of attention's arrays, and the assignment of thread blocks to blocks of sequences.
 #pragma once
 
 #include "tessera/ops/cuda/random.cuh"
@@ -7,7 +7,7 @@
 
 namespace tessera::cuda {
 
-// Of qkv [N, 3C] or its gradient, by value to kernels.
+// Describes qkv [N, 3C] or its gradient. Passed to kernels by value.
 struct Heads {
   int num_heads, head_dim, channels;
   int head_stride, key_offset, value_offset;  // elements within a row
@@ -29,7 +29,7 @@ struct Heads {
             starts ? static_cast<int>(starts.num_elems()) - 1 : 0};
   }
   __device__ float slope(int head) const { return slopes ? slopes[head] : 0.0f; }
-  // The query of a head in a row of qkv; key and value are at their offsets from it.
+  // The query of a head in a row of qkv. Key and value are at their offsets from it.
   template <typename T>
   __device__ T* query(T* qkv, int64_t row, int head) const {
     return qkv + row * 3 * channels + head * head_stride;
@@ -39,12 +39,12 @@ struct Heads {
 // One block of rows of a sequence.
 struct Block {
   int begin, length;  // the sequence's first row and number of rows
-  int index;          // of the block in it
+  int index;          // of the block in the sequence
   bool found;
 };
 
-// The sequences' blocks of `rows` rows are numbered through; this finds block `number`. All lanes of a warp call it.
-// There are at most N / rows + B blocks, which is how many a launch asks for.
+// Finds block `number` in the common numbering of all sequences' blocks of `rows` rows. All lanes of a warp call it.
+// There are at most N / rows + B blocks; a launch requests that many.
 __device__ inline Block find_block(const int32_t* starts, int num_sequences, int rows, int number) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   int before = 0;
@@ -70,8 +70,9 @@ __device__ inline Block find_block(const int32_t* starts, int num_sequences, int
   return {0, 0, 0, false};
 }
 
-// The same blocks in another order: of any 32 sequences those with the highest index in their sequence come first. As
-// blocks of queries they see most keys; the blocks of keys that most queries see are counted from the other end.
+// The same blocks in another order: among any 32 sequences, the blocks with the highest index in their sequence come
+// first. As blocks of queries they see most keys. Blocks of keys are counted from the other end, because most queries
+// see the first keys.
 __device__ inline Block find_longest_block(const int32_t* starts, int num_sequences, int rows, int number) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (int first = 0; first < num_sequences; first += kWarp) {

@@ -9,23 +9,23 @@
 namespace tessera::cuda {
 namespace {
 
-// A block owns 64 queries, or 64 keys, and the other side passes by. Its threads stand in 8 groups of 16: a group has
-// every eighth row, a thread of it every sixteenth column of the scores. A warp is two groups, so that rows of
-// probabilities are its own and need no barrier of the block.
+// A block owns 64 queries or 64 keys and loads the other side in turn. Its threads form 8 groups of 16. A group has
+// every eighth row, and a thread of the group has every sixteenth column of the scores. A warp is two groups. It
+// therefore owns its rows of probabilities and needs no barrier of the block for them.
 constexpr int kColumns = 16, kGroups = 8, kThreads = kGroups * kColumns;
-constexpr int kRows = 64, kOwn = kRows / kGroups;  // of a block, of a thread
+constexpr int kRows = 64, kOwn = kRows / kGroups;  // per block, per thread
 
-// Queries or keys that pass by at once, and the columns that a thread has of them.
+// Queries or keys that are loaded at a time, and the columns of them per thread.
 template <int D>
 inline constexpr int kPassing = D <= 64 ? 64 : 32;
 template <int D>
 inline constexpr int kScores = kPassing<D> / kColumns;
-// Elements between rows of tiles: four more than there are, so that neighbouring rows lie in different banks.
+// Elements between rows of tiles: four more than a row has, so that neighbouring rows are in different banks.
 template <int D>
 inline constexpr int kStride = D + 4;
 template <int D>
 inline constexpr int kScoreStride = kPassing<D> + 4;
-// Elements of a head that a thread sums up: fours of neighbours.
+// Elements of a head that a thread sums: groups of four neighbours.
 template <int D>
 inline constexpr int kElems = D / kColumns;
 
@@ -39,7 +39,7 @@ __device__ inline int first_elem(int part) {
   return (part * kColumns + column()) * 4;
 }
 
-// Rows from `first` of a sequence on; zeros past its end and past the head's.
+// Loads rows from `first` of a sequence on, with zeros past the end of the sequence and past the head.
 template <int D, int kCount>
 __device__ inline void load_rows(const float* from, int64_t stride, int first, int length, int head_dim, float* tile) {
   if (head_dim % 4 == 0) {
@@ -59,7 +59,7 @@ __device__ inline void load_rows(const float* from, int64_t stride, int first, i
   }
 }
 
-// products[i][j] = a[row i of this thread]·b[column j of this thread], over whole heads.
+// products[i][j] = a[row i of this thread]·b[column j of this thread], over complete heads.
 template <int D, int J>
 __device__ inline void multiply_transposed(const float* a, const float* b, float (&products)[kOwn][J]) {
   const float *const rows = a + group() * kStride<D>, *const columns = b + column() * kStride<D>;
@@ -85,10 +85,10 @@ __device__ inline void multiply_transposed(const float* a, const float* b, float
   }
 }
 
-// The group's rows of probabilities or the like, for all of its threads.
+// Shares the group's rows of probabilities or similar values with all its threads.
 template <int D>
 __device__ inline void share_scores(const float (&scores)[kOwn][kScores<D>], float* tile) {
-  __syncwarp();  // everybody is done with those before
+  __syncwarp();  // all threads have finished with the previous rows
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
 #pragma unroll
@@ -99,7 +99,7 @@ __device__ inline void share_scores(const float (&scores)[kOwn][kScores<D>], flo
   __syncwarp();
 }
 
-// sums[i] += Σ_k scores[row i of this thread][k] · b[k], the thread's elements of a head.
+// sums[i] += Σ_k scores[row i of this thread][k] · b[k], for the thread's elements of a head.
 template <int D>
 __device__ inline void add_products(const float* scores, const float* b, float (&sums)[kOwn][kElems<D>]) {
   const float* const rows = scores + group() * kScoreStride<D>;
@@ -139,7 +139,7 @@ __device__ inline void store_row(const float (&values)[kElems<D>], float factor,
   }
 }
 
-// What dropout makes of the probabilities of a row: neighbours of 16 keys are words of one counter.
+// Dropout's factors for the probabilities of a row. Keys 16 apart are words of one counter.
 template <int J>
 __device__ inline void drop_row(const Mask& mask, int64_t row, int head, int k0, float (&factors)[J]) {
   const Words words = mask.words(row, attention_dropout_column(head, k0 / 64 * 64 + column()));
@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
       }
 #pragma unroll
       for (int offset = kColumns / 2; offset > 0; offset /= 2) {
-        most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, offset));  // finite: key 0 is seen by all
+        most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, offset));  // finite: all see key 0
       }
       const float correction = expf(maximum[i] - most);
       maximum[i] = most;
@@ -229,7 +229,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
   }
 }
 
-// What the two backward kernels read. Heads from first_head on have deltas [N, num_heads].
+// Inputs of the two backward kernels. Heads from first_head on have deltas [N, num_heads].
 struct Backward {
   const float *qkv, *d_o, *log_sum_exp, *deltas;
   float* d_qkv;
@@ -258,7 +258,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
   load_rows<D, kRows>(at.d_o + static_cast<int64_t>(block.begin) * heads.channels + head * head_dim, heads.channels, q0,
                       block.length, head_dim, d_o);
   const float slope = heads.slope(head);
-  float log_sum_exp[kOwn], delta[kOwn], result[kOwn][kElems<D>] = {};  // rows past the end get probabilities of 0
+  float log_sum_exp[kOwn], delta[kOwn], result[kOwn][kElems<D>] = {};  // probabilities of rows past the end become 0
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
     const int query = q0 + group() + i * kGroups;
@@ -302,7 +302,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
   }
 }
 
-// d_k = dSᵀ·q;  d_v = dropout(P)ᵀ·d_o. Works on Sᵀ and dPᵀ: rows are keys, columns queries.
+// d_k = dSᵀ·q;  d_v = dropout(P)ᵀ·d_o. Works on Sᵀ and dPᵀ: rows are keys and columns are queries.
 template <int D>
 __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) key_gradient_kernel(Backward at, Heads heads, Mask mask) {
   constexpr int J = kScores<D>;
@@ -315,7 +315,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) key_gradient_kernel
   const Block block =
       find_longest_block(heads.starts, heads.num_sequences, kRows, static_cast<int>(blockIdx.x) / at.num_heads);
   if (!block.found) return;
-  const int k0 = ((block.length - 1) / kRows - block.index) * kRows;  // a sequence's first keys are seen by most
+  const int k0 = ((block.length - 1) / kRows - block.index) * kRows;  // most queries see the first keys of a sequence
   const int64_t stride = 3 * heads.channels;
   const float *const queries = heads.query(at.qkv, block.begin, head), *const d_os = at.d_o +
                                                                                      static_cast<int64_t>(block.begin) *
@@ -341,7 +341,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) key_gradient_kernel
       const float log_sum_exp =
                       real ? at.log_sum_exp[row * heads.num_heads + head] : std::numeric_limits<float>::infinity(),
                   delta = real ? at.deltas[row * at.num_heads + head_of_launch] : 0;
-      // The thread's keys are words of two counters: those of its group's number and of eight more.
+      // The thread's keys are words of two counters: number `group` and number `group` + 8.
       Words words[2] = {};
       if (mask.row_ids && real) {
         words[0] = mask.words(row, attention_dropout_column(head, k0 + group()));
@@ -373,14 +373,14 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) key_gradient_kernel
   }
 }
 
-// A kernel with so many tiles of the block's own rows, two of passing ones, and one of scores.
+// Shared memory of a kernel with `own_tiles` tiles of its own rows, two tiles of the other side, and one of scores.
 template <int D>
 constexpr size_t shared_bytes(int own_tiles) {
   const int own = own_tiles * kRows * kStride<D>, passing = 2 * kPassing<D> * kStride<D>;
   return sizeof(float) * static_cast<size_t>(own + passing + kRows * kScoreStride<D>);
 }
 
-// Calls body(D) with the smallest tile that holds a head.
+// Calls body(D) with the smallest tile width that holds a head.
 template <typename Body>
 void with_tiled_kernel(int64_t head_dim, Body&& body) {
   if (head_dim <= 64) return body(std::integral_constant<int, 64>());
@@ -389,7 +389,7 @@ void with_tiled_kernel(int64_t head_dim, Body&& body) {
 
 }  // namespace
 
-// Backward of wide heads takes 108 KiB, which an sm_80 or sm_90 gives a block and an sm_86 or sm_89 does not.
+// Backward of wide heads takes 108 KiB. sm_80 and sm_90 allow that for a block; sm_86 and sm_89 do not.
 bool tiled_attention_can(const Context& context, View qkv, const AttentionShape& shape) {
   if (qkv.dtype != DType::f32 || shape.head_dim > 128) return false;
   const size_t bytes = shape.head_dim <= 64 ? shared_bytes<64>(2) : shared_bytes<128>(2);

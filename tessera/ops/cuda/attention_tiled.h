@@ -1,5 +1,5 @@
-// Attention of f32 on tiles in shared memory, without tensor cores, whose tf32 would round factors to 11 bits: heads up
-// to 128 elements.
+// f32 attention on tiles in shared memory, for heads of up to 128 elements. It does not use tensor cores, because their
+// tf32 would round factors to 11 bits.
 #pragma once
 
 #include "tessera/ops/cuda/attention.h"

@@ -1,5 +1,5 @@
-// A block sums a few columns over all rows, so that no second kernel has to add up parts, unless there are very many
-// rows.
+// A block sums a few columns over all rows, so no second kernel has to add parts. If there are very many rows, they are
+// divided into parts.
 #include "tessera/ops/cuda/column_sums.h"
 
 #include <algorithm>
@@ -12,14 +12,15 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr int kWarps = 32;    // of a block
-constexpr int kTogether = 8;  // loads of a thread under way
-// Where rows are divided into parts, parts rather than columns make enough blocks, and longer pieces of rows are read;
-// so they are where there are columns for more blocks than multiprocessors, of which each takes one at a time.
+constexpr int kWarps = 32;    // per block
+constexpr int kTogether = 8;  // outstanding loads of a thread
+// If rows are divided into parts, the parts provide enough blocks, and blocks can read wider pieces of rows. Blocks
+// also read wider pieces if the columns give more blocks than multiprocessors; each multiprocessor runs one block at a
+// time.
 constexpr int64_t kUndivided = 4096, kPartRows = 1024, kMostParts = 2048;
 constexpr int kColumns = 32, kWideColumns = 64, kMostColumns = 4096;
 
-// Arrays of a launch, of as many rows each. Sums are added to `sums`, those of columns from `split` on to `second`.
+// Arrays of a launch, with equal numbers of rows. Sums go to `sums`; columns from `split` on go to `second`.
 constexpr int kMostArrays = 2;
 template <typename T, typename G>
 struct SummedColumns {
@@ -33,16 +34,16 @@ struct AllColumns {
   int num_arrays;
 };
 
-// A block sums kWidth columns; a warp reads several rows side by side, N columns a lane. Of several parts, gridDim.y,
-// the sums of the only array go to `parts` [gridDim.y, columns].
+// A block sums kWidth columns. A warp reads several rows at a time, N columns per lane. If there are several parts
+// (gridDim.y), only one array is allowed, and its sums go to `parts` [gridDim.y, columns].
 template <typename T, int N, int kWidth, typename G>
 __global__ void __launch_bounds__(kWarps* kWarp)
     column_sums_kernel(AllColumns<T, G> all, int64_t num_rows, int64_t part_rows, Acc<T>* __restrict__ parts) {
   using A = Acc<T>;
-  constexpr int kLanes = kWidth / N, kRows = kWarps * kWarp / kLanes;  // lanes of a row, rows of the block at once
+  constexpr int kLanes = kWidth / N, kRows = kWarps * kWarp / kLanes;  // lanes per row, rows per block at a time
   __shared__ A shared[kWarps][kWidth + 1];
   const int block = static_cast<int>(blockIdx.x);
-  // Chosen field by field: an index would put all of them into memory.
+  // Selects by a condition: an index would put all arrays into memory.
   const bool is_second = all.num_arrays > 1 && block >= all.arrays[1].first_block;
   const SummedColumns<T, G> array = is_second ? all.arrays[1] : all.arrays[0];
   const T* __restrict__ const x = array.x;
@@ -73,7 +74,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   }
   __syncthreads();
 #pragma unroll
-  for (int c = 0; c < kWidth; c += kWarps) {  // a warp adds up one column at a time
+  for (int c = 0; c < kWidth; c += kWarps) {  // a warp adds one column at a time
     const A sum = warp_reduce(shared[lane][c + warp], Sum());
     const int summed = first + c + warp;
     if (lane != 0 || summed >= columns) continue;
@@ -86,7 +87,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   }
 }
 
-// Calls body(G{}) with the type of sums of T.
+// Calls body(G{}) with the type of the sums of T.
 template <typename T, typename Body>
 void with_sum_type(DType dtype, Body&& body) {
   if constexpr (std::is_same_v<T, float>) {
@@ -102,7 +103,7 @@ void add_column_sums(const Context& context, std::span<const ColumnSums> arrays)
   const View x = arrays[0].x;
   const int64_t num_rows = x.shape[0];
   if (num_rows == 0) return;
-  // In parts, or more than a launch takes: one by one.
+  // Arrays in parts, or more arrays than a launch supports, are processed one by one.
   if (arrays.size() > 1 && (num_rows > kUndivided || arrays.size() > kMostArrays)) {
     for (const ColumnSums& one : arrays) add_column_sums(context, {&one, 1});
     return;
@@ -115,10 +116,10 @@ void add_column_sums(const Context& context, std::span<const ColumnSums> arrays)
     const int64_t columns = x.shape[1], most = std::min(Context::scratch_elems<A>() / columns, kMostParts);
     const int64_t parts = num_rows <= kUndivided ? 1 : std::max<int64_t>(1, std::min(num_rows / kPartRows, most));
     TESSERA_ASSERT(parts == 1 || x.data != context.scratch);
-    with_pack<T>(columns | last.shape[1], {x, last}, [&](auto n) {  // packs have powers of two
+    with_pack<T>(columns | last.shape[1], {x, last}, [&](auto n) {  // pack sizes are powers of two
       with_sum_type<T>(last_sums.dtype, [&](auto zero_sum) {
         using G = decltype(zero_sum);
-        constexpr int kWide = n > 1 ? kWideColumns : kColumns;  // a row's lanes are of one warp
+        constexpr int kWide = n > 1 ? kWideColumns : kColumns;  // the lanes of a row belong to one warp
         int64_t all_columns = 0;
         for (const ColumnSums& one : arrays) all_columns += one.x.shape[1];
         const bool wide = parts > 1 || all_columns > kMostColumns;

@@ -1,4 +1,4 @@
-// Sums over rows: gradients of biases, and of what a layer norm's rows have in common.
+// Sums over rows: gradients of biases, and sums over the rows of a layer norm.
 #pragma once
 
 #include <span>
@@ -7,9 +7,9 @@
 
 namespace tessera::cuda {
 
-// sums += Σ rows of x [N, C], in a fixed order. With `second` the first columns, as many as `sums` has elements, go to
-// that and the others to `second`. Sums are of x's type, of f32 if that has 16 bits, or of 16 bits if x is f32. All of
-// a call are of one type and N.
+// sums += Σ rows of x [N, C], in a fixed order. With `second`, the first columns (as many as `sums` has elements) go to
+// `sums` and the others to `second`. Sums have x's type, or f32 if x has 16 bits, or 16 bits if x is f32. All entries
+// of a call have one type and one N.
 struct ColumnSums {
   View x, sums, second;
 };

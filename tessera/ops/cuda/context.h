@@ -1,5 +1,5 @@
-// What every CUDA kernel's launcher needs: the stream and the fixed scratch. Nothing here allocates or waits after
-// construction, so that all of it can be captured in a CUDA graph.
+// What launches of every CUDA kernel need: the stream and the fixed scratch. After construction nothing here allocates
+// or waits, so all of it can be captured in a CUDA graph.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,16 +9,17 @@
 
 namespace tessera::cuda {
 
-// Scratch of one call: partial sums, deltas, parts of split attention. Calls that need more work in pieces.
+// Scratch of one call: partial sums, deltas, parts of split attention. Calls that need more process their data in
+// pieces.
 inline constexpr int64_t kScratchBytes = int64_t{32} << 20;
 
 struct Context {
   cudaStream_t stream = nullptr;
   std::byte* scratch = nullptr;  // kScratchBytes, reused by every call
   int num_multiprocessors = 0;
-  int code_major = 0;        // of the compute capability that the kernels in use were compiled for: the GPU's or below
-  int max_shared_bytes = 0;  // that a block may ask for
-  bool has_wgmma = false;    // compute capability 9.0, which alone runs code for sm_90a, and code_major 9
+  int code_major = 0;        // major compute capability that the kernels in use were compiled for: the GPU's or lower
+  int max_shared_bytes = 0;  // the maximum for a block
+  bool has_wgmma = false;    // compute capability 9.0 (the only one that runs sm_90a code) and code_major 9
 
   template <typename T>
   T* scratch_of() const {
@@ -30,16 +31,16 @@ struct Context {
   }
 };
 
-// The first number of the compute capability that the code for the current GPU was compiled for: a GPU also runs code
-// for older ones, in which what they cannot do is left out. Throws RunError where the program has none for it.
+// The major compute capability that the code for the current GPU was compiled for. A GPU also runs code for older ones,
+// which omits what these cannot do. Throws RunError if the program has no code for this GPU.
 int code_major_for_this_gpu();
 
-// After a kernel's launch: a bad configuration throws here, naming the kernel.
+// Call it after a kernel launch. It throws for a bad configuration and names the kernel.
 inline void check_launch(const char* kernel) {
   check(cudaGetLastError(), kernel);
 }
 
-// More than 48 KiB of shared memory must be asked for, once a kernel and device; it costs little to ask again.
+// A kernel must request more than 48 KiB of shared memory once per device. Repeated requests cost little.
 template <typename Kernel>
 void allow_shared(Kernel* kernel, size_t bytes) {
   check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -15,13 +15,13 @@ void* open_library() {
     if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
   }
   throw RunError("CUDA", fmt::format("{} was not found: {}", name, dlerror()),
-                 fmt::format("Install CUDA {}'s libraries, or name their folder in LD_LIBRARY_PATH", CUBLAS_VER_MAJOR));
+                 fmt::format("Install CUDA {}'s libraries, or add their folder to LD_LIBRARY_PATH", CUBLAS_VER_MAJOR));
 }
 
 template <typename Function>
 void find(void* library, const char* name, Function*& function) {
   function = reinterpret_cast<Function*>(dlsym(library, name));
-  if (!function) throw RunError("CUDA", fmt::format("libcublasLt has no {}", name), "Install an unbroken CUDA toolkit");
+  if (!function) throw RunError("CUDA", fmt::format("libcublasLt has no {}", name), "Install a complete CUDA toolkit");
 }
 
 CublasLt load() {
@@ -54,7 +54,7 @@ const CublasLt& cublas_lt() {
 void check(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   if (status == CUBLAS_STATUS_ALLOC_FAILED) {
-    throw OutOfMemoryError("GPU memory", fmt::format("{} found none left", call), kNoMemoryRemedy);
+    throw OutOfMemoryError("GPU memory", fmt::format("{} failed: no memory is left", call), kNoMemoryRemedy);
   }
   throw RunError("CUDA", fmt::format("{} failed: {}", call, cublas_lt().status_string(status)),
                  "Run again with CUBLASLT_LOG_LEVEL=2 to see why");

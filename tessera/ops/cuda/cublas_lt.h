@@ -1,11 +1,11 @@
-// cuBLASLt, loaded when the first CUDA kernels are made, so that the program starts where there is no NVIDIA library.
+// cuBLASLt, loaded when the first CUDA kernels are made, so that the program also starts without NVIDIA libraries.
 #pragma once
 
 #include <cublasLt.h>
 
 namespace tessera::cuda {
 
-// The functions of the library that are used, by their names in it.
+// The library functions that Tessera uses, by their names in the library.
 struct CublasLt {
   decltype(&::cublasLtCreate) create;
   decltype(&::cublasLtDestroy) destroy;
@@ -23,8 +23,8 @@ struct CublasLt {
   decltype(&::cublasLtGetVersion) version;
 };
 
-// The library of the version compiled against, from the loader's search path or the toolkit's usual place. Throws
-// RunError naming what was looked for. Loaded once; stays loaded.
+// The library of the version compiled against, from the loader's search path or the toolkit's usual folder. Throws
+// RunError that names the missing library. Loaded once; stays loaded.
 const CublasLt& cublas_lt();
 
 // Throws RunError naming the call, or OutOfMemoryError.

@@ -7,17 +7,16 @@
 
 namespace tessera {
 
-// What the kernels hold of the device under Category::workspace, whatever the model.
+// Memory that the kernels hold on the device under Category::workspace, for any model.
 inline constexpr int64_t kCudaWorkspaceBytes = int64_t{64} << 20;
 
-// `device` must be a CUDA device and outlive them. Every call puts work on its compute stream and returns; nothing is
-// allocated and nothing waited for, so that calls can be captured in a CUDA graph (the first call with a shape asks
-// cuBLASLt for its algorithm, on the host, and measures a few while products are measured). With allow_tf32 products of
-// f32 round their factors to tf32's 11 bits. Throws RunError where cuBLASLt is missing or the program holds no code for
-// this GPU.
+// `device` must be a CUDA device and outlive the kernels. Every call puts work on its compute stream and returns. Calls
+// neither allocate nor wait, so CUDA graphs can capture them. Exception: the first call with a shape queries cuBLASLt's
+// algorithms on the host, and measures some of them while products are measured. With allow_tf32, f32 products round
+// their factors to tf32's 11 bits. Throws RunError if cuBLASLt is missing or the program has no code for this GPU.
 std::unique_ptr<Kernels> make_cuda_kernels(Device& device, bool allow_tf32 = false);
 
-// The version of the cuBLASLt that would be used, "13.1.0", or why there is none.
+// The version of the cuBLASLt that would be used, "13.1.0", or the reason why there is none.
 std::string cublas_lt_description();
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
-// Generation: keeping keys and values, and attention of one new token a sequence over them, which is bound by the
-// reading of the cache.
+// Generation: stores keys and values, and computes attention of one new token per sequence over them. Reading the cache
+// limits its speed.
 #include <algorithm>
 #include <limits>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kWarps = 4, kThreads = kWarps * kWarp;
 constexpr int kAhead = 4;       // keys that are loaded before the first is used
-constexpr int kMinKeys = 32;    // of a split
+constexpr int kMinKeys = 32;    // keys per split, at least
 constexpr int kMaxSplits = 64;  // blocks that share a sequence's cache
 
 template <typename T>
@@ -21,12 +21,12 @@ struct Cache {
   int64_t num_rows;
 };
 
-// A block a row of qkv: its key and value go to the cache.
+// One block per row of qkv: it copies the row's key and value to the cache.
 template <typename T>
 __global__ void store_kernel(const T* __restrict__ qkv, Heads heads, Cache<T> cache) {
   const Block block = find_block(heads.starts, heads.num_sequences, 1, static_cast<int>(blockIdx.x));
   if (!block.found) return;
-  // Which sequence this is: the last one that starts at or before its first row and is not empty.
+  // Finds the row's sequence: the last one that starts at or before the row and is not empty.
   int b = 0;
   for (int first = 0; first < heads.num_sequences; first += kWarp) {
     const int candidate = first + static_cast<int>(threadIdx.x) % kWarp;
@@ -44,7 +44,7 @@ __global__ void store_kernel(const T* __restrict__ qkv, Heads heads, Cache<T> ca
   }
 }
 
-// Σ exp(score − maximum)·value over some keys: of the elements of a head that a lane holds, N at a time.
+// Σ exp(score − maximum)·value over some keys, for the elements of a head that a lane holds, N at a time.
 template <typename A, int kElems>
 struct Partial {
   A maximum, sum, o[kElems];
@@ -55,7 +55,7 @@ struct Partial {
 #pragma unroll
     for (int i = 0; i < kElems; ++i) o[i] = 0;
   }
-  // To a maximum that is not lower.
+  // Rescales to a maximum that is not lower.
   __device__ void scale_to(A most) {
     const A correction = exp(maximum - most);
     maximum = most;
@@ -65,8 +65,8 @@ struct Partial {
   }
 };
 
-// A group of kLanes lanes has a head: lane i its packs i, i + kLanes, … of N elements. The groups of a block have
-// neighbouring heads, so that together they read whole pieces of the cache's rows. A block goes over its split of the
+// A group of kLanes lanes handles a head: lane i has packs i, i + kLanes, … of N elements. The groups of a block handle
+// neighbouring heads, so together they read contiguous pieces of the cache's rows. A block processes its split of the
 // sequence's keys.
 template <typename T, int N, int kLanes, int kPacks>
 __global__ void __launch_bounds__(kThreads)
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kThreads)
             b = static_cast<int>(blockIdx.z), head_dim = heads.head_dim;
   const int lane = static_cast<int>(threadIdx.x) % kLanes,
             head = static_cast<int>(blockIdx.y) * kGroups + static_cast<int>(threadIdx.x) / kLanes;
-  const bool has_head = head < heads.num_heads;  // threads without one still take part in shuffles
+  const bool has_head = head < heads.num_heads;  // threads without a head still take part in shuffles
   const int last = cache.lengths[b];             // the new token's position
   const int64_t first_row = cache.starts[b];
   if (last < 0 || first_row < 0 || first_row + last >= cache.num_rows) __trap();
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// o of a head from the parts of its splits, in their order.
+// o of a head from the partial results of its splits, in their order.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     combine_kernel(const Acc<T>* __restrict__ partials, int num_splits, int head_dim, T* __restrict__ o) {
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Calls body(N, lanes, packs) as constants: the narrowest group of lanes that holds a head in whole packs.
+// Calls body(N, lanes, packs) with constants: the narrowest group of lanes that holds a head in full packs.
 template <typename T, typename Body>
 void with_group(int head_dim, Body&& body) {
   constexpr int N = kPackOf<T>;
@@ -239,8 +239,8 @@ void attention_decode(const Context& context, View qkv, const AttentionShape& sh
     int splits = 1;
     with_group<T>(heads.head_dim, [&](auto n, auto lanes, auto packs) {
       const int64_t across = (num_heads * lanes + kThreads - 1) / kThreads;
-      // Enough blocks to keep every multiprocessor reading, as far as the scratch has room for their parts and a
-      // sequence that fills its share of the cache has kMinKeys for each.
+      // Uses enough blocks to keep every multiprocessor reading. The scratch must have room for their partial results,
+      // and each split must have kMinKeys keys when a sequence fills its share of the cache.
       const int64_t wanted = 8 * context.num_multiprocessors / (num_sequences * across),
                     room = Context::scratch_elems<A>() / (num_sequences * num_heads * (d + 2));
       const int64_t useful = keys.shape[0] / num_sequences / kMinKeys;

@@ -1,4 +1,4 @@
-// Bias, activation, dropout and residual after a product that could not do them itself.
+// Bias, activation, dropout and residual after a product that could not fuse them.
 #include "tessera/ops/cuda/activation.cuh"
 #include "tessera/ops/cuda/linear.h"
 #include "tessera/ops/cuda/random.cuh"
@@ -9,16 +9,16 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// The arrays [rows, columns] of a call; null: not there. `to` may be `from` or `residual`.
+// The arrays [rows, columns] of a call; null if absent. `to` may be `from` or `residual`.
 template <typename T>
 struct Arrays {
   const T *from, *bias, *residual, *preactivation;
-  T *to, *made_again;  // backward: what the preactivation was made into; may be where it is
+  T *to, *made_again;  // backward: output of the preactivation again; may overwrite it
   int64_t rows, columns;
   Activation activation;
 };
 
-// An element whose factor of the dropout is `mask`.
+// Finishes one element. `mask` is its factor from dropout.
 template <typename T, bool kBackward>
 __device__ inline Acc<T> finish(const Arrays<T>& arrays, Acc<T> value, Acc<T> bias, Acc<T> residual,
                                 Acc<T> preactivation, Acc<T> mask) {
@@ -35,7 +35,7 @@ __device__ inline Acc<T> made(const Arrays<T>& arrays, Acc<T> preactivation, Acc
   return activate<sizeof(T) == 2>(arrays.activation, preactivation) * mask;
 }
 
-// Without dropout an element is an element: packs of the whole array; N divides the number of columns.
+// Without dropout, elements are independent: processes packs of the complete array. N divides the number of columns.
 template <typename T, bool kBackward, int N>
 __global__ void finish_kernel(Arrays<T> arrays) {
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * N;
@@ -59,11 +59,11 @@ __global__ void finish_kernel(Arrays<T> arrays) {
   }
 }
 
-// With dropout a thread does the four columns of a counter, 16 apart; 16 threads do 64 neighbouring columns.
+// With dropout a thread handles the four columns of a counter, 16 apart. 16 threads handle 64 neighbouring columns.
 template <typename T, bool kBackward>
 __global__ void finish_dropout_kernel(Arrays<T> arrays, Mask mask) {
   using A = Acc<T>;
-  const int64_t counters = (arrays.columns + 63) / 64 * 16;  // of a row
+  const int64_t counters = (arrays.columns + 63) / 64 * 16;  // per row
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   const int64_t row = index / counters, counter = index % counters;
   if (row >= arrays.rows) return;

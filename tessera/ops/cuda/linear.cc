@@ -7,8 +7,8 @@
 namespace tessera::cuda {
 namespace {
 
-// Runs `product`, whose result is the raw product of rows of `left`, and then `finish(raw, begin, end)` for those rows.
-// Where the result is also the residual, the product must not overwrite it: it goes through the scratch in pieces.
+// Runs `product`, which writes the raw product of rows of `left`, and then `finish(raw, begin, end)` for these rows. If
+// the result is also the residual, the product must not overwrite it: it then goes through the scratch in pieces.
 template <typename Finish>
 void product_then(const Context& context, Products& products, Product product, View residual, const Finish& finish) {
   const View result = product.result;
@@ -42,7 +42,7 @@ LinearEpilogue rows_of(const LinearEpilogue& epilogue, int64_t begin, int64_t en
   return part;
 }
 
-// The forward product as one kernel, if the epilogue is of a form that cuBLASLt may know.
+// Selects the forward product as one kernel if cuBLASLt may support the form of the epilogue.
 bool fuse_forward(Product& product, View bias, const LinearEpilogue& epilogue, View preactivation) {
   if (epilogue.dropout.rate > 0 || epilogue.activation == Activation::relu) return false;
   product.bias = bias;
@@ -52,7 +52,7 @@ bool fuse_forward(Product& product, View bias, const LinearEpilogue& epilogue, V
     product.added = epilogue.residual;
     return true;
   }
-  // In double its constants would show: √(2/π) is not rounded as here.
+  // In double its constants would be visible: its √(2/π) is not rounded like ours.
   if (epilogue.residual || !bias || product.left.dtype == DType::f64) return false;
   product.fused = preactivation ? Fused::gelu_keep : Fused::gelu;
   product.aux = preactivation;
@@ -71,7 +71,7 @@ void linear_forward(const Context& context, Products& products, View x, View wei
   product = {ProductKind::forward, x, weight, preactivation ? preactivation : y, {}, Fused::bias, bias, {}};
   const bool adds_bias = bias && products.can(product);
   if (!adds_bias) product.fused = Fused::nothing, product.bias = {};
-  if (preactivation && !adds_bias) {  // it is kept with its bias
+  if (preactivation && !adds_bias) {  // it is kept including its bias
     products.run(product);
     if (bias) finish_forward(context, preactivation, bias, {}, preactivation);
     return finish_forward(context, preactivation, {}, epilogue, y);
@@ -91,7 +91,7 @@ void linear_backward_input(const Context& context, Products& products, View d_y,
     product.added = epilogue.residual;
     if (products.can(product)) return products.run(product);
   }
-  // cuBLASLt's epilogue for GELU's gradient (DGELU) takes longer than a product and a kernel of its own after it.
+  // cuBLASLt's epilogue for GELU's gradient (DGELU) takes longer than a product followed by a separate kernel.
   product_then(context, products, {ProductKind::backward_input, d_y, weight, d_x, {}, Fused::nothing, {}, {}},
                epilogue.residual, [&](View raw, int64_t begin, int64_t end) {
                  finish_backward(context, raw, rows_of(epilogue, begin, end), rows_or_empty(preactivation, begin, end),
@@ -99,7 +99,7 @@ void linear_backward_input(const Context& context, Products& products, View d_y,
                });
 }
 
-// cuBLASLt could sum the bias's gradient beside the product (BGRADB), but takes longer for both than we for each.
+// cuBLASLt could also sum the bias's gradient (BGRADB), but takes longer for both than our two separate kernels.
 void linear_backward_weight(Products& products, View d_y, View x, bool fresh, View d_weight) {
   const int64_t num_rows = d_y.shape[0];
   TESSERA_ASSERT(x.shape[0] == num_rows && d_weight.shape == (Shape{d_y.shape[1], x.shape[1]}));

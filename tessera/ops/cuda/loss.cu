@@ -19,8 +19,8 @@ __device__ inline A lowest() {
   return -std::numeric_limits<A>::infinity();
 }
 
-// Exponentials and their sums are taken in powers of two where that is fast: with 16-bit logits the hardware's 2ˣ is
-// exact enough. kBase: what a logit is multiplied by first.
+// Exponentials and their sums use powers of two if that is fast: for 16-bit logits the hardware's 2ˣ is accurate
+// enough. Logits are first multiplied by kBase.
 template <typename T>
 inline constexpr bool kFast = sizeof(T) == 2;
 template <typename T>
@@ -37,7 +37,7 @@ __device__ inline Acc<T> power(Acc<T> x) {
   }
 }
 
-// Calls body(i, value) for the elements of a row, in packs as far as the row's alignment allows.
+// Calls body(i, value) for the elements of a row, in packs if the row's alignment allows it.
 template <typename T, int N, typename Body>
 __device__ inline void for_row(const T* row, int64_t count, const Body& body) {
   for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < count; i += kThreads * N) {
@@ -46,13 +46,13 @@ __device__ inline void for_row(const T* row, int64_t count, const Body& body) {
   }
 }
 
-// Maximum of some logits and Σ exp(x − maximum); of none: −∞ and 0.
+// Maximum of some logits and Σ exp(x − maximum). Without logits: −∞ and 0.
 template <typename A>
 struct LogSum {
   A maximum, sum;
 };
 
-// The elements of a pack are added to `mine`.
+// Adds the elements of a pack to `mine`.
 template <typename T, int N>
 __device__ inline void add_pack(const Pack<T, N>& pack, LogSum<Acc<T>>& mine) {
   Acc<T> x[N], most = lowest<Acc<T>>();
@@ -65,13 +65,13 @@ __device__ inline void add_pack(const Pack<T, N>& pack, LogSum<Acc<T>>& mine) {
     mine.sum *= power<T>((mine.maximum - most) * kBase<T>);
     mine.maximum = most;
   }
-  // While all were −∞ there is nothing to subtract, and only a NaN adds anything.
+  // If all logits so far are −∞, nothing is subtracted, and only a NaN adds anything.
   const Acc<T> shift = mine.maximum == lowest<Acc<T>>() ? Acc<T>(0) : -mine.maximum * kBase<T>;
 #pragma unroll
   for (int j = 0; j < N; ++j) mine.sum += power<T>(fma(x[j], kBase<T>, shift));
 }
 
-// (softmax − one-hot)·scale of the elements from `first` on, scale > 0.
+// (softmax − one-hot)·scale of the elements from `first` on. scale must be > 0.
 template <typename T, int N>
 __device__ inline Pack<T, N> gradient_of(const Pack<T, N>& pack, Acc<T> log_sum_exp, int64_t first, int target,
                                          Acc<T> scale) {
@@ -91,20 +91,20 @@ __device__ inline double loss_of(const LogSum<A>& all, A at_target) {
   return static_cast<double>(all.maximum) + ::log(static_cast<double>(all.sum)) - static_cast<double>(at_target);
 }
 
-// exp(from − to), 0 for the maximum of none.
+// exp(from − to); 0 if `from` is the maximum of no logits.
 template <typename A>
 __device__ inline A correction(A from, A to) {
   return from == lowest<A>() ? A(0) : exp(from - to);
 }
 
-// Of the lanes' parts; every lane gets the same bits.
+// Combines the lanes' parts. Every lane gets the same bits.
 template <typename A>
 __device__ LogSum<A> warp_log_sum(const LogSum<A>& part) {
   const A maximum = warp_reduce(part.maximum, Max());
   return {maximum, warp_reduce(part.sum * correction(part.maximum, maximum), Sum())};
 }
 
-// Over a block of kWarps warps; every thread gets the result.
+// Combines the parts of a block of kWarps warps. Every thread gets the result.
 template <int kWarps, typename A>
 __device__ LogSum<A> block_log_sum(const LogSum<A>& mine, LogSum<A>* shared) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -114,7 +114,7 @@ __device__ LogSum<A> block_log_sum(const LogSum<A>& mine, LogSum<A>* shared) {
   return warp_log_sum(lane < kWarps ? shared[lane] : LogSum<A>{lowest<A>(), 0});
 }
 
-// A block a row: reads it twice and writes it once.
+// One block per row. It reads the row twice and writes it once.
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads)
     cross_entropy_kernel(T* logits, const int32_t* __restrict__ targets, int64_t vocabulary, Acc<T> d_scale,
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kThreads)
   const A at_target = to_acc(row[target]);
   LogSum<A> mine{lowest<A>(), 0};
   for_row<T, N>(row, vocabulary, [&](int64_t, const Pack<T, N>& pack) { add_pack(pack, mine); });
-  // Every thread must have read the target's logit before it is overwritten: block_log_sum has a barrier.
+  // All threads must have read the target's logit before it is overwritten. block_log_sum has a barrier for that.
   const LogSum<A> all = block_log_sum<kWarps>(mine, shared);
   const A log_sum_exp = all.maximum + log(all.sum);
   if (threadIdx.x == 0) row_losses[blockIdx.x] = loss_of(all, at_target);
@@ -137,8 +137,8 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// A cluster of blocks a row (sm_90 and later): each keeps its slice in shared memory, so that a row longer than a
-// block's shared memory is read once and written once.
+// One cluster of blocks per row (sm_90 and later). Each block keeps its slice in shared memory. A row longer than a
+// block's shared memory is thus read once and written once.
 constexpr int kCluster = 8, kSliceThreads = 512;
 constexpr int64_t kMinSlicedVocabulary = 32768, kMaxSliceBytes = 128 << 10, kOtherSharedBytes = 1 << 10;
 
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(kSliceThreads)
   const auto cluster = cooperative_groups::this_cluster();
   const int64_t row_index = blockIdx.x / kCluster, rank = blockIdx.x % kCluster;
   const int64_t first = rank * slice_elems;
-  const int count = static_cast<int>(min(slice_elems, vocabulary - first));  // perhaps none
+  const int count = static_cast<int>(min(slice_elems, vocabulary - first));  // may be zero
   T* const row = logits + row_index * vocabulary;
   const int target = targets[row_index];
   if (target < 0 || target >= vocabulary) __trap();
@@ -170,18 +170,18 @@ __global__ void __launch_bounds__(kSliceThreads)
     copy_async(slice + i, row + first + i, true);
   }
   commit_copies();
-  wait_for_copies<0>();  // a thread reads what it copied itself, and no other
+  wait_for_copies<0>();  // a thread reads only what it has copied itself
   LogSum<A> mine{lowest<A>(), 0};
   for (int i = static_cast<int>(threadIdx.x) * N; i < count; i += kSliceThreads * N) {
     add_pack(load_pack<T, N>(slice + i), mine);
   }
   mine = block_log_sum<kSliceWarps>(mine, shared);
   if (threadIdx.x == 0) of_slice = mine;
-  cluster.sync();  // all have read the target's logit, and left the sums of their slices
+  cluster.sync();  // all have read the target's logit and stored the sums of their slices
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const LogSum<A> all =
       warp_log_sum(lane < kCluster ? *cluster.map_shared_rank(&of_slice, lane) : LogSum<A>{lowest<A>(), 0});
-  cluster.barrier_arrive();  // before the row is stored: it would wait for that
+  cluster.barrier_arrive();  // before storing the row, because it would wait for that
   const A log_sum_exp = all.maximum + log(all.sum);
   if (rank == 0 && threadIdx.x == 0) row_losses[row_index] = loss_of(all, at_target);
   if (d_scale != 0) {
@@ -189,9 +189,9 @@ __global__ void __launch_bounds__(kSliceThreads)
       store_pack(row + first + i, gradient_of(load_pack<T, N>(slice + i), log_sum_exp, first + i, target, d_scale));
     }
   }
-  cluster.barrier_wait();  // shared memory lives until all have read it
+  cluster.barrier_wait();  // shared memory must live until all have read it
 #else
-  __trap();  // can_slice knows better
+  __trap();  // can_slice prevents this
 #endif
 }
 
@@ -233,7 +233,7 @@ __global__ void add_losses_kernel(const double* __restrict__ row_losses, int cou
   if (threadIdx.x == 0) *loss += sum;
 }
 
-// The greatest value, and the first of equals. A NaN is never greatest.
+// The greatest value, and the first of equal ones. A NaN is never the greatest.
 template <typename A>
 struct Best {
   A value;
@@ -262,7 +262,7 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   if (threadIdx.x != 0) return;
   for (int w = 1; w < kWarps; ++w) best.add(shared[w]);
-  ids[blockIdx.x] = best.at < vocabulary ? best.at : 0;  // all NaN
+  ids[blockIdx.x] = best.at < vocabulary ? best.at : 0;  // 0 if all are NaN
 }
 
 }  // namespace

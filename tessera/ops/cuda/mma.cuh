@@ -1,5 +1,5 @@
-// Products of tiles on tensor cores by mma.sync (sm_80 and later): each warp has its own rows, and reads what it
-// multiplies by ldmatrix.
+// Products of tiles on tensor cores with mma.sync (sm_80 and later). Each warp has its own rows and reads its operands
+// with ldmatrix.
 #pragma once
 
 #include "tessera/ops/cuda/tiles.cuh"
@@ -30,15 +30,15 @@ __device__ inline void multiply_add(float (&c)[4], const FragmentA& a, const Fra
   }
 }
 
-// What attention's kernels do with tiles [64, kWidth], for four warps of 16 rows. With 32 rows a warp tiles would be
-// read half as often, which measured no faster.
+// The products of attention's kernels on tiles [64, kWidth], for four warps of 16 rows. 32 rows per warp would halve
+// the reads of tiles, but measured no faster.
 template <typename T, int kWidth>
 struct MmaProducts {
   using Element = T;
   using Rows = PaddedRows<kWidth>;
-  static constexpr int kWarpsTogether = 1;  // that have to take part in a product
+  static constexpr int kWarpsTogether = 1;  // warps that must take part in a product
 
-  // c = left · rightᵀ of this warp's rows of `left`; `right` has kN rows.
+  // c = left · rightᵀ for this warp's rows of `left`. `right` has kN rows.
   template <int kN>
   __device__ static void multiply_transposed(Accumulator<kN>& c, const T* left, const T* right) {
     left += static_cast<int>(threadIdx.x) / kWarp * 16 * Rows::kStride;
@@ -56,7 +56,7 @@ struct MmaProducts {
     }
   }
 
-  // c += of(left) · right: the factor of(x), x an element of `left`, is rounded to T; `right` has kK rows.
+  // c += of(left) · right. The factor of(x), for an element x of `left`, is rounded to T. `right` has kK rows.
   template <int kK, typename Of = Same>
   __device__ static void multiply_registers(Accumulator<kWidth>& c, const Accumulator<kK>& left, const T* right,
                                             const Of& of = {}) {
@@ -73,13 +73,13 @@ struct MmaProducts {
     }
   }
 
-  // Of products that go on while their warp does, as WgmmaProducts has them: nothing here.
+  // Waits for asynchronous products in WgmmaProducts. These products are synchronous, so it does nothing.
   template <int kPending, typename... Accumulators>
   __device__ static void wait(Accumulators&...) {}
   __device__ static void publish_tiles() {}
 
  private:
-  // Rows [0, 16) and columns [0, 16) of a tile as a left factor. `tile` is to the corner.
+  // Rows [0, 16) and columns [0, 16) of a tile as a left factor. `tile` points to the corner.
   __device__ static FragmentA load_left(const T* tile) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const uint32_t address = shared_address(tile + lane % 16 * Rows::kStride + lane / 16 * 8);
@@ -91,8 +91,8 @@ struct MmaProducts {
     return a;
   }
 
-  // Right factors for 16 columns of the product from the tile that holds them as rows: b = tileᵀ. `tile` is to row 0 of
-  // the 16 and the first of 16 inner elements.
+  // Right factors for 16 columns of the product, from a tile that stores them as rows: b = tileᵀ. `tile` points to row
+  // 0 of the 16 and the first of 16 inner elements.
   __device__ static void load_right_transposed(const T* tile, FragmentB (&b)[2]) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const uint32_t address = shared_address(tile + (lane / 16 * 8 + lane % 8) * Rows::kStride + lane / 8 % 2 * 8);
@@ -102,8 +102,8 @@ struct MmaProducts {
                    : "r"(address));
   }
 
-  // Right factors for 16 columns of the product from the tile as it is: b = tile. `tile` is to the first of 16 inner
-  // rows and column 0 of the 16.
+  // Right factors for 16 columns of the product, from the tile without a transpose: b = tile. `tile` points to the
+  // first of 16 inner rows and column 0 of the 16.
   __device__ static void load_right(const T* tile, FragmentB (&b)[2]) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const uint32_t address = shared_address(tile + lane % 16 * Rows::kStride + lane / 16 * 8);

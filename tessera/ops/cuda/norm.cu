@@ -1,4 +1,4 @@
-// Layer norm: a row lies in the registers of one warp, or of the warps of one block, and is read once.
+// Layer norm. A row is in the registers of one warp, or of the warps of one block, and is read once.
 #include <algorithm>
 
 #include "tessera/ops/cuda/column_sums.h"
@@ -9,12 +9,12 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr int kForwardPacks = 4;        // a thread's packs of a row
-constexpr int kMaxWarps = 32;           // of a block
+constexpr int kForwardPacks = 4;        // packs of a row per thread
+constexpr int kMaxWarps = 32;           // per block
 constexpr int kSmallBlock = 4 * kWarp;  // threads
-constexpr int kBackwardThreads = 768;   // of a block of several rows, the registers of a multiprocessor
+constexpr int kBackwardThreads = 768;   // per block of several rows; limited by a multiprocessor's registers
 
-// How rows of C channels lie in a block: `warps` a row, each thread with its packs at a stride.
+// The distribution of rows of C channels over a block: `warps` warps per row, each thread with packs at a stride.
 struct Rows {
   int warps, rows;
   dim3 block() const { return dim3(static_cast<unsigned>(warps * kWarp), static_cast<unsigned>(rows)); }
@@ -31,14 +31,14 @@ Rows forward_rows(int64_t channels, int pack) {
   return {static_cast<int>(warps), warps == 1 ? kSmallBlock / kWarp : 1};
 }
 
-// Several rows while there are no more than `max_warps`, or one row.
+// Several rows if they need at most `max_warps` warps, otherwise one row.
 Rows backward_rows(int64_t channels, int elems_per_thread, int max_warps) {
   const int64_t warps = warps_for(channels, elems_per_thread);
   TESSERA_ASSERT(warps <= kMaxWarps);
   return {static_cast<int>(warps), static_cast<int>(std::max<int64_t>(1, max_warps / warps))};
 }
 
-// Calls body(v, c) for the packs of this thread: v counts them, c is the first channel.
+// Calls body(v, c) for the packs of this thread. v counts them, c is the first channel.
 template <int N, int kPacks, typename Body>
 __device__ inline void for_packs(int channels, const Body& body) {
 #pragma unroll
@@ -48,9 +48,9 @@ __device__ inline void for_packs(int channels, const Body& body) {
   }
 }
 
-// mean = Σx / C, variance = Σ(x − mean)² / C in two passes over registers: no cancellation.
-// Of one warp a row, in small blocks, weights and biases are read early, so that they arrive while the row is summed;
-// of more, registers are too few.
+// mean = Σx / C, variance = Σ(x − mean)² / C in two passes over registers, without cancellation.
+// With one warp per row, in small blocks, weights and biases are loaded early, so that they arrive during the sums.
+// With more warps there are too few registers.
 template <typename T, int N, int kThreads>
 __global__ void __launch_bounds__(kThreads)
     norm_forward_kernel(const T* x, const T* __restrict__ weight, const T* __restrict__ bias, Acc<T> epsilon, T* y,
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kThreads)
   constexpr bool kEarly = kThreads <= kSmallBlock;
   __shared__ A shared[2][kMaxWarps];
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-  if (row >= num_rows) return;  // whole warps; a row of several warps has a block of its own
+  if (row >= num_rows) return;  // complete warps; a row of several warps has its own block
   const int warps = static_cast<int>(blockDim.x) / kWarp;
   Pack<T, N> packs[kForwardPacks], weights[kForwardPacks], biases[kForwardPacks];
   for_packs<N, kForwardPacks>(channels, [&](int v, int c) {
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// What a thread has of a row on its way through the backward pass.
+// A thread's data of a row during the backward pass.
 template <typename T, int N, int kPacks>
 struct BackwardRow {
   Acc<T> mean = 0, rstd = 0;
@@ -117,10 +117,10 @@ struct BackwardRow {
   }
 };
 
-// With x̂ = (x − mean)·rstd and g = d_y∘weight: d_x = residual + rstd·(g − Σg/C − x̂·Σ(g∘x̂)/C). Of the gridDim.x ·
-// blockDim.y rows under way at once a block has those at a stride of gridDim.x, loading the next while it works on
-// them, and leaves its sums Σ d_y∘x̂ and Σ d_y in partial [gridDim.x, 2, C]. A thread has few channels, so that its sums
-// leave registers for many warps. y, unless it is null, gets the norm's result again.
+// With x̂ = (x − mean)·rstd and g = d_y∘weight: d_x = residual + rstd·(g − Σg/C − x̂·Σ(g∘x̂)/C). gridDim.x · blockDim.y
+// rows are processed at a time. A block has the rows at a stride of gridDim.x, and loads the next rows while it
+// computes. It writes its sums Σ d_y∘x̂ and Σ d_y to partial [gridDim.x, 2, C]. A thread has few channels, so its sums
+// leave registers for many warps. y, unless null, gets the norm's output again.
 template <typename T, int N, int kPacks, int kThreads>
 __global__ void __launch_bounds__(kThreads)
     norm_backward_kernel(const T* d_y, const T* x, const T* __restrict__ weight, const T* __restrict__ bias,
@@ -128,8 +128,8 @@ __global__ void __launch_bounds__(kThreads)
                          Acc<T>* __restrict__ partial, int64_t num_rows, int channels) {
   using A = Acc<T>;
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
-  A* const exchange = reinterpret_cast<A*>(dynamic_shared);  // [blockDim.y, 2, C], only with several rows a block
-  // Two sets of the warps' sums, so that a fast warp does not overwrite what a slow one still reads.
+  A* const exchange = reinterpret_cast<A*>(dynamic_shared);  // [blockDim.y, 2, C], only with several rows per block
+  // Two sets of the warps' sums: a fast warp must not overwrite values that a slow one still reads.
   __shared__ A shared[2][2][kThreads / kWarp];
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warps_of_row = static_cast<int>(blockDim.x) / kWarp,
             first_warp = static_cast<int>(threadIdx.y) * warps_of_row,
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kThreads)
   BackwardRow<T, N, kPacks> next;
   int64_t row = static_cast<int64_t>(threadIdx.y) * gridDim.x + blockIdx.x;
   if (row < num_rows) next.load(d_y, x, stats, residual, row, channels);
-  // A block's last rows may not be; its threads stay for the barriers.
+  // The last rows of a block may not exist. Their threads continue because of the barriers.
   for (int turn = 0; row - static_cast<int64_t>(threadIdx.y) * gridDim.x < num_rows; row += stride, turn ^= 1) {
     BackwardRow<T, N, kPacks> now = next;
     if (row + stride < num_rows) {
@@ -257,7 +257,7 @@ void layer_norm_backward(const Context& context, View d_y, View x, View weight, 
             std::min<int64_t>({num_rows, context.num_multiprocessors, Context::scratch_elems<A>() / (2 * channels)});
         const size_t shared = rows.rows > 1 ? static_cast<size_t>(rows.rows * 2 * channels) * sizeof(A) : 0;
         auto* const kernel = norm_backward_kernel<T, n, packs, threads>;
-        allow_shared(kernel, packs == 1 ? threads * n * 2 * sizeof(A) : 0);  // the most of any width
+        allow_shared(kernel, packs == 1 ? threads * n * 2 * sizeof(A) : 0);  // the maximum of all widths
         kernel<<<static_cast<unsigned>(blocks), rows.block(), shared, context.stream>>>(
             data_of<T>(d_y), data_of<T>(x), data_of<T>(weight), data_of<T>(bias), data_of<A>(stats),
             data_of<T>(residual), data_of<T>(d_x), data_of<T>(y), context.scratch_of<A>(), num_rows,
@@ -266,7 +266,7 @@ void layer_norm_backward(const Context& context, View d_y, View x, View weight, 
       using std::integral_constant;
       if (warps_for(channels, n) <= kBackwardThreads / kWarp) {
         launch(integral_constant<int, 1>(), integral_constant<int, kBackwardThreads>());
-      } else {  // n · kPacks · 1024 channels at most
+      } else {  // up to n · kPacks · 1024 channels
         constexpr int kWide = (sizeof(T) == 2 && n > 1) ? 2 : 4;
         launch(integral_constant<int, kWide>(), integral_constant<int, 1024>());
       }

@@ -1,4 +1,4 @@
-// Layer norm and the losses of the head (ops/kernels.h says what each does).
+// Layer norm and the losses of the head (see ops/kernels.h).
 #pragma once
 
 #include "tessera/ops/cuda/context.h"

@@ -1,4 +1,4 @@
-// AdamW: one pass over parameters, moments and gradients, all state in registers.
+// AdamW in one pass over parameters, moments and gradients. All state is in registers.
 #include "tessera/ops/adamw_numbers.h"
 #include "tessera/ops/cuda/arrays.h"
 #include "tessera/ops/cuda/types.cuh"
@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Parameters of P.
+// Parameters stored as type P.
 template <typename P>
 struct Whole {
   using Type = P;
@@ -30,7 +30,7 @@ struct Whole {
   }
 };
 
-// Parameters of f32 as 16 bits and their rests.
+// f32 parameters stored as 16-bit values and their rests.
 template <typename Rest>
 struct Split {
   using Type = float;

@@ -1,5 +1,5 @@
-// cuBLASLt counts in columns: a row-major array [r, c] is its column-major [c, r]. So result = left' · right' is
-// computed as resultᵀ = right'ᵀ · left'ᵀ: cuBLASLt's A is the right factor, its B the left one, and a bias along a row
+// cuBLASLt is column-major: a row-major array [r, c] is its column-major [c, r]. Therefore result = left' · right' is
+// computed as resultᵀ = right'ᵀ · left'ᵀ. cuBLASLt's A is the right factor and its B the left one. A bias along a row
 // of the result is its bias along a column.
 #include "tessera/ops/cuda/products.h"
 
@@ -41,7 +41,7 @@ cublasLtEpilogue_t epilogue_of(Fused fused) {
 
 class Layout {
  public:
-  // Of a row-major array.
+  // The layout of a row-major array.
   Layout(DType dtype, int64_t rows, int64_t columns) {
     check(cublas_lt().layout_create(&layout_, type_of(dtype), static_cast<uint64_t>(columns),
                                     static_cast<uint64_t>(rows), columns),
@@ -148,7 +148,7 @@ std::unique_ptr<Products::Plan> Products::make_plan(const Product& p) const {
   return plan;
 }
 
-// cuBLASLt's own choice first.
+// cuBLASLt's own choice comes first.
 std::vector<cublasLtMatmulHeuristicResult_t> Products::candidates(const Product& p, const Plan& plan, int count) const {
   const CublasLt& lt = cublas_lt();
   cublasLtMatmulPreference_t preference = nullptr;
@@ -173,7 +173,7 @@ std::vector<cublasLtMatmulHeuristicResult_t> Products::candidates(const Product&
   return found;
 }
 
-// Of one of several runs, so that the host is ahead of the GPU; the least of two turns.
+// The time of one run: the mean of several, so that the host is ahead of the GPU, and the lower of two such means.
 float Products::time_ms(const Product& p, Plan& plan) {
   constexpr int kCalls = 8;
   struct TimedEvent {
@@ -191,7 +191,7 @@ float Products::time_ms(const Product& p, Plan& plan) {
     check(cudaEventElapsedTime(&ms, begin.event, end.event), "cudaEventElapsedTime");
     return ms / static_cast<float>(calls);
   };
-  constexpr float kLongMs = 0.3f;  // a launch is short beside it
+  constexpr float kLongMs = 0.3f;  // compared with it, a launch is short
   const float once = time(1);
   if (once > kLongMs) return std::min(once, time(1));
   return std::min(time(kCalls), time(kCalls));
@@ -204,8 +204,8 @@ bool Products::is_to_be_tuned(const Product& p, const Plan& plan) const {
   return status == cudaStreamCaptureStatusNone;
 }
 
-// Two orders of adding K terms in f32 differ in the last bits of the sum, which one 16-bit result in some 10,000 shows.
-// Zeros, as gradients are in rows without loss, would leave nothing to add; infinities the same in any order.
+// Two orders of adding K terms in f32 differ in the last bits of the sum. About one 16-bit result in 10,000 shows it.
+// Zeros, such as gradients of rows without loss, add nothing, and infinities give the same sum in any order.
 bool Products::bits_tell(const Product& p) const {
   constexpr int64_t kManyResults = int64_t{1} << 18;
   if (p.result.num_elems() < kManyResults) return false;
@@ -234,7 +234,7 @@ void Products::tune(const Product& p, Plan& plan) {
       least = ms;
       fastest = candidate.algo;
     } catch (const Error&) {
-      // One that was offered and then refused; an error of the GPU itself comes again.
+      // cuBLASLt offered this algorithm but cannot run it. An error of the GPU itself will occur again.
     }
   }
   plan.algorithm = fastest;

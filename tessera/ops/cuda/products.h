@@ -1,4 +1,4 @@
-// Matrix products by cuBLASLt, with what follows them done in the same kernel where cuBLASLt can.
+// Matrix products with cuBLASLt. Later steps are fused into the same kernel where cuBLASLt supports it.
 #pragma once
 
 #include <map>
@@ -14,15 +14,15 @@ namespace tessera::cuda {
 
 inline constexpr int64_t kProductWorkspaceBytes = int64_t{32} << 20;
 
-// What a product does besides multiplying.
+// Steps that a product fuses.
 enum class Fused {
   nothing,
   bias,       // result = product + bias
   gelu,       // result = gelu(product + bias)
-  gelu_keep,  // and `aux` gets product + bias
+  gelu_keep,  // like gelu, and aux = product + bias
 };
 
-// result [m, n] (+)= a' · b', row-major: the factors of a linear layer's three products.
+// result [m, n] (+)= a' · b', row-major. The factors of a linear layer's three products:
 //   forward          result [N, O]  = x [N, I]    · weight [O, I]ᵀ
 //   backward_input   result [N, I]  = d_y [N, O]  · weight [O, I]
 //   backward_weight  result [O, I] += d_y [N, O]ᵀ · x [N, I]
@@ -30,10 +30,10 @@ enum class ProductKind { forward, backward_input, backward_weight };
 
 struct Product {
   ProductKind kind = ProductKind::forward;
-  View left, right, result;  // as the table says
+  View left, right, result;  // as in the table
   View added;                // same shape and type as the result, or empty; may be the result
   Fused fused = Fused::nothing;
-  View bias, aux;  // as `fused` wants them
+  View bias, aux;  // as `fused` requires
 };
 
 class Products {
@@ -44,20 +44,20 @@ class Products {
   Products(const Products&) = delete;
   Products& operator=(const Products&) = delete;
 
-  // Whether cuBLASLt can do this as one kernel: the fused step, the types, the alignment.
+  // Whether cuBLASLt supports this as one kernel: the fused step, the types, the alignment.
   bool can(const Product& product) { return plan_of(product) != nullptr; }
-  // Puts it on the stream. Throws RunError where cuBLASLt has no algorithm.
+  // Puts the product on the stream. Throws RunError if cuBLASLt has no algorithm for it.
   void run(const Product& product);
 
-  // While on, the first run of a product measures cuBLASLt's candidates on the views it is given and keeps the fastest
-  // of those whose result has the same bits as the one it would have chosen unasked, so that what is computed does not
-  // depend on what was measured. Bits tell how an algorithm adds where factors are dense and results many: others are
-  // not measured, nor is a product that adds to its own result, which takes what one that writes there has found. A run
-  // that measures waits for the GPU; after so many of them (kMaxMeasured) no other does.
+  // While on, the first run of a product measures cuBLASLt's candidates on its views. It keeps the fastest one whose
+  // result has the same bits as cuBLASLt's own choice, so results do not depend on measurements. The bits show the
+  // order of additions only if factors are dense and results are many; other products are not measured. A product that
+  // adds to its own result is not measured either: it takes the algorithm of the product that overwrites the result. A
+  // measuring run waits for the GPU. After kMaxMeasured such runs no more are measured.
   void set_tuning(bool on) { tuning_ = on; }
 
  private:
-  // Some 20 shapes come again with every step; the others are heads of rows with loss, whose number may vary.
+  // About 20 shapes come again in every step. The others are heads whose number of rows with loss may vary.
   static constexpr int kMaxMeasured = 32;
   struct Plan;
   using Key = std::tuple<int, int, DType, DType, DType, int64_t, int64_t, int64_t, int>;
@@ -78,7 +78,7 @@ class Products {
   bool tuning_ = false;
   int num_measured_ = 0;
   cublasLtHandle_t handle_ = nullptr;
-  std::map<Key, std::unique_ptr<Plan>> plans_;  // null: cuBLASLt has no algorithm for it
+  std::map<Key, std::unique_ptr<Plan>> plans_;  // null: cuBLASLt has no algorithm
 };
 
 }  // namespace tessera::cuda

@@ -1,4 +1,4 @@
-// The random words of base/random.h and the masks of ops/dropout_mask.h on the GPU: the same bits.
+// The random words of base/random.h and the masks of ops/dropout_mask.h on the GPU, with the same bits.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@ namespace tessera::cuda {
 
 struct Words {
   uint32_t at[4];
-  // Selected without an index into registers.
+  // Selects without a variable index into registers.
   __device__ uint32_t operator[](uint32_t i) const { return i == 0 ? at[0] : i == 1 ? at[1] : i == 2 ? at[2] : at[3]; }
 };
 
-// base/random.h's philox().
+// The same as philox() in base/random.h.
 __device__ inline Words philox_words(uint64_t key, uint64_t low, uint64_t high) {
   uint32_t c0 = static_cast<uint32_t>(low), c1 = static_cast<uint32_t>(low >> 32), c2 = static_cast<uint32_t>(high),
            c3 = static_cast<uint32_t>(high >> 32);
@@ -32,9 +32,9 @@ __device__ inline Words philox_words(uint64_t key, uint64_t low, uint64_t high) 
   return {{c0, c1, c2, c3}};
 }
 
-// A dropout as its kernels want it.
+// A dropout in the form that kernels need.
 struct Mask {
-  const int64_t* row_ids = nullptr;  // null: nothing is dropped
+  const int64_t* row_ids = nullptr;  // null: no dropout
   uint64_t seed = 0;
   uint32_t site = 0, threshold = 0;
   float rate = 0;

@@ -29,8 +29,8 @@ __device__ inline T warp_reduce(T value, Op op) {
   return value;
 }
 
-// Over the threads of a block of `num_warps` whole warps, every thread gets the result. `shared` has room for a value a
-// warp; the caller keeps it untouched until its next barrier.
+// Reduces over the threads of a block of `num_warps` full warps. Every thread gets the result. `shared` has room for
+// one value per warp. The caller must not change it until its next barrier.
 template <typename Op, typename T>
 __device__ inline T block_reduce(T value, Op op, T* shared, int num_warps) {
   value = warp_reduce(value, op);

@@ -1,4 +1,4 @@
-// Rows of arrays: looking them up, putting them back, adding to them.
+// Reads rows by index, writes them back, and adds to them.
 #include <algorithm>
 
 #include "tessera/ops/cuda/arrays.h"
@@ -10,12 +10,12 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// y[i] = x[rows[i]], or y[rows[i]] = x[i]: a block a row, in units of U.
+// y[i] = x[rows[i]], or y[rows[i]] = x[i]. One block per row, in units of U.
 template <typename U, bool kScatter>
 __global__ void move_rows_kernel(const U* __restrict__ x, const int32_t* __restrict__ rows, U* __restrict__ y,
                                  int64_t units, int64_t limit) {
   const int64_t i = blockIdx.x, row = rows[i];
-  if (row < 0 || row >= limit) __trap();  // a programming error, as the CPU's assertion
+  if (row < 0 || row >= limit) __trap();  // a programming error, like the CPU's assertion
   const U* from = x + (kScatter ? i : row) * units;
   U* to = y + (kScatter ? row : i) * units;
   for (int64_t u = threadIdx.x; u < units; u += kThreads) to[u] = from[u];
@@ -43,14 +43,15 @@ void move_rows(const Context& context, View x, View rows, View y, int64_t limit)
 
 // ---- embedding's gradient
 
-constexpr int kChunk = 8192;  // rows looked at together
+constexpr int kChunk = 8192;  // rows compared at a time
 
-// d_weight[ids[i]] += Σ d_y of all rows of the chunk with that id, in their order: the block of the first such row adds
-// them all, the others find that they are not first and end. The comparisons of all pairs cost less than a sort.
+// d_weight[ids[i]] += Σ d_y of all rows of the chunk with that id, in their order. The block of the first such row adds
+// all of them. The other blocks find that their row is not the first, and end. Comparing all pairs costs less than
+// sorting.
 template <typename T, typename G, int N>
 __global__ void embedding_backward_kernel(const int32_t* __restrict__ ids, int count, const T* __restrict__ d_y,
                                           int64_t channels, int64_t vocabulary, G* __restrict__ d_weight) {
-  __shared__ uint32_t same[kChunk / kWarp];  // a bit for every row with this id
+  __shared__ uint32_t same[kChunk / kWarp];  // a bit per row with this id
   __shared__ int num_same;
   const int row = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
   const int id = ids[row], num_words = (count + kWarp - 1) / kWarp;
@@ -60,7 +61,7 @@ __global__ void embedding_backward_kernel(const int32_t* __restrict__ ids, int c
   __syncthreads();
   bool is_first = true;
   const auto compare = [&](int i, int other) {
-    if (other != id) return;  // as a rule
+    if (other != id) return;  // the usual case
     atomicOr(&same[i / kWarp], 1u << i % kWarp);
     atomicAdd(&num_same, 1);
     is_first = is_first && i >= row;

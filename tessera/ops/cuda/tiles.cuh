@@ -1,4 +1,5 @@
-// Tiles of 16-bit elements in shared memory, as tensor cores read them, and a warp's part of a product in registers.
+// Tiles of 16-bit elements in shared memory, in the layout of tensor cores, and a warp's part of a product in
+// registers.
 #pragma once
 
 #include "tessera/ops/cuda/reduce.cuh"
@@ -6,7 +7,7 @@
 
 namespace tessera::cuda {
 
-// Code for older GPUs has nothing of this, and nobody calls it there (Context::code_major).
+// Code for older GPUs contains none of this. Nobody calls it there (Context::code_major).
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 inline constexpr bool kHasMma = false;
 #else
@@ -17,13 +18,13 @@ __device__ inline uint32_t shared_address(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
 
-// 16 bytes from global to shared memory, asynchronously; zeros where not `real`.
+// Copies 16 bytes from global to shared memory, asynchronously. Writes zeros if `real` is false.
 __device__ inline void copy_async(void* to, const void* from, bool real) {
   if constexpr (kHasMma)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
                  "r"(real ? 16 : 0));
 }
-// The same of 4 bytes.
+// The same for 4 bytes.
 __device__ inline void copy_word_async(void* to, const void* from, bool real) {
   if constexpr (kHasMma)
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from),
@@ -32,36 +33,36 @@ __device__ inline void copy_word_async(void* to, const void* from, bool real) {
 __device__ inline void commit_copies() {
   if constexpr (kHasMma) asm volatile("cp.async.commit_group;" ::: "memory");
 }
-// Returns when all but the `kPending` latest groups of this thread have arrived.
+// Waits until at most the `kPending` latest groups of this thread are outstanding.
 template <int kPending>
 __device__ inline void wait_for_copies() {
   if constexpr (kHasMma) asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// Where element (row, column) of a tile lies. Of a thread's 16 bytes, 8 elements, columns are neighbours in either way.
+// The two layouts of element (row, column) of a tile. In both, the 8 columns of a thread's 16 bytes are contiguous.
 
-// Each row is 16 bytes longer than its elements, so that the eight rows of an ldmatrix fall into different banks.
+// Each row is 16 bytes longer than its elements, so that the eight rows of an ldmatrix use different banks.
 template <int kWidth>
 struct PaddedRows {
   static constexpr int kColumns = kWidth, kStride = kWidth + 8;
   __device__ static int at(int row, int column) { return row * kStride + column; }
 };
 
-// Rows of 128 bytes whose eight pieces of 16 are permuted from row to row: the "128-byte swizzle" of the PTX ISA. The
-// tile begins at a multiple of 1,024 bytes.
+// Rows of 128 bytes. Their eight pieces of 16 bytes are permuted from row to row: the "128-byte swizzle" of the PTX
+// ISA. The tile must begin at a multiple of 1,024 bytes.
 struct SwizzledRows {
   static constexpr int kColumns = 64, kStride = 64;
   __device__ static int at(int row, int column) { return row * kStride + (column / 8 ^ row % 8) * 8 + column % 8; }
 };
 
-// Starts the copy of rows [first, first + kRows) of an array into a tile: zeros past `num_rows` rows and `num_columns`
-// columns. `from` is to row 0; all kThreads threads of the block take part.
+// Starts the copy of rows [first, first + kRows) of an array into a tile, with zeros past `num_rows` rows and
+// `num_columns` columns. `from` points to row 0. All kThreads threads of the block take part.
 template <typename Rows, int kRows, int kThreads, typename T>
 __device__ inline void load_tile(T* tile, const T* from, int64_t row_stride, int first, int num_rows, int num_columns) {
   constexpr int kChunks = Rows::kColumns / 8;  // of 16 bytes
   static_assert(kRows * kChunks % kThreads == 0);
   const int thread = static_cast<int>(threadIdx.x);
-  if constexpr (kThreads % (8 * kChunks) == 0) {  // a thread's copies are of one column, rows a multiple of 8 apart
+  if constexpr (kThreads % (8 * kChunks) == 0) {  // a thread copies one column, rows 8·i apart
     constexpr int kStep = kThreads / kChunks;
     if (first + kRows <= num_rows && num_columns == Rows::kColumns) {
       T* to = tile + Rows::at(thread / kChunks, thread % kChunks * 8);
@@ -81,7 +82,7 @@ __device__ inline void load_tile(T* tile, const T* from, int64_t row_stride, int
   }
 }
 
-// Writes the 16 rows of a warp to an array, 16 bytes a lane. `tile` and `to` are to the first of them.
+// Writes the 16 rows of a warp to an array, 16 bytes per lane. `tile` and `to` point to the first row.
 template <typename Rows, typename T>
 __device__ inline void store_rows(const T* tile, T* to, int64_t row_stride, int num_rows, int num_columns) {
   constexpr int kChunks = Rows::kColumns / 8;
@@ -95,8 +96,8 @@ __device__ inline void store_rows(const T* tile, T* to, int64_t row_stride, int 
   }
 }
 
-// A warp's rows [16, kN] of a product: with g = lane / 4 and t = lane % 4 at[n][0] and at[n][1] are row g, columns
-// 8n + 2t and 8n + 2t + 1, and at[n][2], at[n][3] the same of row g + 8 (PTX ISA: of mma.m16n8k16 and of
+// A warp's rows [16, kN] of a product. With g = lane / 4 and t = lane % 4, at[n][0] and at[n][1] are row g, columns 8n
+// + 2t and 8n + 2t + 1. at[n][2] and at[n][3] are the same columns of row g + 8 (PTX ISA: mma.m16n8k16 and
 // wgmma.m64nNk16).
 template <int kN>
 struct Accumulator {
@@ -110,7 +111,7 @@ struct Accumulator {
   }
 };
 
-// Columns [16k, 16k + 16) of a product as a left factor [16, 16]: rounded, after of(x) of each element x.
+// Columns [16k, 16k + 16) of a product as a left factor [16, 16]: of(x) for each element x, rounded.
 struct FragmentA {
   uint32_t at[4];
 };
@@ -128,7 +129,7 @@ struct Same {
   __device__ float operator()(float x) const { return x; }
 };
 
-// Rounds a warp's product into its rows of a tile, row r times factor(half) with r = 8·half + lane / 4.
+// Rounds a warp's product into its rows of a tile. Row r is multiplied by factor(half), with r = 8·half + lane / 4.
 template <typename Rows, typename T, typename Factor>
 __device__ inline void round_into_rows(const Accumulator<Rows::kColumns>& c, T* tile, const Factor& factor) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;

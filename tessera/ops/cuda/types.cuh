@@ -1,4 +1,4 @@
-// Element types on the GPU, vectors of them, and the way from a view's type to a template's.
+// Element types on the GPU, vectors of them, and the selection of a template by a view's type.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -14,7 +14,7 @@ namespace tessera::cuda {
 
 using Half = __half;
 using Bf16 = __nv_bfloat16;
-// What a Half or a Bf16 leaves of the float that it is rounded from (base/dtype.h): written alone.
+// The part of a float that is lost when it is rounded to Half or Bf16 (base/dtype.h). Kernels only write it.
 struct HalfRest {
   int16_t bits;
 };
@@ -23,11 +23,11 @@ struct Bf16Rest {
 };
 template <typename T>
 inline constexpr bool kIsRest = std::is_same_v<T, HalfRest> || std::is_same_v<T, Bf16Rest>;
-// What it lies beside.
+// The 16-bit type that a rest belongs to.
 template <typename Rest>
 using Narrow = std::conditional_t<std::is_same_v<Rest, HalfRest>, Half, Bf16>;
 
-// The type that arithmetic on T is done in, and that T's statistics are kept in.
+// The type of arithmetic on T and of T's statistics.
 template <typename T>
 using Acc = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
@@ -44,11 +44,11 @@ __device__ inline float to_acc(Bf16 x) {
   return __bfloat162float(x);
 }
 
-// The bits of the unit that an f16's rest is counted in.
+// The unit of an f16's rest, as bits.
 __device__ inline uint32_t half_rest_unit(float half) {
   return max(__float_as_uint(half) & 0x7f800000u, 113u << 23) - (26u << 23);
 }
-// Of a float that is rounded to `narrow`.
+// The rest of a float that is rounded to `narrow`.
 template <typename Rest>
 __device__ inline Rest rest_of(float x, float narrow) {
   if constexpr (std::is_same_v<Rest, HalfRest>) {
@@ -62,7 +62,7 @@ __device__ inline Rest rest_of(float x, float narrow) {
 template <typename Rest>
 __device__ inline float joined(float narrow, Rest rest) {
   if constexpr (std::is_same_v<Rest, HalfRest>) {
-    // The product is exact; taken away, a rest of zero leaves a zero its sign.
+    // The product is exact. With the subtraction a rest of zero keeps the sign of a zero.
     return narrow - static_cast<float>(-int{rest.bits}) * __uint_as_float(half_rest_unit(narrow));
   } else {
     return __uint_as_float(__float_as_uint(narrow) + static_cast<uint32_t>(int{rest.bits}));
@@ -83,7 +83,7 @@ __device__ inline T from_acc(U x) {
   }
 }
 
-// Two elements of 16 bits, rounded, the first in the low half.
+// Two rounded 16-bit elements, the first in the low half.
 template <typename T>
 __device__ inline uint32_t pack_two(float low, float high) {
   uint32_t bits;
@@ -97,7 +97,8 @@ __device__ inline uint32_t pack_two(float low, float high) {
   return bits;
 }
 
-// N neighbouring elements that move as one. pack[i] is element i as the type of arithmetic; of() rounds N of those.
+// N neighbouring elements that are moved together. pack[i] is element i in the type of arithmetic; of() rounds N such
+// values.
 template <typename T, int N>
 struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) Pack {
   T at[N];
@@ -111,7 +112,7 @@ struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) Pack {
   }
 };
 
-// Two 16-bit elements share a register: as elements of their own they would take one each.
+// Two 16-bit elements share a register. As separate elements they would take one register each.
 template <typename T, int N>
 requires((std::is_same_v<T, Half> || std::is_same_v<T, Bf16>)&&N % 2 ==
          0) struct alignas(2 * N > 16 ? 16 : 2 * N) Pack<T, N> {
@@ -153,7 +154,7 @@ bool aligned_for(const void* data, int elems) {
   return reinterpret_cast<uintptr_t>(data) % (bytes > 16 ? 16 : bytes) == 0;
 }
 
-// Calls body(T{}) with the floating-point type that `dtype` names.
+// Calls body(T{}) with the floating-point type named by `dtype`.
 template <typename Body>
 void with_float_type(DType dtype, Body&& body) {
   switch (dtype) {
@@ -169,18 +170,18 @@ void with_float_type(DType dtype, Body&& body) {
       TESSERA_ASSERT(!"a floating-point type");
   }
 }
-// The same with the type of rests.
+// The same for the types of rests.
 template <typename Body>
 void with_rest_type(DType dtype, Body&& body) {
   TESSERA_ASSERT(is_rest(dtype));
   dtype == DType::f16_rest ? body(HalfRest{}) : body(Bf16Rest{});
 }
-// With either, of what is only written.
+// The same for both kinds of types, for arrays that are only written.
 template <typename Body>
 void with_target_type(DType dtype, Body&& body) {
   is_rest(dtype) ? with_rest_type(dtype, body) : with_float_type(dtype, body);
 }
-// The types a result or a gradient beside type T may have: T, or f32 beside 16 bits.
+// Calls body with the type of a result or gradient for data of type T: T itself, or f32 if T has 16 bits.
 template <typename T, typename Body>
 void with_gradient_type(DType dtype, Body&& body) {
   if constexpr (sizeof(T) == 2) {
@@ -203,7 +204,7 @@ constexpr DType dtype_in_views() {
     return dtype_of<T>();
   }
 }
-// The elements of a view as T, also of the 16-bit types, which View::as does not know.
+// The elements of a view as T. Also supports the 16-bit types, which View::as does not.
 template <typename T>
 T* data_of(View view) {
   if (!view) return nullptr;
@@ -211,7 +212,7 @@ T* data_of(View view) {
   return reinterpret_cast<T*>(view.data);
 }
 
-// Calls body(N) as a constant: the widest pack that rows of `columns` elements and all views allow, or 1.
+// Calls body(N) with a constant: the widest pack that rows of `columns` elements and all views allow, or 1.
 template <typename T, typename Body>
 void with_pack(int64_t columns, std::initializer_list<View> views, Body&& body) {
   bool aligned = columns % kPackOf<T> == 0;

@@ -1,22 +1,22 @@
-// Products of tiles on Hopper's tensor cores by wgmma (sm_90a): four warps take part in one, whose right factor, and
-// left if it is a tile, are read from shared memory once for all of them.
+// Products of tiles on Hopper's tensor cores with wgmma (sm_90a). Four warps take part in one product. The right
+// factor, and the left one if it is a tile, are read from shared memory once for all four.
 #pragma once
 
 #include "tessera/ops/cuda/tiles.cuh"
 
 namespace tessera::cuda {
 
-// A tile of SwizzledRows for wgmma (PTX ISA, "Matrix descriptor"): groups of eight rows are 1,024 bytes apart; the
-// other distance is not used where 64 elements are the whole width. Descriptors count in units of 16 bytes. One step of
-// 16 inner elements is 32 bytes where they lie in a row, since the swizzle is of addresses, and 16 rows where they are
-// rows.
+// The descriptor of a SwizzledRows tile for wgmma (PTX ISA, "Matrix descriptor"). Groups of eight rows are 1,024 bytes
+// apart. The other distance is unused if 64 elements are the full width. Descriptors count in units of 16 bytes. One
+// step of 16 inner elements is 32 bytes if they are in a row, because the swizzle applies to addresses. It is 16 rows
+// if the inner elements are rows.
 __device__ inline uint64_t tile_descriptor(const void* tile) {
   constexpr uint64_t kRowGroup = 1024 / 16, kSwizzle128 = 1;
   return (shared_address(tile) & 0x3ffff) >> 4 | uint64_t{1} << 16 | kRowGroup << 32 | kSwizzle128 << 62;
 }
 inline constexpr uint32_t kStepInRow = 32 / 16, kStepOfRows = 16 * 128 / 16;
 
-// wgmma of an accumulator's 32 registers, %0 to %31, and the operands that follow them.
+// wgmma with an accumulator's 32 registers, %0 to %31, followed by its operands.
 #define TESSERA_WGMMA(C, BEFORE, TYPES, FACTORS, ...)                                                                \
   asm volatile(BEFORE "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPES                                            \
                       " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
@@ -30,7 +30,7 @@ inline constexpr uint32_t kStepInRow = 32 / 16, kStepOfRows = 16 * 128 / 16;
                  "+f"(C.at[7][2]), "+f"(C.at[7][3])                                                                  \
                : __VA_ARGS__)
 
-// Starts c = or += left·rightᵀ: [64, 16] by [64, 16], elements of a row side by side.
+// Starts c = or += left·rightᵀ: [64, 16] by [64, 16], elements of a row contiguous.
 template <typename T>
 __device__ inline void start_product(Accumulator<64>& c, uint64_t left, uint64_t right, bool adds) {
 #define TESSERA_OF_TILES(TYPES)                                                                                     \
@@ -59,14 +59,14 @@ __device__ inline void start_product(Accumulator<64>& c, const FragmentA& left, 
 }
 #undef TESSERA_WGMMA
 
-// The same as MmaProducts for tiles [64, 64].
+// The same interface as MmaProducts, for tiles [64, 64].
 template <typename T>
 struct WgmmaProducts {
   using Element = T;
   using Rows = SwizzledRows;
   static constexpr int kWarpsTogether = 4;
 
-  // Starts c = left · rightᵀ; c is to be waited for.
+  // Starts c = left · rightᵀ. The caller must wait for c.
   __device__ static void multiply_transposed(Accumulator<64>& c, const T* left, const T* right) {
     const uint64_t left_tile = tile_descriptor(left), right_tile = tile_descriptor(right);
     keep(c);
@@ -78,7 +78,7 @@ struct WgmmaProducts {
     commit();
   }
 
-  // Starts c += of(left) · right; c is to be waited for.
+  // Starts c += of(left) · right. The caller must wait for c.
   template <typename Of = Same>
   __device__ static void multiply_registers(Accumulator<64>& c, const Accumulator<64>& left, const T* right,
                                             const Of& of = {}) {
@@ -98,13 +98,13 @@ struct WgmmaProducts {
     commit();
   }
 
-  // Returns when all but the `kPending` latest products are there, of which `c` are none.
+  // Waits until at most `kPending` products are outstanding. None of them writes `c`.
   template <int kPending, typename... Accumulators>
   __device__ static void wait(Accumulators&... c) {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
     (keep(c), ...);
   }
-  // Before the barrier after which tiles are read: wgmma sees what this thread has written to them.
+  // Call it before the barrier that precedes reading the tiles. It makes this thread's writes visible to wgmma.
   __device__ static void publish_tiles() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   }
@@ -116,7 +116,7 @@ struct WgmmaProducts {
   __device__ static void commit() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
   }
-  // The compiler does not know that registers change while a product goes on: it keeps their uses on this side of here.
+  // The compiler does not know that a running product changes registers. This keeps uses of c after the wait.
   __device__ static void keep(Accumulator<64>& c) {
 #pragma unroll
     for (int n = 0; n < 8; ++n) {

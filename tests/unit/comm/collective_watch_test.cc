@@ -110,7 +110,8 @@ TEST_F(Watch, ADeviceThatDoesNotAnswerIsNotWaitedFor) {
 
 TEST_F(Watch, TheLibrarysErrorIsToldAtOnce) {
   CollectiveWatch watch(options(1e6), [] { return std::string("NCCL has failed: remote process exited"); });
-  EXPECT_EQ(failure.get_future().get(), "rank 1: NCCL has failed: remote process exited. NCCL_DEBUG=INFO tells more");
+  EXPECT_EQ(failure.get_future().get(),
+            "rank 1: NCCL has failed: remote process exited. Set NCCL_DEBUG=INFO to see details");
 }
 
 TEST_F(Watch, TheLibrarysErrorIsToldWithTheLastCollective) {

@@ -112,7 +112,7 @@ TEST_F(Nccl, AnErrorBetweenCallsIsToldWithWhatRuns) {
   set(kSuccess, kRemoteError);
   EXPECT_EQ(failure.get_future().get(),
             "rank 5: reduce_scatter of gradients of h.3: NCCL has failed: remote process exited: a cable is out. "
-            "NCCL_DEBUG=INFO tells more");
+            "Set NCCL_DEBUG=INFO to see details");
 }
 
 TEST_F(Nccl, AnErrorOfACallIsThrownAndTheGroupAborted) {
@@ -126,7 +126,7 @@ TEST_F(Nccl, AnErrorOfACallIsThrownAndTheGroupAborted) {
   } catch (const CommunicationError& error) {
     EXPECT_STREQ(error.what(),
                  "rank 5: all_reduce of gradients of h.3: NCCL has failed: unhandled system error: a cable is out. "
-                 "NCCL_DEBUG=INFO tells more");
+                 "Set NCCL_DEBUG=INFO to see details");
   }
   EXPECT_EQ(num_destroyed(), 0) << "which would wait for the others";
   EXPECT_EQ(num_aborted(), 1);

@@ -255,7 +255,7 @@ TEST_F(ExamplesFile, Loads) {
 TEST_F(ExamplesFile, MissingFileDirectoryAndDevice) {
   EXPECT_THAT(refusal_of(directory_ / "none.json"), HasSubstr("none.json: no such file"));
   EXPECT_THAT(refusal_of(directory_), HasSubstr("is a folder"));
-  EXPECT_THAT(refusal_of("/dev/zero"), HasSubstr("no ordinary file"));
+  EXPECT_THAT(refusal_of("/dev/zero"), HasSubstr("not a regular file"));
   std::ofstream(directory_ / "empty.json");
   EXPECT_THAT(refusal_of(directory_ / "empty.json"), HasSubstr("the file is empty"));
 }

@@ -48,7 +48,7 @@ TEST(Worker, TellsWhyThereIsNoGpu) {
   EXPECT_EQ(note(), "");
   variables.clear();
   info.has_driver = true;
-  info.problem = "the driver is of CUDA 11.8, and this program was built with 13.0";
+  info.problem = "the driver supports CUDA 11.8, and this program was built with 13.0";
   EXPECT_EQ(note(), "No GPU is used, though this machine has a driver: " + info.problem);
   info.devices.emplace_back();
   EXPECT_EQ(note(), "");
