@@ -297,7 +297,7 @@ class Resume(Interrupted):
     def test_path_of_the_run(self):
         """Its newest whole checkpoint, and never a new start."""
         self.fails(3, "no such checkpoint", "train", *LONG, "--output-dir", "new", "--resume", "gone")
-        self.fails(3, "new: is no checkpoint, and has none in it. Give a folder checkpoint-STEP, or the output folder of a "
+        self.fails(3, "new: is not a checkpoint and contains none. Give a folder checkpoint-STEP, or the output folder of a "
                    "run", "train", *LONG, "--output-dir", "new", "--resume", "new")
         newest = self.stopped("out")
         os.remove(os.path.join(newest, "manifest.json"))
