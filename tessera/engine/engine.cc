@@ -82,8 +82,8 @@ static void check_bounds(const WorkBounds& work) {
     const bool fits = bounds.num_tokens <= kMaxBatchTokens && bounds.num_sequences <= kMaxBatchSequences;
     if (fits) return;
     throw UsageError(flag,
-                     fmt::format("a micro-batch has up to {} sequences of {} tokens together, and {} sequences of {} "
-                                 "tokens are the most",
+                     fmt::format("a micro-batch may have {} sequences with {} tokens in total, but the maximum is {} "
+                                 "sequences and {} tokens",
                                  bounds.num_sequences, bounds.num_tokens, kMaxBatchSequences, kMaxBatchTokens),
                      "Give a smaller value");
   };

@@ -120,7 +120,7 @@ class Models(BadInputTest):
             (b"\x10" + bytes(7) + b"hello world 1234", "the safetensors header does not start with {"),
             (file({"a": two, "b": {**two, "data_offsets": [4, 12]}}, bytes(12)), 'overlap before tensor "b"'),
             (file({"a": two}, b""), "has 0 bytes of data, its header describes 8"),
-            (file({"a": {**two, "shape": [-2]}}), "has the number -2 where it may not stand"),
+            (file({"a": {**two, "shape": [-2]}}), "has the number -2 in a wrong place"),
             (file({"a": {**two, "shape": [2 ** 40, 2 ** 40]}}), 'wrong at tensor "a": its shape overflows'),
             (file({"a": {**two, "data_offsets": [8, 0]}}), 'tensor "a"'),
             (struct.pack("<Q", 50000) + b'{"a":' * 10000, "bad/model.safetensors: "),

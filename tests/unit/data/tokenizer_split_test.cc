@@ -120,7 +120,7 @@ TEST(Split, GivesUpOnPatternsThatBacktrackWithoutEnd) {
     matches_of(*matcher, std::string(5000, 'a') + "b");
     FAIL();
   } catch (const InputError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("file: key: the pattern gives up on a text of 5001 bytes"));
+    EXPECT_THAT(error.what(), HasSubstr("file: key: the pattern needs too many steps on a text of 5001 bytes"));
   }
 }
 
