@@ -31,7 +31,7 @@ class Models(BadInputTest):
             ({"vocab_size": 500}, "bad: 1 tensor is of another shape (word_embeddings.weight: [400, 16] instead of "
                                   "[500, 16]). " + contradict),
             ({"n_head": 3}, "bad/config.json: hidden_size 16 is not a multiple of the 3 heads"),
-            ({"model_type": "llama"}, 'bad/config.json: "model_type" is "llama". Tessera knows "bloom" and "gpt"'),
+            ({"model_type": "llama"}, 'bad/config.json: "model_type" is "llama". Tessera supports "bloom" and "gpt"'),
             ({"hidden_size": None}, 'bad/config.json: the key "hidden_size" is missing'),
             ({"n_layer": -1}, 'bad/config.json: "n_layer" is -1, not a whole number from 1 to '),
             ({"hidden_size": 2 ** 40}, 'bad/config.json: "hidden_size" is 1099511627776, not a whole number from 1 to '),
