@@ -19,7 +19,7 @@ enum class BadRows {
 struct DataUse {
   int64_t rows_used = 0;
   int64_t rows_cut = 0;           // used rows that lost tokens
-  int64_t rows_without_loss = 0;  // used rows in which no token carries loss
+  int64_t rows_without_loss = 0;  // used rows without a token that carries loss
   int64_t rows_malformed = 0;     // skipped because they could not be read; their token counts are unknown
   int64_t rows_too_long = 0;      // skipped because question and answer alone are longer than a sample
   int64_t rows_left_out = 0;      // texts that LongTexts::skip omits

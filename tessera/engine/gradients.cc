@@ -261,7 +261,7 @@ void UnitGradients::accumulate_beyond_device(int64_t unit, View part, Slot& slot
 // slot is taken again.
 void UnitGradients::end_micro_batch() {
   if (!last_micro_batch_ && tier() == Tier::device) return;
-  // In the order in which the slots were taken. The root comes last, because it is reduced last.
+  // In the order of taking the slots. The root comes last, because it is reduced last.
   const size_t num_turns = slots_.empty() ? 0 : slots_.size() - 1;
   for (size_t i = 0; i < num_turns; ++i) {
     Slot& slot = slots_[1 + (next_slot_ - 1 + i) % num_turns];

@@ -15,7 +15,7 @@ namespace tessera {
 // Times are in seconds of one clock.
 class LateMoments {
  public:
-  // `elems`: elements of each block, in the order in which blocks are deferred.
+  // `elems`: elements of each block, in the order of deferral.
   explicit LateMoments(std::vector<int64_t> elems) : elems_(std::move(elems)) {}
 
   // Starts an update and returns the number of blocks that it defers. The first update defers none and the second

@@ -225,8 +225,8 @@ void UnitOptimizer::update_on_device(const AdamWStep& step) {
   }
 }
 
-// Copies masters on the device to parameters that are kept elsewhere. Returns the event for which the next forward
-// waits.
+// Copies masters on the device to parameters that are kept elsewhere. Returns an event. The next forward
+// waits for it.
 Event UnitOptimizer::send_to_kept(int64_t unit) {
   Stream& compute = *place_.streams.compute;
   Stream& copy = *place_.streams.copy;

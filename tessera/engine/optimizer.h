@@ -18,7 +18,7 @@ class UnitOptimizer {
   // outside the first replica return 0, unless their sum is not finite: then they return it.
   double sum_of_squares();
   // Runs AdamW number `number` on everything that this rank updates. Offloaded states move in pieces. Each unit gets an
-  // event, for which the next forward waits.
+  // event. The next forward waits for it.
   void update(const AdamWOptions& options, int64_t number, double learning_rate, double gradient_scale);
 
   // The arrays of the updated part, range(unit) of each unit. This part begins at element first_master_elem() of

@@ -168,19 +168,19 @@ void Engine::load_parameters(const ReadParameters& read, bool from_rank_0) {
 void Engine::load_from_rank_0(const ReadParameters& read) {
   Stream& comm = *place_.streams.comm;
   Passage passage(*this);
-  const View all_told = passage.take(place_.piece_elems(), place_.master_dtype());
-  const Buffer own = place_.host.allocate(all_told.bytes(), Category::staging);
+  const View all_sent = passage.take(place_.piece_elems(), place_.master_dtype());
+  const Buffer own = place_.host.allocate(all_sent.bytes(), Category::staging);
   for (int64_t u = 0; u < place_.num_units(); ++u) {
     for (int64_t at = 0; at < place_.cut(u).num_elems; at += place_.piece_elems()) {
       const ElemRange piece{at, std::min(at + place_.piece_elems(), place_.cut(u).num_elems)};
-      const View told = all_told.rows(0, piece.size());
+      const View sent = all_sent.rows(0, piece.size());
       const View here = own.view({piece.size()}, place_.master_dtype());
       if (place_.ranks.world->rank() == 0 && !counting()) {
         read(u, piece, here);
-        comm.copy(here, told);
+        comm.copy(here, sent);
       }
-      place_.ranks.world->broadcast(told, 0, comm, kSubject);
-      comm.copy(told, here);
+      place_.ranks.world->broadcast(sent, 0, comm, kSubject);
+      comm.copy(sent, here);
       comm.synchronize();
       for_each_parameter_array(
           place_, parameters_, optimizer_.get(), [&](const Shelf& shelf, int64_t unit, ElemRange range, int64_t first) {

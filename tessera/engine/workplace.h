@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// The groups of ranks to which this rank belongs.
+// This rank's groups of ranks.
 class RankGroups {
  public:
   // Creates the groups of the plan. The plan must be for this world. Collective.

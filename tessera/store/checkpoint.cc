@@ -204,13 +204,13 @@ std::vector<int64_t> checkpoint_steps(const fs::path& output_folder) {
 
 std::optional<Checkpoint> latest_checkpoint(const fs::path& output_folder, Communicator& world,
                                             const std::function<void(const std::string&)>& warn, ThreadPool* pool) {
-  const auto told = on_all_ranks(world, "the list of checkpoints", [&] {
+  const auto lists = on_all_ranks(world, "the list of checkpoints", [&] {
     std::string text;
     if (world.rank() != 0) return text;
     for (const int64_t step : checkpoint_steps(output_folder)) text += std::to_string(step) + " ";
     return text;
   });
-  std::istringstream text(told[0]);
+  std::istringstream text(lists[0]);
   std::vector<int64_t> steps{std::istream_iterator<int64_t>(text), {}};
   if (steps.empty()) return std::nullopt;
   for (; !steps.empty(); steps.pop_back()) {
