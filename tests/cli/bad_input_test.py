@@ -24,7 +24,7 @@ class Datasets(BadInputTest):
             ('{"data": [{"paragraphs": [{"context": "a", "qas": [{"question": "q"}]}]}]}',
              'data.json: data[0].paragraphs[0].qas[0]: key "answers" is missing'),
             (whole + '\n{"context": "a", "question": "b", "answers": {"text": ["zzz"], "answer_start": [0]}}',
-             'data.json:2: the answer "zzz" does not occur in the context "a". Answers must be copied from the context'),
+             'data.json:2: the answer "zzz" does not occur in the context "a". Answers must be exact copies'),
             (b'{"context": "a\xff", "question": "b", "answers": {"text": ["a"]}}',
              "data.json: invalid UTF-8: byte 0xFF at offset 14 (line 1). Save the file as UTF-8"),
             ('{"text": "hello"}', 'the data set contains a plain text ("hello"), which has no answer to learn'),

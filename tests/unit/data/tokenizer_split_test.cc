@@ -110,7 +110,7 @@ TEST(Split, RefusesPatternsThatAreNoRegularExpression) {
     make_matcher("(unclosed", "file: key");
     FAIL();
   } catch (const InputError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("file: key: Oniguruma refuses the pattern"));
+    EXPECT_THAT(error.what(), HasSubstr("file: key: Oniguruma rejects the pattern"));
   }
 }
 

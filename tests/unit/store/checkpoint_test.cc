@@ -224,8 +224,8 @@ TEST(SetCheckpointsAside, TakesFreeNames) {
   set_checkpoints_aside(output.path(), *alone, 1, "damaged", [&](const std::string& text) { notes.push_back(text); });
   EXPECT_THAT(checkpoint_steps(output.path()), ElementsAre(1));
   EXPECT_EQ(value_of(Checkpoint::open_verified(output / "checkpoint-3.damaged-3")), 1.0f);
-  EXPECT_THAT(notes, ElementsAre(HasSubstr("checkpoint-2 is checkpoint-2.damaged now"),
-                                 HasSubstr("checkpoint-3 is checkpoint-3.damaged-3 now")));
+  EXPECT_THAT(notes, ElementsAre(HasSubstr("checkpoint-2 is now checkpoint-2.damaged: "),
+                                 HasSubstr("checkpoint-3 is now checkpoint-3.damaged-3: ")));
 }
 
 // What cannot be read is not damaged: here a folder in a file's place, and a manifest of another version.
