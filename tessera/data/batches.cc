@@ -52,7 +52,7 @@ PackedBatch merged(std::span<const PackedBatch> batches) {
 BatchPlan::BatchPlan(const BatchOptions& options, int64_t epoch) : options_(options) {
   TESSERA_ASSERT(options.num_samples >= 0 && options.batch_size > 0 && options.grad_accum > 0);
   TESSERA_ASSERT(options.rank >= 0 && options.rank < options.world_size && epoch >= 0);
-  // Apart from the streams of other draws under the same seed: "epoc" above the epoch's number.
+  // "epoc" above the epoch's number keeps this stream separate from other draws with the same seed.
   const uint64_t stream = uint64_t{0x65706F63} << 32 | static_cast<uint64_t>(epoch);
   order_.resize(static_cast<size_t>(options.num_samples));
   std::iota(order_.begin(), order_.end(), 0);

@@ -55,7 +55,7 @@ Bpe::Bpe(std::array<int32_t, 256> byte_ids, std::span<const BpeMerge> merges, in
   }
 }
 
-// A heap entry is rank, position: the smallest is the merge to do first.
+// A heap entry is (rank, position). The smallest entry is the next merge.
 void Bpe::push_pair(Scratch& scratch, int32_t left) const {
   const auto& symbol = scratch.symbols[static_cast<size_t>(left)];
   const uint64_t* merge = merges_.find(pair_of(symbol.id, scratch.symbols[static_cast<size_t>(symbol.next)].id));
@@ -98,7 +98,7 @@ void Bpe::encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& 
     if (left.id < 0 || left.next < 0) continue;
     auto& right = symbols[static_cast<size_t>(left.next)];
     const uint64_t* merge = merges_.find(pair_of(left.id, right.id));
-    if (!merge || (*merge ^ top) >> 32 != 0) continue;  // the pair has changed since it was pushed
+    if (!merge || (*merge ^ top) >> 32 != 0) continue;  // the pair changed after it was pushed
     left.id = static_cast<int32_t>(static_cast<uint32_t>(*merge));
     right.id = -1;
     left.next = right.next;

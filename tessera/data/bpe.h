@@ -10,15 +10,15 @@
 
 namespace tessera {
 
-// The printable code point that stands for each byte in a byte-level vocabulary: 21–7E, A1–AC and AE–FF stand for
-// themselves; the other 68 bytes, ascending, are U+0100, U+0101, … Source: GPT-2, encoder.py, bytes_to_unicode.
+// The printable code point that represents each byte in a byte-level vocabulary. 21–7E, A1–AC and AE–FF represent
+// themselves. The other 68 bytes, ascending, are U+0100, U+0101, … Source: GPT-2, encoder.py, bytes_to_unicode.
 std::array<char32_t, 256> byte_symbols();
 
-// A hash table from 64-bit keys to 64-bit values with open addressing. The key ~0 is reserved.
+// A hash table with 64-bit keys, 64-bit values and open addressing. The key ~0 is reserved.
 class FlatMap {
  public:
   explicit FlatMap(size_t expected_entries = 0);
-  void set(uint64_t key, uint64_t value);  // the last value set for a key wins
+  void set(uint64_t key, uint64_t value);  // replaces an earlier value of the key
   const uint64_t* find(uint64_t key) const {
     for (size_t i = home(key);; i = (i + 1) & mask_) {
       if (entries_[i].key == key) return &entries_[i].value;
@@ -34,7 +34,7 @@ class FlatMap {
   size_t home(uint64_t key) const { return static_cast<size_t>((key * 0x9E3779B97F4A7C15ull) >> shift_); }
   void rehash(size_t num_slots);
 
-  std::vector<Entry> entries_;  // a power of two, at most half full
+  std::vector<Entry> entries_;  // size is a power of two; at most half full
   size_t mask_ = 0, size_ = 0;
   int shift_ = 0;
 };
@@ -45,24 +45,24 @@ struct BpeMerge {
 
 class Bpe {
  public:
-  // Working memory of encode(), to be reused between calls by one thread at a time.
+  // Working memory of encode(). Only one thread at a time may use it.
   struct Scratch {
     struct Symbol {
-      int32_t id;  // −1 once merged into its left neighbour
+      int32_t id;  // −1 after a merge into its left neighbour
       int32_t previous, next;
     };
     std::vector<Symbol> symbols;
     std::vector<uint64_t> heap;
   };
 
-  //   byte_ids  id of each byte's symbol, −1 where the vocabulary lacks it
-  //   merges    by rank; of two merges of the same pair the last wins
-  //   unk_id    stands for a byte without symbol; −1 drops such bytes
-  //   fuse_unk  neighbouring bytes without symbol give one unk_id
+  //   byte_ids  id of each byte's symbol; −1 if the vocabulary lacks it
+  //   merges    by rank; if a pair occurs twice, the last merge is used
+  //   unk_id    replaces a byte without a symbol; −1 drops such bytes
+  //   fuse_unk  adjacent bytes without a symbol give one unk_id
   Bpe(std::array<int32_t, 256> byte_ids, std::span<const BpeMerge> merges, int32_t unk_id, bool fuse_unk);
 
-  // Appends the ids of one word of at most 2^31 − 1 bytes: the pair of lowest rank is merged first, the leftmost among
-  // equals, until no pair is left.
+  // Appends the ids of one word of at most 2^31 − 1 bytes. Repeatedly merges the pair of lowest rank, and the leftmost
+  // of equal pairs, until no pair is left.
   void encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& ids) const;
 
  private:
@@ -74,10 +74,10 @@ class Bpe {
   bool fuse_unk_;
 };
 
-// A bounded memory of words already encoded; the whole of it is forgotten when it is full.
+// A bounded cache of encoded words. It is cleared when it is full.
 class WordCache {
  public:
-  static constexpr size_t kLongestWord = 128;  // bytes; longer words hardly come twice
+  static constexpr size_t kLongestWord = 128;  // bytes; longer words rarely repeat
 
   WordCache() { reset(1u << 10); }
   static uint64_t hash(std::string_view word);
@@ -89,12 +89,12 @@ class WordCache {
   static constexpr size_t kMostSlots = 1u << 16;
   struct Slot {
     uint32_t tag = 0;     // upper half of the hash
-    uint32_t record = 0;  // index into records_ of the sizes; 0 for an empty slot
+    uint32_t record = 0;  // index of the record in records_; 0 for an empty slot
   };
   void reset(size_t num_slots);
 
-  std::vector<Slot> slots_;        // a power of two, at most half full
-  std::vector<uint32_t> records_;  // bytes << 16 | ids, the ids, the bytes padded to 4
+  std::vector<Slot> slots_;        // size is a power of two; at most half full
+  std::vector<uint32_t> records_;  // per word: bytes << 16 | ids, the ids, the bytes padded to 4
   size_t size_ = 0;
 };
 

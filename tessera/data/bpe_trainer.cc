@@ -32,8 +32,8 @@ Pair pair_of(int32_t left, int32_t right) {
 }
 
 struct PairUse {
-  int64_t count = 0;            // occurrences, each as often as its word
-  std::vector<uint32_t> words;  // every word that holds the pair, some twice, some that no longer do
+  int64_t count = 0;            // weighted by the counts of the words
+  std::vector<uint32_t> words;  // every word with the pair; may contain duplicates and words that no longer have it
 };
 
 struct Candidate {
@@ -44,7 +44,7 @@ struct Candidate {
   }
 };
 
-// Merges pairs in words, keeping the counts of all pairs up to date by what changes around each merge.
+// Merges pairs in words. Each merge updates the counts of the pairs around it.
 class Learner {
  public:
   explicit Learner(std::vector<Word> words) : words_(std::move(words)) {
@@ -55,7 +55,7 @@ class Learner {
     for (const auto& [pair, use] : uses_) heap_.push({use.count, pair});
   }
 
-  // Takes the best pair that is left; false if none has `min_frequency`.
+  // Takes the best remaining pair. Returns false if no pair occurs `min_frequency` times.
   bool next(int64_t min_frequency, Pair& pair) {
     while (!heap_.empty()) {
       const Candidate top = heap_.top();
@@ -67,7 +67,7 @@ class Learner {
         pair = top.pair;
         return true;
       }
-      if (count > 0 && count < top.count) heap_.push({count, top.pair});  // a count that rose was pushed when it did
+      if (count > 0 && count < top.count) heap_.push({count, top.pair});  // a count that rose was pushed at that time
     }
     return false;
   }
@@ -102,7 +102,7 @@ class Learner {
         ids[kept++] = ids[i++];
         continue;
       }
-      // ids[kept − 1] is the neighbour on the left, merged already where it matched.
+      // ids[kept − 1] is the left neighbour, already merged if it matched.
       if (kept > 0) {
         uses_[pair_of(ids[kept - 1], ids[i])].count -= count;
         risen_.push_back(pair_of(ids[kept - 1], result));
@@ -121,11 +121,11 @@ class Learner {
 
   std::vector<Word> words_;
   std::unordered_map<Pair, PairUse> uses_;
-  std::priority_queue<Candidate> heap_;  // holds every pair with at least its present count
-  std::vector<Pair> risen_;              // pairs whose count the present merge has raised
+  std::priority_queue<Candidate> heap_;  // holds every pair with at least its current count
+  std::vector<Pair> risen_;              // pairs whose count rose in the current merge
 };
 
-// The distinct words of the texts, as byte ids, in the order in which they first occur.
+// The distinct words of the texts as byte ids, in the order of their first occurrence.
 std::vector<Word> count_words(std::span<const std::string_view> texts, const std::array<int32_t, 256>& byte_ids) {
   const Splitter splitter(make_matcher(kBloomPattern, kLabel), SplitBehavior::isolated, false);
   std::unordered_map<std::string, size_t> known;
@@ -202,7 +202,7 @@ void check(const BpeTrainerOptions& options) {
   std::unordered_set<std::string> seen;
   for (const auto& token : options.special_tokens) {
     if (token.empty() || !is_utf8(token) || !seen.insert(token).second) {
-      throw UsageError("special_tokens", "a token is empty, no UTF-8 or there twice: " + quoted_token(token));
+      throw UsageError("special_tokens", "a token is empty, is not UTF-8, or occurs twice: " + quoted_token(token));
     }
   }
 }

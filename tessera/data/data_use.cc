@@ -51,7 +51,7 @@ void check_bad_rows(std::span<const BadRow> bad, int64_t num_rows, BadRows polic
   }
   if (bad.size() > kShown) what += "; …";
   std::string remedy = bad[0].remedy.empty() ? "Correct the rows" : bad[0].remedy;
-  if (!all) remedy += ". To go without them, raise --max-bad-rows";
+  if (!all) remedy += ". To skip them, raise --max-bad-rows";
   throw InputError(path, what, remedy);
 }
 

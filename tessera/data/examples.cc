@@ -22,14 +22,14 @@ constexpr const char* kStructureRemedy =
     "Give SQuAD JSON ({\"data\": [{\"paragraphs\": ...}]}), or rows of {\"context\", \"question\", \"answers\": "
     "{\"text\": [...]}} or {\"text\"} as a JSON array or one a line";
 
-// Why a row of the file cannot be used. It ends the reading of that row.
+// Why a row of the file cannot be used. Thrown to stop reading that row.
 struct RowFault {
   RowFault(std::string place, std::string what, std::string remedy = "")
       : place(std::move(place)), what(std::move(what)), remedy(std::move(remedy)) {}
   std::string place, what, remedy;
 };
 
-// A value in words. Containers are not written out: they may be large.
+// A value for a message. Containers are not printed, because they may be large.
 std::string in_words(const Json& value) {
   switch (value.type()) {
     case Json::value_t::null:
@@ -62,12 +62,12 @@ void require_type(const Json& value, Json::value_t type, const std::string& wher
   }
 }
 
-// The place of a key within a row: "rows.jsonl:12: answers", "squad.json: data[0].paragraphs[0].qas[1].answers".
+// The place of a key in a row: "rows.jsonl:12: answers", "squad.json: data[0].paragraphs[0].qas[1].answers".
 std::string inside(const std::string& where, const std::string& key) {
   return where + (where.ends_with(']') ? "." : ": ") + key;
 }
 
-// The value of a key that must be there and of that type.
+// The value of a required key, which must have this type.
 const Json& member(const Json& object, const char* key, Json::value_t type, const std::string& where) {
   const auto found = object.find(key);
   if (found == object.end()) throw RowFault(where, fmt::format("key \"{}\" is missing", key), kStructureRemedy);
@@ -97,7 +97,7 @@ std::optional<int64_t> start_of(const Json& value, const std::string& where) {
   return std::max<int64_t>(value.get<int64_t>(), 0);
 }
 
-// The answers of a question in either form: [{"text", "answer_start"}] or {"text": [...], "answer_start": [...]}.
+// Reads the answers of a question in either form: [{"text", "answer_start"}] or {"text": [...], "answer_start": [...]}.
 std::vector<Answer> read_answers(const Json& owner, const std::string& where) {
   const auto found = owner.find("answers");
   if (found == owner.end()) {
@@ -155,13 +155,13 @@ class Reader {
 
   ExampleRows take() {
     if (rows_.examples.empty() && rows_.bad.empty()) {
-      throw InputError(path_, "the data set is empty: it holds no question and no text", kStructureRemedy);
+      throw InputError(path_, "the data set is empty: it contains no question and no text", kStructureRemedy);
     }
     return std::move(rows_);
   }
 
  private:
-  // Reads a part of the file. Where it cannot be used, it counts as one bad row.
+  // Reads a part of the file. If the part cannot be used, it counts as one bad row.
   template <typename Read>
   void unless_faulty(const Read& read) {
     try {
@@ -232,12 +232,12 @@ class Reader {
     rows_.examples.push_back(std::move(example));
   }
 
-  // Appends an answer; the first one decides whether the question has an answer, and where.
+  // Appends an answer. The first answer decides whether the question is answerable, and where its answer starts.
   void place_answer(const Answer& answer, const CodePoints& code_points, const std::string& where, Example& example) {
     const std::string& text = *answer.text;
     const std::string& context = example.context;
     if (text.empty()) {
-      throw RowFault(where, "an answer is the empty string", "Leave the list of answers empty where there is none");
+      throw RowFault(where, "an answer is the empty string", "Use an empty list of answers if there is none");
     }
     size_t offset = code_points.byte_offset(answer.start.value_or(0));
     if (context.compare(offset, text.size(), text) != 0) {
@@ -249,8 +249,8 @@ class Reader {
       throw RowFault(
           where,
           fmt::format("the answer \"{}\" does not occur in the context \"{}\"", printable(text), printable(context)),
-          "Answers must be copied from the context letter by letter; an empty list of answers marks an "
-          "unanswerable question, and rows {\"text\"} take any text");
+          "Answers must be exact copies of text in the context. Use an empty list of answers for an "
+          "unanswerable question, or rows {\"text\"} for any text");
     }
     if (example.answers.empty() && found) {
       example.answerable = true;
@@ -268,16 +268,17 @@ class Reader {
     id = found->is_string() ? found->get<std::string>() : found->dump();
   }
 
-  // Every question holds its context, and an answer that is out of place is searched for in it: a small file made for
-  // it could ask for any amount of memory and time.
+  // Limits time and memory. Every question copies its context, and a misplaced answer is searched in it. Without this
+  // limit, a small malicious file could use any amount of both.
   void spend(size_t bytes, const std::string& where) {
     work_ += bytes;
     if (work_ > work_limit_) {
-      throw InputError(where,
-                       fmt::format("the questions repeat their contexts up to here to more than {} MiB, many times the "
-                                   "size of the file",
-                                   work_limit_ >> 20),
-                       "Split long contexts into the passages that the questions are about");
+      throw InputError(
+          where,
+          fmt::format("the contexts, repeated for each question, take more than {} MiB up to here, many times the "
+                      "size of the file",
+                      work_limit_ >> 20),
+          "Split long contexts into the passages that the questions are about");
     }
   }
 
@@ -324,7 +325,7 @@ ExampleRows rows_from_text(std::string_view content, const std::string& where) {
     for (size_t i = 0; i < rows.size(); ++i) reader.add_row(rows[i], fmt::format("{}: [{}]", where, i));
     return reader.take();
   }
-  // A first line that is a whole object with more to follow makes the file JSONL; else all of it is one document.
+  // If the first line is a complete JSON value and more lines follow, the file is JSONL. Otherwise it is one document.
   const size_t line_end = std::min(content.find('\n', begin), content.size());
   const bool one_line = is_blank(content.substr(line_end));
   if (!one_line && Json::accept(content.begin() + static_cast<std::ptrdiff_t>(begin),
@@ -364,14 +365,15 @@ std::vector<Example> load_examples(const std::filesystem::path& path) {
 
 std::vector<Example> select_examples(std::vector<Example> examples, int64_t count, uint64_t seed, bool shuffle,
                                      const std::string& setting) {
-  constexpr uint64_t kStream = 0x73656C6563740000;  // "select": apart from the streams of other draws under the seed
+  constexpr uint64_t kStream =
+      0x73656C6563740000;  // "select": keeps this stream separate from other draws with the seed
   const int64_t size = std::ssize(examples);
   if (count < -1) {
     throw UsageError(setting, fmt::format("{} examples cannot be taken", count),
                      "Give a number of examples, 0 for all");
   }
   if (count > size) {
-    throw UsageError(setting, fmt::format("{} examples are asked for, but the data set holds {}", count, size),
+    throw UsageError(setting, fmt::format("{} examples are requested, but the data set has {}", count, size),
                      fmt::format("Give at most {}, or 0 for all", size));
   }
   if (shuffle) tessera::shuffle(std::span<Example>(examples), seed, kStream);

@@ -21,12 +21,12 @@ struct Range {
   int64_t begin, end;
 };
 
-// The `room` tokens of a context to keep around its answer. `text` is what `tokens` encode; the answer is its bytes
-// [answer.begin, answer.end).
+// Chooses the `room` tokens of a context to keep around its answer. `tokens` is the encoding of `text`. The answer is
+// bytes [answer.begin, answer.end) of `text`.
 //
-// The encoding gives no offsets, but encoding what stands before the answer does: tokens that both encodings begin with
-// lie before the answer whole, and likewise those that both end with lie behind it. What is between holds the answer
-// for certain; the counts tell its middle.
+// The encoding has no offsets. Therefore the text before the answer is encoded separately. Tokens at the start of both
+// encodings are before the answer. In the same way, common tokens at the end are behind it. The tokens in between
+// contain the answer, and the token counts give its middle.
 Range window_around(const Ids& tokens, std::string_view text, Range answer, int64_t room, const EncodeFn& encode) {
   const Ids before = encode(text.substr(0, static_cast<size_t>(answer.begin)));
   const Ids behind = encode(text.substr(static_cast<size_t>(answer.end)));
@@ -44,15 +44,15 @@ Range window_around(const Ids& tokens, std::string_view text, Range answer, int6
   return {begin, begin + room};
 }
 
-// The tokens of a prompt that is cut to fit, if it can be.
+// The tokens of a prompt, cut to fit if possible.
 struct FittedPrompt {
   Ids ids;
-  int64_t num_tokens = 0;  // before it is cut
-  int64_t num_least = 0;   // without any context, and with what follows it
+  int64_t num_tokens = 0;  // before cutting
+  int64_t num_least = 0;   // without any context, including the tokens after the prompt
   bool fits = true;
 };
 
-// At most max_length - `tail` tokens under Truncation::context: `tail` tokens follow the prompt.
+// Under Truncation::context, cuts the prompt to max_length - `tail` tokens. `tail` tokens follow it.
 FittedPrompt fit_prompt(const Example& example, const EncodeFn& encode, const PromptOptions& options, int64_t tail) {
   const int64_t room = options.max_length - tail;
   FittedPrompt prompt;
@@ -72,7 +72,7 @@ FittedPrompt fit_prompt(const Example& example, const EncodeFn& encode, const Pr
   const int64_t kept = std::min(context_room, std::ssize(context));
   Range range{0, kept};
   if (options.around_answer && example.answerable) {
-    const int64_t begin = example.answer_start + 1;  // the space before the context counts
+    const int64_t begin = example.answer_start + 1;  // 1 for the space before the context
     const Range answer{begin, begin + std::ssize(example.answers.front())};
     range = window_around(context, text, answer, kept, encode);
   }
@@ -92,7 +92,7 @@ std::string longer_remedy(const FittedPrompt& prompt) {
   return fmt::format("Give --max-length at least {}, or use --truncation right", prompt.num_least);
 }
 
-// Cuts the row at max_length and turns labels that stand on their own tokens into those that predict them.
+// Cuts the row at max_length. Shifts labels from their own positions to the positions that predict them.
 Sample finish(Ids ids, Ids unshifted_labels, int64_t max_length) {
   const size_t size = std::min(ids.size(), static_cast<size_t>(max_length));
   ids.resize(size);
@@ -101,8 +101,8 @@ Sample finish(Ids ids, Ids unshifted_labels, int64_t max_length) {
   return {std::move(ids), std::move(labels)};
 }
 
-// Consecutive pieces of at most max_length tokens. A last piece of one token would teach nothing: where it can, it gets
-// the one before it.
+// Splits into consecutive pieces of at most max_length tokens. A last piece of one token would have no target, so the
+// piece before gives it another token if possible.
 std::vector<Sample> split(const Ids& ids, int64_t max_length) {
   std::vector<Sample> pieces;
   const int64_t size = std::ssize(ids);
@@ -120,7 +120,7 @@ EncodedRow encode_text(const Example& example, const EncodeFn& encode, const Pro
   if (options.objective != Objective::causal_lm) {
     throw UsageError(
         "--objective",
-        fmt::format("the data set holds a plain text (\"{:.60}\"), which has no answer to learn", *example.text),
+        fmt::format("the data set contains a plain text (\"{:.60}\"), which has no answer to learn", *example.text),
         "Use --objective causal_lm for rows of {\"text\"}");
   }
   Ids ids = encode(*example.text);
@@ -181,14 +181,14 @@ EncodedRow encode_row(const Example& example, const EncodeFn& encode, const Prom
     if (example.text) return encode_text(example, encode, options);
     if (options.objective == Objective::separate) return encode_separate(example, encode, options);
     return encode_question(example, encode, options);
-  } catch (const InputError& error) {  // the tokenizer refuses the text
+  } catch (const InputError& error) {  // the tokenizer rejects the text
     return {.fault = {example.place, error.what(), ""}};
   }
 }
 
 std::vector<EncodedRow> encode_rows(std::span<const Example> examples, const EncodeFn& encode,
                                     const PromptOptions& options, ThreadPool& pool) {
-  constexpr int64_t kChunk = 16;  // examples a thread takes at a time: their lengths differ
+  constexpr int64_t kChunk = 16;  // examples per task; small, because their lengths differ
   std::vector<EncodedRow> rows(examples.size());
   const int64_t count = std::ssize(examples);
   pool.run((count + kChunk - 1) / kChunk, [&](int64_t chunk) {

@@ -1,4 +1,4 @@
-// From examples to rows of token ids with their targets.
+// Converts examples to rows of token ids with their targets.
 #pragma once
 
 #include <cstdint>
@@ -14,44 +14,44 @@ namespace tessera {
 
 class ThreadPool;
 
-// Text to token ids, nothing added at either end. Called from several threads at once.
+// Encodes text to token ids and adds nothing at either end. Several threads may call it at once.
 using EncodeFn = std::function<std::vector<int32_t>(std::string_view)>;
 
-// What a sample's tokens are and which of them carry loss. P = "Question: {question} Context: {context} Answer:".
+// The tokens of a sample, and which of them carry loss. P = "Question: {question} Context: {context} Answer:".
 enum class Objective {
-  completion,  // P, then " {answer}" and the end-of-sequence token, which alone carry loss
+  completion,  // P, then " {answer}" and the end-of-sequence token; only these two carry loss
   causal_lm,   // the same tokens, or a plain text and the end-of-sequence token; all carry loss
-  separate,    // P alone; the ids of "{answer}" are laid as labels over its last positions (see encode_row)
+  separate,    // P alone; the ids of "{answer}" are the labels of its last positions (see encode_row)
 };
 
-// What gives way when a sample is longer than max_length.
+// What to cut if a sample is longer than max_length.
 enum class Truncation {
-  context,  // the context is shortened by tokens, so that question and answer survive
-  right,    // the row is cut at max_length, whatever is lost, as transformers does
+  context,  // shorten the context by tokens and keep question and answer
+  right,    // cut the row at max_length, as transformers does, even if the answer is lost
 };
 
-// What becomes of a plain text that is longer than max_length.
+// What to do with a plain text that is longer than max_length.
 enum class LongTexts {
-  split,     // it becomes consecutive samples. The end-of-sequence token stands at the end of the last one.
-  truncate,  // its first max_length tokens are one sample
-  skip,      // it is left out
+  split,     // make consecutive samples; the last one ends with the end-of-sequence token
+  truncate,  // make one sample of the first max_length tokens
+  skip,      // omit the text
 };
 
 struct PromptOptions {
   Objective objective = Objective::completion;
   Truncation truncation = Truncation::context;
   LongTexts long_texts = LongTexts::split;
-  int64_t max_length = 512;  // tokens of a sample, its end-of-sequence token included
+  int64_t max_length = 512;  // tokens of a sample, including its end-of-sequence token
   int32_t eos_id = 2;
-  // Which part of a context that is too long is kept: the part around the answer, in training; else its beginning, as
-  // where the answer is not known: in generation, and in evaluation that is to see what generation sees.
+  // Which part of a too long context to keep. True, for training: the part around the answer. False: its beginning, for
+  // generation, where the answer is unknown, and for an evaluation with the same input as generation.
   bool around_answer = true;
 };
 
 inline constexpr int32_t kNoTarget = -100;
 
-// A row of tokens. labels[t] is the token that position t must predict (the labels of Hugging Face, shifted already),
-// or kNoTarget; so the last one is always kNoTarget.
+// A row of tokens. labels[t] is the token that position t must predict (the already shifted labels of Hugging Face), or
+// kNoTarget. The last label is therefore always kNoTarget.
 struct Sample {
   std::vector<int32_t> ids, labels;  // [N] each
 };
@@ -59,44 +59,44 @@ struct Sample {
 // "Question: {question} Context: {context} Answer:"
 std::string prompt_text(std::string_view question, std::string_view context);
 
-// What a row of a data set becomes: one sample, or the pieces of a plain text, or none where it is left out.
+// The samples of a data row: one sample, the pieces of a plain text, or none if the row is omitted.
 struct EncodedRow {
   std::vector<Sample> samples{};
-  int64_t num_tokens = 0;  // of the complete row, the end-of-sequence token included
-  // Why a row without samples cannot be used. Empty for a plain text that LongTexts::skip leaves out.
+  int64_t num_tokens = 0;  // of the complete row, including the end-of-sequence token
+  // Why a row without samples cannot be used. Empty for a plain text that LongTexts::skip omits.
   BadRow fault{};
 };
 
-// The samples of an example.
+// Encodes the samples of an example.
 //
-// Prompt and answer are encoded apart: for byte-level BPE whose regular expression starts a new piece at a space
-// before a letter, and never joins a colon to the space behind it (BLOOM, GPT-2, Llama 3, Qwen), the ids are those of
-// the whole text "… Answer: {answer}". The same holds for the places at which the prompt is cut into question, context
-// and the word "Answer:" when the context has to be shortened; a prompt that fits is encoded in one piece.
+// Prompt and answer are encoded separately. The ids equal those of the complete text "… Answer: {answer}" for
+// byte-level BPE with two properties: its regular expression starts a new piece at a space before a letter, and it
+// never joins a colon with the space behind it (BLOOM, GPT-2, Llama 3, Qwen). A prompt that fits is encoded in one
+// piece. If the context must be shortened, the prompt is cut into question, context and "Answer:" at places with the
+// same property.
 //
-// A context shortened around its answer keeps a window of its tokens with the answer in the middle, or as near to it as
-// the context's ends allow; an answer longer than the window is cut evenly at both sides of the context's copy.
+// A context shortened around its answer keeps a window of its tokens, with the answer as near to the middle as the ends
+// of the context allow. If the answer is longer than the window, both of its ends are cut evenly in the context.
 //
-// The pieces of a plain text follow each other without a gap or an overlap. All have max_length tokens, except the last
-// one. If one token would remain for it, the piece before gives it another.
+// The pieces of a plain text have no gap and no overlap. All have max_length tokens, except the last one. If only one
+// token would remain for the last piece, the piece before gives it another.
 //
-// Objective::separate: unshifted labels over the prompt's tokens, the answer's last one on the prompt's last position
-// (of an answer longer than the prompt the end remains); then the shift of the model, by which position t predicts the
-// label of position t + 1. It is what becomes of prompts and answers that are encoded apart, each padded on the left
-// to one length, and then taken as inputs and labels; so the answer has no space before it.
+// Objective::separate: the unshifted labels end with the answer's last token, at the prompt's last position. If the
+// answer is longer than the prompt, only its end is used. Then the model's shift applies: position t predicts the label
+// of position t + 1. This equals encoding prompts and answers separately, padding both on the left to one length, and
+// using them as inputs and labels. The answer therefore has no space before it.
 //
-// A row whose question and answer alone exceed max_length under Truncation::context has a fault, and so has a text that
-// `encode` refuses with an InputError. Throws UsageError for a
-// plain text under an objective other than causal_lm.
+// A row has a fault if its question and answer alone exceed max_length under Truncation::context, or if `encode` throws
+// InputError for its text. Throws UsageError for a plain text under an objective other than causal_lm.
 EncodedRow encode_row(const Example& example, const EncodeFn& encode, const PromptOptions& options);
 
-// The same of many examples in their order, encoded on the threads of the pool.
+// The same for many examples, in their order. Encodes on the threads of the pool.
 std::vector<EncodedRow> encode_rows(std::span<const Example> examples, const EncodeFn& encode,
                                     const PromptOptions& options, ThreadPool& pool);
 
-// The prompt alone, for generation: at most max_length tokens, a longer context shortened at its end (or the row cut at
-// max_length under Truncation::right). A plain text is its own prompt, of which the last max_length tokens remain.
-// Throws UsageError where the question alone exceeds max_length.
+// The prompt alone, for generation, with at most max_length tokens. A longer context is cut at its end; under
+// Truncation::right, the row is cut at max_length. A plain text is its own prompt; its last max_length tokens are used.
+// Throws UsageError if the question alone exceeds max_length.
 std::vector<int32_t> encode_prompt(const Example& example, const EncodeFn& encode, const PromptOptions& options);
 
 }  // namespace tessera

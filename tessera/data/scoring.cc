@@ -39,7 +39,7 @@ utf8proc_category_t category(char32_t c) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(c));
 }
 
-// Unicode's Cased: letters with a case, and signs made of such, as Roman numerals, circled letters and the ordinals.
+// Unicode's Cased: letters with a case, and signs based on them, such as Roman numerals, circled letters and ordinals.
 bool is_cased(char32_t c) {
   const auto k = category(c);
   const auto code_point = static_cast<utf8proc_int32_t>(c);
@@ -47,7 +47,7 @@ bool is_cased(char32_t c) {
          c == U'º' || utf8proc_tolower(code_point) != code_point || utf8proc_toupper(code_point) != code_point;
 }
 
-// Unicode's Case_Ignorable: marks, format characters, modifiers, and punctuation that stands within words.
+// Unicode's Case_Ignorable: marks, format characters, modifiers, and punctuation within words.
 bool is_case_ignorable(char32_t c) {
   constexpr std::u32string_view kWithinWords =
       U"'.:\u00B7\u0387\u055F\u05F4\u2018\u2019\u2024\u2027\uFE13\uFE52\uFE55\uFF07\uFF0E\uFF1A";
@@ -63,7 +63,7 @@ bool is_case_ignorable(char32_t c) {
   }
 }
 
-// Whether the capital sigma at `i` ends a word: a cased letter before it and none behind it.
+// Whether the capital sigma at `i` ends a word: a cased letter is before it, and none is behind it.
 bool is_final_sigma(std::u32string_view text, size_t i) {
   size_t before = i, behind = i + 1;
   while (before > 0 && is_case_ignorable(text[before - 1])) --before;
@@ -71,7 +71,7 @@ bool is_final_sigma(std::u32string_view text, size_t i) {
   return before > 0 && is_cased(text[before - 1]) && !(behind < text.size() && is_cased(text[behind]));
 }
 
-// Python's str.lower: one to one but for two letters.
+// Python's str.lower: one character to one, except for two letters.
 std::u32string lower(std::u32string_view text) {
   std::u32string out;
   out.reserve(text.size());
@@ -93,7 +93,7 @@ bool is_space(char32_t c) {
          (c > 0x7F && category(c) == UTF8PROC_CATEGORY_ZS);
 }
 
-// Python's \w: letters, numbers and the underscore; marks are no part of a word.
+// Python's \w: letters, numbers and the underscore. Marks are not part of a word.
 bool is_word(char32_t c) {
   if (c == U'_') return true;
   const auto k = category(c);
@@ -101,12 +101,12 @@ bool is_word(char32_t c) {
          (k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO);
 }
 
-// string.punctuation: all of ASCII that is printable, no letter, no digit and no space.
+// string.punctuation: the printable ASCII characters except letters, digits and the space.
 bool is_punctuation(char32_t c) {
   return (c >= 0x21 && c <= 0x2F) || (c >= 0x3A && c <= 0x40) || (c >= 0x5B && c <= 0x60) || (c >= 0x7B && c <= 0x7E);
 }
 
-// \b(a|an|the)\b replaced by a space: such a match is always a whole run of word characters.
+// Replaces \b(a|an|the)\b with a space. Such a match is always a complete run of word characters.
 std::u32string remove_articles(std::u32string_view text) {
   std::u32string out;
   out.reserve(text.size());
@@ -133,7 +133,7 @@ double word_f1(std::span<const std::string> prediction, std::span<const std::str
     const auto found = unmatched.find(word);
     if (found == unmatched.end() || found->second == 0) continue;
     ++common;
-    // As sets, a word that is common counts once however often it comes.
+    // As sets: a common word counts once, even if it is repeated.
     found->second = scoring == Scoring::workshop ? 0 : found->second - 1;
   }
   if (common == 0) return 0.0;

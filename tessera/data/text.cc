@@ -54,7 +54,8 @@ size_t CodePoints::byte_offset(int64_t index) const {
 size_t nearest_occurrence(std::string_view text, std::string_view needle, size_t wanted) {
   TESSERA_ASSERT(!needle.empty());
   if (needle.size() > text.size()) return std::string_view::npos;
-  std::vector<size_t> border(needle.size(), 0);  // of each prefix: its longest proper prefix that is also its end
+  std::vector<size_t> border(needle.size(),
+                             0);  // per prefix: length of its longest proper prefix that is also a suffix
   for (size_t i = 1, k = 0; i < needle.size(); ++i) {
     while (k > 0 && needle[i] != needle[k]) k = border[k - 1];
     if (needle[i] == needle[k]) ++k;
@@ -67,7 +68,7 @@ size_t nearest_occurrence(std::string_view text, std::string_view needle, size_t
     if (text[i] == needle[k]) ++k;
     if (k < needle.size()) continue;
     const size_t at = i + 1 - k;
-    if (best != std::string_view::npos && distance(at) >= distance(best)) break;  // they only get farther
+    if (best != std::string_view::npos && distance(at) >= distance(best)) break;  // later occurrences are farther away
     best = at;
     k = border[k - 1];
   }

@@ -15,15 +15,15 @@ namespace tessera {
 
 namespace {
 
-// Longer texts would overflow the positions inside one word.
-constexpr size_t kLongestText = (1u << 30) - 1;  // bytes; a prefix space for every byte still fits
+// Longer texts would overflow positions within one word.
+constexpr size_t kLongestText = (1u << 30) - 1;  // bytes; leaves room for a prefix space per byte
 
 struct Step {
   bool add_prefix_space;
   std::optional<Splitter> splitter;  // unless add_prefix_space
 };
 
-// What one encode() works with. The word cache in it pays when it is used again, so the tokenizer keeps them.
+// Working memory of encode(). The tokenizer keeps them, because the word cache pays off only when it is reused.
 struct Scratch {
   WordCache cache;
   Bpe::Scratch bpe;
@@ -32,7 +32,7 @@ struct Scratch {
   std::string prefixed;  // the text with the spaces of add_prefix_space
 };
 
-// Scratches not in use. Its mutex is the only shared state of encoding threads.
+// The unused Scratch objects. The mutex is the only state that encoding threads share.
 class ScratchPool {
  public:
   std::unique_ptr<Scratch> take() {
@@ -56,7 +56,7 @@ class ScratchPool {
   std::vector<std::unique_ptr<Scratch>> free_;
 };
 
-// Translates between bytes and the symbols that stand for them in tokens.
+// Converts between bytes and the symbols that represent them in tokens.
 class ByteSymbols {
  public:
   ByteSymbols() {
@@ -73,7 +73,7 @@ class ByteSymbols {
     for (const char c : bytes) result += symbols_[static_cast<uint8_t>(c)];
     return result;
   }
-  // The bytes of a token written in symbols; a token with any other character stands for its own UTF-8.
+  // The bytes of a token written in symbols. A token with any other character represents its own UTF-8 bytes.
   std::string bytes(const std::string& token) const {
     std::string result;
     for (size_t at = 0; at < token.size();) {
@@ -87,7 +87,7 @@ class ByteSymbols {
 
  private:
   std::array<std::string, 256> symbols_;
-  std::vector<int16_t> bytes_;  // by code point; −1 for what is no symbol
+  std::vector<int16_t> bytes_;  // by code point; −1 if it is not a symbol
 };
 
 }  // namespace
@@ -100,10 +100,10 @@ struct Tokenizer::State {
   std::vector<Step> steps;
   std::unordered_map<std::string, int32_t> vocabulary, added;  // token -> id
   AddedTokenFinder raw_added, normalized_added;
-  std::vector<std::string> bytes;  // id -> what it decodes to; empty where there is no token
-  std::vector<bool> special;       // id -> left out by skip_special
+  std::vector<std::string> bytes;  // id -> decoded bytes; empty if there is no token
+  std::vector<bool> special;       // id -> omitted by skip_special
   std::optional<Bpe> bpe;          // set by the constructor
-  const bool ignore_merges;        // a word that is in the vocabulary is one token, whatever the merges give
+  const bool ignore_merges;        // a word in the vocabulary is one token, whatever the merges would give
   mutable ScratchPool scratches;
 
   State(const TokenizerJson& json, std::string_view text, const std::string& where);
@@ -134,8 +134,8 @@ Tokenizer::State::State(const TokenizerJson& json, std::string_view text, const 
   bpe.emplace(make_bpe(json, where));
 }
 
-// Follows tokenizers' AddedVocabulary::add_tokens: the id is that of the vocabulary, else the next one behind it,
-// whatever the file says; of two entries with the same content the last one counts.
+// Follows tokenizers' AddedVocabulary::add_tokens. The id is the vocabulary's, or else the next free one; the file's id
+// is ignored. Of two entries with the same content, the last one counts.
 void Tokenizer::State::add_tokens(const std::vector<AddedToken>& tokens, const std::string& where) {
   auto next_id = static_cast<int32_t>(vocabulary.size());
   std::map<int32_t, const AddedToken*> by_id;
@@ -153,7 +153,7 @@ void Tokenizer::State::add_tokens(const std::vector<AddedToken>& tokens, const s
   for (const auto& [id, token] : by_id) {
     const std::string form = token->normalized ? normalize(token->content, normal_forms) : token->content;
     if (!(token->normalized ? normalized_added : raw_added).add(form, *token, id)) {
-      throw InputError(where + ": added_tokens", "two tokens are spelled " + quoted_token(form) + " when normalised",
+      throw InputError(where + ": added_tokens", "two tokens are spelled " + quoted_token(form) + " when normalized",
                        "Remove one of them");
     }
     bytes[static_cast<size_t>(id)] = byte_symbols.bytes(form);
@@ -174,7 +174,7 @@ Bpe Tokenizer::State::make_bpe(const TokenizerJson& json, const std::string& whe
   if (json.unk_token && unk_id < 0) {
     throw InputError(where + ": model.unk_token",
                      "the token " + quoted_token(*json.unk_token) + " is not in the vocabulary",
-                     "Name one that is, or null");
+                     "Use a token from the vocabulary, or null");
   }
   std::vector<BpeMerge> merges;
   merges.reserve(json.merges.size());
@@ -185,7 +185,7 @@ Bpe Tokenizer::State::make_bpe(const TokenizerJson& json, const std::string& whe
       throw InputError(json.merges_where + "[" + std::to_string(merges.size()) + "]",
                        "the merge of " + quoted_token(left) + " and " + quoted_token(right) + " needs the token " +
                            quoted_token(missing) + ", which is not in the vocabulary",
-                       "The file is damaged: take the tokenizer.json that came with the model");
+                       "The file is damaged: use the tokenizer.json that came with the model");
     }
     merges.push_back(merge);
   }
@@ -195,7 +195,7 @@ Bpe Tokenizer::State::make_bpe(const TokenizerJson& json, const std::string& whe
 void Tokenizer::State::encode(std::string_view text, Scratch& scratch, std::vector<int32_t>& ids) const {
   if (text.size() > kLongestText) {
     throw InputError("", "a text of " + std::to_string(text.size()) + " bytes",
-                     "Cut it into texts of at most " + std::to_string(kLongestText) + " bytes");
+                     "Split it into texts of at most " + std::to_string(kLongestText) + " bytes");
   }
   std::string repaired, normalized;
   if (!is_utf8(text)) {
@@ -223,7 +223,7 @@ void Tokenizer::State::encode(std::string_view text, Scratch& scratch, std::vect
   }
 }
 
-// Text without added tokens.
+// Encodes text without added tokens.
 void Tokenizer::State::encode_plain(std::string_view text, Scratch& scratch, std::vector<int32_t>& ids) const {
   auto& pieces = scratch.pieces;
   pieces.assign(1, {0, text.size()});

@@ -12,9 +12,9 @@ using Json = nlohmann::json;
 namespace {
 
 constexpr const char* kKinds = "Tessera reads byte-level BPE tokenizers (those of BLOOM, GPT-2, Llama 3, Qwen2)";
-constexpr const char* kDamaged = "The file is damaged: take the tokenizer.json that came with the model";
+constexpr const char* kDamaged = "The file is damaged: use the tokenizer.json that came with the model";
 
-// A JSON value with the place it stands at, for errors.
+// A JSON value and its place, for errors.
 struct Node {
   const Json& json;
   std::string where;
@@ -51,7 +51,7 @@ struct Node {
   std::string type() const { return at("type").text(); }
 };
 
-// Sequences may hold sequences, no deeper than parse_json() takes them.
+// Sequences may contain sequences. parse_json() limits the depth.
 void read_normalizer(const Node& node, std::vector<NormalForm>& forms) {
   if (node.json.is_null()) return;
   const std::string type = node.type();
@@ -80,7 +80,7 @@ SplitBehavior read_behavior(const Node& node) {
   if (name == "MergedWithNext") return SplitBehavior::merged_with_next;
   if (name == "Contiguous") return SplitBehavior::contiguous;
   node.fail("no split behavior is called " + quoted_token(name),
-            "There are Removed, Isolated, MergedWithPrevious, MergedWithNext and Contiguous");
+            "Use Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous");
 }
 
 std::string read_pattern(const Node& node) {
@@ -99,7 +99,7 @@ void read_byte_level(const Node& node, std::vector<SplitStep>& steps) {
   if (node.flag("use_regex", true)) steps.push_back({.pattern = kGpt2Pattern, .where = node.where});
 }
 
-// byte_level tells whether the last pre-tokenizer so far was ByteLevel.
+// byte_level is set if the last pre-tokenizer so far was ByteLevel.
 void read_pre_tokenizer(const Node& node, std::vector<SplitStep>& steps, bool& byte_level) {
   if (node.json.is_null()) node.fail("there is no pre_tokenizer", kKinds);
   const std::string type = node.type();
@@ -137,7 +137,7 @@ AddedToken read_added_token(const Node& node) {
           .special = node.at("special").flag()};
 }
 
-// Everything that makes a BPE model another kind than byte-level BPE.
+// Rejects BPE models that are not byte-level BPE.
 void refuse_other_models(const Node& model) {
   if (model.has("type") && model.type() != "BPE") {
     model.fail("the tokenizer is of type " + quoted_token(model.type()), kKinds);
@@ -161,7 +161,7 @@ void refuse_other_models(const Node& model) {
 
 void read_vocabulary(const Node& node, TokenizerJson& result) {
   if (!node.json.is_object()) node.fail("expected an object of tokens and ids", kKinds);
-  // Ids index tables: one far beyond the number of tokens would fill the memory.
+  // Ids index tables. An id far beyond the number of tokens would exhaust the memory.
   const auto end_of_ids = static_cast<int64_t>(std::min<size_t>(4 * node.json.size() + (1u << 16), INT32_MAX));
   result.vocabulary.reserve(node.json.size());
   std::vector<bool> taken(static_cast<size_t>(end_of_ids));
@@ -174,7 +174,8 @@ void read_vocabulary(const Node& node, TokenizerJson& result) {
                    "A vocabulary of " + std::to_string(node.json.size()) + " tokens has no such id");
     }
     const auto id = entry->get<int32_t>();
-    if (taken[static_cast<size_t>(id)]) value().fail("the id " + std::to_string(id) + " belongs to another token too");
+    if (taken[static_cast<size_t>(id)])
+      value().fail("the id " + std::to_string(id) + " belongs to another token already");
     taken[static_cast<size_t>(id)] = true;
     result.vocabulary.emplace_back(entry.key(), id);
   }
@@ -227,7 +228,7 @@ TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& whe
   if (!json.is_object()) version.fail(std::string("expected an object, found ") + json.type_name());
   if (root.has("version") && root.at("version").text() != "1.0") {
     root.at("version").fail("the format has version " + quoted_token(root.at("version").text()),
-                            "Version 1.0 is known");
+                            "Tessera reads version 1.0");
   }
   if (!root.has("model"))
     version.fail("the key \"model\" is missing", "Give a tokenizer.json of Hugging Face tokenizers");
@@ -237,9 +238,9 @@ TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& whe
   if (root.has("normalizer")) read_normalizer(root.at("normalizer"), result.normal_forms);
 
   bool byte_level = false;
-  if (!root.has("pre_tokenizer")) version.fail("there is no pre_tokenizer, so this is no byte-level BPE", kKinds);
+  if (!root.has("pre_tokenizer")) version.fail("there is no pre_tokenizer, so this is not byte-level BPE", kKinds);
   read_pre_tokenizer(root.at("pre_tokenizer"), result.steps, byte_level);
-  if (!byte_level) root.at("pre_tokenizer").fail("there is no ByteLevel, so this is no byte-level BPE", kKinds);
+  if (!byte_level) root.at("pre_tokenizer").fail("there is no ByteLevel, so this is not byte-level BPE", kKinds);
   if (!root.has("decoder") || root.at("decoder").type() != "ByteLevel") {
     throw InputError(root.child("decoder"), "the decoder is not ByteLevel", kKinds);
   }

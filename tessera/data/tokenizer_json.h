@@ -1,4 +1,4 @@
-// What a tokenizer.json says, for tokenizers that Tessera can run: byte-level BPE.
+// The content of a tokenizer.json, for tokenizers that Tessera can run: byte-level BPE.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,12 @@
 
 namespace tessera {
 
-// One splitting of the pre-tokenizer. ByteLevel becomes up to two steps; its mapping of bytes to symbols is implied.
+// One splitting step of the pre-tokenizer. ByteLevel becomes up to two steps; its mapping of bytes to symbols is
+// implied.
 struct SplitStep {
-  bool add_prefix_space = false;  // puts a space before every piece that does not begin with one; the rest is unused
-  std::string pattern;            // an Oniguruma regular expression
+  bool add_prefix_space =
+      false;  // puts a space before every piece that does not start with one; the other fields are then unused
+  std::string pattern;  // an Oniguruma regular expression
   SplitBehavior behavior = SplitBehavior::isolated;
   bool invert = false;
   std::string where;  // file and key, for errors
@@ -36,8 +38,8 @@ struct TokenizerJson {
   std::vector<std::string> unused;  // keys with a value that Tessera does not use: "truncation", "padding"
 };
 
-// Reads the text of a tokenizer.json; `where` names it in errors. InputError with the key at fault if it is no JSON, is
-// incomplete, contradicts itself, or holds a tokenizer of another kind.
+// Reads the text of a tokenizer.json. `where` names it in errors. InputError with the faulty key if it is not JSON, is
+// incomplete, contradicts itself, or contains a tokenizer of another kind.
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& where);
 
 // "\"token\"" for messages: quoted, escaped, shortened.

@@ -36,15 +36,15 @@ class RegexMatcher : public Matcher {
   RegexMatcher(const std::string& pattern, std::string where) : where_(std::move(where)) {
     initialize_oniguruma();
     if (pattern.size() > kLongestPattern) {
-      throw InputError(where_, "a pattern of " + std::to_string(pattern.size()) + " bytes",
-                       "The longest accepted has " + std::to_string(kLongestPattern) + " bytes");
+      throw InputError(where_, "the pattern has " + std::to_string(pattern.size()) + " bytes",
+                       "The maximum is " + std::to_string(kLongestPattern) + " bytes");
     }
     OnigErrorInfo info{};
     const int status = onig_new(&regex_, bytes_of(pattern.data()), bytes_of(pattern.data() + pattern.size()),
                                 ONIG_OPTION_NONE, ONIG_ENCODING_UTF8, ONIG_SYNTAX_ONIGURUMA, &info);
     if (status != ONIG_NORMAL) {
-      throw InputError(where_, "Oniguruma refuses the pattern: " + onig_message(status, &info),
-                       "Take the tokenizer.json that came with the model");
+      throw InputError(where_, "Oniguruma rejects the pattern: " + onig_message(status, &info),
+                       "Use the tokenizer.json that came with the model");
     }
   }
   ~RegexMatcher() override { onig_free(regex_); }
@@ -52,7 +52,7 @@ class RegexMatcher : public Matcher {
   RegexMatcher& operator=(const RegexMatcher&) = delete;
 
   void find(std::string_view text, std::vector<Span>& matches) const override {
-    // Both are written to by a search, so each call has its own.
+    // A search writes to both, so each call has its own.
     const std::unique_ptr<OnigRegion, void (*)(OnigRegion*)> region(onig_region_new(),
                                                                     [](OnigRegion* r) { onig_region_free(r, 1); });
     const std::unique_ptr<OnigMatchParam, void (*)(OnigMatchParam*)> param(onig_new_match_param(),
@@ -69,12 +69,13 @@ class RegexMatcher : public Matcher {
       if (status == ONIG_MISMATCH) return;
       if (status < 0) {
         throw InputError(where_,
-                         "the pattern gives up on a text of " + std::to_string(text.size()) +
+                         "the pattern needs too many steps on a text of " + std::to_string(text.size()) +
                              " bytes: " + onig_message(status, nullptr),
-                         "Take a pattern that does not backtrack so much, or shorten the text");
+                         "Use a pattern with less backtracking, or shorten the text");
       }
       const Span match{static_cast<size_t>(region->beg[0]), static_cast<size_t>(region->end[0])};
-      if (match.begin == match.end && match.end == last_end) {  // empty, right behind the last one: step on
+      if (match.begin == match.end &&
+          match.end == last_end) {  // an empty match right behind the last one: step forward
         at = match.end < text.size() ? match.end + code_point_at(text, match.end).num_bytes : text.size() + 1;
         continue;
       }
@@ -86,8 +87,8 @@ class RegexMatcher : public Matcher {
  private:
   static constexpr size_t kLongestPattern = 4096;
 
-  // A sane pattern retries a few times per byte. Limits in proportion to the text stop the others, whose cost is a
-  // power or an exponential of it.
+  // A reasonable pattern retries a few times per byte. These limits are proportional to the text, and stop patterns
+  // with polynomial or exponential cost.
   static void set_limits(OnigMatchParam* param, size_t num_bytes) {
     const unsigned long steps = 100'000 + 16 * num_bytes;
     onig_initialize_match_param(param);
@@ -101,8 +102,8 @@ class RegexMatcher : public Matcher {
   OnigRegex regex_ = nullptr;
 };
 
-// Every piece is an optional space and a maximal run outside a set of 39 characters: white space, ! ( ) , . ? | and
-// the punctuation below. (Oniguruma reads the nested class of the pattern as a union, its parentheses as members.)
+// Every piece is an optional space and a maximal run of characters outside a set of 39: white space, ! ( ) , . ? | and
+// the punctuation below. (Oniguruma reads the nested class of the pattern as a union, and its parentheses as members.)
 class BloomMatcher : public Matcher {
  public:
   BloomMatcher() {
@@ -184,7 +185,7 @@ class Gpt2Matcher : public Matcher {
     const int type = encoding->property_name_to_ctype(encoding, name, name + property.size());
     TESSERA_ASSERT(type >= 0);
     OnigCodePoint single_byte_end = 0;
-    const OnigCodePoint* ranges = nullptr;  // their number, then first and last of each
+    const OnigCodePoint* ranges = nullptr;  // the number of ranges, then the first and last code point of each
     const int status = encoding->get_ctype_code_range(static_cast<OnigCtype>(type), &single_byte_end, &ranges);
     TESSERA_ASSERT(status == ONIG_NORMAL && ranges);
     for (size_t i = 0; i < ranges[0]; ++i) {
@@ -211,14 +212,14 @@ class Gpt2Matcher : public Matcher {
     const size_t run = text[at] == ' ' && at + 1 < text.size() ? at + 1 : at;
     const uint8_t run_class = class_of_[code_point_at(text, run).code];
     if (run_class != kSpace) return skip_class(text, run, run_class);
-    // \s+(?!\S): all of the white space, but for its last character if a word follows; \s+ for a lone one.
+    // \s+(?!\S): all of the white space, except its last character if a word follows. \s+ for a single one.
     const size_t end = skip_class(text, at, kSpace);
     if (end == text.size()) return end;
     const size_t last = end - code_point_before(text, end).num_bytes;
     return last > at ? last : end;
   }
 
-  std::vector<uint8_t> class_of_;  // of every code point
+  std::vector<uint8_t> class_of_;  // for every code point
 };
 
 }  // namespace
@@ -257,9 +258,8 @@ void Splitter::split(std::string_view text, Span piece, std::vector<Span>& match
   matches.clear();
   matcher_->find(text.substr(piece.begin, piece.end - piece.begin), matches);
 
-  // Walks over matches and the gaps between them. A part joins its neighbour or begins a piece of its own, as
-  // tokenizers' NormalizedString::split does (MergedWithNext there runs backwards; here a delimiter waits for the
-  // part behind it).
+  // Walks over matches and the gaps between them. A part joins its neighbour or starts its own piece, as in tokenizers'
+  // NormalizedString::split. For MergedWithNext, the original runs backwards; here a delimiter waits for the next part.
   const size_t first = pieces.size();
   bool previous_delimiter = false;
   const auto part = [&](size_t begin, size_t end, bool delimiter) {

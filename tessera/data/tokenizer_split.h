@@ -1,4 +1,4 @@
-// Splitting a text into the words that byte pair encoding never crosses.
+// Splits a text into words. Byte pair encoding never crosses their boundaries.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ struct Span {
   bool operator==(const Span&) const = default;
 };
 
-// Finds the non-overlapping matches of a pattern, from left to right, as the onig crate's find_iter does. Thread-safe.
+// Finds the non-overlapping matches of a pattern from left to right, as the onig crate's find_iter does. Thread-safe.
 class Matcher {
  public:
   virtual ~Matcher() = default;
-  // Appends the matches in `text` (valid UTF-8); a match may be empty. InputError if the pattern needs too many steps.
+  // Appends the matches in `text` (valid UTF-8). A match may be empty. InputError if the pattern needs too many steps.
   virtual void find(std::string_view text, std::vector<Span>& matches) const = 0;
 };
 
@@ -28,17 +28,17 @@ inline constexpr const char* kBloomPattern = " ?[^(\\s|[.,!?…。，、।۔،]
 inline constexpr const char* kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// `where` (file and key) goes into the InputErrors: a pattern that Oniguruma refuses, and those of find().
-// make_matcher knows the two patterns above by heart, several times faster and with the same matches.
+// `where` (file and key) is part of the InputErrors: for a pattern that Oniguruma rejects, and those of find().
+// make_matcher has its own code for the two patterns above, several times faster and with the same matches.
 std::unique_ptr<const Matcher> make_regex_matcher(const std::string& pattern, const std::string& where);
 std::unique_ptr<const Matcher> make_matcher(const std::string& pattern, const std::string& where);
 
-// What happens to the matches (delimiters): Hugging Face's SplitDelimiterBehavior.
+// What to do with the matches (delimiters): Hugging Face's SplitDelimiterBehavior.
 enum class SplitBehavior : uint8_t { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
 class Splitter {
  public:
-  // invert: what lies between the matches are the delimiters.
+  // invert: the text between the matches is the delimiter.
   Splitter(std::unique_ptr<const Matcher> matcher, SplitBehavior behavior, bool invert)
       : matcher_(std::move(matcher)), behavior_(behavior), invert_(invert) {}
 

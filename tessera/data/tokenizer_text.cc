@@ -22,11 +22,11 @@ bool is_continuation(uint8_t byte) {
 
 struct Sequence {
   size_t num_bytes;  // at least 1
-  bool valid;        // else num_bytes is the maximal subpart to replace
+  bool valid;        // if false, num_bytes is the maximal subpart to replace
 };
 
-// The sequence that starts at bytes[at]. The bounds of the second byte rule out overlong forms, surrogates and what
-// lies beyond U+10FFFF (Unicode 15, table 3-7).
+// The sequence that starts at bytes[at]. The bounds of the second byte exclude overlong forms, surrogates, and code
+// points beyond U+10FFFF (Unicode 15, table 3-7).
 Sequence sequence_at(std::string_view bytes, size_t at) {
   const uint8_t lead = byte_at(bytes, at);
   if (lead < 0x80) return {1, true};

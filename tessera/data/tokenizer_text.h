@@ -1,4 +1,4 @@
-// UTF-8 as tokenizers need it: repair, stepping through valid text, normal forms.
+// UTF-8 functions for tokenizers: repair, stepping through valid text, normal forms.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,9 @@ namespace tessera {
 
 bool is_utf8(std::string_view bytes);
 
-// Appends `bytes` to `out` with every maximal invalid subpart (Unicode 15, section 3.9, "U+FFFD substitution of maximal
-// subparts") replaced by U+FFFD. Equals Python's bytes.decode("utf-8", "replace") and Rust's String::from_utf8_lossy.
+// Appends `bytes` to `out`. Replaces every maximal invalid subpart with U+FFFD (Unicode 15, section 3.9, "U+FFFD
+// substitution of maximal subparts"). Equals Python's bytes.decode("utf-8", "replace") and Rust's
+// String::from_utf8_lossy.
 void append_repaired_utf8(std::string& out, std::string_view bytes);
 
 void append_code_point(std::string& out, char32_t code);
@@ -21,7 +22,7 @@ struct CodePoint {
   uint32_t num_bytes;
 };
 
-// The code point that starts at text[at]. The text must be valid UTF-8 and `at` the start of one of its characters.
+// The code point that starts at text[at]. The text must be valid UTF-8, and a character must start at `at`.
 inline CodePoint code_point_at(std::string_view text, size_t at) {
   const auto byte = [&](size_t i) { return static_cast<char32_t>(static_cast<unsigned char>(text[at + i])); };
   const char32_t lead = byte(0);
@@ -31,12 +32,12 @@ inline CodePoint code_point_at(std::string_view text, size_t at) {
   return {(lead & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F), 4};
 }
 
-// The code point that ends before text[end]; end > 0, a boundary of characters.
+// The code point that ends before text[end]. `end` > 0 and on a character boundary.
 CodePoint code_point_before(std::string_view text, size_t end);
 
 enum class NormalForm : uint8_t { nfc, nfd, nfkc, nfkd };
 
-// Valid UTF-8 brought to each of the forms in turn (Unicode as of the installed utf8proc).
+// Converts valid UTF-8 to each of the forms in turn (Unicode version of the installed utf8proc).
 std::string normalize(std::string_view text, const std::vector<NormalForm>& forms);
 
 }  // namespace tessera

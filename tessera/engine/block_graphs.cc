@@ -20,7 +20,7 @@ BlockGraphs::BlockGraphs(Stream& compute, bool on) : compute_(compute), on_(on) 
 void BlockGraphs::run(const Key& key, Frame& frame, const Work& work) {
   if (!on_) return work(frame);
   const auto [entry, is_new] = graphs_.try_emplace(key);
-  if (is_new) return work(frame);  // products are chosen and code is loaded, which a capture could not
+  if (is_new) return work(frame);  // the first run chooses products and loads code, which a capture cannot do
   std::unique_ptr<StreamGraph>& graph = entry->second;
   if (graph) {
     Frame elsewhere = frame.with(*no_kernels_);

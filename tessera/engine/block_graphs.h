@@ -1,6 +1,6 @@
-// A block's kernels, some 25 of them forward and backward, put on a GPU as one: at a few hundred tokens the host would
-// take longer to launch each than the GPU to run it. Gathering and reducing go on beside them on their own streams, so
-// that one way serves every strategy.
+// Launches a block's kernels, about 25 forward and backward, as one CUDA graph. At a few hundred tokens, launching each
+// kernel takes the host longer than running it takes the GPU. Gathering and reducing stay on their own streams outside
+// the graphs, so the same graphs serve every strategy.
 #pragma once
 
 #include <array>
@@ -13,22 +13,23 @@
 
 namespace tessera {
 
-// Tokens of a micro-batch that is trained on a GPU, up to a sixteenth more than it has: what is added is a sequence of
-// its own without loss, so that batches of mixed lengths have few sizes, for graphs and for the choice of products.
+// The number of tokens that a GPU computes for a training micro-batch: up to a sixteenth more than it has. The added
+// tokens form a sequence without loss. Batches of mixed lengths then have few sizes, for graphs and for the choice of
+// products.
 int64_t padded_tokens(int64_t num_tokens);
 
 class BlockGraphs {
  public:
-  // What a graph holds fast: the block and what is done with it, sizes and addresses.
+  // What a graph fixes: the block, the work on it, sizes and addresses.
   using Key = std::array<int64_t, 10>;
   using Work = std::function<void(Frame&)>;
 
-  // `on`: false runs all work at once, launch by launch.
+  // `on`: false launches every kernel separately.
   BlockGraphs(Stream& compute, bool on);
 
-  // Runs work that depends on the key alone, and leaves the frame's stack as it does: at once when the key is new, from
-  // the second time on as a graph, as long as there are no more than limit_to() allows. The work must put kernels on
-  // the compute stream and do nothing else.
+  // Runs work that depends on the key alone. The first time a key is used, the work runs directly. From the second time
+  // on it runs as a graph, up to the number of graphs that limit_to() allows. The frame's stack changes as the work
+  // changes it. The work may only launch kernels on the compute stream.
   void run(const Key& key, Frame& frame, const Work& work);
 
   void limit_to(int64_t most_graphs) { most_graphs_ = most_graphs; }
@@ -38,9 +39,9 @@ class BlockGraphs {
  private:
   Stream& compute_;
   const bool on_;
-  std::unique_ptr<Device> nowhere_;  // where kernels do nothing: a frame that runs there only keeps its stack
+  std::unique_ptr<Device> nowhere_;  // kernels do nothing here; a frame on it only moves its stack
   std::unique_ptr<Kernels> no_kernels_;
-  std::map<Key, std::unique_ptr<StreamGraph>> graphs_;  // null: has run once
+  std::map<Key, std::unique_ptr<StreamGraph>> graphs_;  // null: the work has run once, directly
   int64_t most_graphs_ = std::numeric_limits<int64_t>::max(), num_graphs_ = 0, num_launches_ = 0;
 };
 

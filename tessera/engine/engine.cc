@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// What a token's dropout depends on: the update, its sequence's number in it, and its position there. Numbers below
-// 2^40 are left to initial parameters, which are drawn under the same seed.
+// The dropout of a token depends on the update, the sequence's number in it, and the token's position. Initial
+// parameters use the same seed and the numbers below 2^40.
 static int64_t row_id(int64_t num_updates, int64_t sequence, int64_t position) {
   return (num_updates + 1) << 40 | sequence << 20 | position;
 }
@@ -53,7 +53,7 @@ Engine::Engine(EnginePlace place, ModelConfig config, EngineOptions options)
       block_graphs_(place.device.compute_stream(), options_.cuda_graphs && place.device.kind() == DeviceKind::cuda),
       loss_(place.device.allocate(sizeof(double), Category::workspace)) {}
 
-// Streams end with their work, before the memory goes that it is done on.
+// Ends the streams, and with them their work, before the memory that they use is freed.
 Engine::~Engine() {
   place_.streams = {};
 }
@@ -82,10 +82,10 @@ static void check_bounds(const WorkBounds& work) {
     const bool fits = bounds.num_tokens <= kMaxBatchTokens && bounds.num_sequences <= kMaxBatchSequences;
     if (fits) return;
     throw UsageError(flag,
-                     fmt::format("a micro-batch has up to {} sequences of {} tokens together, and {} sequences of {} "
-                                 "tokens are the most",
+                     fmt::format("a micro-batch may have {} sequences with {} tokens in total, but the maximum is {} "
+                                 "sequences and {} tokens",
                                  bounds.num_sequences, bounds.num_tokens, kMaxBatchSequences, kMaxBatchTokens),
-                     "Give a smaller one");
+                     "Give a smaller value");
   };
   check(work.training, "--batch-size");
   check(work.evaluation, "--eval-batch-size");
@@ -107,7 +107,7 @@ void Engine::prepare_with_stack(const WorkBounds& work, int64_t stack_bytes) {
     optimizer_ = std::make_unique<UnitOptimizer>(place_, parameters_, *gradients_);
   }
   stack_ = std::make_unique<Stack>(place_.device, stack_bytes);
-  int64_t batch_bytes = 0;  // ids, starts, row ids, target rows and targets, each at its own alignment
+  int64_t batch_bytes = 0;  // ids, starts, row ids, target rows and targets, each aligned
   BatchBounds training = work.training;
   training.num_tokens += padding(training.num_tokens, true);
   for (const BatchBounds& b : {training, work.evaluation, work.generation}) {
@@ -119,8 +119,8 @@ void Engine::prepare_with_stack(const WorkBounds& work, int64_t stack_bytes) {
   block_graphs_.limit_to(most_cuda_graphs(place_.device.ledger().current_total()));
 }
 
-// Bytes of stack and of the kernels' scratch that the work needs, found by rehearsing it. They do not depend on the
-// ranks, but for the type that backward leaves gradients in.
+// Bytes of stack and of kernel scratch that the work needs, measured by a rehearsal. They do not depend on the ranks,
+// except through the type of the gradients.
 Engine::Needs Engine::needs_of(const WorkBounds& work) const {
   const auto device = make_counting_device({.kind = kind_of_work(place_.device)}), host = make_counting_device();
   const auto alone = make_self_communicator();
@@ -162,17 +162,17 @@ void Engine::rehearse(const WorkBounds& work, int64_t num_micro_batches) {
   }
   if (work.generation.num_tokens > 0) {
     enter(Phase::evaluation);
-    // As long a prompt as there is room for, and the others of one token: B prompts of N tokens together.
+    // One prompt as long as possible, and the others of one token: B prompts with N tokens in total.
     std::vector<std::vector<int32_t>> prompts(static_cast<size_t>(work.generation.num_sequences), {0});
     prompts[0].resize(static_cast<size_t>(work.generation.num_tokens - work.generation.num_sequences + 1));
-    // The cache has room for all new tokens, and every turn after the first takes the same.
+    // The cache has room for all new tokens. Every turn after the first needs the same memory, so two turns suffice.
     generate(prompts, std::min<int64_t>(work.max_new_tokens, 2), -1);
   }
   rehearsing_ = false;
 }
 
-// Products are measured in the first step, if its batches are of the largest size: others of that size will follow
-// then. Measured later, the one large batch in a few hundred of rows of all lengths costs more than it brings.
+// Products are measured in the first step only, and only if its batch has the largest size. More batches of that size
+// then follow. If the largest size is rare, measuring costs more than it gains.
 Frame Engine::frame(const Batch& batch, bool training) {
   const int64_t most = work_.training.num_tokens + padding(work_.training.num_tokens, true);
   ops_->measure_products(training && first_step_ && batch.num_tokens == most);
@@ -192,7 +192,7 @@ int64_t Engine::padding(int64_t num_tokens, bool training) const {
   return pads ? padded_tokens(num_tokens) - num_tokens : 0;
 }
 
-// Lays a batch out in the host's memory, while the device may still work on the one before, and sends it after that.
+// Lays a batch out in host memory while the device may still compute the previous one. Then uploads it after that work.
 Batch Engine::upload(const PackedBatch& packed, bool training) {
   Batch batch;
   batch.num_tokens = static_cast<int64_t>(packed.ids.size());
@@ -203,7 +203,7 @@ Batch Engine::upload(const PackedBatch& packed, bool training) {
   }
   batch.num_sequences = std::ssize(starts) - 1;
   batch.num_targets = packed.num_targets;
-  const bool counts = counting();  // sizes alone matter then
+  const bool counts = counting();  // only sizes matter then
   std::vector<int32_t> target_rows, targets;
   for (size_t i = 0; !counts && i < packed.labels.size(); ++i) {
     if (packed.labels[i] < 0) continue;
@@ -229,7 +229,7 @@ Batch Engine::upload(const PackedBatch& packed, bool training) {
     TESSERA_ASSERT(used <= buffer.host.bytes());
     if (counts || count == 0) return view;
     std::copy(values.begin(), values.end(), reinterpret_cast<T*>(staged));
-    std::fill(reinterpret_cast<T*>(staged) + values.size(), reinterpret_cast<T*>(staged) + count, 0);  // what is added
+    std::fill(reinterpret_cast<T*>(staged) + values.size(), reinterpret_cast<T*>(staged) + count, 0);  // padding
     return view;
   };
   batch.ids = place(packed.ids, batch.num_tokens);
@@ -251,8 +251,8 @@ double Engine::read_f64(View scalar) {
   return value;
 }
 
-// Embeds the frame's tokens and runs the blocks with two activations in turn; nothing is kept for backward. Without
-// tokens the parameters alone are gathered, for the other ranks' sake.
+// Embeds the frame's tokens and runs the blocks, alternating between two activations. Keeps nothing for backward.
+// Without tokens, it only gathers parameters together with the other ranks.
 View Engine::run_blocks(Frame& f, int64_t num_tokens) {
   const int64_t C = model_.config().hidden_size, L = model_.num_blocks();
   View x = f.push(num_tokens, C), y = f.push(num_tokens, C);

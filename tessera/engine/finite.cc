@@ -1,12 +1,12 @@
-// Whether parameters are finite, found where they lie: each rank reads its own shard once.
+// Checks whether parameters are finite, where they are stored. Each rank reads its own shard once.
 #include <cmath>
 
 #include "tessera/engine/engine.h"
 
 namespace tessera {
 
-// A sum of squares in f64 is finite if and only if every element of 32 or 16 bits is. Of split masters the 16-bit part
-// alone can be infinite or NaN.
+// A sum of squares in f64 is finite if and only if every element of 32 or 16 bits is finite. In split masters, only the
+// 16-bit part can be infinite or NaN.
 double Engine::sum_of_squared_parameters(int64_t unit) {
   const ElemRange range = place_.cut(unit).own.clipped(place_.cut(unit).num_elems);
   if (range.size() <= 0 || counting()) return 0;

@@ -1,6 +1,6 @@
-// Greedy generation with a cache of keys and values: the prompts are read at once, then one token a sequence and turn.
-// Sequences that have ended leave the batch. Ranks take the same number of turns. B sequences still running, C
-// channels, V vocabulary.
+// Greedy generation with a cache of keys and values. First it reads the prompts, then it adds one token to each
+// sequence per turn. Sequences that have ended leave the batch. All ranks take the same number of turns. B sequences
+// that still run, C channels, V vocabulary.
 #include <algorithm>
 #include <numeric>
 
@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// Rows of the cache: sequence b has prompt + max_new_tokens of them, one after another.
+// Rows of the cache: sequence b has prompt + max_new_tokens consecutive rows.
 struct CacheLayout {
   std::vector<int32_t> starts;
   int64_t num_rows = 0;
@@ -43,7 +43,7 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
   const int64_t C = model_.config().hidden_size, L = model_.num_blocks();
   const auto B = static_cast<int64_t>(prompts.size());
   const CacheLayout layout(prompts, max_new_tokens);
-  // As many rows as the largest batch of the run needs, so that what was planned is what is held.
+  // Allocates for the largest batch of the run, so the held memory equals the planned memory.
   const BatchBounds& most = work_.generation;
   const int64_t num_rows = std::max(layout.num_rows, most.num_tokens + most.num_sequences * work_.max_new_tokens);
   const int64_t most_sequences = std::max(B, most.num_sequences);
@@ -67,7 +67,7 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
     place_.device.copy_to_host(ids, next.data());
   };
 
-  {  // Read the prompts; the last row of each predicts its first new token.
+  {  // Read the prompts. The last row of each one predicts its first new token.
     const StackScope scope(*stack_);
     const PackedBatch packed = pack_prompts(prompts);
     const Batch batch = upload(packed, false);
@@ -86,11 +86,11 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
     parameters_.release(0);
   }
 
-  std::vector<size_t> running(prompts.size());  // which prompt each row of the batch continues
+  std::vector<size_t> running(prompts.size());  // the prompt that each row of the batch continues
   std::iota(running.begin(), running.end(), size_t{0});
   cache.decoding = true;
   for (int64_t turn = 1;; ++turn) {
-    // Keep those that go on: next[i] belongs to running[i].
+    // Keep the sequences that have not ended: next[i] belongs to running[i].
     std::vector<size_t> still;
     PackedBatch packed;
     std::vector<int32_t> starts, lengths;
@@ -105,8 +105,8 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
       lengths.push_back(static_cast<int32_t>(prompts[b].size() + outputs[b].size()) - 1);
     }
     running = std::move(still);
-    // Ranks that have no more to say gather parameters for those that have.
-    const auto all = place_.ranks.world->sum({static_cast<double>(running.size())}, "answers that go on");
+    // Ranks without running sequences still gather parameters for the others.
+    const auto all = place_.ranks.world->sum({static_cast<double>(running.size())}, "running answers");
     if (all[0] == 0) {
       check_gathering();
       return outputs;

@@ -12,7 +12,8 @@ static std::vector<int64_t> accumulated_elems(const Workplace& place) {
   return elems;
 }
 
-// The type in which ranks add up gradients of `dtype`, where it is another and has 16 bits: no sum is widened.
+// The type in which ranks reduce gradients of `dtype`. Set only for a 16-bit type other than `dtype`; sums are never
+// widened.
 static std::optional<DType> wire_dtype(const ShardPlan& plan, DType dtype) {
   const std::optional<DType> wanted = plan.options().reduce_dtype;
   return plan.alone() || !wanted || size_of(*wanted) != 2 || *wanted == dtype ? std::nullopt : wanted;
@@ -100,7 +101,8 @@ UnitGradients::Slot& UnitGradients::slot_of(int64_t unit) {
   assertion_failed("the unit has a slot", __FILE__, __LINE__);
 }
 
-// The last step's sums go here, and no earlier. Those beyond the device go once others come there.
+// Waits for the readers of the previous step's sums at this point, and not before. Sums outside the device are
+// protected when new ones are copied there.
 UnitGradients::Acquired UnitGradients::acquire(int64_t unit, bool computes) {
   const auto u = static_cast<size_t>(unit);
   if (!begun_[u] && tier() == Tier::device) place_.streams.compute->wait(read_until_[u]);
@@ -113,7 +115,7 @@ UnitGradients::Acquired UnitGradients::acquire(int64_t unit, bool computes) {
   return {{&table, view}, fresh};
 }
 
-// Within the shard group first, then among the replicas of the shard.
+// Reduces within the shard group first, then among the replicas of the shard.
 Event UnitGradients::reduce_among_ranks(View whole, const UnitShards& cut) {
   Stream& comm = *place_.streams.comm;
   comm.wait(place_.streams.compute->record());
@@ -149,7 +151,7 @@ void UnitGradients::reduce(int64_t unit) {
   slot.reduced = true;
 }
 
-// Replicated gradients of units that follow each other lie side by side, and go together once there are enough of them.
+// Replicated gradients of consecutive units are adjacent. They are reduced together when they reach bucket_bytes.
 void UnitGradients::reduce_bucket(int64_t unit) {
   if (bucket_last_ < 0) bucket_last_ = unit;
   const View bucket = accumulators_.views(unit, bucket_last_);
@@ -161,7 +163,7 @@ void UnitGradients::reduce_bucket(int64_t unit) {
   bucket_last_ = -1;
 }
 
-// Brings what a slot holds to the accumulators.
+// Adds the content of a slot to the accumulators.
 void UnitGradients::settle(Slot& slot) {
   TESSERA_ASSERT(slot.reduced);
   Stream& compute = *place_.streams.compute;
@@ -189,8 +191,8 @@ void UnitGradients::settle(Slot& slot) {
   slot.unit = -1;
 }
 
-// From a slot that is complete. A step's first micro-batch is stored, as what the accumulators are of, and the others
-// are added by the CPU; in pieces, but for what is stored in the host's memory as it is.
+// Takes a complete slot. The step's first micro-batch is stored in the type of the accumulators, and the CPU adds the
+// others. Data moves in pieces, except when it is stored in host memory unchanged.
 void UnitGradients::accumulate_beyond_device(int64_t unit, View part, Slot& slot) {
   Stream& copy = *place_.streams.copy;
   Stream& host = *place_.streams.host;
@@ -199,8 +201,8 @@ void UnitGradients::accumulate_beyond_device(int64_t unit, View part, Slot& slot
   const int64_t most = place_.piece_elems();
   copy.wait(complete_[u].front());
   if (as_it_is && !in_file) {
-    copy.wait(squares() ? read_until_[u] : host.record());  // what the last step read, or added up, there
-    // The root's, which come last, in pieces: AdamW waits for the first of them alone.
+    copy.wait(squares() ? read_until_[u] : host.record());  // the previous step's readers or additions of these sums
+    // The root's gradients come last. They move in pieces, because AdamW first waits only for their first piece.
     const int64_t size = unit == 0 ? most : part.num_elems();
     complete_[u].clear();
     for (int64_t first = 0; first < part.num_elems(); first += size) {
@@ -255,11 +257,11 @@ void UnitGradients::accumulate_beyond_device(int64_t unit, View part, Slot& slot
   complete_[u] = {in_file ? copy.record() : host.record()};
 }
 
-// The next forward goes on during the last reductions: what the device then adds up may wait until its slot is taken
-// again.
+// The next forward overlaps the last reductions. On the device, adding a slot to the accumulators may wait until the
+// slot is taken again.
 void UnitGradients::end_micro_batch() {
   if (!last_micro_batch_ && tier() == Tier::device) return;
-  // In the order in which they were taken; the root's, which is reduced last, comes last.
+  // In the order of taking the slots. The root comes last, because it is reduced last.
   const size_t num_turns = slots_.empty() ? 0 : slots_.size() - 1;
   for (size_t i = 0; i < num_turns; ++i) {
     Slot& slot = slots_[1 + (next_slot_ - 1 + i) % num_turns];

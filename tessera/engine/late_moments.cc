@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-// An evaluation between two updates is one long window: the shorter of two counts.
+// Takes the shorter of the last two windows, because an evaluation between two updates makes one window long.
 int64_t LateMoments::begin(double now) {
   late_elems_ = 0;
   if (ended_ < 0) return 0;
@@ -12,7 +12,7 @@ int64_t LateMoments::begin(double now) {
   last_window_ = window;
   int64_t count = 0;
   for (const int64_t elems : elems_) {
-    // One is always late: else a rate that was once told too low would never be told again.
+    // Always defers at least one block. Otherwise a rate that was measured too low would never be measured again.
     if (count > 0 && static_cast<double>(late_elems_ + elems) > kShare * shorter * rate_) break;
     late_elems_ += elems;
     ++count;

@@ -1,9 +1,9 @@
-// How many blocks' moments an offloaded update leaves for the next backward pass.
+// How many blocks' moments an offloaded update defers to the next backward pass.
 //
-// The exact norm lets AdamW on the host begin after backward alone, and until then the host has nothing to do. What it
-// is bound by is memory: 26 bytes a parameter in 16 bits. Of some blocks it therefore writes the parameters alone, for
-// which the next forward waits (18 bytes), and computes the moments again to write them while that step's backward runs
-// (18 bytes): more bytes, but fewer on the way from one step to the next.
+// AdamW on the host needs the exact norm, so it can start only after backward. Until then the host is idle. Memory
+// bandwidth limits it: 26 bytes per parameter with 16-bit parameters. For some blocks, the update therefore writes only
+// the parameters, which the next forward needs (18 bytes). It computes the moments again and writes them during the
+// next backward (18 bytes). This moves more bytes in total, but fewer bytes between two steps.
 #pragma once
 
 #include <cstdint>
@@ -12,27 +12,28 @@
 
 namespace tessera {
 
-// Times are seconds of any one clock.
+// Times are in seconds of one clock.
 class LateMoments {
  public:
-  // Elements of each block, in the order in which blocks are left late.
+  // `elems`: elements of each block, in the order of deferral.
   explicit LateMoments(std::vector<int64_t> elems) : elems_(std::move(elems)) {}
 
-  // An update begins. Returns how many blocks it leaves late: none the first time, then one, and then one or as many as
-  // take kShare of the time between the last updates, as fast as the last ones were written.
+  // Starts an update and returns the number of blocks that it defers. The first update defers none and the second
+  // defers one. Later updates defer at least one: as many as fit into kShare of the time between the last updates, at
+  // the last measured rate.
   int64_t begin(double now);
-  // What the update does at once is done.
+  // The immediate part of the update is done.
   void update_ended(double now) { ended_ = now; }
-  // What it has left late is done.
+  // The deferred moments are written.
   void moments_ended(double now);
 
  private:
-  static constexpr double kShare = 0.9;  // the rest is for times that differ from step to step
+  static constexpr double kShare = 0.9;  // the rest allows for times that differ from step to step
 
   std::vector<int64_t> elems_;
   int64_t late_elems_ = 0;  // of the last update
-  double rate_ = 0;         // elements a second
-  double ended_ = -1;       // of the last update; none yet
+  double rate_ = 0;         // elements per second
+  double ended_ = -1;       // end of the last update; negative: none yet
   double last_window_ = std::numeric_limits<double>::infinity();
 };
 

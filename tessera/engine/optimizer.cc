@@ -50,7 +50,7 @@ UnitOptimizer::UnitOptimizer(Workplace& place, UnitParameters& parameters, UnitG
   }
 }
 
-// Of part_of(unit), a part of range(unit) counted from its first element.
+// Cuts part_of(unit), a part of range(unit) counted from its first element, into pieces.
 template <typename PartOf>
 std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces(PartOf&& part_of) const {
   std::vector<Piece> all;
@@ -63,10 +63,11 @@ std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces(PartOf&& part_of) const 
   return all;
 }
 
-// In the order in which backward has completed them, the root's last: while one unit's are added up, later ones are
-// still on their way. What was one micro-batch's was added up on the device, wherever it lies now: the same bits.
+// Takes units in the order in which backward completes them, with the root last. While one unit's squares are added up,
+// later units may still arrive. With one micro-batch, the device adds them up for every tier, which gives the same
+// bits.
 double UnitOptimizer::sum_of_squares() {
-  // Of replicated gradients every rank takes a part, the same as if they were sharded: the same bits.
+  // For replicated gradients, each rank counts its own part, as with sharded gradients. This gives the same bits.
   const auto counted = [&](int64_t unit) {
     const ElemRange all = range(unit), own = place_.cut(unit).own;
     return place_.plan.shard_optimizer() ? ElemRange{0, all.size()} : own;
@@ -82,7 +83,7 @@ double UnitOptimizer::sum_of_squares() {
       const ElemRange part = counted(u);
       place_.streams.compute->wait(gradients_.complete(u, part.end));
       arrays.push_back(gradients_.sum(u, part.begin, part.end));
-      if (u > 1) continue;  // the blocks' at once, so that the root's may still be on their way
+      if (u > 1) continue;  // adds the blocks first, because the root may still arrive
       place_.ops.add_sums_of_squares(arrays, sum);
       arrays.clear();
     }
@@ -95,8 +96,8 @@ double UnitOptimizer::sum_of_squares() {
   return place_.plan.replica() == 0 || !std::isfinite(result) ? result : 0;
 }
 
-// What lies in the host's memory is added up as soon as it is there; of a file one piece is fetched while the one
-// before is added up.
+// Adds up gradients in host memory as soon as they arrive. From a file, fetches one piece while the previous one is
+// added up.
 double UnitOptimizer::sum_of_squares_on_host(const std::vector<Piece>& all) {
   Stream& copy = *place_.streams.copy;
   Stream& host = *place_.streams.host;
@@ -123,7 +124,7 @@ double UnitOptimizer::sum_of_squares_on_host(const std::vector<Piece>& all) {
   return place_.host.kind() != DeviceKind::counting ? *sum.as<double>() : 0;
 }
 
-// What lies in the host's memory stays there.
+// Gradients in host memory are used in place.
 void UnitOptimizer::fetch_gradient(const Piece& piece, Lane& lane) {
   Stream& copy = *place_.streams.copy;
   copy.wait(gradients_.complete(piece.unit, piece.last));
@@ -155,8 +156,8 @@ void UnitOptimizer::update(const AdamWOptions& options, int64_t number, double l
   Stream& host = *place_.streams.host;
   const std::vector<Piece> all = pieces_of_update(num_late_blocks());
   const auto end_of_now = std::ranges::find(all, AdamWWrites::moments, &Piece::writes);
-  // Pieces are fetched while those before are updated: of a file the next one, else two ahead, since on the copy stream
-  // a piece also comes after the new parameters of one before.
+  // Fetches pieces while earlier ones are updated. From a file, it fetches one piece ahead. Otherwise it fetches two
+  // ahead, because a piece follows the new parameters of an earlier piece on the copy stream.
   const auto lane_of = [&](size_t i) -> Lane& { return lanes_[i % lanes_.size()]; };
   const size_t ahead = lanes_.size() - 1;
   for (size_t i = 0; i < std::min(ahead, all.size()); ++i) fetch(all[i], lane_of(i));
@@ -179,23 +180,23 @@ void UnitOptimizer::update(const AdamWOptions& options, int64_t number, double l
   timed_ = host.record();
 }
 
-// Where moments and gradients lie in memory, and a step has one backward alone: the first of several would wait for the
-// moments of which only the last has time enough.
+// Deferring needs moments and gradients in memory, and one backward per step. With several micro-batches, the first
+// backward would wait for all deferred moments, and only the last one leaves enough time for them.
 bool UnitOptimizer::may_be_late() const {
   return m_.tier() == Tier::host && gradients_.tier() != Tier::file && gradients_.one_micro_batch();
 }
 
-// What changes how many are late changes no bit.
+// The number of deferred blocks does not change the bits of the result.
 int64_t UnitOptimizer::num_late_blocks() {
   if (late_moments_) {
-    timed_.synchronize();  // which this update waits for anyway
+    timed_.synchronize();  // the update waits for this event anyway
     return late_moments_->begin(now_s());
   }
   return may_be_late() ? std::min(place_.plan.options().late_blocks.value_or(0), place_.num_units() - 1) : 0;
 }
 
-// In forward order; then the moments of the first `num_late` blocks, in the order in which the next backward has their
-// gradients.
+// In forward order. Then the moments of the first `num_late` blocks, in the order in which the next backward completes
+// their gradients.
 std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces_of_update(int64_t num_late) const {
   std::vector<Piece> all = pieces([&](int64_t unit) { return ElemRange{0, range(unit).size()}; });
   std::vector<Piece> late;
@@ -224,7 +225,8 @@ void UnitOptimizer::update_on_device(const AdamWStep& step) {
   }
 }
 
-// From masters on the device to parameters that are kept elsewhere. Returns what the next forward is to wait for.
+// Copies masters on the device to parameters that are kept elsewhere. Returns an event. The next forward
+// waits for it.
 Event UnitOptimizer::send_to_kept(int64_t unit) {
   Stream& compute = *place_.streams.compute;
   Stream& copy = *place_.streams.copy;
@@ -247,7 +249,7 @@ Event UnitOptimizer::send_to_kept(int64_t unit) {
 void UnitOptimizer::fetch(const Piece& piece, Lane& lane) {
   Stream& copy = *place_.streams.copy;
   const bool fetches = lane.m.bytes() > 0 || lane.gradient.bytes() > 0;
-  if (!fetches) {  // the piece lies there as soon as its gradient does, of which later ones may be on their way
+  if (!fetches) {  // the piece is ready when its gradient is; gradients of later pieces may still arrive
     lane.ready = gradients_.complete(piece.unit, piece.last);
     return;
   }
@@ -263,7 +265,8 @@ void UnitOptimizer::fetch(const Piece& piece, Lane& lane) {
   lane.ready = copy.record();
 }
 
-// Returns what is to be waited for: by the next forward for the parameters, by who writes the gradients for moments.
+// Returns an event. For parameters, the next forward waits for it. For moments, the next writer of the gradients waits
+// for it.
 Event UnitOptimizer::update_piece(const Piece& piece, Lane& lane, const AdamWStep& step) {
   Stream& copy = *place_.streams.copy;
   Stream& host = *place_.streams.host;
@@ -281,7 +284,7 @@ Event UnitOptimizer::update_piece(const Piece& piece, Lane& lane, const AdamWSte
       ops.adamw({}, {}, gradient, m, v, own_step);
     });
     const Event done = host.record();
-    if (lane.gradient.bytes() > 0) lane.free = done;  // else it holds nothing of this piece
+    if (lane.gradient.bytes() > 0) lane.free = done;  // otherwise the lane holds nothing of this piece
     return done;
   }
   const View rest = rest_.empty() ? View{} : staged_or(lane.rest, rest_, piece.first);
@@ -294,7 +297,7 @@ Event UnitOptimizer::update_piece(const Piece& piece, Lane& lane, const AdamWSte
   const bool staged = lane.m.bytes() > 0;
   if (staged) master().save(u, first_master, p, copy);
   if (has_own_master()) parameters_.kept().save(u, first_kept, p, copy);
-  const Event renewed = copy.record();  // the next forward waits for no more
+  const Event renewed = copy.record();  // the next forward waits only for this event
   if (staged) {
     if (!rest_.empty()) rest_.save(u, piece.first, rest, copy);
     m_.save(u, piece.first, m, copy);

@@ -1,5 +1,5 @@
-// The optimizer of a rank: AdamW's states and the master parameters of what it updates, and the update, unit by unit in
-// forward order.
+// The optimizer of a rank: AdamW's states, the master parameters of the part that it updates, and the update itself,
+// unit by unit in forward order.
 #pragma once
 
 #include "tessera/engine/gradients.h"
@@ -11,18 +11,19 @@ namespace tessera {
 
 class UnitOptimizer {
  public:
-  // Allocates all, zeroed. The others must outlive it.
+  // Allocates all arrays, zeroed. The arguments must outlive this object.
   UnitOptimizer(Workplace& place, UnitParameters& parameters, UnitGradients& gradients);
 
-  // Sum of squares of the step's gradients that this rank counts: over all ranks each element once. Ranks of other
-  // replicas than the first return 0, or what is not finite.
+  // The sum of squares of the step's gradients that this rank counts. Over all ranks, each element counts once. Ranks
+  // outside the first replica return 0, unless their sum is not finite: then they return it.
   double sum_of_squares();
-  // AdamW number `number` on all that this rank updates. Offloaded states pass in pieces; each unit's event tells the
-  // parameters when it is ready for the next forward.
+  // Runs AdamW number `number` on everything that this rank updates. Offloaded states move in pieces. Each unit gets an
+  // event. The next forward waits for it.
   void update(const AdamWOptions& options, int64_t number, double learning_rate, double gradient_scale);
 
-  // The arrays of what this rank updates, range(unit) of each unit; first_master_elem() is where that begins in
-  // master(). Masters have the type of the computation; what one of 16 bits lacks of f32, the rest, lies beside them.
+  // The arrays of the updated part, range(unit) of each unit. This part begins at element first_master_elem() of
+  // master(). Masters have the type of the computation. For 16-bit masters, rest() holds the remaining bits of the f32
+  // value.
   ElemRange range(int64_t unit) const { return place_.plan.updated(place_.cut(unit)); }
   const Shelf& master() const { return own_master_.empty() ? parameters_.kept() : own_master_; }
   int64_t first_master_elem(int64_t unit) const { return own_master_.empty() ? first_kept_elem(unit) : 0; }
@@ -32,12 +33,12 @@ class UnitOptimizer {
   const Shelf& moment2() const { return v_; }
 
  private:
-  struct Lane {  // of one piece on its way through the host's memory
+  struct Lane {  // buffers for one piece that passes through host memory
     Buffer master, rest, m, v, gradient;
     Event ready, free;
   };
   struct Piece {
-    int64_t unit, first, last;  // elements of range(unit)
+    int64_t unit, first, last;  // elements [first, last) of range(unit)
     AdamWWrites writes = AdamWWrites::all;
     int64_t size() const { return last - first; }
     bool same_work(const Piece& other) const { return unit == other.unit && writes == other.writes; }
@@ -61,12 +62,13 @@ class UnitOptimizer {
   Workplace& place_;
   UnitParameters& parameters_;
   UnitGradients& gradients_;
-  Shelf own_master_;  // empty where the kept parameters are the masters
-  Shelf rest_;        // empty where the computation is not of 16 bits
+  Shelf own_master_;  // empty if the kept parameters are the masters
+  Shelf rest_;        // empty unless the computation has 16 bits
   Shelf m_, v_;
-  std::vector<Lane> lanes_;                  // of offloaded states
-  Lane leaving_;                             // of states on the device, whose parameters are kept elsewhere
-  std::optional<LateMoments> late_moments_;  // where time tells how many blocks; the host stream's until timed_
+  std::vector<Lane> lanes_;  // for offloaded states
+  Lane leaving_;             // for states on the device with parameters kept elsewhere
+  std::optional<LateMoments>
+      late_moments_;  // set if measured times choose the number of blocks; used by the host stream until timed_
   Event timed_;
   Buffer sum_;  // [1] f64
 };

@@ -17,7 +17,7 @@ UnitParameters::UnitParameters(Workplace& place)
   const Tier tier = place.plan.options().parameters;
   const bool gathers = place.plan.shard_parameters() && place.plan.shard_group_size() > 1;
   direct_ = tier == Tier::device && !gathers;
-  View root;  // no other unit takes the root's slot: the part that is kept is that of the whole
+  View root;  // only the root uses its slot, so its kept part can be a part of the gathered root
   if (tier == Tier::device && gathers) {
     slots_.resize(1);
     const int64_t elems = place.cut(0).padded_elems;
@@ -57,8 +57,8 @@ UnitParameters::Slot* UnitParameters::slot_holding(int64_t unit) {
   return nullptr;
 }
 
-// The root has a slot of its own, since its embedding and its head are needed at both ends. A block takes an empty
-// slot, or that of the block released longest ago.
+// The root has its own slot, because the first and the last phase of forward and backward need it. A block takes an
+// empty slot, or the slot that was released first.
 UnitParameters::Slot* UnitParameters::take_slot(int64_t unit) {
   if (unit == 0) return slots_.data();
   Slot* best = nullptr;
@@ -103,13 +103,13 @@ bool UnitParameters::gather(int64_t unit) {
   return true;
 }
 
-// From the host's memory straight, from the file in pieces through the staging buffer.
+// Copies from host memory directly. From a file, copies in pieces through the staging buffer.
 void UnitParameters::bring_own_part(int64_t unit, View own) {
   Stream& comm = *place_.streams.comm;
   Stream& upload = *place_.streams.upload;
   upload.wait(updated_[static_cast<size_t>(unit)]);
   if (kept_.tier() == Tier::host) {
-    upload.wait(comm.record());  // the slot is free
+    upload.wait(comm.record());  // waits until the slot is free
     kept_.load(unit, 0, own, upload);
   }
   for (int64_t first = 0; kept_.tier() == Tier::file && first < own.num_elems(); first += place_.piece_elems()) {

@@ -1,4 +1,4 @@
-// The parameters of a rank: what it keeps of each unit, and whole units while the computation needs them.
+// The parameters of a rank: the part of each unit that it keeps, and complete units while the computation needs them.
 #pragma once
 
 #include <vector>
@@ -9,39 +9,41 @@ namespace tessera {
 
 class UnitParameters {
  public:
-  // Allocates what is kept, and the root's slot where its part is kept in there. The workplace must outlive it.
+  // Allocates the kept parts. If the root's part is kept in the root's slot, allocates this slot too. The workplace
+  // must outlive this object.
   explicit UnitParameters(Workplace& place);
-  // Allocates the other slots that gathered units lie in.
+  // Allocates the other slots for gathered units.
   void prepare();
 
-  // ---- whole units, for the compute stream
+  // ---- complete units, for the compute stream
 
-  // acquire() and prefetch() are collective wherever parameters are sharded.
+  // acquire() and prefetch() are collective if parameters are sharded.
 
-  // A unit's parameters, whole; valid until release(). One of the blocks may be acquired at a time, beside the root.
+  // The complete parameters of a unit, valid until release(). Only one block may be acquired at a time, in addition to
+  // the root.
   ParameterViews acquire(int64_t unit);
   void release(int64_t unit);
-  // Begins to gather a block that is needed soon, if there is a slot for it.
+  // Starts to gather a block that is needed soon, if a slot is free.
   void prefetch(int64_t unit);
 
   // ---- what this rank keeps
 
-  // Parameters [s] or [padded] in the type of the computation.
+  // Parameters [s] or [padded], in the type of the computation.
   const Shelf& kept() const { return kept_; }
   Shelf& kept() { return kept_; }
-  // The elements of a unit that are kept: this rank's shard or all.
+  // The kept elements of a unit: this rank's shard, or all of it.
   ElemRange kept_range(int64_t unit) const;
-  // This rank has changed its own part of a unit, by work before the event: whole copies are out of date.
+  // Work before the event updates this rank's own part of a unit. Gathered copies become out of date.
   void updated(int64_t unit, Event event);
-  // All that is kept of a unit is new: gathered copies are out of date.
+  // Everything that is kept of a unit is new. Gathered copies become out of date.
   void replaced(int64_t unit);
 
  private:
   struct Slot {
     Buffer buffer;
-    int64_t unit = -1;  // whose parameters it holds
+    int64_t unit = -1;  // the unit whose parameters it holds
     bool acquired = false;
-    Event ready, free;  // gathered; no longer read
+    Event ready, free;  // gathering is done; the last reader is done
     uint64_t released_at = 0;
   };
 
@@ -53,11 +55,11 @@ class UnitParameters {
 
   Workplace& place_;
   Shelf kept_;
-  bool direct_ = true;                  // kept whole on the device: no slots
-  std::vector<char> stale_;             // [units] direct_: other ranks have changed their parts
+  bool direct_ = true;                  // complete units are kept on the device: no slots
+  std::vector<char> stale_;             // [units] direct_: other ranks have updated their parts
   std::vector<Event> updated_, ready_;  // [units]
-  std::vector<Slot> slots_;             // [0] the root's, the others are the blocks'
-  Buffer staging_;                      // of Tier::file
+  std::vector<Slot> slots_;             // [0] for the root, the others for blocks
+  Buffer staging_;                      // for Tier::file
   Event staging_free_;
   uint64_t clock_ = 0;
 };

@@ -37,11 +37,11 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   };
   Plan plan;
   plan.num_parameters = engine.model().num_parameters();
-  sent_by(1);  // a run's first step, which finds all parameters in place and sends less than the others
+  sent_by(1);  // in a run's first step all parameters are in place, so it sends less than later steps
   const int64_t flops_before = engine.ops().flops();
   const Sent one = sent_by(1);
   plan.micro_batch_flops = engine.ops().flops() - flops_before;
-  // Two micro-batches are as many as it takes to see all that a step holds; those beyond send what the second sent.
+  // Two micro-batches hold everything that a step can hold. Each further one sends as much as the second.
   const Sent two = work.micro_batches > 1 ? sent_by(2) : one;
   const auto of_step = [&](int64_t first, int64_t next) {
     int64_t more = 0, all = 0;

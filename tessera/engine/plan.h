@@ -1,4 +1,4 @@
-// What a run will need, found by running its largest step, evaluation and generation on the counting device.
+// What a run will need. Found by running its largest step, evaluation and generation on the counting device.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 namespace tessera {
 
 struct Plan {
-  Ledger device, host;  // bytes by phase and category, as the rank's own ledgers will have them
-  // Of device and host together, where they share one memory: as if both had a phase's peaks at the same time.
+  Ledger device, host;  // bytes by phase and category, as in the rank's own ledgers
+  // Device and host together, if they share one memory. Assumes that both reach a phase's peak at the same time.
   int64_t peak_bytes() const {
     int64_t most = 0;
     for (int p = 0; p < kNumPhases; ++p) {
@@ -20,22 +20,22 @@ struct Plan {
     return most;
   }
 
-  int64_t file_bytes = 0;  // of what is offloaded to files
+  int64_t file_bytes = 0;  // of arrays offloaded to files
 
-  std::array<int64_t, kNumPhases> head_bytes{};  // of the activations, what the head takes while it runs, by phase
+  std::array<int64_t, kNumPhases> head_bytes{};  // the head's share of the activations while it runs, by phase
 
   int64_t num_parameters = 0;
-  int64_t micro_batch_flops = 0;             // forward and backward; attention as if its sequences had equal lengths
-  int64_t step_bytes_sent = 0;               // by the rank, in a step of all its micro-batches
-  int64_t step_bytes_sent_within_nodes = 0;  // of these, to groups of ranks of one node
+  int64_t micro_batch_flops = 0;             // forward and backward; attention assumes sequences of equal lengths
+  int64_t step_bytes_sent = 0;               // by this rank in one step, over all micro-batches
+  int64_t step_bytes_sent_within_nodes = 0;  // the part of these sent to groups of ranks on one node
 };
 
-// Of rank `rank` among `world_size`.
+// The rank to plan: `rank` of `world_size`.
 struct PlannedRank {
   int world_size = 1, rank = 0, ranks_per_node = 1, num_threads = 1;
   DeviceKind device = DeviceKind::cpu;
 };
-// `beside`, if given, makes what the run holds on the engine's devices from its first save on, until it collects its
+// `beside`, if given, allocates what the run holds on the engine's devices from its first save until it collects its
 // model.
 using HeldBeside = std::function<std::shared_ptr<void>(Engine&, Communicator& world)>;
 Plan plan_run(const ModelConfig& config, const EngineOptions& options, const WorkBounds& work, const PlannedRank& rank,

@@ -47,8 +47,10 @@ ShardPlan::ShardPlan(ShardOptions options, int world_size, int world_rank, int r
     }
   }
   if (options_.gradients != Tier::device && options_.gradient_sync == GradientSync::step) {
-    throw UsageError("--grad-sync", "\"step\" keeps whole gradients on the device over a step, and they are offloaded",
-                     "Leave --grad-sync out, or the gradients out of --offload");
+    throw UsageError(
+        "--grad-sync",
+        "\"step\" keeps complete gradients on the device during a step, but --offload moves them off the device",
+        "Remove --grad-sync, or remove the gradients from --offload");
   }
   const bool leave = options_.gradient_sync == GradientSync::automatic ? row_.shard_gradients
                                                                        : options_.gradient_sync == GradientSync::micro;
@@ -66,7 +68,7 @@ UnitShards ShardPlan::cut(int64_t num_elems) const {
 }
 
 ElemRange ShardPlan::saved(const UnitShards& unit) const {
-  // The replicas of a shard share it out among them; without shards every rank is a replica of the whole.
+  // The replicas of a shard divide it among themselves. Without shards, every rank is a replica of the complete unit.
   const ElemRange held = updated(unit).clipped(unit.num_elems);
   const int64_t parts = row_.shard_optimizer ? num_replicas() : world_size_;
   const int64_t part = row_.shard_optimizer ? replica() : world_rank_;

@@ -1,4 +1,5 @@
-// Who holds what: a strategy is a row of a table, and a ShardPlan that row for a world of ranks. Pure arithmetic.
+// Which rank holds what. A strategy is a row of a table. A ShardPlan applies the row to a world of ranks. Pure
+// arithmetic.
 //
 // Letters: R ranks of the world, S ranks of a shard group, P elements of a unit, s elements of a rank's shard.
 #pragma once
@@ -16,50 +17,51 @@ namespace tessera {
 
 enum class ShardingStrategy { no_shard, zero1, zero2, shard_grad_op, full_shard, hybrid_shard, hybrid_shard_zero2 };
 
-// What a rank of a shard group keeps, and when. ZeRO and FSDP in one table (shared words: docs/strategies.md).
+// What a rank of a shard group keeps, and when. One table for ZeRO and FSDP (terms: docs/strategies.md).
 struct StrategyRow {
   ShardingStrategy strategy;
   const char* name;
-  bool shard_optimizer;     // AdamW's states, and the master parameters, for its shard alone
-  bool shard_gradients;     // reduced gradients of its shard alone
-  bool shard_parameters;    // parameters of its shard alone outside the computation; else whole units, for good
-  bool free_after_forward;  // a block's gathered parameters go after its forward, and come again for its backward
-  bool within_nodes;        // the shard group is a part of the world, and the parts hold copies of each other
+  bool shard_optimizer;   // AdamW's states and the master parameters: only for the rank's shard
+  bool shard_gradients;   // reduced gradients: only for the rank's shard
+  bool shard_parameters;  // parameters outside the computation: only the rank's shard; otherwise always complete units
+  bool free_after_forward;  // free a block's gathered parameters after its forward and gather them again for its
+                            // backward
+  bool within_nodes;        // the shard group is a part of the world; the groups hold copies of each other
 };
 const StrategyRow& row_of(ShardingStrategy strategy);
 
-// Where a kind of array lives between its uses.
+// Where arrays of one kind are kept between uses.
 enum class Tier { device, host, file };
 const char* name_of(Tier tier);
 
-enum class GradientSync { automatic, micro, step };  // gradients are reduced in every micro-batch, or in a step's last
-enum class BackwardPrefetch { pre, post, none };  // the next unit is gathered before, after the current one's backward
+enum class GradientSync { automatic, micro, step };  // reduce in every micro-batch, or only in the step's last
+enum class BackwardPrefetch { pre, post, none };     // gather the next unit before or after the current unit's backward
 
 struct ShardOptions {
   ShardingStrategy strategy = ShardingStrategy::no_shard;
-  int shard_group_size = 0;  // of strategies within nodes; 0: the ranks of a node
+  int shard_group_size = 0;  // for strategies within nodes; 0: the ranks of a node
   Tier parameters = Tier::device, gradients = Tier::device, optimizer = Tier::device;
-  std::string file_folder;  // of Tier::file
+  std::string file_folder;  // for Tier::file
   GradientSync gradient_sync = GradientSync::automatic;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;
   bool forward_prefetch = true;
-  int max_units_in_flight = 2;               // gathered blocks that exist at a time, where they are freed after forward
-  int64_t bucket_bytes = int64_t{25} << 20;  // replicated gradients are reduced in pieces of about this size
-  // Large arrays pass between tiers in pieces of so many elements: enough for full speed, little beside a unit.
+  int max_units_in_flight = 2;               // gathered blocks that exist at a time, if they are freed after forward
+  int64_t bucket_bytes = int64_t{25} << 20;  // approximate size of the pieces in which replicated gradients are reduced
+  // Large arrays move between tiers in pieces of this size: enough for full speed, and small compared with a unit.
   int64_t piece_elems = int64_t{8} << 20;
-  // Blocks whose moments an update in the host's memory leaves for the next backward pass (engine/late_moments), where
-  // it may; none: as many as fit there, on GPUs.
+  // Number of blocks whose moments an update in host memory defers to the next backward (engine/late_moments), if that
+  // is possible. Unset: on a GPU, as many as fit into that time.
   std::optional<int64_t> late_blocks;
-  std::optional<DType> reduce_dtype;  // in which gradients are added up; none: see gradient_dtype()
-  bool sync_module_states = false;    // rank 0 alone reads the parameters that a run begins with
+  std::optional<DType> reduce_dtype;  // type of the reduction of gradients; unset: see gradient_dtype()
+  bool sync_module_states = false;    // only rank 0 reads the initial parameters
 
   bool offloads() const { return parameters != Tier::device || gradients != Tier::device || optimizer != Tier::device; }
 };
 
-// The type in which backward leaves the gradients of one micro-batch, for a computation in `dtype`: its own, unless
-// gradients shall be added up in another, and what several micro-batches add up to is always of the masters' type. A
-// gradient of 16 bits that has several parts in a micro-batch, as the embedding's has from the head's chunks, is
-// rounded as often as it has parts.
+// The type of one micro-batch's gradients after backward, for a computation in `dtype`. It is `dtype`, except when
+// 16-bit gradients are reduced in another type: then it is f32. Sums over several micro-batches always have the
+// masters' type. A 16-bit gradient with several parts in a micro-batch is rounded once per part. The embedding's
+// gradient, for example, has one part per chunk of the head.
 inline DType gradient_dtype(DType dtype, std::optional<DType> reduce_dtype) {
   return size_of(dtype) == 2 && reduce_dtype.value_or(dtype) != dtype ? DType::f32 : dtype;
 }
@@ -73,15 +75,15 @@ struct ElemRange {
 
 // How one unit's flat buffer is cut.
 struct UnitShards {
-  int64_t num_elems = 0;     // P, of the table
+  int64_t num_elems = 0;     // P, as in the table
   int64_t shard_elems = 0;   // s, a multiple of ParameterTable::kAlignment
   int64_t padded_elems = 0;  // S · s
-  ElemRange own;             // this rank's, in the padded buffer
+  ElemRange own;             // this rank's range in the padded buffer
 };
 
 class ShardPlan {
  public:
-  // UsageError: ranks that a group of the asked size does not divide, options that exclude each other.
+  // UsageError: the group size does not divide the number of ranks, or two options exclude each other.
   ShardPlan(ShardOptions options, int world_size, int world_rank, int ranks_per_node);
 
   const ShardOptions& options() const { return options_; }
@@ -96,14 +98,15 @@ class ShardPlan {
   bool shard_parameters() const { return row_.shard_parameters; }
   bool shard_optimizer() const { return row_.shard_optimizer; }
   bool free_after_forward() const { return row_.free_after_forward; }
-  // Gradients leave the backward pass in every micro-batch: to be reduced, or to another tier.
+  // Gradients leave the backward pass in every micro-batch, for the reduction or for another tier.
   bool reduce_every_micro_batch() const { return reduce_every_micro_batch_; }
   UnitShards cut(int64_t num_elems) const;
   // The part of a unit that this rank updates: its shard, or all of it.
   ElemRange updated(const UnitShards& unit) const {
     return row_.shard_optimizer ? unit.own : ElemRange{0, unit.padded_elems};
   }
-  // The part of a unit that this rank writes to a checkpoint: over all ranks each element of the table once.
+  // The part of a unit that this rank writes to a checkpoint. Over all ranks, each element of the table is written
+  // once.
   ElemRange saved(const UnitShards& unit) const;
 
  private:

@@ -14,11 +14,11 @@ namespace {
 
 [[noreturn]] void fail(const std::string& folder, const char* action) {
   throw RunError(folder, fmt::format("offloaded arrays cannot be {}: {}", action, std::strerror(errno)),
-                 "Give --offload-dir a folder on a disk with room");
+                 "Set --offload-dir to a folder on a disk with free space");
 }
 
 int make_file(const std::string& folder, int64_t bytes) {
-  std::error_code ignored;  // making the file shows it
+  std::error_code ignored;  // mkostemp reports the error
   std::filesystem::create_directories(folder, ignored);
   std::string path = folder + "/tessera-offload-XXXXXX";
   const int file = mkostemp(path.data(), O_CLOEXEC);
@@ -34,7 +34,7 @@ int make_file(const std::string& folder, int64_t bytes) {
   return file;
 }
 
-// Reads or writes all of `bytes`, however the system cuts it.
+// Reads or writes all of `bytes`. The system may need several calls.
 template <typename Transfer>
 void transfer_all(const std::string& folder, const char* action, std::byte* data, int64_t bytes, int64_t offset,
                   Transfer&& transfer) {

@@ -1,4 +1,4 @@
-// The arrays of one kind, one a unit, on the tier where they live between their uses.
+// The arrays of one kind, one array per unit, on the tier where they are kept between uses.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@ namespace tessera {
 class Shelf {
  public:
   Shelf() = default;
-  // Zeroed arrays of elems[unit] elements. Tier::file keeps them in one file of the folder that has no name, so that it
-  // goes with the process. The first unit's array may lie elsewhere on the device, at `first`, where its owner holds
-  // it. A folder that is missing is made, by every rank that needs it. OutOfMemoryError; RunError: the folder cannot
-  // be written or has no room.
+  // Allocates zeroed arrays of elems[unit] elements. Tier::file uses one unnamed file in the folder. The file
+  // disappears when the process ends. Every rank that needs the folder creates it if it is missing. If `first` is
+  // given, the first unit's array is that device memory, owned by the caller. OutOfMemoryError. RunError: the folder
+  // cannot be written or has no room.
   Shelf(Workplace& place, Tier tier, Category category, DType dtype, std::vector<int64_t> elems, View first = {});
   ~Shelf();
   Shelf(Shelf&& other) noexcept { swap(other); }
@@ -27,13 +27,13 @@ class Shelf {
   Tier tier() const { return tier_; }
   DType dtype() const { return dtype_; }
   int64_t num_elems(int64_t unit) const { return elems_[static_cast<size_t>(unit)]; }
-  // The array itself, unless it lies in the file. Arrays of units that follow each other are one range, but for one
-  // that lies elsewhere.
+  // The array itself, unless it is in the file. Arrays of consecutive units are one contiguous range, except an array
+  // given as `first`.
   View view(int64_t unit) const { return views(unit, unit); }
   View views(int64_t first_unit, int64_t last_unit) const;
 
-  // Elements [first, first + to.num_elems()) of a unit's array to or from a view, in the order of the stream. On
-  // Tier::file the view lies in the host's memory; RunError of the stream: the file cannot be read or written.
+  // Copies elements [first, first + n) of a unit's array to or from a view of n elements, in the order of the stream.
+  // On Tier::file the view must be in host memory. RunError from the stream: the file cannot be read or written.
   void load(int64_t unit, int64_t first, View to, Stream& stream) const;
   void save(int64_t unit, int64_t first, View from, Stream& stream) const;
 
@@ -46,8 +46,8 @@ class Shelf {
   Tier tier_ = Tier::device;
   DType dtype_ = DType::f32;
   std::vector<int64_t> elems_;
-  std::vector<int64_t> offsets_;  // in bytes, of the buffer or the file
-  View first_;                    // the first unit's, if elsewhere
+  std::vector<int64_t> offsets_;  // in bytes, in the buffer or the file
+  View first_;                    // the first unit's array, if the caller owns it
   Buffer buffer_;
   int file_ = -1;
   std::string folder_;

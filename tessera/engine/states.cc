@@ -1,16 +1,16 @@
-// Parameters and optimizer states in and out: each rank reads and writes its own part alone.
+// Loading and saving of parameters and optimizer states. Each rank reads and writes only its own part.
 #include "tessera/engine/engine.h"
 
 namespace tessera {
 
 static constexpr const char* kSubject = "initial parameters";
 
-// What passes through the host's memory on its way out does so in parts of so many of the pieces that pass between
-// tiers: large enough for several threads to write, small beside a model.
+// Saving through host memory uses parts of this many pieces (ShardOptions::piece_elems). A part is large enough for
+// several threads to write, and small compared with a model.
 static constexpr int64_t kPiecesOfPart = 8;
 
-// Visits the arrays that hold parameters: what is kept for the computation, and the masters where they are apart.
-// visit(shelf, unit, range of the unit's elements, where that begins in the shelf).
+// Visits the arrays that hold parameters: the kept parameters, and the masters if they are separate.
+// visit(shelf, unit, range of the unit's elements, first element of that range in the shelf).
 template <typename Visit>
 static void for_each_parameter_array(const Workplace& place, UnitParameters& parameters, const UnitOptimizer* optimizer,
                                      Visit&& visit) {
@@ -29,7 +29,7 @@ bool Engine::visible(const Shelf& shelf) const {
 
 Engine::Passage::Passage(Engine& engine) : engine_(engine) {
   if (engine.stack_) scope_.emplace(*engine.stack_);
-  engine.place_.streams.comm->wait(engine.place_.streams.compute->record());  // with what was on the stack
+  engine.place_.streams.comm->wait(engine.place_.streams.compute->record());  // waits for the last use of the stack
 }
 
 View Engine::Passage::take(int64_t elems, DType dtype) {
@@ -44,7 +44,7 @@ View Engine::Passage::take_free(int64_t most, DType dtype) {
   return engine_.stack_->push({most}, dtype);
 }
 
-// Where the host cannot reach an array, it passes through a buffer of the host in pieces.
+// If the host cannot access an array, it passes through a host buffer in pieces.
 void Engine::load_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64_t first,
                         const std::function<void(ElemRange, View)>& read) {
   if (visible(shelf)) {
@@ -64,7 +64,7 @@ void Engine::load_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64
   }
 }
 
-// The same the other way, in larger parts.
+// The reverse of load_shelf, in larger parts.
 void Engine::save_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64_t first, const Write& write) {
   if (range.size() <= 0) return;
   if (visible(shelf)) {
@@ -83,8 +83,8 @@ void Engine::save_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64
   }
 }
 
-// Split masters, as f32 in the host's memory, from element `first` of those that this rank updates on. Where the host
-// cannot reach them the device joins them, or, of a file, they pass through buffers of the host.
+// Writes split masters as f32 to host memory, from element `first` of the part that this rank updates. The host joins
+// them, through host buffers if they are in a file. If only the device can access them, the device joins them.
 void Engine::join_masters(int64_t unit, int64_t first, View masters) {
   const Shelf &narrow = optimizer_->master(), &rest = optimizer_->rest();
   const int64_t most = std::min(place_.piece_elems(), masters.num_elems());
@@ -141,8 +141,8 @@ void Engine::save_parameters(int64_t unit, ElemRange range, const Write& write) 
   }
 }
 
-// Arrays are read and written by the host, while updates run on the compute, the copy and the host
-// stream. A failure on any stream shows here, before its results are saved.
+// Waits for all streams, because the host reads and writes the arrays. An error of any stream is thrown here, before
+// its results are saved.
 void Engine::finish_update() {
   place_.streams.compute->synchronize();
   for (const auto* stream :
@@ -164,23 +164,23 @@ void Engine::load_parameters(const ReadParameters& read, bool from_rank_0) {
   parameters_changed();
 }
 
-// Rank 0 reads each unit in pieces and tells them to all; each keeps what is its own.
+// Rank 0 reads each unit in pieces and broadcasts them. Each rank keeps its own elements.
 void Engine::load_from_rank_0(const ReadParameters& read) {
   Stream& comm = *place_.streams.comm;
   Passage passage(*this);
-  const View all_told = passage.take(place_.piece_elems(), place_.master_dtype());
-  const Buffer own = place_.host.allocate(all_told.bytes(), Category::staging);
+  const View all_sent = passage.take(place_.piece_elems(), place_.master_dtype());
+  const Buffer own = place_.host.allocate(all_sent.bytes(), Category::staging);
   for (int64_t u = 0; u < place_.num_units(); ++u) {
     for (int64_t at = 0; at < place_.cut(u).num_elems; at += place_.piece_elems()) {
       const ElemRange piece{at, std::min(at + place_.piece_elems(), place_.cut(u).num_elems)};
-      const View told = all_told.rows(0, piece.size());
+      const View sent = all_sent.rows(0, piece.size());
       const View here = own.view({piece.size()}, place_.master_dtype());
       if (place_.ranks.world->rank() == 0 && !counting()) {
         read(u, piece, here);
-        comm.copy(here, told);
+        comm.copy(here, sent);
       }
-      place_.ranks.world->broadcast(told, 0, comm, kSubject);
-      comm.copy(told, here);
+      place_.ranks.world->broadcast(sent, 0, comm, kSubject);
+      comm.copy(sent, here);
       comm.synchronize();
       for_each_parameter_array(
           place_, parameters_, optimizer_.get(), [&](const Shelf& shelf, int64_t unit, ElemRange range, int64_t first) {
@@ -199,7 +199,7 @@ void Engine::load_from_rank_0(const ReadParameters& read) {
 void Engine::initialize_parameters(uint64_t seed) {
   finish_update();
   const auto draw = [&](Kernels& ops, const ParameterSpec& spec, ElemRange range, View to) {
-    // Elements of this tensor that lie in the range: view `to` is of the range.
+    // The elements of this tensor that are in the range. View `to` covers the range.
     const ElemRange tensor{spec.offset, spec.offset + spec.shape.num_elems()};
     const ElemRange common{std::max(tensor.begin, range.begin), std::min(tensor.end, range.end)};
     if (common.size() <= 0) return;
@@ -220,8 +220,8 @@ void Engine::initialize_parameters(uint64_t seed) {
         break;
     }
   };
-  // What lies on another tier is drawn on the device too, in what is free of the stack: GPUs' functions differ from
-  // those of the host by some bits.
+  // Arrays on other tiers are also drawn on the device, in the free part of the stack. The functions of a GPU and of
+  // the host differ in some bits.
   const bool drawn_in_place = place_.device.host_visible();
   for_each_parameter_array(
       place_, parameters_, optimizer_.get(), [&](const Shelf& shelf, int64_t unit, ElemRange range, int64_t first) {
@@ -247,11 +247,11 @@ void Engine::initialize_parameters(uint64_t seed) {
           }
         });
       });
-  finish_update();  // other streams take them without asking
+  finish_update();  // other streams use the arrays without waiting for an event
   parameters_changed();
 }
 
-// What was gathered before is out of date; what this rank keeps is not.
+// Gathered copies are out of date now. The kept parts are up to date.
 void Engine::parameters_changed() {
   for (int64_t u = 0; u < place_.num_units(); ++u) parameters_.replaced(u);
 }
@@ -283,7 +283,8 @@ void Engine::save_states(const WriteState& write) {
   }
 }
 
-// The first rank shows its own part and then, in their order, those that the others of its group send it in pieces.
+// The first rank passes on its own part. Then it receives the parts of the other ranks of its group in order, in
+// pieces.
 void Engine::collect_parameters(const VisitParameters& visit) {
   finish_update();
   if (place_.plan.replica() != 0) return;

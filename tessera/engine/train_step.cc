@@ -1,8 +1,8 @@
-// One training step, its phases in order. N tokens, C channels, L blocks.
+// One training step, phase by phase. N tokens, C channels, L blocks.
 //
 //   for each micro-batch:  embed → blocks → head and loss → blocks backward → embedding backward
-//                          units are gathered before they are used, and their gradients reduced when they are whole
-//   norm of the gradient → clipping → AdamW, unit by unit in forward order
+//                          each unit is gathered before its use; its gradients are reduced after its backward
+//   gradient norm → clipping → AdamW, unit by unit in forward order
 #include <cmath>
 #include <vector>
 
@@ -13,10 +13,10 @@ namespace tessera {
 StepResult Engine::train_step(std::span<const PackedBatch> window, double learning_rate, double loss_scale) {
   StepResult result = accumulate(window, loss_scale);
 
-  // Phase 4: clip by the global norm. The factor rides on the gradient as AdamW reads it: no pass of its own. Norm and
-  // loss come from all ranks in one exchange before anything is updated, so that all ranks decide alike.
+  // Phase 4: clip by the global norm. AdamW applies the factor when it reads the gradient, which saves a separate pass.
+  // One exchange sums norm and loss over all ranks before the update, so all ranks take the same decision.
   const double squares = optimizer_->sum_of_squares();
-  const double local_loss = read_f64(loss_.view({1}, DType::f64));  // after the norm, which has waited for all of it
+  const double local_loss = read_f64(loss_.view({1}, DType::f64));  // the norm has waited for all of the step's work
   const auto sums = place_.ranks.world->sum({squares, local_loss}, "the gradient's norm and the loss");
   result.gradient_norm = std::sqrt(sums[0]) / loss_scale;
   result.loss_sum = sums[1];
@@ -39,7 +39,7 @@ StepResult Engine::accumulate_gradients(std::span<const PackedBatch> window, dou
 
 StepResult Engine::accumulate(std::span<const PackedBatch> window, double loss_scale) {
   TESSERA_ASSERT(!window.empty() && std::ssize(window) <= work_.micro_batches);
-  // Phase 1: what the step consists of, over all ranks. Gradients begin at zero.
+  // Phase 1: count the targets, tokens and sequences of the step over all ranks. Gradients start at zero.
   double local_targets = 0, local_tokens = 0, local_sequences = 0;
   for (const PackedBatch& batch : window) {
     local_targets += batch.num_targets;
@@ -55,7 +55,8 @@ StepResult Engine::accumulate(std::span<const PackedBatch> window, double loss_s
   const View loss = loss_.view({1}, DType::f64);
   ops_->fill(loss, 0);
 
-  // Phases 2 and 3: every micro-batch weighs by its targets, so that the window's loss is the mean over all of them.
+  // Phases 2 and 3: weight each micro-batch by its targets. The loss of the window is then the mean over all its
+  // targets.
   const double scale = result.num_targets ? loss_scale / static_cast<double>(result.num_targets) : 0;
   for (const PackedBatch& batch : window) {
     gradients_->begin_micro_batch(&batch == &window.back());
@@ -72,9 +73,9 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   Frame f = frame(batch, true);
   const int64_t N = batch.num_tokens, C = model_.config().hidden_size, L = model_.num_blocks();
   const ShardOptions& sharding = place_.plan.options();
-  const bool computes = N > 0;  // a rank without samples in this micro-batch still gathers and reduces with the others
+  const bool computes = N > 0;  // a rank without samples still joins the collectives of this micro-batch
 
-  // Addresses on the stack follow from the sizes and from its height.
+  // The sizes and the height of the stack determine all other addresses on the stack.
   enum class BlockWork : int64_t { forward, backward, first_backward };
   const auto key = [&](BlockWork work, int64_t unit, const ParameterViews& p, const ParameterViews& g, View from,
                        View to) {
@@ -86,8 +87,8 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
                             address(from.data),         address(to.data)};
   };
 
-  // Phase 2: forward. Each block's input stays, and what its backward needs unless blocks are checkpointed.
-  std::vector<View> x(static_cast<size_t>(L + 1));  // [N, C] inputs of the blocks; x[L] goes to the head
+  // Phase 2: forward. Keep each block's input. Keep the values for its backward too, unless blocks are checkpointed.
+  std::vector<View> x(static_cast<size_t>(L + 1));  // [N, C] inputs of the blocks; x[L] is the input of the head
   std::vector<SavedViews> saved(static_cast<size_t>(L));
   SavedViews saved_embedding;
   x[0] = f.push(N, C);
@@ -106,7 +107,7 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
     parameters_.release(1 + i);
   }
 
-  // Phase 3: loss and backward, the mirror image.
+  // Phase 3: loss and backward, in reverse order.
   View d_y = f.push(N, C), d_x = f.push(N, C);
   const auto [root_gradients, root_is_fresh] = gradients_->acquire(0, computes);
   const View loss = loss_.view({1}, DType::f64);
@@ -120,9 +121,9 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
     f.fresh_gradients = is_fresh;
     if (computes) {
       block_graphs_.run(key(is_fresh ? BlockWork::first_backward : BlockWork::backward, 1 + i, p, g, d_y, d_x), f,
-                        [&, g = g](Frame& frame) {  // clang 14 captures no binding
+                        [&, g = g](Frame& frame) {  // clang 14 cannot capture a structured binding
                           const StackScope recomputed(*stack_);
-                          // Checkpointed: its output has been used, so that it is run for its backward alone.
+                          // Checkpointed: run forward again for the saved values. Its output is not needed.
                           if (options_.checkpoint_blocks) model_.block(i).forward(frame, p, x[n], {}, &saved[n]);
                           model_.block(i).backward(frame, p, g, x[n], saved[n], d_y, d_x);
                         });

@@ -1,4 +1,4 @@
-// What the parts of the engine share: memory, kernels, streams, ranks, and the way units are cut.
+// What the parts of the engine share: memory, kernels, streams, ranks, and how units are cut.
 #pragma once
 
 #include <algorithm>
@@ -10,46 +10,46 @@
 
 namespace tessera {
 
-// The groups of ranks this rank belongs to.
+// This rank's groups of ranks.
 class RankGroups {
  public:
-  // Makes the groups of the plan, which is for this world. Collective.
+  // Creates the groups of the plan. The plan must be for this world. Collective.
   RankGroups(Communicator& world_group, const ShardPlan& plan);
 
   Communicator* world;
-  Communicator* shard;    // the S ranks that hold a model together
+  Communicator* shard;    // the S ranks that together hold a model
   Communicator* replica;  // the ranks that hold the same shard
 
  private:
   std::unique_ptr<Communicator> own_shard_, own_replica_;
 };
 
-// Who runs when. On the CPU the compute stream is the calling thread. What the next forward needs first does not queue
-// behind the update of what it needs last: uploads have a stream of their own.
+// The streams of a rank. On the CPU, the compute stream is the calling thread. Uploads have their own stream: what the
+// next forward needs first must not wait for the update of what it needs last.
 struct Streams {
-  Stream* compute = nullptr;       // kernels
-  std::unique_ptr<Stream> comm;    // collectives, in one order on all ranks
-  std::unique_ptr<Stream> upload;  // batches and parameters, on their way to the device
-  std::unique_ptr<Stream> copy;    // gradients, states and new parameters, between tiers
-  std::unique_ptr<Stream> host;    // work of the CPU's kernels on offloaded arrays; none without those
+  Stream* compute = nullptr;       // runs kernels
+  std::unique_ptr<Stream> comm;    // runs collectives, in the same order on all ranks
+  std::unique_ptr<Stream> upload;  // moves batches and parameters to the device
+  std::unique_ptr<Stream> copy;    // moves gradients, states and new parameters between tiers
+  std::unique_ptr<Stream> host;    // runs CPU kernels on offloaded arrays; null without offloading
 };
 
 struct Workplace {
   Device& device;
-  Device& host;  // memory of the host tier, with a ledger of its own, also where the device is the CPU
+  Device& host;  // memory of the host tier, with its own ledger even if the device is the CPU
   Kernels& ops;
-  Kernels& host_ops;  // of the host's memory; on the CPU, without offloading, those of the device
+  Kernels& host_ops;  // for host memory; without offloading, the device's kernels
   RankGroups ranks;
   ShardPlan plan;
   const Model& model;
-  DType dtype;  // of the computation
+  DType dtype;  // type of the computation
   Streams streams;
   std::vector<UnitShards> units;
-  int64_t file_bytes = 0;  // of arrays on Tier::file
+  int64_t file_bytes = 0;  // bytes of arrays on Tier::file
 
-  // Of a micro-batch's gradients.
+  // The type of one micro-batch's gradients.
   DType gradient_dtype() const { return tessera::gradient_dtype(dtype, plan.options().reduce_dtype); }
-  // Of master parameters, moments, and gradients added up over micro-batches.
+  // The type of master parameters, moments, and gradients accumulated over micro-batches.
   DType master_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
   int64_t num_units() const { return model.num_units(); }
   const UnitShards& cut(int64_t unit) const { return units[static_cast<size_t>(unit)]; }
@@ -58,9 +58,9 @@ struct Workplace {
     for (size_t u = 1; u < units.size(); ++u) most = std::max(most, units[u].padded_elems);
     return most;
   }
-  // Of a piece in which large arrays pass between tiers.
+  // Elements per piece when large arrays move between tiers.
   int64_t piece_elems() const { return plan.options().piece_elems; }
-  // Of a buffer that the pieces of arrays of these sizes pass through.
+  // Elements of a staging buffer for pieces of arrays of these sizes.
   int64_t staging_elems(const std::vector<int64_t>& sizes) const {
     return std::min(piece_elems(), *std::max_element(sizes.begin(), sizes.end()));
   }

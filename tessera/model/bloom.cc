@@ -94,17 +94,17 @@ void BloomBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
   const bool post = residual_from_norm_;
   const Dropout attention_dropout = dropout(f, 0, attention_dropout_), dense_dropout = dropout(f, 1, hidden_dropout_),
                 down_dropout = dropout(f, 2, hidden_dropout_);
-  const View d_mid = f.push(N, C), norm = f.push(N, C), d_norm = f.push(N, C);  // norms are made again, not kept
-  View d_branch = d_y;  // gradient of what was added to a residual, before its dropout
+  const View d_mid = f.push(N, C), norm = f.push(N, C), d_norm = f.push(N, C);  // norms are computed again, not kept
+  View d_branch = d_y;  // gradient of the branch that was added to a residual, before its dropout
   if (hidden_dropout_ > 0 && f.training) d_branch = f.push(N, C);
 
   if (down_dropout.rate > 0) f.ops.dropout_backward(d_y, down_dropout, d_branch);
   {
     const StackScope scope(f.stack);
     const LinearEpilogue gelu{Activation::gelu_tanh, {}, {}};
-    const View d_up = f.push(N, 4 * C), inner = up;  // gelu(up), in its place
+    const View d_up = f.push(N, 4 * C), inner = up;  // gelu(up), in place
     f.ops.linear_backward_input(d_branch, p[down_weight_], gelu, up, d_up, inner);
-    f.ops.linear_backward_bias({{{d_branch, g[down_bias_]}, {d_up, g[up_bias_]}}});  // while caches hold them
+    f.ops.linear_backward_bias({{{d_branch, g[down_bias_]}, {d_up, g[up_bias_]}}});  // while they are in the cache
     f.ops.linear_backward_weight(d_branch, inner, f.fresh_gradients, g[down_weight_]);
     f.ops.linear_backward_input(d_up, p[up_weight_], {Activation::none, {}, post ? d_y : View{}}, {}, d_norm, {});
     f.ops.layer_norm_backward(d_norm, mid, p[norm2_weight_], p[norm2_bias_], stats2, post ? View{} : d_y, d_mid,

@@ -6,12 +6,12 @@
 
 namespace tessera {
 
-// ALiBi slopes of H heads (Press et al. 2022; heads that are no power of two as in modeling_bloom.py).
+// ALiBi slopes of H heads (Press et al. 2022; if H is not a power of two, as in modeling_bloom.py).
 std::vector<float> alibi_slopes(int64_t num_heads);
 
 class BloomBlock final : public Block {
  public:
-  // `alibi` [H] f32 on the device, borrowed for the block's life.
+  // `alibi` [H] f32 on the device. It must outlive the block.
   BloomBlock(const ModelConfig& config, int64_t layer, View alibi);
   void forward(Frame& frame, const ParameterViews& p, View x, View y, SavedViews* saved) const override;
   void backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, View x, const SavedViews& saved,

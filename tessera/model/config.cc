@@ -13,17 +13,17 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-constexpr int64_t kMaxDimension = int64_t{1} << 24;  // far above any model; keeps products of two inside 64 bits
-constexpr const char* kOwn = "Take the model's own config.json";
+constexpr int64_t kMaxDimension = int64_t{1} << 24;  // far above any model; a product of two still fits into 64 bits
+constexpr const char* kOwn = "Use the model's own config.json";
 
-// A value for an error message. Containers are not written out: that recurses, and a file may hold a long one.
+// A value for an error message. Containers are not printed: printing recurses, and a file may contain a long one.
 std::string in_words(const Json& value) {
   if (value.is_structured()) return std::string("an ") + value.type_name();
   const std::string text = value.dump();
   return text.size() <= 80 ? text : fmt::format("a text of {} bytes", text.size());
 }
 
-// One object of keys: typed look-ups under any of the spellings in use, with errors that name key and value.
+// Reads one object: typed look-ups under any of the common spellings, with errors that name key and value.
 class Reader {
  public:
   Reader(const Json& json, const std::string& where) : json_(json), where_(where) {}
@@ -89,12 +89,12 @@ ModelConfig parse_model_config(std::string_view text, const std::string& where) 
   const std::string model_type = type != json.end() && type->is_string() ? type->get<std::string>() : "";
   if (model_type != "bloom" && model_type != "gpt") {
     throw InputError(where, fmt::format("\"model_type\" is {}", type == json.end() ? "missing" : in_words(*type)),
-                     "Tessera knows \"bloom\" and \"gpt\"");
+                     "Tessera supports \"bloom\" and \"gpt\"");
   }
   const Reader read(json, where);
   if (!read.boolean("tie_word_embeddings", true)) {
     throw InputError(where, "\"tie_word_embeddings\" is false",
-                     "Tessera's heads are tied to the embedding; such a model is another one");
+                     "Tessera supports only heads that are tied to the embedding");
   }
   ModelConfig config;
   config.architecture = model_type;
@@ -137,21 +137,21 @@ std::string fault_of(const ModelConfig& config) {
   if (config.hidden_size % config.num_heads != 0) {
     return fmt::format("hidden_size {} is not a multiple of the {} heads", config.hidden_size, config.num_heads);
   }
-  constexpr int64_t kMaxHeadDim = 512;  // what every device's attention has scratch for
+  constexpr int64_t kMaxHeadDim = 512;  // scratch limit of the attention on every device
   if (config.head_dim() > kMaxHeadDim) {
-    return fmt::format("hidden_size {} over {} heads makes heads of {} channels, and attention takes at most {}",
+    return fmt::format("hidden_size {} over {} heads makes heads of {} channels, but attention supports at most {}",
                        config.hidden_size, config.num_heads, config.head_dim(), kMaxHeadDim);
   }
-  constexpr int64_t kMaxHiddenSize = 16384, kMaxRaggedHiddenSize = 4096;  // what a GPU's norms have registers for
+  constexpr int64_t kMaxHiddenSize = 16384, kMaxRaggedHiddenSize = 4096;  // register limits of a GPU's norms
   if (config.hidden_size > kMaxHiddenSize) {
-    return fmt::format("hidden_size is {}, and norms take at most {} channels", config.hidden_size, kMaxHiddenSize);
+    return fmt::format("hidden_size is {}, but norms support at most {} channels", config.hidden_size, kMaxHiddenSize);
   }
   if (config.hidden_size > kMaxRaggedHiddenSize && config.hidden_size % 8 != 0) {
-    return fmt::format("hidden_size is {}, and beyond {} it must be a multiple of 8", config.hidden_size,
+    return fmt::format("hidden_size is {}, but above {} it must be a multiple of 8", config.hidden_size,
                        kMaxRaggedHiddenSize);
   }
   if (config.attention_dropout > 0 && config.num_heads > kMaxDropoutHeads) {
-    return fmt::format("attention_dropout is {} over {} heads, and dropout tells at most {} heads apart",
+    return fmt::format("attention_dropout is {} with {} heads, but dropout supports at most {} heads",
                        config.attention_dropout, config.num_heads, kMaxDropoutHeads);
   }
   const auto C = static_cast<double>(config.hidden_size);
@@ -159,7 +159,7 @@ std::string fault_of(const ModelConfig& config) {
       static_cast<double>(config.vocab_size) * C +
       static_cast<double>(config.num_layers) * C * (4 * C + 2 * static_cast<double>(config.ff_dim));
   if (parameters > 1e15)
-    return fmt::format("its sizes make {:.1e} parameters, more than any machine has room for", parameters);
+    return fmt::format("its sizes give {:.1e} parameters, more than fits into any machine", parameters);
   if (config.architecture == "bloom" && config.ff_dim != 4 * config.hidden_size) {
     return fmt::format("ff_dim is {}, but BLOOM's feed-forward layer has 4 x hidden_size = {} channels", config.ff_dim,
                        4 * config.hidden_size);

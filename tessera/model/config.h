@@ -1,4 +1,4 @@
-// What a model is: the fields of a Hugging Face config.json that the forward pass depends on.
+// The definition of a model: the fields of a Hugging Face config.json that the forward pass depends on.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace tessera {
 
 struct ModelConfig {
-  std::string architecture = "bloom";  // "bloom" or "gpt"; model/model.cc has the table
+  std::string architecture = "bloom";  // "bloom" or "gpt"; see the table in model/model.cc
   int64_t vocab_size = 0;              // V
   int64_t hidden_size = 0;             // C
   int64_t num_layers = 0;              // L
@@ -23,25 +23,25 @@ struct ModelConfig {
   bool residual_from_norm = false;  // apply_residual_connection_post_layernorm
   double hidden_dropout = 0, attention_dropout = 0;
   int32_t unk_token_id = 0, bos_token_id = 1, pad_token_id = 3;
-  int32_t eos_token_id = -1;  // ends a text; −1: not told, so that the tokenizer says
-  std::string original_json;  // the text this was read from: kept when the model is saved again
+  int32_t eos_token_id = -1;  // ends a text; −1: not given, the tokenizer decides
+  std::string original_json;  // the text that this was read from; used when the model is saved again
 
   int64_t head_dim() const { return hidden_size / num_heads; }
 };
 
-// Reads a config.json of model_type "bloom" or "gpt". `where` names it in errors. Throws InputError for text that is no
-// JSON, another model type, missing or impossible values (naming the key and the value).
+// Reads a config.json of model_type "bloom" or "gpt". `where` names it in errors. Throws InputError if the text is not
+// JSON, has another model type, or has missing or invalid values (with key and value).
 ModelConfig parse_model_config(std::string_view text, const std::string& where);
 ModelConfig read_model_config(const std::filesystem::path& path);
 
-// Shapes known by name: bloom-560m, bloom-1b1, bloom-1b7, bloom-3b, bloom-7b1, bloom-176b.
+// Shapes with known names: bloom-560m, bloom-1b1, bloom-1b7, bloom-3b, bloom-7b1, bloom-176b.
 std::vector<std::string> known_model_names();
 bool find_known_model(std::string_view name, ModelConfig& config);
 
-// What is impossible about the numbers, or contradicts another one; empty if nothing is.
+// What is invalid or contradictory in the numbers; empty if nothing is.
 std::string fault_of(const ModelConfig& config);
 
-// The config.json to save beside weights of `dtype`.
+// The config.json to save with weights of `dtype`.
 std::string model_config_json(const ModelConfig& config, DType dtype);
 
 }  // namespace tessera

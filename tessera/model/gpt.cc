@@ -23,7 +23,7 @@ GptBlock::GptBlock(const ModelConfig& config, int64_t layer)
   const double fan_c = 1 / std::sqrt(static_cast<double>(C)), fan_f = 1 / std::sqrt(static_cast<double>(F));
   const double xavier = std::sqrt(6.0 / static_cast<double>(C + 3 * C));
   using enum Initializer::Kind;
-  // torch's TransformerEncoder copies its first layer, so the streams do not depend on the layer.
+  // torch's TransformerEncoder copies its first layer. The streams therefore do not depend on the layer.
   const auto add = [&](const char* name, Shape shape, Initializer init, bool decays) {
     return table_.add(prefix + name, shape, init, decays);
   };
@@ -79,9 +79,9 @@ void GptBlock::backward(Frame& f, const ParameterViews& p, const ParameterViews&
   {
     const StackScope scope(f.stack);
     const LinearEpilogue relu{Activation::relu, dropout(f, 2), {}};
-    const View d_up = f.push(N, ff_dim_), inner = up;  // what linear2 multiplied, in its place
+    const View d_up = f.push(N, ff_dim_), inner = up;  // the input of linear2, in place
     f.ops.linear_backward_input(d_branch, p[down_weight_], relu, up, d_up, inner);
-    f.ops.linear_backward_bias({{{d_branch, g[down_bias_]}, {d_up, g[up_bias_]}}});  // while caches hold them
+    f.ops.linear_backward_bias({{{d_branch, g[down_bias_]}, {d_up, g[up_bias_]}}});  // while they are in the cache
     f.ops.linear_backward_weight(d_branch, inner, f.fresh_gradients, g[down_weight_]);
     f.ops.linear_backward_input(d_up, p[up_weight_], {Activation::none, {}, d_sum}, {}, d_norm, {});
     f.ops.layer_norm_backward(d_norm, sum1, p[norm1_weight_], p[norm1_bias_], stats1, {}, d_sum, g[norm1_weight_],

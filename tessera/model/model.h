@@ -1,4 +1,4 @@
-// A model: the units of an architecture. Adding one is a file in this room and a row in model.cc's table.
+// A model: the units of an architecture. A new architecture needs a file in this room and a row in model.cc's table.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace tessera {
 
 class Model {
  public:
-  // Holds small constants (ALiBi's slopes) on the device, which must outlive it.
+  // Keeps small constants (ALiBi's slopes) on the device. The device must outlive it.
   Model(ModelConfig config, Device& device);
 
   const ModelConfig& config() const { return config_; }
@@ -19,15 +19,15 @@ class Model {
   int64_t num_blocks() const { return static_cast<int64_t>(blocks_.size()); }
   const Block& block(int64_t i) const { return *blocks_[static_cast<size_t>(i)]; }
 
-  // Units in forward order: 0 is the root, 1 + i block i.
+  // Units in forward order: unit 0 is the root, unit 1 + i is block i.
   int64_t num_units() const { return 1 + num_blocks(); }
   const Unit& unit(int64_t u) const { return u == 0 ? static_cast<const Unit&>(root()) : block(u - 1); }
   int64_t num_parameters() const;
 
-  // Prefix that files of this architecture put before the table's names, and readers tolerate to be absent.
+  // The prefix of the table's names in files of this architecture. Readers also accept names without it.
   const std::string& file_prefix() const { return file_prefix_; }
-  // Names that files may hold although the model has no such tensor: its head is the embedding, which a file may have
-  // under these names again, with the same values.
+  // Names that files may contain although the model has no such tensor. The head is the embedding, and a file may
+  // contain it again under these names, with the same values.
   const std::vector<std::string>& tolerated_names() const { return tolerated_names_; }
   const std::string& embedding_name() const { return embedding_name_; }
 

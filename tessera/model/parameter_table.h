@@ -1,4 +1,4 @@
-// A unit's parameters: one flat buffer, and a table that says which tensor lies where in it.
+// A unit's parameters: one flat buffer, and a table with the position of each tensor in it.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace tessera {
 
-// How a parameter begins when the model is not read from a file.
+// The initial values of a parameter that is not read from a file.
 struct Initializer {
   enum class Kind { zero, one, normal, uniform } kind = Kind::zero;
   double scale = 0;     // normal: standard deviation around 0; uniform: half the width around 0
-  uint64_t stream = 0;  // parameters of one stream start as copies of each other
+  uint64_t stream = 0;  // parameters with the same stream start with the same values
 };
 
 struct ParameterSpec {
@@ -23,8 +23,8 @@ struct ParameterSpec {
   bool decays = false;  // weight decay applies
 };
 
-// Tensors that decay come first, so that a flat buffer (and any shard of it) has one boundary between the two groups.
-// Every tensor starts at a multiple of kAlignment elements; the gaps stay zero.
+// Tensors with weight decay come first. A flat buffer, and any shard of it, then has one boundary between the two
+// groups. Every tensor starts at a multiple of kAlignment elements, and the gaps stay zero.
 class ParameterTable {
  public:
   static constexpr int64_t kAlignment = 64;
@@ -33,16 +33,16 @@ class ParameterTable {
   Handle add(std::string name, Shape shape, Initializer init, bool decays);
 
   const std::vector<ParameterSpec>& specs() const { return specs_; }
-  int64_t num_elems() const { return num_elems_; }  // of the flat buffer, gaps included
+  int64_t num_elems() const { return num_elems_; }  // of the flat buffer, including gaps
   int64_t num_decayed() const { return num_decayed_; }
-  int64_t num_parameters() const;  // gaps not included
+  int64_t num_parameters() const;  // without gaps
 
  private:
   std::vector<ParameterSpec> specs_;
   int64_t num_elems_ = 0, num_decayed_ = 0;
 };
 
-// A flat buffer seen through its table: the parameters of a unit, or their gradients.
+// A flat buffer with its table: the parameters of a unit, or their gradients.
 struct ParameterViews {
   const ParameterTable* table = nullptr;
   View flat;  // [num_elems]

@@ -25,7 +25,7 @@ Root::Root(const ModelConfig& config, const Names& names, Initializer embedding_
     final_norm_weight_ = table_.add(names.final_norm + ".weight", {C}, one, false);
     final_norm_bias_ = table_.add(names.final_norm + ".bias", {C}, zero, false);
   }
-  if (head_bias_) {  // torch.nn.Linear's initialisation
+  if (head_bias_) {  // as torch.nn.Linear initializes it
     const Initializer init{Initializer::Kind::uniform, 1 / std::sqrt(static_cast<double>(C)),
                            embedding_init.stream + 1};
     head_bias_handle_ = table_.add(names.head_bias, {vocab_size_}, init, false);
@@ -48,7 +48,7 @@ void Root::embed_backward(Frame& f, const ParameterViews& p, const ParameterView
   const StackScope scope(f.stack);
   View d_e = d_y;  // [N, C]
   if (embedding_norm_) {
-    const View e = f.push(f.batch.num_tokens, hidden_size_);  // looked up again rather than kept
+    const View e = f.push(f.batch.num_tokens, hidden_size_);  // looked up again, not kept
     f.ops.gather_rows(p[embedding_], f.batch.ids, e);
     d_e = f.push(f.batch.num_tokens, hidden_size_);
     f.ops.layer_norm_backward(d_y, e, p[embedding_norm_weight_], {}, saved[0], {}, d_e, g[embedding_norm_weight_],
@@ -57,11 +57,11 @@ void Root::embed_backward(Frame& f, const ParameterViews& p, const ParameterView
   f.ops.embedding_backward(f.batch.ids, d_e, g[embedding_]);
 }
 
-// Chunks of equal numbers of rows, of whole tiles of a product where they are large.
+// Cuts rows into chunks of equal size. Large chunks are whole tiles of a product.
 //
-// Their size does not grow steadily with the number of rows: `most` rows are one chunk, and one row more makes two of
-// half the size. A frame that stands for smaller batches therefore uses the largest chunk that any of them has. It never
-// shrinks when `num_rows` or the height of the stack grows.
+// The size does not grow steadily with the number of rows: `most` rows are one chunk, but one row more makes two chunks
+// of half the size. If a frame represents smaller batches too, it therefore uses the largest chunk of any of them. That
+// chunk never shrinks when `num_rows` or the height of the stack grows.
 int64_t Root::chunk_rows(const Frame& f, int64_t num_rows) const {
   constexpr int64_t kTileRows = 128;
   const int64_t row_bytes = vocab_size_ * static_cast<int64_t>(size_of(f.dtype));
@@ -93,13 +93,13 @@ void Root::head_loss_backward(Frame& f, const ParameterViews& p, const Parameter
   const MeasuredScope whole(f.stack);
   const int64_t M = f.batch.num_targets, rows = chunk_rows(f, M), C = hidden_size_;
   if (M == 0 && f.fresh_gradients) f.ops.fill(g[embedding_], 0);
-  const View d_rows = f.push(M, C);  // gradient of the rows with loss
+  const View d_rows = f.push(M, C);  // gradient for the rows with loss
   for (int64_t begin = 0; begin < M; begin += rows) {
     const int64_t m = std::min(rows, M - begin);
     const StackScope scope(f.stack);
     const View x_rows = f.push(m, C), logits = f.push(m, vocab_size_);
     f.ops.gather_rows(x, f.batch.target_rows.rows(begin, begin + m), x_rows);
-    View z = x_rows, stats;  // [m, C] what the head multiplies
+    View z = x_rows, stats;  // [m, C] the input of the head's product
     if (final_norm_) {
       z = f.push(m, C);
       stats = f.push_stats(m, 2);

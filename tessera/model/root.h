@@ -8,25 +8,25 @@ namespace tessera {
 
 class Root final : public Unit {
  public:
-  struct Names {  // of the tensors; empty: the architecture has none
+  struct Names {  // of the tensors; empty: the architecture has no such tensor
     std::string embedding, embedding_norm, final_norm, head_bias;
   };
   Root(const ModelConfig& config, const Names& names, Initializer embedding_init);
 
-  // y [N, C] from frame.batch.ids. With `saved` the views for backward stay on the stack.
+  // Computes y [N, C] from frame.batch.ids. With `saved`, the views for backward stay on the stack.
   void embed_forward(Frame& frame, const ParameterViews& p, View y, SavedViews* saved) const;
   void embed_backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, const SavedViews& saved,
                       View d_y) const;
 
-  // loss [1] f64 += the summed cross-entropy of the batch's targets, from x [N, C]. Only rows with loss are touched, in
-  // chunks; [N, V] logits never exist.
+  // Adds the summed cross-entropy of the batch's targets to loss [1] f64, from x [N, C]. Processes only rows with loss,
+  // in chunks. [N, V] logits never exist.
   void head_loss(Frame& frame, const ParameterViews& p, View x, View loss) const;
-  // The same, and d_x [N, C] and gradients g of `scale` times that loss.
+  // The same. Also computes d_x [N, C] and the gradients g of `scale` times that loss.
   void head_loss_backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, View x, double scale,
                           View loss, View d_x) const;
-  // ids [M] i32: the most likely next token after each of the rows x [M, C].
+  // Writes to ids [M] i32 the most likely next token after each of the rows x [M, C].
   void head_argmax(Frame& frame, const ParameterViews& p, View x, View ids) const;
-  // logits [M, V] of the rows x [M, C], for tests and small inputs.
+  // Writes the logits [M, V] of the rows x [M, C]. For tests and small inputs.
   void head_logits(Frame& frame, const ParameterViews& p, View x, View logits) const;
 
  private:

@@ -26,7 +26,7 @@ double clip_factor(double norm, double max_norm) {
 }
 
 bool may_update(double loss, double norm, double max_norm) {
-  constexpr double kLargest = 1e19;  // its square is below 2^128, the end of f32
+  constexpr double kLargest = 1e19;  // its square is below 2^128, the limit of f32
   return std::isfinite(loss) && std::isfinite(norm) && norm * clip_factor(norm, max_norm) <= kLargest;
 }
 

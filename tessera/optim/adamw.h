@@ -1,4 +1,4 @@
-// AdamW's settings and the numbers of one update (Loshchilov & Hutter 2019, as torch.optim.AdamW).
+// AdamW's settings and the numbers of one update (Loshchilov & Hutter 2019; as torch.optim.AdamW).
 #pragma once
 
 #include "tessera/ops/kernels.h"
@@ -9,16 +9,17 @@ struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
 };
 
-// The update number `step` (from 1) with gradients multiplied by `gradient_scale`; num_decayed is the shard's.
+// The numbers of update `step` (from 1). It multiplies gradients by `gradient_scale`. num_decayed refers to the shard.
 AdamWStep adamw_step(const AdamWOptions& options, int64_t step, double learning_rate, double gradient_scale,
                      int64_t num_decayed);
 
-// The factor that brings a gradient of this norm to at most max_norm (torch.nn.utils.clip_grad_norm_); 1 when max_norm
-// is 0, which means no clipping. NaN for a norm that is NaN.
+// The factor that reduces a gradient of this norm to at most max_norm (torch.nn.utils.clip_grad_norm_). 1 if max_norm
+// is 0 (no clipping). NaN if the norm is NaN.
 double clip_factor(double norm, double max_norm);
 
-// Whether an update may read gradients of this norm: loss and norm are finite, and so is the square of every clipped
-// gradient in f32, the type of the moments. Otherwise parameters or moments could become NaN or infinite.
+// Whether an update may use gradients of this norm. Loss and norm must be finite, and the square of every clipped
+// gradient must be finite in f32, the type of the moments. Otherwise parameters or moments could become NaN or
+// infinite.
 bool may_update(double loss, double norm, double max_norm);
 
 }  // namespace tessera

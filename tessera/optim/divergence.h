@@ -1,4 +1,4 @@
-// When a loss says that training diverges, though it is a finite number.
+// Detects divergence of the training from a loss that is still finite.
 #pragma once
 
 #include <algorithm>
@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-// Whether a loss (nats) has exploded: it is above ten times the larger of ln(vocabulary), the loss of a model that
-// knows nothing, and the loss of the run's first step. Noise of batches and spikes after which training recovers stay
-// below that.
+// Whether a loss (in nats) has exploded: it is above ten times the larger of two losses. One is ln(vocabulary), the
+// loss of a model without knowledge. The other is the loss of the run's first step. Noise between batches and spikes
+// with recovery stay below this limit.
 inline bool has_exploded(double loss, double first_loss, int64_t vocab_size) {
   constexpr double kMultiple = 10;
   return loss > kMultiple * std::max(first_loss, std::log(static_cast<double>(vocab_size)));

@@ -22,21 +22,21 @@ Overflow LossScaler::update(bool overflow) {
 // torch._amp_update_scale_ with growth factor 2 and backoff factor 0.5.
 Overflow LossScaler::update_as_grad_scaler(bool overflow) {
   if (overflow) {
-    const bool is_low = state_.scale <= options_.min_scale;  // it has no floor, and falls all the same
+    const bool is_low = state_.scale <= options_.min_scale;  // GradScaler has no minimum, so the scale falls anyway
     state_.scale *= 0.5;
     state_.clean_steps = 0;
     return is_low ? Overflow::stuck : Overflow::searched;
   }
   if (++state_.clean_steps == options_.window) {
     state_.clean_steps = 0;
-    // PyTorch keeps the scale in fp32 and does not let it grow to infinity.
+    // As PyTorch, which keeps the scale in fp32 and does not let it grow to infinity.
     if (state_.scale * 2 <= std::numeric_limits<float>::max()) state_.scale *= 2;
   }
   return Overflow::none;
 }
 
-// deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler.update_scale with scale factor 2: the scale doubles after
-// window + 1 steps without overflow, and then after every window more; only that refills the hysteresis.
+// deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler.update_scale with scale factor 2. The scale doubles after window
+// + 1 steps without overflow, and then after every further window. Only this restores the hysteresis.
 Overflow LossScaler::update_as_deepspeed(bool overflow) {
   if (overflow) {
     state_.clean_steps = 0;

@@ -1,35 +1,37 @@
-// The scale of the loss in fp16 training: gradients are computed of the scaled loss, so that small ones do not vanish,
-// and a step whose gradients overflow is skipped. Pure logic: the caller scales, looks for overflow and skips.
+// The loss scale of fp16 training. Gradients are computed from the scaled loss, so small gradients do not become zero.
+// A step with overflowing gradients is skipped. Pure logic: the caller scales, detects overflow and skips.
 #pragma once
 
 #include <cstdint>
 
 namespace tessera {
 
-// What an overflow of the gradients means for the scale. A step without one is `none`.
+// The effect of a gradient overflow on the scale. A step without overflow gives `none`.
 enum class Overflow {
   none,
-  searched,   // the scale is on its way down: it falls, or the overflow uses up hysteresis
-  stuck,      // the scale is fixed, or at most min_scale, where gradients overflow however small it is
+  searched,   // the search continues: the scale falls, or the overflow uses up hysteresis
+  stuck,      // the scale is fixed or at most min_scale, and gradients still overflow
   exhausted,  // the same under DeepSpeed's rules, which end the run
 };
 
-// How a dynamic scale moves: torch.amp.GradScaler, or DeepSpeed's DynamicLossScaler (consecutive_hysteresis off).
+// How a dynamic scale changes: as torch.amp.GradScaler, or as DeepSpeed's DynamicLossScaler (consecutive_hysteresis
+// off).
 enum class LossScaleRules { grad_scaler, deepspeed };
 
 struct LossScaleOptions {
   LossScaleRules rules = LossScaleRules::grad_scaler;
-  double fixed_scale = 0;  // > 0: never moves
+  double fixed_scale = 0;  // > 0: never changes
   double initial_scale = 65536;
   int64_t window = 2000;   // steps without overflow that double the scale
-  int64_t hysteresis = 1;  // deepspeed: the overflow that halves the scale; those before only count
-  double min_scale = 1;    // an overflow at this scale is no search; deepspeed: it ends the run
+  int64_t hysteresis = 1;  // deepspeed: the number of the overflow that halves the scale; earlier ones only count
+  double min_scale = 1;    // an overflow at this scale is not part of the search; deepspeed: it ends the run
 };
 
-// All that a checkpoint has to keep.
+// The state for a checkpoint.
 struct LossScaleState {
   double scale = 1;
-  int64_t clean_steps = 0;  // without overflow: grad_scaler since the last change, deepspeed since the last overflow
+  int64_t clean_steps =
+      0;  // steps without overflow; grad_scaler: since the last change, deepspeed: since the last overflow
   int64_t hysteresis_left = 1;  // deepspeed
   bool operator==(const LossScaleState&) const = default;
 };
@@ -38,9 +40,9 @@ class LossScaler {
  public:
   explicit LossScaler(const LossScaleOptions& options);
 
-  // The factor on the loss of the next step; gradients are divided by it.
+  // The factor on the loss of the next step. Gradients are divided by it.
   double scale() const { return state_.scale; }
-  // After every step, with whether any gradient was not finite on any rank; such a step is skipped.
+  // Call it after every step. `overflow`: any gradient on any rank is not finite. Such a step is skipped.
   Overflow update(bool overflow);
 
   const LossScaleState& state() const { return state_; }

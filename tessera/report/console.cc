@@ -29,7 +29,7 @@ std::string text_of_failure(int cause) {
   return std::string("cannot write to it: ") + std::strerror(cause);
 }
 
-// Results are what the verb is for.
+// Results are the purpose of the verb, so a failed write is an error.
 void write_result(StreamWriter& out, std::string_view text) {
   const int failure = out.write(text);
   if (failure == EPIPE) throw OutputClosedError();
@@ -45,7 +45,7 @@ Terminal describe_terminal(bool is_tty, const std::function<const char*(const ch
   };
   const std::string term = value("TERM");
   if (!is_tty || term.empty() || term == "dumb") return {};
-  // The first of these that is set and not empty names the locale of characters (POSIX, 8.2).
+  // The first of these variables that is set and not empty gives the locale of characters (POSIX, 8.2).
   std::string locale;
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     if (locale.empty()) locale = value(name);
@@ -60,7 +60,8 @@ Console Console::of_process(std::optional<bool> bars, LostOutput lost_output) {
   const auto columns = [](int descriptor) { return [descriptor] { return columns_of(descriptor); }; };
   Terminal err = describe_terminal(::isatty(STDERR_FILENO), env);
   err.interactive = bars.value_or(err.interactive);
-  const auto errors = std::make_shared<StreamWriter>(STDERR_FILENO), out = std::make_shared<StreamWriter>(STDOUT_FILENO);
+  const auto errors = std::make_shared<StreamWriter>(STDERR_FILENO),
+             out = std::make_shared<StreamWriter>(STDOUT_FILENO);
   const auto print = [lost_output, out, errors, is_lost = false](std::string_view text) mutable {
     if (lost_output == LostOutput::ends_the_verb) return write_result(*out, text);
     const int failure = out->write(text);
@@ -95,7 +96,7 @@ void Console::show_status(std::string_view line) {
   const std::lock_guard lock(mutex_);
   if (!err_.terminal.interactive) return;
   status_ = line;
-  err_.write("\r" + status_ + "\x1b[K");  // in one piece and over the old line, so that nothing flickers
+  err_.write("\r" + status_ + "\x1b[K");  // overwrites the old line in one write, which prevents flicker
 }
 
 void Console::clear_status() {

@@ -1,5 +1,5 @@
-// The two streams a person watches. Results go to standard output, everything else to standard error; a status line (a
-// progress bar) may stand at the bottom of a terminal, and whatever is printed meanwhile appears whole above it.
+// The two streams that a person watches. Results go to standard output, everything else to standard error. A status
+// line (a progress bar) may be at the bottom of a terminal. Other output appears completely above it.
 #pragma once
 
 #include <functional>
@@ -11,39 +11,39 @@
 
 namespace tessera {
 
-// What the screen behind a stream can do.
+// The abilities of the screen behind a stream.
 struct Terminal {
-  bool interactive = false;  // a person watches it and lines can be redrawn: a terminal, and TERM is not dumb
+  bool interactive = false;  // lines can be redrawn: the stream is a terminal, and TERM is not dumb
   bool color = false;        // interactive, and NO_COLOR is unset or empty (no-color.org)
-  bool unicode = false;      // interactive, and the locale's characters are UTF-8
+  bool unicode = false;      // interactive, and the locale uses UTF-8
 };
 
-// env gives an environment variable's value, null when unset.
+// env returns the value of an environment variable, or null if it is unset.
 Terminal describe_terminal(bool is_tty, const std::function<const char*(const char*)>& env);
 
 class Console {
  public:
-  // What happens when standard output cannot be written.
+  // What to do if standard output cannot be written.
   enum class LostOutput {
-    ends_the_verb,  // its purpose is to print: OutputClosedError if nobody reads it any more, else RunError
-    is_noted,       // its results lie in files: one warning on standard error, and the verb continues
+    ends_the_verb,  // the verb only prints: OutputClosedError if there is no reader any more, else RunError
+    is_noted,       // results are in files: print one warning on standard error and continue
   };
   struct Stream {
     Terminal terminal;
-    std::function<void(std::string_view)> write;  // writes all of it, now
-    std::function<int()> columns;                 // the terminal's width, asked anew each time
+    std::function<void(std::string_view)> write;  // writes all of it immediately
+    std::function<int()> columns;                 // the terminal's width, measured at each call
   };
   Console(Stream out, Stream err) : out_(std::move(out)), err_(std::move(err)) {}
 
-  // Standard output and error of this process. What standard error cannot take is lost.
-  // `bars` overrides whether standard error counts as a terminal that a progress bar can be drawn on.
+  // Standard output and error of this process. Text that standard error cannot take is lost. `bars` overrides whether
+  // standard error counts as a terminal for progress bars.
   static Console of_process(std::optional<bool> bars = {}, LostOutput lost_output = LostOutput::ends_the_verb);
-  // Prints nothing anywhere: for all ranks but the first.
+  // Prints nothing. For all ranks except the first.
   static Console muted();
 
   Console(const Console&) = delete;
 
-  // All four may be called from any thread. A line comes without its newline; it may hold several lines.
+  // Any thread may call these four functions. Pass a line without its newline; it may contain several lines.
   void print(std::string_view line);        // to standard output
   void note(std::string_view line);         // to standard error
   void show_status(std::string_view line);  // replaces the status line; must be narrower than the terminal
@@ -58,7 +58,7 @@ class Console {
 
   Stream out_, err_;
   std::mutex mutex_;
-  std::string status_;  // what stands on the screen; empty: nothing
+  std::string status_;  // the text on the screen; empty: nothing
 };
 
 }  // namespace tessera

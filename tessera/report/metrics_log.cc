@@ -11,15 +11,16 @@ MetricsLog MetricsLog::create(const std::string& path) {
 }
 
 MetricsLog MetricsLog::resume(const std::string& path, int64_t size_bytes) {
-  const char* const remedy = "Put back the file that belongs to the checkpoint, or start anew in another --output-dir";
+  const char* const remedy = "Put back the file that belongs to the checkpoint, or start again in another --output-dir";
   const std::string text = read_file(path, {.remedy = remedy});
   const auto kept = static_cast<size_t>(size_bytes);
   if (size_bytes < 0 || kept > text.size()) {
-    throw InputError(path, fmt::format("it has {} bytes where the checkpoint wrote {}", text.size(), size_bytes),
+    throw InputError(path, fmt::format("it has {} bytes, but the checkpoint wrote {}", text.size(), size_bytes),
                      remedy);
   }
   if (kept > 0 && text[kept - 1] != '\n') {
-    throw InputError(path, fmt::format("no record ends at byte {}, where the checkpoint's last one did", kept), remedy);
+    throw InputError(path, fmt::format("no record ends at byte {}, where the checkpoint's last record ended", kept),
+                     remedy);
   }
   OutputFile file(path, 0);
   file.truncate(size_bytes);

@@ -1,10 +1,10 @@
-// metrics.jsonl: what a run measured, one JSON object a line, in the order of the steps.
+// metrics.jsonl: the measurements of a run, one JSON object per line, in the order of the steps.
 //
 //   {"schema": 1, "kind": "train", "step": 10, "epoch": 0.5, "loss": 4.895, ..., "timing":
 //   {"samples_per_second": 73.2}}
 //
-// All that depends on the clock or the machine stands under "timing". Drop that key, and two runs that computed the
-// same have the same bytes, whether or not one of them was killed and resumed.
+// Everything that depends on the clock or the machine is under "timing". Without that key, two runs with the same
+// computation have the same bytes, even if one of them was killed and resumed.
 #pragma once
 
 #include <cstdint>
@@ -20,19 +20,18 @@ class MetricsLog {
  public:
   static constexpr int kSchema = 1;
 
-  // An empty file, whatever stood there.
+  // Creates an empty file. Removes earlier content.
   static MetricsLog create(const std::string& path);
-  // Goes on after the first size_bytes (from a checkpoint) of an existing file and drops what came after: the steps
-  // since the checkpoint are about to be done again. InputError when the file is missing, shorter, or no line ends
-  // there.
+  // Continues an existing file after its first size_bytes (from a checkpoint). Removes the rest, because the run
+  // repeats the steps after the checkpoint. InputError if the file is missing or shorter, or if no line ends there.
   static MetricsLog resume(const std::string& path, int64_t size_bytes);
 
-  // Writes one record, which has left the process when this returns. kind: "train", "eval", "summary", ...; step: of
-  // the optimizer, counted from 1; values must not use the keys schema, kind, step, epoch, timing. RunError when the
-  // disk fails: the file then ends with the record before.
+  // Writes one record. It has left the process on return. kind: "train", "eval", "summary", ...; step: the optimizer
+  // step, from 1. values must not use the keys schema, kind, step, epoch, timing. RunError if the disk fails; the file
+  // then ends with the previous record.
   void append(std::string_view kind, int64_t step, double epoch, const Record& values, const Record& timing = {});
 
-  // The size for a checkpoint to remember, after all records so far are safely on the disk.
+  // Syncs all records to the disk and returns the size for a checkpoint.
   int64_t synced_size_bytes();
   int64_t size_bytes() const { return file_.size_bytes(); }
 

@@ -21,14 +21,14 @@ const char* remedy_of(int cause) {
     case ENOSPC:
     case EDQUOT:
     case EFBIG:
-      return "Make room on the disk, then resume from the last checkpoint";
+      return "Free some space on the disk, then resume from the last checkpoint";
     case EACCES:
     case EPERM:
     case EROFS:
       return "Choose an --output-dir that you may write to";
     case ENOENT:
     case ENOTDIR:
-      return "Make the folder first";
+      return "Create the folder first";
     default:
       return "";
   }
@@ -43,7 +43,7 @@ OutputFile::OutputFile(std::string path, int mode)
   struct stat status {};
   if (::fstat(descriptor_, &status) != 0) {
     const int cause = errno;
-    ::close(std::exchange(descriptor_, -1));  // the destructor does not run for a constructor that throws
+    ::close(std::exchange(descriptor_, -1));  // the destructor does not run if the constructor throws
     errno = cause;
     fail("open");
   }
@@ -67,7 +67,7 @@ void OutputFile::append(std::string_view text) {
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) {
       const int cause = count == 0 ? ENOSPC : errno;
-      // Best effort: without it the next reader finds an unfinished line, which it skips.
+      // If this fails, the next reader finds an incomplete line and skips it.
       [[maybe_unused]] const int taken_back = ::ftruncate(descriptor_, size_bytes_);
       errno = cause;
       fail("write");

@@ -1,4 +1,4 @@
-// A file being written, of the report room alone: every failure becomes a RunError that names the file and the cause.
+// A file that the report room writes. Every failure becomes a RunError that names the file and the cause.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@ namespace tessera {
 
 class OutputFile {
  public:
-  // mode: what open(2) takes beside O_WRONLY | O_CREAT, such as O_TRUNC.
+  // mode: flags for open(2) in addition to O_WRONLY | O_CREAT, such as O_TRUNC.
   OutputFile(std::string path, int mode);
   ~OutputFile();
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
 
   const std::string& path() const { return path_; }
-  int64_t size_bytes() const { return size_bytes_; }  // after the last write that succeeded
+  int64_t size_bytes() const { return size_bytes_; }  // after the last successful write
 
-  void append(std::string_view text);  // whole or not at all: a write cut short is taken back
-  void truncate(int64_t size_bytes);   // and go on from there; size_bytes <= size_bytes()
+  void append(std::string_view text);  // all or nothing: removes a partial write
+  void truncate(int64_t size_bytes);   // continues from there; size_bytes <= size_bytes()
   void sync();                         // to the disk, not only to the system
 
  private:

@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-constexpr double kHalfLife = 15;         // seconds; long beside a step, short beside a change of speed one should see
+constexpr double kHalfLife = 15;  // seconds; long compared with a step, short compared with a visible change of speed
 constexpr double kRedrawInterval = 0.1;  // seconds
 constexpr int kWidestBar = 32, kNarrowestBar = 8;
 
@@ -116,7 +116,7 @@ void Progress::update(int64_t step, int64_t num_units, std::optional<double> los
   const double unseen_s = now_s - last_shown_s_;
   const bool bar = console_.err_terminal().interactive;
   const bool due = unseen_s >= (bar ? kRedrawInterval : options_.every_s);
-  if (due && (bar || step < options_.total_steps)) show(now_s);  // finish() says the last line
+  if (due && (bar || step < options_.total_steps)) show(now_s);  // finish() prints the last line
 }
 
 void Progress::pause() {
@@ -153,7 +153,7 @@ ProgressState Progress::state_now() const {
 void Progress::show(double now_s) {
   last_shown_s_ = now_s;
   if (console_.err_terminal().interactive) {
-    // One column stays free: a cursor pushed over the edge would break the line.
+    // Leaves one column free, because a cursor beyond the edge breaks the line.
     console_.show_status(render_bar(state_now(), console_.err_terminal(), console_.err_columns() - 1));
   } else {
     console_.note(render_progress_line(state_now()));

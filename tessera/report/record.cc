@@ -16,9 +16,9 @@ struct Overload : Cases... {
   using Cases::operator()...;
 };
 template <typename... Cases>
-Overload(Cases...) -> Overload<Cases...>;  // which clang 14 does not deduce
+Overload(Cases...) -> Overload<Cases...>;  // clang 14 cannot deduce this
 
-// Python's repr() of a str: single quotes unless the text holds those and no double ones.
+// Python's repr() of a str: single quotes, unless the text contains single quotes and no double quotes.
 std::string python_string(std::string_view text) {
   const bool double_quotes = text.find('\'') != text.npos && text.find('"') == text.npos;
   const char quote = double_quotes ? '"' : '\'';
@@ -62,7 +62,7 @@ std::string python_value(const Value& value) {
       value.data());
 }
 
-// Where a value stands in pretty JSON; on one line when spaces_per_level is 0.
+// The position of a value in pretty JSON. One line if spaces_per_level is 0.
 struct Layout {
   int spaces_per_level = 0;
   int level = 0;
@@ -172,8 +172,8 @@ bool Record::operator==(const Record& other) const {
 }
 
 std::string python_repr(double value) {
-  if (std::isnan(value)) return "nan";          // Python shows no sign of a nan
-  std::string text = fmt::format("{}", value);  // shortest round trip, an exponent below 1e-4 and from 1e16 on
+  if (std::isnan(value)) return "nan";          // Python prints no sign for NaN
+  std::string text = fmt::format("{}", value);  // shortest round trip; an exponent below 1e-4 and from 1e16 on
   if (text.find_first_not_of("-0123456789") == text.npos) text += ".0";
   return text;
 }
@@ -204,7 +204,7 @@ std::string to_pretty_json(const Record& record) {
 
 Record record_from_json(std::string_view text, const std::string& where) {
   const auto json = parse_json<nlohmann::ordered_json>(text, where);
-  if (!json.is_object()) throw InputError(where, fmt::format("wanted a JSON object, found {}", json.type_name()));
+  if (!json.is_object()) throw InputError(where, fmt::format("expected a JSON object, found {}", json.type_name()));
   return record_of(json);
 }
 

@@ -1,4 +1,4 @@
-// Records: ordered keys with values, as they go to lines on the screen, metrics.jsonl and summary.json.
+// Records: ordered keys with values, for lines on the screen, metrics.jsonl and summary.json.
 #pragma once
 
 #include <concepts>
@@ -17,7 +17,7 @@ namespace tessera {
 class Value;
 struct Field;
 
-// Keys with values in the order of their first mention, as a Python dict keeps them.
+// Keys with values in the order of their insertion, as in a Python dict.
 class Record {
  public:
   // Defaulted below, where Field is complete.
@@ -28,12 +28,12 @@ class Record {
   Record& operator=(Record&& other) noexcept;
   ~Record();
 
-  Record(std::initializer_list<Field> fields);  // a key that comes again replaces the earlier value
+  Record(std::initializer_list<Field> fields);  // a repeated key replaces the earlier value
 
-  Record& set(std::string_view key, Value value);  // appends, or replaces the value where the key stands
-  Record& append(std::string key, Value value);    // of a key that is known to be new: it is not looked for
+  Record& set(std::string_view key, Value value);  // appends the key, or replaces its value in place
+  Record& append(std::string key, Value value);    // the key must be new; it is not checked
   Record& merge(const Record& other);              // set() for every field of the other
-  bool erase(std::string_view key);                // true: it was there
+  bool erase(std::string_view key);                // true: the key existed
   const Value* find(std::string_view key) const;   // null: no such key; valid until the record changes
   const std::vector<Field>& fields() const { return fields_; }
   bool empty() const { return fields_.empty(); }
@@ -43,7 +43,7 @@ class Record {
   std::vector<Field> fields_;
 };
 
-// null, a truth value, a number, a text (UTF-8), a list or a record within the record.
+// null, a Boolean, a number, a text (UTF-8), a list, or a nested record.
 class Value {
  public:
   using Data = std::variant<std::nullptr_t, bool, int64_t, double, std::string, std::vector<Value>, Record>;
@@ -64,7 +64,7 @@ class Value {
   Value(const std::vector<T>& list) : data_(std::vector<Value>(list.begin(), list.end())) {}
 
   const Data& data() const { return data_; }
-  // The value as T (bool, int64_t, double, std::string, std::vector<Value>, Record), or null when it is another type.
+  // The value as T (bool, int64_t, double, std::string, std::vector<Value>, Record), or null if it has another type.
   template <typename T>
   const T* get_if() const {
     return std::get_if<T>(&data_);
@@ -88,24 +88,25 @@ inline Record& Record::operator=(const Record&) = default;
 inline Record& Record::operator=(Record&&) noexcept = default;
 inline Record::~Record() = default;
 
-// A double as Python's repr() writes it: the shortest text that reads back as the same number; 4.0, 1e-05, 1e+16, nan.
+// A double in the form of Python's repr(): the shortest text that reads back as the same number; 4.0, 1e-05, 1e+16,
+// nan.
 std::string python_repr(double value);
 
-// Python's round(value, decimals): the nearest decimal number of the exact value, ties to the even digit.
+// Python's round(value, decimals): the decimal number nearest to the exact value, ties to the even digit.
 double round_decimals(double value, int decimals);
 
-// One line as Python prints a dict: {'loss': 4.895, 'done': True}.
+// One line in the form of a printed Python dict: {'loss': 4.895, 'done': True}.
 std::string to_python(const Record& record);
 
-// One line of JSON: {"loss": 4.895, "done": true}. Numbers as python_repr() writes them, so that every double reads
-// back as itself; nan and the infinities, which JSON lacks, become null; bytes that are no UTF-8 become U+FFFD.
+// One line of JSON: {"loss": 4.895, "done": true}. Numbers as in python_repr(), so every double reads back unchanged.
+// JSON has no NaN and no infinities: they become null. Bytes that are not UTF-8 become U+FFFD.
 std::string to_json(const Record& record);
 
-// The same over several lines, indented by two spaces, lists of plain values on one line; no newline at the end.
+// The same on several lines, indented by two spaces. Lists of plain values stay on one line. No newline at the end.
 std::string to_pretty_json(const Record& record);
 
-// Reads what to_json() wrote, or any JSON object. `where` (the file and line) heads the InputError of a text that is
-// none.
+// Reads the output of to_json(), or any JSON object. InputError for any other text; it starts with `where` (the file
+// and line).
 Record record_from_json(std::string_view text, const std::string& where);
 
 }  // namespace tessera

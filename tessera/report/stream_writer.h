@@ -1,4 +1,4 @@
-// Writes to a standard stream. Its reader may go away, its terminal may be lost, its disk may be full.
+// Writes to a standard stream. Handles a closed reader, a lost terminal and a full disk.
 #pragma once
 
 #include <string_view>
@@ -9,8 +9,8 @@ class StreamWriter {
  public:
   explicit StreamWriter(int descriptor) : descriptor_(descriptor) {}
 
-  // Writes all of the text, and waits where the stream cannot take it now. Returns 0 or errno of the first failure. After
-  // a failure nothing is written any more, and every call returns the same.
+  // Writes the complete text. Waits while the stream cannot take it. Returns 0, or errno of the first failure. After a
+  // failure it writes nothing more, and every call returns the same value.
   int write(std::string_view text);
 
  private:

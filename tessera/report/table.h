@@ -1,4 +1,4 @@
-// Small tables for people.
+// Small tables for human readers.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace tessera {
 
-enum class Align { kLeft, kRight };  // numbers to the right
+enum class Align { kLeft, kRight };  // numbers are right-aligned
 
 struct Column {
-  std::string title;  // when no column has one, the table has no head
+  std::string title;  // if no column has a title, the table has no header
   Align align = Align::kLeft;
 };
 
@@ -19,12 +19,12 @@ class Table {
  public:
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
-  // One row; as many cells as columns, each on one line.
+  // Adds one row, with as many cells as columns. A cell is one line.
   Table& row(std::vector<std::string> cells);
-  // A line between the rows before and after.
+  // Adds a line between the rows before and after.
   Table& rule();
 
-  // The table, with frames drawn where the terminal knows Unicode and in ASCII elsewhere; no newline at the end.
+  // The table. Frames use Unicode if the terminal supports it, else ASCII. No newline at the end.
   //   ╭──────────┬─────────╮      +----------+---------+
   //   │ strategy │  memory │      | strategy |  memory |
   //   ├──────────┼─────────┤      +----------+---------+
@@ -34,7 +34,7 @@ class Table {
 
  private:
   std::vector<Column> columns_;
-  std::vector<std::vector<std::string>> rows_;  // one without cells is a rule
+  std::vector<std::vector<std::string>> rows_;  // a row without cells is a rule
 };
 
 }  // namespace tessera

@@ -8,8 +8,8 @@
 namespace tessera {
 namespace {
 
-// Decodes the character at text[0] and says how many bytes it takes. What is no UTF-8 counts as U+FFFD: a byte that
-// begins no character, or the beginning of one that is cut short.
+// Decodes the character at text[0] and returns its number of bytes. Invalid UTF-8 counts as U+FFFD: a byte that starts
+// no character, or an incomplete character.
 char32_t decode(std::string_view text, size_t& num_bytes) {
   constexpr char32_t kReplacement = 0xFFFD;
   const auto first = static_cast<unsigned char>(text[0]);
@@ -57,7 +57,7 @@ std::string format_bytes(int64_t bytes) {
   if (std::abs(bytes) < 1024) return fmt::format("{} B", bytes);
   double amount = static_cast<double>(bytes) / 1024;
   size_t unit = 0;
-  for (; std::abs(amount) >= 1023.5; ++unit) amount /= 1024;  // 1023.5 would be shown as 1024
+  for (; std::abs(amount) >= 1023.5; ++unit) amount /= 1024;  // 1023.5 would be printed as 1024
   return format_rate(amount) + " " + kUnits[unit];
 }
 

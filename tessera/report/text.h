@@ -1,4 +1,4 @@
-// Text for people: how wide it is on a screen, and how amounts read.
+// Text for human readers: its width on a screen, and the format of amounts.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +7,17 @@
 
 namespace tessera {
 
-// The columns that UTF-8 text takes on a terminal: East Asian wide characters and emoji take two (Unicode Annex 11),
+// The columns that UTF-8 text takes on a terminal. East Asian wide characters and emoji take two (Unicode Annex 11),
 // combining marks none.
 int display_width(std::string_view text);
 
-// The longest beginning of the text that fits into `columns`.
+// The longest prefix of the text that fits into `columns`.
 std::string_view cut_to_width(std::string_view text, int columns);
 
-std::string format_bytes(int64_t bytes);   // 512 B, 1.50 KiB, 14.2 GiB
-std::string format_count(int64_t count);   // 559,214,592
-std::string format_rate(double rate);      // three digits or all of the whole part: 0.0123, 7.32, 73.2, 12345
+std::string format_bytes(int64_t bytes);  // 512 B, 1.50 KiB, 14.2 GiB
+std::string format_count(int64_t count);  // 559,214,592
+std::string format_rate(
+    double rate);  // three digits, or all digits before the decimal point: 0.0123, 7.32, 73.2, 12345
 std::string format_clock(double seconds);  // 0:07, 12:34, 1:02:03; negative or not finite: --:--
 
 }  // namespace tessera

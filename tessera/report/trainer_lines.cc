@@ -3,7 +3,7 @@
 namespace tessera {
 namespace {
 
-// speed_metrics() of transformers' trainer_utils.py, before it rounds.
+// speed_metrics() of transformers' trainer_utils.py, before rounding.
 Record speed_of(const std::string& split, double runtime_s, int64_t num_samples, int64_t num_steps) {
   Record record{{split + "_runtime", runtime_s}};
   if (runtime_s == 0) return record;

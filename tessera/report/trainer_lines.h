@@ -1,5 +1,5 @@
-// The lines that users of the Hugging Face Trainer know and grep, as transformers 4 prints them (Trainer.log,
-// speed_metrics and ProgressCallback): a Python dict, its keys in this order, its numbers rounded as there.
+// The lines that users of the Hugging Face Trainer know and search for, as transformers 4 prints them (Trainer.log,
+// speed_metrics and ProgressCallback). A line is a Python dict with the same order of keys and the same rounding.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ namespace tessera {
 struct StepMetrics {
   double loss;           // mean over the valid targets since the last line; shown to 4 decimals
   double grad_norm;      // before clipping
-  double learning_rate;  // of the step just done
-  double epoch;          // fractional; shown to 2 decimals, as everywhere below
+  double learning_rate;  // of the step that has just finished
+  double epoch;          // fractional; shown to 2 decimals, also below
 };
 
 struct EvalMetrics {
   double loss;
-  double runtime_s;  // shown to 4 decimals; the rates made from it to 3, and left out when it is 0
+  double runtime_s;  // shown to 4 decimals; rates are shown to 3 decimals and omitted if it is 0
   int64_t num_samples;
   int64_t num_steps;
   double epoch;
@@ -44,11 +44,11 @@ Record trainer_record(const EvalMetrics& metrics);
 // {'train_runtime': …, 'train_samples_per_second': …, 'train_steps_per_second': …, 'train_loss': …, 'epoch': …}
 Record trainer_record(const TrainMetrics& metrics);
 
-// Of these, what depends on the clock, unrounded: {eval|train}_runtime, _samples_per_second and _steps_per_second.
+// The parts of these that depend on the clock, unrounded: {eval|train}_runtime, _samples_per_second, _steps_per_second.
 Record timing_record(const EvalMetrics& metrics);
 Record timing_record(const TrainMetrics& metrics);
 
-// The same as the line to print, without its newline.
+// The same as a line to print, without a newline.
 template <typename Metrics>
 std::string trainer_line(const Metrics& metrics) {
   return to_python(trainer_record(metrics));

@@ -9,8 +9,8 @@ namespace tessera {
 
 namespace {
 
-// What a rank sends to the others: "+" and its text, or its error: "!" for damage, else the exit code as a character,
-// and the message.
+// What a rank sends to the others. On success: "+" and its text. On failure: one character and the message. The
+// character is "!" for damage, else the exit code.
 constexpr char kSucceeded = '+', kDamage = '!';
 
 std::string outcome_of(const std::function<std::string()>& work) {
@@ -47,9 +47,9 @@ std::vector<std::string> on_all_ranks(Communicator& world, const char* what, con
   if (world.size() == 1) return {work()};
   std::vector<std::string> outcomes = world.all_gather_text(outcome_of(work), what);
   for (size_t rank = 0; rank < outcomes.size(); ++rank) {
-    // A rank that has given up on this one, stopped for too long, leaves nothing to read.
+    // A rank that was stopped for too long and gave up leaves an empty or zero text.
     if (outcomes[rank].empty() || outcomes[rank][0] == '\0') {
-      throw CommunicationError(fmt::format("rank {}", rank), fmt::format("was gone before it told of {}", what));
+      throw CommunicationError(fmt::format("rank {}", rank), fmt::format("ended before it reported {}", what));
     }
     if (outcomes[rank][0] != kSucceeded) throw_failure(static_cast<int>(rank), outcomes[rank]);
     outcomes[rank].erase(0, 1);

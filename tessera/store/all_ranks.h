@@ -1,4 +1,4 @@
-// Steps that the ranks of a world take together and that succeed on all of them or on none.
+// Steps that the ranks of a world take together. They succeed on all ranks or on none.
 #pragma once
 
 #include <functional>
@@ -9,10 +9,10 @@
 
 namespace tessera {
 
-// Runs `work` on this rank and returns what it returned on every rank, by rank. If it throws on any, every rank throws
-// the same error instead, of the same kind: that of the first such rank, which it names. Collective, with exactly one
-// exchange whatever happens; `work` itself must not communicate, or a rank that fails would leave the others waiting.
-// A world of one throws what `work` throws. `what` as in Communicator.
+// Runs `work` on this rank. Returns the results of all ranks, in rank order, on every rank. If `work` throws on any
+// rank, every rank throws the error of the first such rank, of the same kind. The error names this rank. Collective:
+// exactly one exchange, whatever fails. `work` must not communicate, because a rank that fails would leave the others
+// waiting. A world of one rank throws what `work` throws. `what` as in Communicator.
 std::vector<std::string> on_all_ranks(Communicator& world, const char* what, const std::function<std::string()>& work);
 
 }  // namespace tessera

@@ -45,17 +45,17 @@ void check_replaceable(const fs::path& target, const std::vector<std::string>& m
   const auto refuse = [&](const std::string& why) {
     throw UsageError(target, "exists and " + why + ": it will not be replaced", "Choose another name or move it away");
   };
-  if (!fs::is_directory(target)) refuse("is no folder");
+  if (!fs::is_directory(target)) refuse("is not a folder");
   bool marked = fs::is_empty(target);
   for (const auto& entry : fs::directory_iterator(target)) {
     const std::string name = entry.path().filename().string();
-    if (!entry.is_regular_file()) refuse(fmt::format("holds \"{}\", which is no plain file", printable(name)));
+    if (!entry.is_regular_file()) refuse(fmt::format("holds \"{}\", which is not a regular file", printable(name)));
     marked = marked || std::find(markers.begin(), markers.end(), name) != markers.end();
   }
-  if (!marked) refuse("is no earlier version of it (no " + markers.front() + ")");
+  if (!marked) refuse("is not an earlier version of it (no " + markers.front() + ")");
 }
 
-// What a temporary's name says: the name it is to have, or had, and whose it is.
+// The parts of a temporary's name: the target's name, and the process that wrote it.
 struct Leftover {
   fs::path target;
   ProcessIdentity writer;
@@ -73,10 +73,10 @@ std::optional<Leftover> parse_leftover(const fs::path& path, std::string_view ki
 
 AtomicFolder::AtomicFolder(const fs::path& target, const std::vector<std::string>& markers) {
   std::error_code error;
-  target_ = fs::weakly_canonical(fs::absolute(target), error);   // a link to a folder stays a link
-  if (!target_.has_filename()) target_ = target_.parent_path();  // a '/' at the end of a new name
+  target_ = fs::weakly_canonical(fs::absolute(target), error);   // keeps a link to a folder as a link
+  if (!target_.has_filename()) target_ = target_.parent_path();  // removes a '/' at the end of a new name
   if (error) throw RunError(target, "cannot be reached: " + error.message(), "Check the path");
-  if (!target_.has_filename()) throw UsageError(target, "is no name for a folder", "Choose another name");
+  if (!target_.has_filename()) throw UsageError(target, "is not a valid folder name", "Choose another name");
   create_folders(target_.parent_path());
   check_replaceable(target_, markers);
   const fs::path temporary = name_beside(target_, kTemporary);
@@ -85,7 +85,7 @@ AtomicFolder::AtomicFolder(const fs::path& target, const std::vector<std::string
 }
 
 AtomicFolder::~AtomicFolder() {
-  std::error_code ignored;  // an exception may be on its way; what stays is removed at the next start
+  std::error_code ignored;  // an exception may be active; the next start removes what is left
   if (!committed_) fs::remove_all(temporary_, ignored);
 }
 
@@ -100,7 +100,7 @@ void AtomicFolder::write_text(std::string_view name, std::string_view text) cons
 
 void AtomicFolder::commit() {
   TESSERA_ASSERT(!committed_);
-  // Files already synced cost nothing; this way no writer can forget it.
+  // Syncing a file again costs nothing, and no writer can forget it this way.
   for (const auto& entry : fs::directory_iterator(temporary_)) File::open_to_read(entry.path()).sync();
   sync_folder(temporary_);
   fs::path old;

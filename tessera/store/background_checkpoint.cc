@@ -10,7 +10,7 @@ namespace tessera {
 
 namespace {
 
-// Elements that one thread copies at least: large against the cost of waking it.
+// Minimum number of elements per thread: large compared with the cost of waking it.
 constexpr int64_t kGrainElems = 1 << 18;
 
 int64_t rounded_up(int64_t bytes) {
@@ -26,7 +26,7 @@ void BackgroundCheckpoint::Copy::declare(const ArrayRange& range, DType dtype) {
 
 void BackgroundCheckpoint::Copy::allocate() {
   if (buffer_.bytes() >= bytes_) return;
-  buffer_ = {};  // before the larger one
+  buffer_ = {};  // frees the old buffer before allocating the larger one
   buffer_ = host_.allocate(bytes_, Category::staging);
 }
 

@@ -1,4 +1,4 @@
-// Checkpoints that are written beside the training, from a copy in the host's memory.
+// Checkpoints that are written during training, from a copy in host memory.
 #pragma once
 
 #include <cstdint>
@@ -17,32 +17,32 @@ namespace tessera {
 
 class BackgroundCheckpoint {
  public:
-  // The copy lies on `host`, a device of the host's memory; it is allocated at the first save (Category::staging, as
-  // many bytes as the rank's ranges have, each rounded up to Device::kAlignment) and kept. The thread that writes has a
-  // group of its own, split off `world`: collective. `host` must outlive this.
+  // The copy is on `host`, a device of host memory. The first save allocates it, and it is kept. Category::staging,
+  // with the bytes of the rank's ranges, each rounded up to Device::kAlignment. The writing thread has its own
+  // communicator, a duplicate of `world`: collective. `host` must outlive this object.
   BackgroundCheckpoint(Device& host, Communicator& world);
-  // Waits for the save that is under way. Its error is lost: call wait() before, unless the run is failing already.
+  // Waits for the save in progress and drops its error. Call wait() before, unless the run already fails.
   ~BackgroundCheckpoint() = default;
   BackgroundCheckpoint(const BackgroundCheckpoint&) = delete;
   BackgroundCheckpoint& operator=(const BackgroundCheckpoint&) = delete;
 
-  // Waits for the save before, whose error it throws. Then takes what `write_part` gives, and returns while a thread
-  // does the work of write_checkpoint() with it. `pool` copies in parallel; the thread does without. Collective, with
-  // one outcome on all ranks. On a counting device it allocates the copy alone.
+  // Waits for the previous save and throws its error. Then copies what `write_part` writes, and returns while a thread
+  // runs write_checkpoint() on the copy. `pool` copies in parallel; the thread does not use it. Collective: all ranks
+  // have the same outcome. On a counting device it only allocates the copy.
   void save(const std::filesystem::path& output_folder, int64_t step, const WritePart& write_part,
             ThreadPool* pool = nullptr);
-  // Returns once the last save is on the disk on all ranks; throws its error, once. Every rank must come here, for each
-  // learns the outcome from its own thread.
+  // Returns when the last save is on the disk on all ranks. Throws its error, once. Every rank must call it, because
+  // each learns the outcome from its own thread.
   void wait();
 
  private:
   struct Array {
     ArrayRange range;
     DType dtype;
-    int64_t offset;  // in bytes, of the buffer
+    int64_t offset;  // in bytes, in the buffer
     int64_t written_elems = 0;
   };
-  // What a rank has given, until the thread has written it.
+  // What a rank has passed to save(), until the thread has written it.
   class Copy final : public CheckpointPart {
    public:
     Copy(Device& host, Buffer& buffer, ThreadPool* pool) : host_(host), buffer_(buffer), pool_(pool) {}
@@ -64,7 +64,7 @@ class BackgroundCheckpoint {
   Device& host_;
   const std::unique_ptr<Communicator> world_;
   Buffer buffer_;
-  std::future<void> write_;  // the last, so that it ends before what it works with
+  std::future<void> write_;  // the last member, so the write ends before the members that it uses
 };
 
 }  // namespace tessera

@@ -45,12 +45,11 @@ void check_segment(const File& file, const FileSegment& segment) {
   }
   if (checksum.value() != segment.checksum) {
     throw DamageError(file.path(),
-                      fmt::format("bytes {} to {} are not those that were written", segment.begin, segment.end),
-                      kDamaged);
+                      fmt::format("bytes {} to {} differ from what was written", segment.begin, segment.end), kDamaged);
   }
 }
 
-// Checks this rank's part of the bytes: every file and every segment that begins in it.
+// Checks this rank's part of the bytes: every file and every segment that begins in this part.
 void check_contents(const fs::path& folder, const Manifest& manifest, const Communicator& world, ThreadPool* pool) {
   uint64_t total_bytes = 0;
   for (const auto& file : manifest.files) total_bytes += file.bytes();
@@ -85,7 +84,7 @@ void remove_old_checkpoints(const fs::path& output_folder, const Rotation& rotat
     const fs::path folder = checkpoint_folder(output_folder, step);
     try {
       for (const auto& file : read_manifest(folder / kManifestName).files) check_size(folder, file);
-    } catch (const Error&) {  // damaged, or unreadable at the moment: it neither counts nor goes
+    } catch (const Error&) {  // damaged, or unreadable at the moment: neither count nor remove it
       continue;
     }
     const bool is_replaced = kept > 0 && rotation.replaced_steps.contains(step);
@@ -118,8 +117,8 @@ Checkpoint Checkpoint::open_verified(const fs::path& folder, Communicator& world
   });
   for (size_t rank = 1; rank < checksums.size(); ++rank) {
     if (checksums[rank] == checksums[0]) continue;
-    throw InputError(folder, fmt::format("is another checkpoint for rank {} than for rank 0", rank),
-                     "It must lie on a file system that the machines of all ranks share");
+    throw InputError(folder, fmt::format("is a different checkpoint on rank {} than on rank 0", rank),
+                     "It must be on a file system that the machines of all ranks share");
   }
   return std::move(*checkpoint);
 }
@@ -130,7 +129,7 @@ Checkpoint::Checkpoint(fs::path folder, Manifest manifest)
   for (const ManifestArray& array : manifest_.arrays) {
     for (const ArrayPiece& piece : array.pieces) ranks.insert(piece.rank);
   }
-  for (const int rank : ranks) file(rank_file_name(rank, manifest_.world_size));  // it has been checked
+  for (const int rank : ranks) file(rank_file_name(rank, manifest_.world_size));  // checks that the manifest has it
 }
 
 const SafetensorsFile& Checkpoint::file_of(int rank) const {
@@ -165,7 +164,7 @@ void Checkpoint::read_range(const ArrayRange& range, const View& target, ThreadP
     const SafetensorsFile& file = file_of(piece.rank);
     const TensorInfo& tensor = file.get(range.name);
     if (tensor.num_elems() != piece.end - piece.begin || tensor.dtype != array.dtype) {
-      throw InputError(file.path(), fmt::format("tensor \"{}\" is not what the manifest says", range.name), kDamaged);
+      throw InputError(file.path(), fmt::format("tensor \"{}\" does not match the manifest", range.name), kDamaged);
     }
     const auto elem_bytes = static_cast<int64_t>(size_of(target.dtype));
     const View part{target.data + (begin - range.begin) * elem_bytes, target.dtype, {end - begin}};
@@ -205,13 +204,13 @@ std::vector<int64_t> checkpoint_steps(const fs::path& output_folder) {
 
 std::optional<Checkpoint> latest_checkpoint(const fs::path& output_folder, Communicator& world,
                                             const std::function<void(const std::string&)>& warn, ThreadPool* pool) {
-  const auto told = on_all_ranks(world, "the checkpoints there are", [&] {
+  const auto lists = on_all_ranks(world, "the list of checkpoints", [&] {
     std::string text;
     if (world.rank() != 0) return text;
     for (const int64_t step : checkpoint_steps(output_folder)) text += std::to_string(step) + " ";
     return text;
   });
-  std::istringstream text(told[0]);
+  std::istringstream text(lists[0]);
   std::vector<int64_t> steps{std::istream_iterator<int64_t>(text), {}};
   if (steps.empty()) return std::nullopt;
   for (; !steps.empty(); steps.pop_back()) {
@@ -230,8 +229,8 @@ Checkpoint find_checkpoint(const fs::path& path, Communicator& world,
   if (auto newest = latest_checkpoint(path, world, warn, pool)) return std::move(*newest);
   on_all_ranks(world, "the folder to find a checkpoint in", [&]() -> std::string {
     if (world.rank() == 0 && is_folder(path) && !File::open_if_there(path / kManifestName)) {
-      throw InputError(path, "is no checkpoint, and has none in it",
-                       "Give a folder checkpoint-STEP, or the output folder of a run that has saved some");
+      throw InputError(path, "is not a checkpoint and contains none",
+                       "Give a folder checkpoint-STEP, or the output folder of a run that has saved one");
     }
     return "";
   });
@@ -254,7 +253,7 @@ void set_checkpoints_aside(const fs::path& output_folder, Communicator& world, i
       const fs::path from = checkpoint_folder(output_folder, step);
       const fs::path to = free_name(from.string() + "." + why);
       rename_folder(from, to);
-      note(fmt::format("{} is {} now: this run does not continue from it", from.string(), to.filename().string()));
+      note(fmt::format("{} is now {}: this run does not continue from it", from.string(), to.filename().string()));
     }
     return "";
   });

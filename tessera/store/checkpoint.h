@@ -1,4 +1,4 @@
-// Reading checkpoints (checkpoint_writer.h says what they are made of), and which of them to use and to keep.
+// Reads checkpoints (format: checkpoint_writer.h). Decides which of them to use and to keep.
 #pragma once
 
 #include <cstdint>
@@ -20,22 +20,22 @@
 
 namespace tessera {
 
-// A checkpoint whose every byte has been checked against its manifest. Any number of ranks may have written it.
+// A checkpoint with every byte checked against its manifest. Any number of ranks may have written it.
 class Checkpoint {
  public:
-  // Collective: each rank checks a part of the bytes and all have the same outcome. DamageError names the file that is
-  // missing or damaged. InputError: no such folder, of another version, or not the same for all ranks. Other errors:
-  // as File, for what could not be read. The second form is that of a process that is alone.
+  // Collective: each rank checks a part of the bytes, and all ranks have the same outcome. DamageError names the
+  // missing or damaged file. InputError: no such folder, another version, or different folders on different ranks.
+  // Other errors: as File, if something cannot be read. The second form is for a process that is alone.
   static Checkpoint open_verified(const std::filesystem::path& folder, Communicator& world, ThreadPool* pool = nullptr);
   static Checkpoint open_verified(const std::filesystem::path& folder, ThreadPool* pool = nullptr);
 
   const std::filesystem::path& folder() const { return folder_; }
   int64_t step() const { return manifest_.step; }
-  int world_size() const { return manifest_.world_size; }  // that wrote it
+  int world_size() const { return manifest_.world_size; }  // of the run that wrote it
 
-  // Copies the elements of any range of an array, from whichever files hold them, into `target` (as many elements, host
-  // memory), converting among floating-point types. Not collective; one thread at a time. InputError: no such array, or
-  // of another size.
+  // Copies the elements of any range of an array into `target`, from all files that hold them. `target` has the same
+  // number of elements and is in host memory. Converts among floating-point types. Not collective; one thread at a
+  // time. InputError: no such array, or another size.
   void read_range(const ArrayRange& range, const View& target, ThreadPool* pool = nullptr) const;
   std::string text(std::string_view name) const;  // InputError: no such file in the checkpoint
   std::string trainer_state() const;              // the text "trainer_state.json"
@@ -48,40 +48,40 @@ class Checkpoint {
 
   std::filesystem::path folder_;
   Manifest manifest_;
-  mutable std::map<int, SafetensorsFile> files_;  // by rank; opened when something is read from them
+  mutable std::map<int, SafetensorsFile> files_;  // by rank; opened at the first read
 };
 
-// The steps of the folders "checkpoint-<step>" in an output folder, ascending, whole or not. Errors as File: a folder
-// that cannot be read is not one without checkpoints.
+// The steps of the folders "checkpoint-<step>" in an output folder, ascending, complete or not. Errors as File: a
+// folder that cannot be read is an error, not an empty list.
 std::vector<int64_t> checkpoint_steps(const std::filesystem::path& output_folder);
 
-// The newest checkpoint that is whole; nullopt if there are none at all. Each newer one that is damaged or incomplete
-// is reported to `warn` on rank 0. Collective: rank 0 says which there are, and all have the same outcome. InputError:
-// every one is damaged. A checkpoint that cannot be read is not passed over: its error is thrown.
+// The newest complete checkpoint; nullopt if there are none at all. On rank 0, calls `warn` for each newer one that is
+// damaged or incomplete. Collective: rank 0 lists the checkpoints, and all ranks have the same outcome. InputError: all
+// of them are damaged. A checkpoint that cannot be read is not skipped: its error is thrown.
 std::optional<Checkpoint> latest_checkpoint(const std::filesystem::path& output_folder, Communicator& world,
                                             const std::function<void(const std::string&)>& warn,
                                             ThreadPool* pool = nullptr);
 
-// What a user means by a path: the checkpoint there, or the newest whole one of a run's output folder, as above.
+// Finds the checkpoint that a user's path means: the path itself, or the newest complete one in a run's output folder.
 // Collective. InputError: neither.
 Checkpoint find_checkpoint(const std::filesystem::path& path, Communicator& world,
                            const std::function<void(const std::string&)>& warn, ThreadPool* pool = nullptr);
 
-// Which checkpoints stay.
+// Which checkpoints to keep.
 struct Rotation {
-  int keep = 0;                       // so many of the newest; 0: all
-  std::set<int64_t> protected_steps;  // these in any case
-  std::set<int64_t> replaced_steps;   // these only while nothing newer is whole
+  int keep = 0;                       // number of the newest to keep; 0: all
+  std::set<int64_t> protected_steps;  // always kept
+  std::set<int64_t> replaced_steps;   // kept only while no newer checkpoint is complete
 };
 
-// Removes the other checkpoints. Only a checkpoint whose manifest is right and whose files have the right sizes counts
-// or is removed, so that a damaged newest one does not cost the last good one; contents are not read again. Collective:
-// rank 0 does it, and its RunError is that of all.
+// Removes the other checkpoints. Only a checkpoint with a valid manifest and the right file sizes counts or is removed.
+// A damaged newest checkpoint therefore does not cost the last good one. Contents are not read again. Collective: rank
+// 0 does the work, and all ranks throw its RunError.
 void rotate_checkpoints(const std::filesystem::path& output_folder, Communicator& world, const Rotation& rotation);
 
-// Renames the checkpoints of later steps than `last_step`, whole or not: "checkpoint-40" becomes "checkpoint-40.<why>",
-// or "checkpoint-40.<why>-2" where that name is taken. What changed goes to `note` on rank 0. Collective: rank 0 does
-// it, and its RunError is that of all.
+// Renames the checkpoints of later steps than `last_step`, complete or not. "checkpoint-40" becomes
+// "checkpoint-40.<why>", or "checkpoint-40.<why>-2" if that name exists. Calls `note` for each on rank 0. Collective:
+// rank 0 does the work, and all ranks throw its RunError.
 void set_checkpoints_aside(const std::filesystem::path& output_folder, Communicator& world, int64_t last_step,
                            const char* why, const std::function<void(const std::string&)>& note);
 

@@ -1,8 +1,8 @@
-// How all ranks write one checkpoint or none. Three exchanges, of which no rank skips any whatever fails:
-//   1. rank 0 makes the temporary folder and tells its name;
-//   2. each rank writes and syncs its file, and tells its part of the manifest;
-//   3. rank 0 writes the manifest, gives the folder its name, and tells that it is done.
-// A failure is told in the exchange that follows it, and all ranks leave there.
+// All ranks write a checkpoint, or none does. There are three exchanges. Every rank takes part in each, whatever fails:
+//   1. Rank 0 creates the temporary folder and sends its name.
+//   2. Each rank writes and syncs its file, and sends its part of the manifest.
+//   3. Rank 0 writes the manifest, renames the folder, and reports success.
+// The next exchange reports a failure, and all ranks stop there.
 #include "tessera/store/checkpoint_writer.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A rank's file in the temporary folder, and the texts if it is rank 0. What is destroyed unfinished removes its file.
+// A rank's file in the temporary folder, plus the texts on rank 0. Removes its file if it is destroyed unfinished.
 class PartWriter final : public CheckpointPart {
  public:
   PartWriter(fs::path folder, int64_t step, const Communicator& world, ThreadPool* pool)
@@ -49,7 +49,7 @@ class PartWriter final : public CheckpointPart {
     write_new_file(folder_ / name, text);
     manifest_.files.push_back({std::string(name), {{0, text.size(), checksum_of(text.data(), text.size())}}});
   }
-  // Returns once everything is on the disk, with this rank's part of the manifest.
+  // Returns this rank's part of the manifest when everything is on the disk.
   std::string finish() {
     manifest_.files.push_back({file_name_, file().finish()});
     return manifest_text(manifest_);
@@ -67,14 +67,14 @@ class PartWriter final : public CheckpointPart {
   ThreadPool* const pool_;
   Manifest manifest_;
   std::vector<PlannedTensor> plan_;
-  std::optional<SafetensorsWriter> file_;  // from the first write on
+  std::optional<SafetensorsWriter> file_;  // created at the first write
 };
 
 }  // namespace
 
 void write_checkpoint(const fs::path& output_folder, int64_t step, Communicator& world, const WritePart& write_part,
                       ThreadPool* pool) {
-  std::optional<AtomicFolder> target;  // of rank 0; removes the temporary folder when a failure is on its way
+  std::optional<AtomicFolder> target;  // rank 0 only; removes the temporary folder on failure
   const auto folders = on_all_ranks(world, "a checkpoint's folder", [&]() -> std::string {
     if (world.rank() != 0) return "";
     const std::vector<std::string> markers{kManifestName, "trainer_state.json", rank_file_name(0, world.size())};
@@ -83,8 +83,8 @@ void write_checkpoint(const fs::path& output_folder, int64_t step, Communicator&
   const fs::path folder = folders[0];
   const auto parts = on_all_ranks(world, "a checkpoint's parts", [&] {
     if (!fs::is_directory(folder)) {
-      throw RunError(folder, "was made by rank 0 and is not there for this rank",
-                     "The output folder must lie on a file system that the machines of all ranks share");
+      throw RunError(folder, "was created by rank 0, but this rank does not see it",
+                     "The output folder must be on a file system that the machines of all ranks share");
     }
     PartWriter part(folder, step, world, pool);
     write_part(part);

@@ -1,5 +1,5 @@
-// Writing checkpoints of training: folders "checkpoint-<step>" that exist only once every byte of them is on the disk.
-//   rank-00000-of-00004.safetensors   one file a rank: its pieces of the arrays, as tensors of the arrays' names
+// Writes training checkpoints: folders "checkpoint-<step>" that exist only when every byte of them is on the disk.
+//   rank-00000-of-00004.safetensors   one file per rank: its pieces of the arrays, as tensors with the arrays' names
 //   trainer_state.json, ...           texts of rank 0
 //   manifest.json                     sizes and checksums of all of them, and which rank holds which piece
 #pragma once
@@ -16,37 +16,37 @@
 
 namespace tessera {
 
-// Elements [begin, end) of a flat array of the whole run ("parameters/root", "optimizer.m/block.0", ...), or none of
-// them (begin == end). Sizes do not depend on the number of ranks: what pads an array to a multiple of it stays out.
+// Elements [begin, end) of a flat array of the complete run ("parameters/root", "optimizer.m/block.0", ...). Empty if
+// begin == end. Sizes do not depend on the number of ranks: padding to a multiple of it is not stored.
 struct ArrayRange {
   std::string name;
   int64_t total_elems = 0;
   int64_t begin = 0, end = 0;
 };
 
-// Where a rank puts its part of a checkpoint: it declares all its ranges, at most one of each array, then writes them
-// in any order, each whole or in pieces that follow each other. Together the ranks must hold every element of each
+// Receives a rank's part of a checkpoint. The rank first declares all its ranges, at most one of each array. Then it
+// writes them in any order, each complete or in consecutive pieces. Together the ranks must hold every element of each
 // array exactly once.
 class CheckpointPart {
  public:
   virtual ~CheckpointPart() = default;
-  // `dtype` is that of the file, the same on all ranks.
+  // `dtype` is the type in the file, the same on all ranks.
   virtual void declare(const ArrayRange& range, DType dtype) = 0;
-  // The next elements of a range, in the host's memory; of the declared type or, among floating-point types, of another
-  // that is converted. They are not needed any more on return. RunError.
+  // Writes the next elements of a range from host memory. They have the declared type or are converted from another
+  // floating-point type. The caller may reuse their memory on return. RunError.
   virtual void write(std::string_view name, const View& values) = 0;
-  // A file of this name; rank 0's counts, those of other ranks are ignored. RunError.
+  // Adds a file with this name. Only rank 0's texts count; those of other ranks are ignored. RunError.
   virtual void add_text(std::string_view name, std::string_view text) = 0;
 };
 using WritePart = std::function<void(CheckpointPart& part)>;
 
-// Writes checkpoint-<step> of the output folder, which all ranks must see, all of them at once. Collective.
+// All ranks write checkpoint-<step> of the output folder together. All of them must see this folder. Collective.
 //
-// `write_part` fills in this rank's part and must not communicate with `world`. Whatever fails on any rank (a full
-// disk, a lost permission, an exception of `write_part`), every rank throws the same error, which names the rank,
-// nothing is left behind, and an earlier checkpoint of the same step stays as it was. A rank that dies leaves the
-// others with the CommunicationError of `world`; remove_stale_temporaries() of the next run then removes what is left.
-// `pool` hashes, converts and writes in parallel.
+// `write_part` fills in this rank's part and must not communicate with `world`. Any failure on any rank (a full disk, a
+// lost permission, an exception of `write_part`) makes every rank throw the same error, which names the rank. Then
+// nothing is left behind, and an earlier checkpoint of the same step is unchanged. If a rank dies, the others throw the
+// CommunicationError of `world`. remove_stale_temporaries() of the next run then removes the rest. `pool` hashes,
+// converts and writes in parallel.
 void write_checkpoint(const std::filesystem::path& output_folder, int64_t step, Communicator& world,
                       const WritePart& write_part, ThreadPool* pool = nullptr);
 

@@ -1,4 +1,4 @@
-// Checksums of files: XXH3, 64 bits, without a seed.
+// Checksums of files: XXH3, 64 bits, no seed.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// A checksum of bytes that come in pieces.
+// A checksum of bytes that arrive in pieces.
 class Checksum {
  public:
   Checksum();
@@ -28,8 +28,8 @@ uint64_t checksum_of(const void* data, size_t bytes);
 // 16 lower-case hexadecimal digits.
 std::string checksum_text(uint64_t checksum);
 
-// Bytes [begin, end) of a file with their checksum. A file's segments follow each other from its first byte to its
-// last.
+// Bytes [begin, end) of a file with their checksum. The segments of a file are consecutive and cover it from its first
+// to its last byte.
 struct FileSegment {
   uint64_t begin = 0, end = 0;
   uint64_t checksum = 0;

@@ -1,12 +1,12 @@
-// Damage: what is wrong with a file itself, as against a failure to read it.
+// Damage: something is wrong with the content of a file. A failure to read it is not damage.
 #pragma once
 
 #include "tessera/base/error.h"
 
 namespace tessera {
 
-// A checkpoint that is not what was written: a failed checksum, a bad manifest, a wrong size, a missing file. A run may
-// use an older checkpoint instead. Any other error while a checkpoint is read says nothing about its content.
+// A checkpoint differs from what was written: a failed checksum, a bad manifest, a wrong size, a missing file. A run
+// may use an older checkpoint instead. Any other error during reading says nothing about the content.
 struct DamageError : InputError {
   using InputError::InputError;
 };

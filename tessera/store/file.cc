@@ -25,11 +25,11 @@ bool is_out_of_room(int error) {
   return error == ENOSPC || error == EDQUOT || error == EFBIG;
 }
 
-// How often and after which pauses a failed call is tried again. A server that restarts, a file that another node has
-// replaced, or a process that has too many files open for a moment must not end a run of days.
+// How often a failed call is retried, and after which pauses. A server that restarts, a file that another node
+// replaces, or too many open files for a moment must not end a run of days.
 class Patience {
  public:
-  // Whether to try again after this errno; waits before it returns true.
+  // Whether to retry after this errno. Waits before it returns true.
   bool again(int error) {
     if (error == EINTR) return true;
     if (!may_pass(error) || num_pauses_ == std::size(kPausesMs)) return false;
@@ -52,7 +52,7 @@ bool is_missing(int error) {
   return error == ENOENT || error == ENOTDIR;
 }
 
-// The descriptor, or -1 with errno.
+// Returns the descriptor, or -1 with errno set.
 int open_patiently(const std::filesystem::path& path, int flags) {
   for (Patience patience;;) {
     const int descriptor = open(path.c_str(), flags | O_CLOEXEC);
@@ -60,7 +60,7 @@ int open_patiently(const std::filesystem::path& path, int flags) {
   }
 }
 
-// The names in a folder; nothing and errno where it cannot be read.
+// The names in a folder. Returns nothing, with errno set, if the folder cannot be read.
 std::optional<std::vector<std::string>> listed(const std::filesystem::path& folder) {
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(opendir(folder.c_str()), closedir);
   if (!stream) return std::nullopt;
@@ -126,7 +126,7 @@ File File::create_new(const std::filesystem::path& path, uint64_t expected_bytes
   const int descriptor = uninterrupted([&] { return open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
   if (descriptor < 0) throw_write_error(path, errno, expected_bytes);
   File file(path, descriptor, expected_bytes);
-  // Reserving is a courtesy of the file system: where there is none, the writes themselves will meet the full disk.
+  // Not every file system can reserve space. Then the writes themselves find the full disk.
   const auto reserve = [&] { return fallocate(descriptor, 0, 0, static_cast<off_t>(expected_bytes)); };
   if (expected_bytes > 0 && uninterrupted(reserve) != 0 && is_out_of_room(errno)) {
     const int error = errno;
@@ -162,7 +162,7 @@ uint64_t File::size() const {
   return static_cast<uint64_t>(status.st_size);
 }
 
-// Under the same descriptor: a file of a network file system that lost its handle.
+// Keeps the same descriptor. For a file of a network file system that lost its handle.
 void File::open_again() const {
   const int descriptor = open_patiently(path_, O_RDONLY);
   if (descriptor < 0) throw_read_error(path_, errno);
@@ -176,7 +176,7 @@ void File::write_at(const void* data, size_t bytes, uint64_t offset) {
     const ssize_t written = pwrite(descriptor_, next, bytes, static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) throw_write_error(path_, written < 0 ? errno : ENOSPC, expected_bytes_);
-    // Starts the disk at once, so that it works while the next bytes are prepared; sync() waits for it. Only a hint.
+    // Only a hint: starts writing to the disk now, while the next bytes are prepared. sync() waits for it.
     sync_file_range(descriptor_, static_cast<off_t>(offset), written, SYNC_FILE_RANGE_WRITE);
     next += written;
     bytes -= static_cast<size_t>(written);
@@ -252,7 +252,7 @@ void sync_folder(const std::filesystem::path& folder) {
   if (descriptor < 0) throw_write_error(folder, errno, 0);
   const int error = uninterrupted([&] { return fsync(descriptor); }) == 0 ? 0 : errno;
   close(descriptor);
-  // Some network file systems sync folders by themselves and refuse to be asked.
+  // Some network file systems sync folders on their own and reject this call.
   if (error != 0 && error != EINVAL && error != EOPNOTSUPP) throw_write_error(folder, error, 0);
 }
 

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// An owner file is written within moments of its making. One that stays incomplete has lost its writer.
+// An owner file is written right after its creation. If it stays incomplete, its writer is gone.
 constexpr double kIncompleteAfterS = 30;
 constexpr double kNsPerS = 1e9;
 
@@ -92,7 +92,7 @@ std::optional<OwnerFile> read_owner_file(const fs::path& path) {
   OwnerFile result;
   result.heartbeat_ns = modified_ns(status);
   result.text.resize(static_cast<size_t>(std::min(status.st_size, kLongest)));
-  // As much as there is: its owner may be writing it.
+  // Reads what is available, because the owner may still be writing.
   const ssize_t got = pread(file->descriptor(), result.text.data(), result.text.size(), 0);
   result.text.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
   result.owner = FolderOwner::parse(result.text);

@@ -1,4 +1,4 @@
-// Who owns an output folder: what an owner file says, and what can be known of the owner from here.
+// Who owns an output folder: the content of an owner file, and what this process can find out about the owner.
 #pragma once
 
 #include <chrono>
@@ -10,54 +10,53 @@
 
 namespace tessera {
 
-// A process on a machine that runs. Two of them are comparable by their process number only where host, boot and
-// namespace are the same.
+// A process on a running machine. Process numbers of two owners are comparable only if host, boot and namespace match.
 struct FolderOwner {
   ProcessIdentity process;
-  std::string boot_id;        // of the machine, new with every start
-  std::string pid_namespace;  // in which the process has its number: that of a container
-  double stale_after_s = 0;   // without a heartbeat for so long, other hosts take it for gone
+  std::string boot_id;        // of the machine; new at every boot
+  std::string pid_namespace;  // the namespace of the process number, such as a container's
+  double stale_after_s = 0;   // other hosts consider it gone after this time without a heartbeat
 
   static FolderOwner self(double stale_after_s);
-  // One line of JSON with a token of its own, and back; nothing for any other text.
+  // One line of JSON with a unique token, and back. parse() returns nothing for any other text.
   std::string to_text() const;
   static std::optional<FolderOwner> parse(const std::string& text);
 
-  // Whether this process can see from the process table if the owner lives.
+  // Whether the process table of this host shows if the owner is alive.
   bool is_comparable_here() const;
   std::string shown() const;  // "process 123 on node7"
 };
 
-// An owner file as it was found.
+// An owner file as it was read.
 struct OwnerFile {
   std::string text;
-  std::optional<FolderOwner> owner;  // nothing: the text is not complete yet, or never will be
+  std::optional<FolderOwner> owner;  // nothing: the text is incomplete
   int64_t heartbeat_ns = 0;          // the file's modification time
 };
-// Nothing where there is no such file. Opens it again each time, which makes a network file system ask its server.
+// Returns nothing if there is no such file. Opens the file each time, so a network file system asks its server.
 std::optional<OwnerFile> read_owner_file(const std::filesystem::path& path);
 
-// The present time of the file system's own clock: the modification time of a file made beside `path` for it. RunError.
+// The current time of the file system's clock: the modification time of a new file next to `path`. RunError.
 int64_t file_system_now_ns(const std::filesystem::path& path);
 
-// Decides about one owner over several looks at its file.
+// Decides whether an owner is alive, over several looks at its file.
 class OwnerWatch {
  public:
   enum class Verdict { alive, gone, unknown };
-  // The owner of a comparable process lives if its process does. Any other one lives if its heartbeat moves while it is
-  // watched. It is gone when its last heartbeat is older than its stale_after_s by the file system's clock and has not
-  // moved for one and a half intervals of heartbeats, in case two hosts' clocks differ.
+  // An owner with a comparable process is alive if its process is. Any other owner is alive if its heartbeat changes
+  // while it is watched. It is gone if its last heartbeat is older than stale_after_s by the file system's clock and
+  // has not changed for one and a half heartbeat intervals. The second condition covers hosts with different clocks.
   Verdict look(const OwnerFile& file, const std::filesystem::path& path);
-  double age_s() const { return age_s_; }  // of the heartbeat, at the last look; 0 if it did not matter
+  double age_s() const { return age_s_; }  // age of the heartbeat at the last look; 0 if it did not matter
 
  private:
-  std::string text_;  // of the owner that is watched
+  std::string text_;  // of the watched owner
   int64_t heartbeat_ns_ = 0;
   double age_s_ = 0;
   std::chrono::steady_clock::time_point since_;
 };
 
-// A run renews its owner file so many times in the time after which it counts as gone.
+// Number of heartbeats in the time after which a run counts as gone.
 inline constexpr int kHeartbeatsUntilStale = 12;
 
 }  // namespace tessera

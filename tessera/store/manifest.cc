@@ -17,7 +17,7 @@ namespace tessera {
 namespace {
 
 constexpr int kSchemaVersion = 2;
-// The text starts with these bytes and 16 digits: the checksum of the text in which the digits are zeros.
+// The text starts with these bytes and 16 digits. The digits are the checksum of the text with zeros in their place.
 constexpr std::string_view kChecksumKey = "{\n\"xxh3_64\": \"";
 constexpr std::string_view kNoChecksum = "0000000000000000";
 constexpr const char* kDamaged = "The checkpoint is damaged or incomplete: use an earlier one";
@@ -44,7 +44,7 @@ nlohmann::ordered_json json_of(const ManifestArray& array) {
           {"pieces", std::move(pieces)}};
 }
 
-// One object a line, so that a person can read it and a large one stays small.
+// One object per line: readable for a person, and compact.
 template <typename Item>
 std::string lines_of(const std::vector<Item>& items) {
   std::string text;
@@ -81,7 +81,7 @@ ManifestArray array_of(const nlohmann::json& json, const std::string& where) {
   return array;
 }
 
-// What is wrong with the pieces of an array; empty if they make it up.
+// What is wrong with the pieces of an array; empty if they cover it.
 std::string fault_of(const ManifestArray& array, int world_size) {
   int64_t reached = 0;
   for (const ArrayPiece& piece : array.pieces) {
@@ -95,7 +95,7 @@ std::string fault_of(const ManifestArray& array, int world_size) {
     reached = piece.end;
   }
   if (reached == array.total_elems) return "";
-  return fmt::format("array \"{}\": {} of its {} elements are there", printable(array.name), reached,
+  return fmt::format("array \"{}\": {} of its {} elements are present", printable(array.name), reached,
                      array.total_elems);
 }
 
@@ -131,9 +131,9 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
     for (const auto& array : json.at("arrays")) manifest.arrays.push_back(array_of(array, where));
     return manifest;
   } catch (const nlohmann::json::exception&) {
-    throw DamageError(where, "lacks a key that every manifest has", kDamaged);
+    throw DamageError(where, "lacks a required key", kDamaged);
   } catch (const std::logic_error&) {  // stoull
-    throw DamageError(where, "holds a checksum that is no hexadecimal number", kDamaged);
+    throw DamageError(where, "has a checksum that is not a hexadecimal number", kDamaged);
   }
 }
 

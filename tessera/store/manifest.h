@@ -1,5 +1,5 @@
-// manifest.json of a checkpoint: what the checkpoint consists of, with checksums, its own included, and which rank
-// wrote which part of each array.
+// manifest.json of a checkpoint: its files with checksums, the manifest's own checksum, and which rank wrote which part
+// of each array.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,13 @@ struct ManifestFile {
   uint64_t bytes() const { return segments.empty() ? 0 : segments.back().end; }
 };
 
-// Elements [begin, end) of an array lie in the file of this rank, as a tensor of the array's name.
+// Elements [begin, end) of an array are in the file of this rank, as a tensor with the array's name.
 struct ArrayPiece {
   int rank = 0;
   int64_t begin = 0, end = 0;
 };
 
-// A flat array of the whole run, cut into pieces that follow each other from its first element to its last.
+// A flat array of the complete run, cut into consecutive pieces from its first to its last element.
 struct ManifestArray {
   std::string name;
   DType dtype = DType::f32;  // in the files
@@ -42,17 +42,17 @@ struct Manifest {
   std::vector<ManifestArray> arrays;
 };
 
-// The file of one rank's pieces: "rank-00000-of-00004.safetensors".
+// The name of a rank's file: "rank-00000-of-00004.safetensors".
 std::string rank_file_name(int rank, int world_size);
 
 std::string manifest_text(const Manifest& manifest);
-// A manifest, or what one rank contributes to it: its pieces need not cover the arrays. `where` names it in errors.
-// DamageError: not the text that was written. InputError: of another version.
+// Parses a manifest, or one rank's part of it: then the pieces need not cover the arrays. `where` names it in errors.
+// DamageError: the text was changed. InputError: another version.
 Manifest parse_manifest(const std::string& text, const std::string& where);
-// The manifest of all ranks from what each contributes. RunError: the pieces of an array leave a hole, overlap, or
+// Combines the parts of all ranks into the manifest. RunError: the pieces of an array leave a hole, overlap, or
 // disagree on its size or type.
 Manifest merge_manifests(std::vector<Manifest> parts);
-// As parse_manifest; DamageError also: missing, or with pieces that do not make up the arrays. Otherwise as File.
+// As parse_manifest. Also DamageError: the file is missing, or pieces do not cover the arrays. Other errors as File.
 Manifest read_manifest(const std::filesystem::path& path);
 
 }  // namespace tessera

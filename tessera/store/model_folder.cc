@@ -41,7 +41,7 @@ std::string_view without_prefix(std::string_view name) {
                    "Give a folder as save_pretrained of Hugging Face transformers writes it");
 }
 
-// "3 tensors are missing (a, b, c); ": at most the first five by name.
+// "3 tensors are missing (a, b, c); ": shows at most the first five names.
 std::string describe(std::string_view what, const std::vector<std::string>& items) {
   constexpr size_t kShown = 5;
   if (items.empty()) return "";
@@ -62,7 +62,7 @@ TensorSource::TensorSource(const fs::path& folder) : folder_(folder) {
   std::error_code error;
   if (!fs::exists(folder, error)) throw InputError(folder, "no such folder", "Check the path of the model");
   if (!fs::is_directory(folder, error)) {
-    throw InputError(folder, "is no folder", "Give the folder that holds model.safetensors");
+    throw InputError(folder, "is not a folder", "Give the folder that holds model.safetensors");
   }
   const fs::path single = folder / "model.safetensors", index = folder / "model.safetensors.index.json";
   if (fs::exists(single, error)) {
@@ -204,7 +204,7 @@ void TensorSource::check_tensors(const std::vector<std::pair<std::string, Shape>
   if (what.empty()) return;
   what.resize(what.size() - 2);
   throw InputError(folder_, what,
-                   "The model's config.json and its tensors contradict each other, or it is another kind");
+                   "The model's config.json does not match its tensors, or the model is of another kind");
 }
 
 }  // namespace tessera

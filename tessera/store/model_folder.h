@@ -14,19 +14,19 @@
 
 namespace tessera {
 
-// All tensors of a folder with model.safetensors, or with model.safetensors.index.json and the files that it names.
-// A leading "transformer." of a name does not count, neither in the files nor in what is asked for.
+// All tensors of a folder with model.safetensors, or with model.safetensors.index.json and the files that it names. A
+// leading "transformer." is ignored, in the files' names and in the requested names.
 class TensorSource {
  public:
-  // Opens and validates every file. InputError: folder or files missing, only pytorch_model.bin there, an index that is
-  // wrong, a name both with and without the prefix.
+  // Opens and validates every file. InputError: missing folder or files, only pytorch_model.bin, a wrong index, or a
+  // name both with and without the prefix.
   explicit TensorSource(const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const { return folder_; }
   std::vector<std::string> names() const;  // as in the files, sorted
   bool contains(std::string_view name) const;
   const std::filesystem::path& file_of(std::string_view name) const;  // InputError: absent
-  // InputError: absent, or of a kind that Tessera does not read.
+  // InputError: absent, or a type that Tessera does not read.
   const TensorInfo& get(std::string_view name) const;
 
   // As SafetensorsFile::read_into and read_range_into. InputError.
@@ -34,24 +34,24 @@ class TensorSource {
   void read_range_into(std::string_view name, int64_t elem_begin, int64_t elem_end, const View& target,
                        ThreadPool* pool = nullptr) const;
 
-  // Whether two floating-point tensors have the same shape and, of all their elements cut into so many parts, the same
-  // values in this one, as f32. InputError.
+  // Whether two floating-point tensors have the same shape and the same values, as f32, in one of `num_parts` parts of
+  // their elements. InputError.
   bool are_equal(std::string_view a, std::string_view b, int part, int num_parts, ThreadPool& pool) const;
 
-  // A checksum of every tensor's name, type and shape, and of a few of its values: so many elements in its middle.
-  // InputError: a type that Tessera does not read.
+  // A checksum of every tensor's name, type and shape, and of up to kSampledElems values in its middle. InputError: a
+  // type that Tessera does not read.
   static constexpr int64_t kSampledElems = 1024;
   uint64_t sampled_checksum() const;
 
-  // Checks that the folder has exactly these tensors, with these shapes and of types that Tessera reads, apart from
-  // those of the names in `tolerated`, which may be there or not. One InputError tells all that is wrong.
+  // Checks that the folder has exactly these tensors, with these shapes and with types that Tessera reads. Names in
+  // `tolerated` may also be present. One InputError lists all problems.
   void check_tensors(const std::vector<std::pair<std::string, Shape>>& expected,
                      const std::vector<std::string>& tolerated) const;
 
  private:
   struct Place {
     size_t file;       // index into files_
-    std::string name;  // there
+    std::string name;  // in that file
   };
   void add(size_t file, const std::string& name);
   void open_index(const std::filesystem::path& index);

@@ -1,8 +1,9 @@
-// How the folder of an owner that is gone changes hands. Several runs may find out at the same time:
-//   1. a run makes the marker of this owner's text, which one of them alone can do; it is the run's own owner file;
-//   2. it reads the owner file again, which nobody but the holder of the marker replaces;
-//   3. it renames the marker over the old owner file.
-// A marker whose maker is gone is removed first.
+// How a folder changes hands if its owner is gone. Several runs may find out at the same time:
+//   1. A run creates the marker for this owner's text. Only one of the runs succeeds. The marker is already the run's
+//      own owner file.
+//   2. It reads the owner file again. Only the holder of the marker may replace this file.
+//   3. It renames the marker over the old owner file.
+// A marker whose creator is gone is removed first.
 #include "tessera/store/output_lock.h"
 
 #include <fcntl.h>
@@ -91,13 +92,12 @@ bool OutputLock::try_take() {
         pause_s_ = 0.02;
         return false;
       case OwnerWatch::Verdict::unknown:
-        waiting_for_ =
-            found->owner
-                ? fmt::format(
-                      "{} belongs to {}, whose last sign of life is {:.0f} s old. Waiting until it "
-                      "gives another one or {:.0f} s have passed",
-                      folder_.string(), found->owner->shown(), watch_.age_s(), found->owner->stale_after_s)
-                : fmt::format("{} has an owner file that is not complete. Waiting for its owner", folder_.string());
+        waiting_for_ = found->owner
+                           ? fmt::format(
+                                 "{} belongs to {}, whose last heartbeat is {:.0f} s old. Waiting for a new "
+                                 "heartbeat, or until this one is {:.0f} s old",
+                                 folder_.string(), found->owner->shown(), watch_.age_s(), found->owner->stale_after_s)
+                           : fmt::format("{} has an incomplete owner file. Waiting for its owner", folder_.string());
         pause_s_ = found->owner ? std::min(0.5, found->owner->stale_after_s / kHeartbeatsUntilStale / 4) : 0.5;
         return false;
     }
@@ -179,7 +179,7 @@ bool OutputLock::remove_dead_marker(const OwnerFile& seen) const {
 
 void OutputLock::begin(int descriptor) {
   descriptor_ = descriptor;
-  // Signals are for the threads that expect them.
+  // Blocks all signals in the heartbeat thread. Other threads handle them.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -192,7 +192,7 @@ void OutputLock::renew() {
   std::unique_lock lock(mutex_);
   while (!ended_.wait_for(lock, interval, [&] { return ends_; })) {
     lock.unlock();
-    futimens(descriptor_, nullptr);  // where it fails, the next one may succeed
+    futimens(descriptor_, nullptr);  // if it fails, the next heartbeat may succeed
     lock.lock();
   }
 }
@@ -200,12 +200,11 @@ void OutputLock::renew() {
 void OutputLock::check_held() const {
   const auto found = read_owner_file(file_);
   if (!found || !found->owner || found->text == text_) return;
-  throw RunError(
-      folder_,
-      fmt::format("was taken over by another run ({}), because this one had given no sign of life for {:.0f} "
-                  "s",
-                  found->owner->shown(), stale_after_s_),
-      "Give a longer --owner-timeout where nodes or file servers stop for so long");
+  throw RunError(folder_,
+                 fmt::format("was taken over by another run ({}), because this one sent no heartbeat for {:.0f} "
+                             "s",
+                             found->owner->shown(), stale_after_s_),
+                 "Give a longer --owner-timeout if nodes or file servers can stop for so long");
 }
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Who wrote a lock or a temporary file, and whether that process still lives.
+// Which process wrote a lock or a temporary file, and whether it is still alive.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 namespace tessera {
 
-// A process, told apart from a later one that got the same number by its start time.
+// A process. The start time distinguishes it from a later process with the same number.
 struct ProcessIdentity {
   std::string host;
   int pid = 0;
-  uint64_t start_time = 0;  // clock ticks since the machine started
+  uint64_t start_time = 0;  // clock ticks since the machine booted
 
   static ProcessIdentity self();
   // "<host>-<pid>-<start time>", and back; nullopt for any other text.
@@ -20,7 +20,7 @@ struct ProcessIdentity {
   static std::optional<ProcessIdentity> parse(std::string_view text);
 
   bool is_on_this_host() const;
-  // False on another host, where nobody can tell from here.
+  // False on another host, where this cannot be known.
   bool is_alive_here() const;
   bool operator==(const ProcessIdentity&) const = default;
 };

@@ -8,11 +8,12 @@
 
 namespace tessera {
 
-// Linux brings no more at a call than it reads ahead of itself, by default.
+// By default, Linux loads no more per call than its read-ahead size.
 static constexpr off_t kPieceBytes = off_t{128} << 10;
 
 static void bring(const std::filesystem::path& file, const std::stop_token& stop) {
-  const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe would wait for a writer
+  const int descriptor =
+      open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // without O_NONBLOCK, a pipe would wait for a writer
   if (descriptor < 0) return;
   struct stat about {};
   const bool has_size = fstat(descriptor, &about) == 0 && S_ISREG(about.st_mode);
@@ -27,7 +28,7 @@ ReadAhead::ReadAhead(std::vector<std::filesystem::path> files) {
     thread_ = std::jthread([files = std::move(files)](const std::stop_token& stop) {
       for (const auto& file : files) bring(file, stop);
     });
-  } catch (const std::system_error&) {  // no more threads
+  } catch (const std::system_error&) {  // no thread available
   }
 }
 

@@ -1,4 +1,4 @@
-// Files on their way from the disk while other work is done.
+// Reads files from the disk in advance, while other work runs.
 #pragma once
 
 #include <filesystem>
@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-// Has the system bring files into its page cache, in a thread, one after the other until all are there or this is
-// destroyed. A hint alone, which throws nothing: what is wrong with a file is told by whoever reads it.
+// Makes the system load files into its page cache, one after the other, in a thread. Stops when all are loaded or when
+// this object is destroyed. Only a hint: it throws nothing, and whoever reads a file reports what is wrong with it.
 class ReadAhead {
  public:
   ReadAhead() = default;

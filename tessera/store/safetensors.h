@@ -19,20 +19,20 @@
 
 namespace tessera {
 
-// One tensor of a file, as its header describes it. Every dtype and rank of the format can be described; what Tessera
-// can compute with is checked when a tensor is asked for (SafetensorsFile::get).
+// One tensor of a file, as its header describes it. It can describe every dtype and rank of the format.
+// SafetensorsFile::get checks that Tessera can compute with a tensor.
 struct TensorInfo {
   std::string name;
-  std::string dtype_word;       // as the file spells it: "F32", "F8_E4M3", ...
-  std::optional<DType> dtype;   // absent: a type of the format that Tessera does not read
-  std::vector<int64_t> dims;    // the slowest first; empty for a scalar
-  uint64_t begin = 0, end = 0;  // bytes [begin, end) of the data that follows the header
+  std::string dtype_word;       // as in the file: "F32", "F8_E4M3", ...
+  std::optional<DType> dtype;   // empty: a type of the format that Tessera does not read
+  std::vector<int64_t> dims;    // slowest first; empty for a scalar
+  uint64_t begin = 0, end = 0;  // bytes [begin, end) of the data after the header
 
   int64_t num_elems() const;
   Shape shape() const;  // asserts rank <= 4
 };
 
-// A header that passed every check: the tensors tile the data without holes or overlaps up to the end of the file.
+// A header that passed every check. The tensors cover the data up to the end of the file, without holes or overlaps.
 struct SafetensorsHeader {
   std::vector<TensorInfo> tensors;              // in the order of their bytes
   std::map<std::string, std::string> metadata;  // __metadata__
@@ -48,24 +48,24 @@ class SafetensorsFile {
   SafetensorsFile& operator=(SafetensorsFile&&) = delete;
   ~SafetensorsFile();
 
-  // Parses and validates the start of a file of `file_size` bytes; `start` holds at least its header, or the whole file
-  // if that is shorter. `where` names the file in errors. InputError.
+  // Parses and validates the start of a file of `file_size` bytes. `start` holds at least its header, or the complete
+  // file if that is shorter. `where` names the file in errors. InputError.
   static SafetensorsHeader parse_header(std::span<const std::byte> start, uint64_t file_size, const std::string& where);
 
   const std::filesystem::path& path() const { return path_; }
   const std::vector<TensorInfo>& tensors() const { return header_.tensors; }
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
   const TensorInfo* find(std::string_view name) const;  // nullptr: no such tensor
-  // A tensor to be read. InputError: absent, of a type that Tessera does not read, or of more than 4 dimensions.
+  // A tensor to read. InputError: absent, a type that Tessera does not read, or more than 4 dimensions.
   const TensorInfo& get(std::string_view name) const;
-  // The mapped bytes of a tensor; the format does not promise that they are aligned to their type.
+  // The mapped bytes of a tensor. They may not be aligned to their type.
   const std::byte* data(const TensorInfo& info) const { return mapping_ + header_.data_begin + info.begin; }
 
-  // Copies a whole tensor into `target` (same number of elements, memory of the host), converting among floating-point
-  // types, in parallel if a pool is given. What was read leaves the process's resident set at once, so that loading
-  // a model costs the model's memory once. InputError: types that do not convert; the file cannot be read any more.
+  // Copies a complete tensor into `target` (same number of elements, host memory). Converts among floating-point types.
+  // Runs in parallel if a pool is given. Pages leave the resident set right after reading, so loading needs the model's
+  // memory only once. InputError: the types do not convert, a value is not finite, or the file cannot be read any more.
   void read_into(const TensorInfo& info, const View& target, ThreadPool* pool = nullptr) const;
-  // The same for elements [elem_begin, elem_end) of the flattened tensor: what one rank holds.
+  // The same for elements [elem_begin, elem_end) of the flattened tensor, such as a rank's part.
   void read_range_into(const TensorInfo& info, int64_t elem_begin, int64_t elem_end, const View& target,
                        ThreadPool* pool = nullptr) const;
 
@@ -87,34 +87,34 @@ struct PlannedTensor {
   Shape shape;
 };
 
-// Writes a safetensors file of known tensors whose values come later, in any order.
+// Writes a safetensors file. The tensors are known in advance; their values come later, in any order.
 class SafetensorsWriter {
  public:
-  // Creates the file, reserves its room and writes the header. Names are unique. The metadata gets "format": "pt",
-  // which transformers asks for. RunError: the file exists, cannot be written or has no room.
+  // Creates the file, reserves its space and writes the header. Names must be unique. Adds "format": "pt" to the
+  // metadata, which transformers requires. RunError: the file exists, cannot be written, or there is no space.
   SafetensorsWriter(const std::filesystem::path& path, std::vector<PlannedTensor> plan,
                     std::map<std::string, std::string> metadata = {});
-  // Removes the file unless finish() has been reached.
+  // Removes the file unless finish() has completed.
   ~SafetensorsWriter();
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
-  // Writes the next elements of a tensor of the plan, whole or in pieces in their order, from memory of the host; of
-  // the planned type or, among floating-point types, of another that is converted through buffers of fixed size. Large
-  // pieces go in parallel if a pool is given. RunError.
+  // Writes the next elements of a planned tensor from host memory, complete or in consecutive pieces. They have the
+  // planned type, or another floating-point type that is converted through buffers of fixed size. Large pieces are
+  // written in parallel if a pool is given. RunError.
   void write(std::string_view name, const View& values, ThreadPool* pool = nullptr);
-  // Every tensor has been written: returns once the file is on the disk, with the checksums of its header and of each
-  // tensor, a large one in segments, taken from the bytes as they were written. RunError.
+  // Call it when every tensor is written. Returns when the file is on the disk, with the checksums of its header and of
+  // each tensor. A large tensor has several segments. The checksums are of the bytes as written. RunError.
   std::vector<FileSegment> finish();
 
  private:
   struct Segment {
     uint64_t begin, end;  // bytes of the file
-    Checksum checksum;    // of what is written of it
+    Checksum checksum;    // of the bytes written so far
   };
   struct Entry {
     PlannedTensor planned;
-    uint64_t begin, end;  // bytes of the data that follows the header
+    uint64_t begin, end;  // bytes of the data after the header
     uint64_t written;     // bytes, from the start
     std::vector<Segment> segments;
   };

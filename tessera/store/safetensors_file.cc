@@ -1,4 +1,4 @@
-// Reading tensors out of a mapped safetensors file.
+// Reads tensors from a mapped safetensors file.
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -17,10 +17,10 @@ namespace tessera {
 
 namespace {
 
-// What one task reads: large against the cost of mapping it, small against memory.
+// Bytes that one task reads: large compared with the cost of mapping, and small compared with memory.
 constexpr int64_t kChunkBytes = 4 << 20;
 
-// Converts from an address that its type's alignment does not bind, through a small aligned buffer.
+// Converts from an address that may not be aligned to its type, through a small aligned buffer.
 void convert_unaligned(const std::byte* source, DType source_dtype, std::byte* target, DType target_dtype,
                        int64_t num_elems) {
   alignas(8) std::byte buffer[16 << 10];
@@ -60,7 +60,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path
   const File file = File::open_to_read(path);
   size_ = file.size();
   if (size_ < 8) parse_header({}, size_, path);  // throws
-  // Read before mapping: a header must not be able to change between its validation and its use.
+  // Read instead of mapped, because a header must not change between its validation and its use.
   uint64_t length = 0;
   file.read_at(&length, sizeof length, 0);
   std::vector<std::byte> start(8 + std::min<uint64_t>({length, size_ - 8, 100'000'000}));
@@ -145,8 +145,8 @@ void SafetensorsFile::read_chunk(const TensorInfo& info, int64_t elem_begin, int
   const auto first_page = reinterpret_cast<uintptr_t>(source) / page * page;
   const size_t span = reinterpret_cast<uintptr_t>(source) + static_cast<size_t>(num_elems) * elem_bytes - first_page;
   void* const pages = reinterpret_cast<void*>(first_page);
-  // Mapping all pages in one call is faster than a fault for each, and turns the SIGBUS of a file that shrank or of a
-  // failing disk into an error. Kernels before 5.14 answer EINVAL and fault page by page.
+  // Mapping all pages in one call is faster than one fault per page. It also turns the SIGBUS of a file that shrank or
+  // of a failing disk into an error. Kernels before 5.14 return EINVAL, and pages fault one by one.
   if (madvise(pages, span, MADV_POPULATE_READ) != 0 && errno != EINVAL) {
     throw InputError(path_, fmt::format("tensor \"{}\" cannot be read: {}", printable(info.name), std::strerror(errno)),
                      "Check the disk, and that nothing changes the file while it is read");
@@ -161,11 +161,11 @@ void SafetensorsFile::read_chunk(const TensorInfo& info, int64_t elem_begin, int
   if (converts(*info.dtype, target_dtype) && !is_rest(target_dtype)) {
     check_finite(info, elem_begin, source, {target, target_dtype, {num_elems}});
   }
-  // Neighbours may share the first and last page: a reader that needs them again maps them again from the page cache.
+  // Neighbours may share the first and last page. Their reader maps these pages again from the page cache.
   madvise(pages, span, MADV_DONTNEED);
 }
 
-// Refuses what is NaN or infinite where it has been read to: `target` holds elements of the tensor from `source` on.
+// Throws if the copied elements contain NaN or infinity. `target` holds elements of the tensor from `source` on.
 void SafetensorsFile::check_finite(const TensorInfo& info, int64_t elem_begin, const std::byte* source,
                                    const View& target) const {
   const int64_t found = find_non_finite(target);
@@ -179,17 +179,17 @@ void SafetensorsFile::check_finite(const TensorInfo& info, int64_t elem_begin, c
   if (std::isfinite(value)) {
     const bool is_f16 = target.dtype == DType::f16, is_bf16 = target.dtype == DType::bf16;
     throw InputError(path_,
-                     fmt::format("{} holds {}, and {} ends at {}", tensor, value,
+                     fmt::format("{} contains {}, but the largest {} value is {}", tensor, value,
                                  is_f16    ? "fp16"
                                  : is_bf16 ? "bf16"
                                            : "fp32",
                                  largest_of(target.dtype)),
-                     is_f16 ? "Use --precision bf16 or fp32" : "Take another copy of the file, or an earlier one");
+                     is_f16 ? "Use --precision bf16 or fp32" : "Use another copy of the file, or an earlier one");
   }
   throw InputError(
       path_,
-      fmt::format("{} holds {} at element {}", tensor, std::isnan(value) ? "NaN" : "infinity", elem_begin + found),
-      "The file is damaged, or its training diverged: take another copy of it, or an earlier one");
+      fmt::format("{} contains {} at element {}", tensor, std::isnan(value) ? "NaN" : "infinity", elem_begin + found),
+      "The file is damaged, or its training diverged: use another copy of it, or an earlier one");
 }
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Parsing and validation of safetensors headers.
+// Parses and validates safetensors headers.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ struct DTypeWord {
   unsigned bits;
   std::optional<DType> dtype;
 };
-// Every type of the format, with its size; those without a DType can be described but not read.
+// Every type of the format, with its size. Types without a DType can be described but not read.
 constexpr std::array kDTypeWords = std::to_array<DTypeWord>({
     {"F64", 64, DType::f64}, {"F32", 32, DType::f32}, {"F16", 16, DType::f16}, {"BF16", 16, DType::bf16},
     {"I64", 64, DType::i64}, {"I32", 32, DType::i32}, {"U8", 8, DType::u8},    {"I16", 16, {}},
@@ -29,7 +29,8 @@ constexpr std::array kDTypeWords = std::to_array<DTypeWord>({
     {"F4", 4, {}},           {"C64", 64, {}},
 });
 
-// Receives the events of the JSON parser; knows what may come next, so that a hostile header builds no tree in memory.
+// Receives the events of the JSON parser. It checks what may come next, so a hostile header cannot build a tree in
+// memory.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   HeaderReader(SafetensorsHeader& header, const std::string& where) : header_(header), where_(where) {}
@@ -126,10 +127,10 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     fail(fmt::format("is wrong at tensor \"{}\": {}", printable(tensor_.name), what));
   }
   [[noreturn]] void unexpected(const std::string& what) const {
-    fail(fmt::format("has {} where it may not stand (after the key \"{}\")", what, printable(key_)));
+    fail(fmt::format("has {} in a wrong place (after the key \"{}\")", what, printable(key_)));
   }
   void once(bool& seen) const {
-    if (seen) fail_tensor(fmt::format("the key \"{}\" stands twice", key_));
+    if (seen) fail_tensor(fmt::format("the key \"{}\" occurs twice", key_));
     seen = true;
   }
   void finish_tensor();
@@ -143,7 +144,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool metadata_seen_ = false, dtype_seen_ = false, shape_seen_ = false, offsets_seen_ = false;
 };
 
-// The tensor's own consistency: known type, two offsets in order, as many bytes as its shape says.
+// Checks one tensor: a known type, two offsets in order, and as many bytes as its shape needs.
 void HeaderReader::finish_tensor() {
   if (!dtype_seen_ || !shape_seen_ || !offsets_seen_) fail_tensor("dtype, shape or data_offsets is missing");
   const auto type = std::find_if(kDTypeWords.begin(), kDTypeWords.end(),
@@ -167,7 +168,7 @@ void HeaderReader::finish_tensor() {
   header_.tensors.push_back(std::move(tensor_));
 }
 
-// The tensors together: names unique, bytes [0, data_bytes) covered exactly once.
+// Checks all tensors together: unique names, and bytes [0, data_bytes) covered exactly once.
 void check_tiling(SafetensorsHeader& header, uint64_t data_bytes, const std::string& where) {
   const std::string remedy = "Copy or convert the file again";
   std::vector<std::string_view> names;
@@ -193,7 +194,7 @@ void check_tiling(SafetensorsHeader& header, uint64_t data_bytes, const std::str
   }
   if (reached != data_bytes) {
     throw InputError(where, fmt::format("has {} bytes of data, its header describes {}", data_bytes, reached),
-                     reached > data_bytes ? "The file is cut off: copy or download it again" : remedy);
+                     reached > data_bytes ? "The file is truncated: copy or download it again" : remedy);
   }
 }
 
@@ -201,7 +202,7 @@ void check_tiling(SafetensorsHeader& header, uint64_t data_bytes, const std::str
 
 SafetensorsHeader SafetensorsFile::parse_header(std::span<const std::byte> start, uint64_t file_size,
                                                 const std::string& where) {
-  const std::string remedy = "This is no safetensors file, or it is cut off";
+  const std::string remedy = "This is not a safetensors file, or it is truncated";
   if (file_size < 8 || start.size() < 8) {
     throw InputError(where, fmt::format("has {} bytes, too few for a safetensors file", file_size), remedy);
   }
@@ -212,7 +213,7 @@ SafetensorsHeader SafetensorsFile::parse_header(std::span<const std::byte> start
   }
   const std::string_view text(reinterpret_cast<const char*>(start.data()) + 8, length);
   if (text.empty() || text[0] != '{') throw InputError(where, "the safetensors header does not start with {", remedy);
-  // The JSON library takes a zero byte for the end of the text.
+  // The JSON library treats a zero byte as the end of the text.
   if (text.find('\0') != text.npos) throw InputError(where, "the safetensors header holds a zero byte", remedy);
 
   SafetensorsHeader header;

@@ -1,4 +1,4 @@
-// Writing safetensors files.
+// Writes safetensors files.
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,10 +12,10 @@ namespace tessera {
 
 namespace {
 
-// Small enough to be in the cache when it is written after it has been converted and hashed.
+// Small enough to stay in the cache between conversion, hashing and writing.
 constexpr uint64_t kBufferBytes = 1 << 20;
-// What one task writes, and checks later: small enough for a team to share a tensor, large enough for a long manifest
-// to stay small.
+// Bytes that one task writes, and checks later. Small enough for several threads to share a tensor, and large enough to
+// keep the manifest short.
 constexpr uint64_t kSegmentBytes = 64 << 20;
 
 std::string dtype_word(DType dtype) {
@@ -28,7 +28,7 @@ std::string dtype_word(DType dtype) {
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vector<PlannedTensor> plan,
                                      std::map<std::string, std::string> metadata) {
-  // Larger types first, so that every tensor is aligned to its type; then by name, as the reference library does.
+  // Larger types come first, which aligns every tensor to its type. Then by name, as in the reference library.
   std::sort(plan.begin(), plan.end(), [](const PlannedTensor& a, const PlannedTensor& b) {
     return std::make_tuple(size_of(b.dtype), std::string_view(a.name)) <
            std::make_tuple(size_of(a.dtype), std::string_view(b.name));
@@ -59,7 +59,7 @@ SafetensorsWriter::~SafetensorsWriter() {
   if (file_ && !finished_) unlink(file_->path().c_str());
 }
 
-// The length and the JSON, padded with blanks to a multiple of 8 bytes.
+// The length and the JSON, padded with spaces to a multiple of 8 bytes.
 std::string SafetensorsWriter::write_header(std::map<std::string, std::string> metadata) {
   metadata["format"] = "pt";
   nlohmann::ordered_json json;
@@ -103,7 +103,7 @@ void SafetensorsWriter::write(std::string_view name, const View& values, ThreadP
   entry->written = end;
 }
 
-// Bytes [begin, end) of the file, the next of the segment.
+// Writes bytes [begin, end) of the file, the next bytes of the segment.
 void SafetensorsWriter::write_bytes(Segment& segment, uint64_t begin, uint64_t end, const std::byte* values,
                                     DType dtype, DType target_dtype) {
   std::vector<std::byte> buffer(dtype == target_dtype ? 0 : kBufferBytes);

@@ -24,10 +24,10 @@ class Datasets(BadInputTest):
             ('{"data": [{"paragraphs": [{"context": "a", "qas": [{"question": "q"}]}]}]}',
              'data.json: data[0].paragraphs[0].qas[0]: key "answers" is missing'),
             (whole + '\n{"context": "a", "question": "b", "answers": {"text": ["zzz"], "answer_start": [0]}}',
-             'data.json:2: the answer "zzz" does not occur in the context "a". Answers must be copied from the context'),
+             'data.json:2: the answer "zzz" does not occur in the context "a". Answers must be exact copies'),
             (b'{"context": "a\xff", "question": "b", "answers": {"text": ["a"]}}',
              "data.json: invalid UTF-8: byte 0xFF at offset 14 (line 1). Save the file as UTF-8"),
-            ('{"text": "hello"}', 'the data set holds a plain text ("hello"), which has no answer to learn'),
+            ('{"text": "hello"}', 'the data set contains a plain text ("hello"), which has no answer to learn'),
         ]:
             with self.subTest(content=content and content[:60]):
                 if content is not None:
@@ -38,9 +38,9 @@ class Datasets(BadInputTest):
         self.refuses(INPUT, ".: is a folder. Give the path of a JSON or JSONL file", "--dataset", ".")
 
     def test_sizes(self):
-        self.refuses(USAGE, "--train-size: 100 examples are asked for, but the data set holds 22. Give at most 22",
+        self.refuses(USAGE, "--train-size: 100 examples are requested, but the data set has 22. Give at most 22",
                      "--train-size", "100")
-        self.refuses(USAGE, "--eval-size: 8 examples are asked for, but the data set holds 7", "--eval-dataset",
+        self.refuses(USAGE, "--eval-size: 8 examples are requested, but the data set has 7", "--eval-dataset",
                      "eval.jsonl", "--eval-size", "8")
         self.refuses(INPUT, "train.jsonl: none of its 22 rows can be used: train.jsonl:", "--max-length", "10")
         self.refuses(INPUT, ": 10 tokens are too few for an example whose question and answer take", "--max-length", "10")

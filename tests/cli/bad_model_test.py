@@ -23,7 +23,7 @@ class Models(BadInputTest):
         self.assertFalse(os.path.exists(self.path("measured", "eval.json")))
 
     def test_config(self):
-        contradict = "The model's config.json and its tensors contradict each other"
+        contradict = "The model's config.json does not match its tensors"
         for changes, message in [
             ({"hidden_size": 32}, "word_embeddings.weight: [400, 16] instead of [400, 32]"),
             ({"n_layer": 3}, "bad: 12 tensors are missing (h.2.self_attention.query_key_value.weight, "),
@@ -31,7 +31,7 @@ class Models(BadInputTest):
             ({"vocab_size": 500}, "bad: 1 tensor is of another shape (word_embeddings.weight: [400, 16] instead of "
                                   "[500, 16]). " + contradict),
             ({"n_head": 3}, "bad/config.json: hidden_size 16 is not a multiple of the 3 heads"),
-            ({"model_type": "llama"}, 'bad/config.json: "model_type" is "llama". Tessera knows "bloom" and "gpt"'),
+            ({"model_type": "llama"}, 'bad/config.json: "model_type" is "llama". Tessera supports "bloom" and "gpt"'),
             ({"hidden_size": None}, 'bad/config.json: the key "hidden_size" is missing'),
             ({"n_layer": -1}, 'bad/config.json: "n_layer" is -1, not a whole number from 1 to '),
             ({"hidden_size": 2 ** 40}, 'bad/config.json: "hidden_size" is 1099511627776, not a whole number from 1 to '),
@@ -114,13 +114,13 @@ class Models(BadInputTest):
         two = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
         for content, message in [
             (b"", "has 0 bytes, too few for a safetensors file"),
-            (whole[:-10], "The file is cut off: copy or download it again"),
+            (whole[:-10], "The file is truncated: copy or download it again"),
             (whole + b"x", "bytes of data, its header describes"),
             (struct.pack("<Q", 2 ** 63) + whole[8:], "has a header length of 9223372036854775808 bytes in a file of"),
             (b"\x10" + bytes(7) + b"hello world 1234", "the safetensors header does not start with {"),
             (file({"a": two, "b": {**two, "data_offsets": [4, 12]}}, bytes(12)), 'overlap before tensor "b"'),
             (file({"a": two}, b""), "has 0 bytes of data, its header describes 8"),
-            (file({"a": {**two, "shape": [-2]}}), "has the number -2 where it may not stand"),
+            (file({"a": {**two, "shape": [-2]}}), "has the number -2 in a wrong place"),
             (file({"a": {**two, "shape": [2 ** 40, 2 ** 40]}}), 'wrong at tensor "a": its shape overflows'),
             (file({"a": {**two, "data_offsets": [8, 0]}}), 'tensor "a"'),
             (struct.pack("<Q", 50000) + b'{"a":' * 10000, "bad/model.safetensors: "),
@@ -214,7 +214,7 @@ class Models(BadInputTest):
     def test_checkpoints(self):
         words = ["export", "--model", "good/model", "--output-dir", "new", "--checkpoint"]
         self.fails(INPUT, "good/checkpoint-99: no such checkpoint", *words, "good/checkpoint-99")
-        self.fails(INPUT, "tok: is no checkpoint, and has none in it. Give a folder checkpoint-STEP", *words, "tok")
+        self.fails(INPUT, "tok: is not a checkpoint and contains none. Give a folder checkpoint-STEP", *words, "tok")
         self.write_json("wide.json", {**BLOOM, "hidden_size": 32})
         self.fails(USAGE, "was made with hidden_size = 16, and this run has 32", *words, "good/checkpoint-18",
                    "--model", "wide.json", "--tokenizer", "tok")

@@ -176,7 +176,7 @@ class Parameters(DivergenceTest):
         name = "transformer.h.1.self_attention.dense.weight"
         for i, (value, text) in enumerate([(math.nan, "NaN"), (-math.inf, "infinity")]):
             model = self.model_of(f"bad{i}", transformer__h__1__self_attention__dense__weight=(17, value))
-            message = f'bad{i}/model.safetensors: tensor "{name}" holds {text} at element 17. The file is damaged, or'
+            message = f'bad{i}/model.safetensors: tensor "{name}" contains {text} at element 17. The file is damaged, or'
             self.fails(3, message, "train", *JOB, "--output-dir", "out", *model)
             self.fails(3, message, "eval", *model, "--tokenizer", "tok", "--eval-dataset", "eval.jsonl")
             self.assertEqual(os.listdir(self.path("out")), [])

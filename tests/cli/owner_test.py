@@ -55,7 +55,7 @@ class Owner(Continued):
         first = self.start_on(self.on_host("node-a"))
         self.wait_for_checkpoint(first)
         self.assertEqual((self.owner()["host"], self.owner()["process"]), ("node-a", first.pid))
-        # While the first one lives, the second ends, as soon as it has seen a sign of life.
+        # While the first one lives, the second ends, as soon as it has seen a heartbeat.
         code, err = self.end(self.start_on(self.on_host("node-b")))
         self.assertEqual(code, USAGE, err)
         self.assertIn(f"error: out: is in use by another run (process {first.pid} on node-a)", err)
@@ -71,8 +71,8 @@ class Owner(Continued):
         second.send_signal(signal.SIGTERM)
         code, err = self.end(second)
         self.assertEqual(code, 75, err)
-        self.assertRegex(err, rf"out belongs to process {first.pid} on node-a, whose last sign of life is \d s old. Waiting "
-                              r"until it gives another one or 3 s have passed \(--owner-timeout\)")
+        self.assertRegex(err, rf"out belongs to process {first.pid} on node-a, whose last heartbeat is \d s old. Waiting for "
+                              r"a new heartbeat, or until this one is 3 s old \(--owner-timeout\)")
         self.assertIn("Resuming from out/checkpoint-", err)
         self.assertFalse(os.path.exists(leftover))
         self.assert_tidy("out")
@@ -101,7 +101,7 @@ class Owner(Continued):
         first.send_signal(signal.SIGCONT)
         code, err = self.end(first)
         self.assertEqual(code, 1, err)
-        self.assertRegex(err, "error: out: was taken over by another run .* because this one had given no sign of life for 3 s")
+        self.assertRegex(err, "error: out: was taken over by another run .* because this one sent no heartbeat for 3 s")
         self.assertIsNone(second.poll())
         self.assertEqual(self.owner()["host"], "node-b")
 

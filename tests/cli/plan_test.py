@@ -123,7 +123,7 @@ class Ledger(PlanTest):
 
     def test_a_shape_that_is_none(self):
         shape = ["--model", "gpt", "--init", "random", "--vocab-size", "9", "--hidden-size", "32768", "--num-heads", "64"]
-        self.fails(2, 'the model "gpt": hidden_size is 32768, and norms take at most 16384', "plan", *shape)
+        self.fails(2, 'the model "gpt": hidden_size is 32768, but norms support at most 16384', "plan", *shape)
 
     def test_table(self):
         titles = r" +\| +load \| +step \| +evaluation \| +save \| +resume \|"

@@ -297,7 +297,7 @@ class Resume(Interrupted):
     def test_path_of_the_run(self):
         """Its newest whole checkpoint, and never a new start."""
         self.fails(3, "no such checkpoint", "train", *LONG, "--output-dir", "new", "--resume", "gone")
-        self.fails(3, "new: is no checkpoint, and has none in it. Give a folder checkpoint-STEP, or the output folder of a "
+        self.fails(3, "new: is not a checkpoint and contains none. Give a folder checkpoint-STEP, or the output folder of a "
                    "run", "train", *LONG, "--output-dir", "new", "--resume", "new")
         newest = self.stopped("out")
         os.remove(os.path.join(newest, "manifest.json"))
@@ -312,7 +312,7 @@ class Resume(Interrupted):
         os.remove(self.path("out", "metrics.jsonl"))
         self.fails_after_note(3, "out/metrics.jsonl: no such file. Put back the file")
         self.write("out/metrics.jsonl", b"{}\n")
-        self.fails_after_note(3, "out/metrics.jsonl: it has 3 bytes where the checkpoint wrote ")
+        self.fails_after_note(3, "out/metrics.jsonl: it has 3 bytes, but the checkpoint wrote ")
         self.assertEqual(self.checkpoints("out"), [70, 231, 238])
 
     def fails_after_note(self, code, message):

@@ -149,7 +149,7 @@ TEST(BadRows, AreSkippedUpToAShare) {
   EXPECT_EQ(
       refusal(11, 100, BadRows::skip, 0.1),
       "f.jsonl: 11 of its 100 rows cannot be used, and --max-bad-rows is 0.1: f.jsonl:1: is odd; f.jsonl:2: is odd; "
-      "f.jsonl:3: is odd; …. Make it even. To go without them, raise --max-bad-rows");
+      "f.jsonl:3: is odd; …. Make it even. To skip them, raise --max-bad-rows");
   EXPECT_THAT(refusal(1, 100, BadRows::skip, 0), HasSubstr("1 of its 100 rows cannot be used"));
   EXPECT_EQ(refusal(2, 2, BadRows::skip, 1),
             "f.jsonl: none of its 2 rows can be used: f.jsonl:1: is odd; f.jsonl:2: is odd. Make it even");

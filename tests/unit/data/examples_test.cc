@@ -223,7 +223,7 @@ TEST(Examples, HostileNestingAndRepetition) {
   // 2 MB that would hold 20 GB of contexts.
   std::string questions;
   for (int i = 0; i < 20'000; ++i) questions += (i ? "," : "") + std::string(R"({"question": "", "answers": []})");
-  EXPECT_THAT(refusal(squad(std::string(1'000'000, 'a'), questions)), HasSubstr("repeat their contexts"));
+  EXPECT_THAT(refusal(squad(std::string(1'000'000, 'a'), questions)), HasSubstr("the contexts, repeated for each question"));
 }
 
 class ExamplesFile : public ::testing::Test {
@@ -283,7 +283,7 @@ TEST(SelectExamples, MoreThanThereAre) {
     select_examples(std::vector<Example>(3), 4, 0, false, "--eval-size");
     FAIL();
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("--eval-size: 4 examples are asked for, but the data set holds 3"));
+    EXPECT_THAT(error.what(), HasSubstr("--eval-size: 4 examples are requested, but the data set has 3"));
   }
   EXPECT_THROW(select_examples(std::vector<Example>(3), -2, 0, false, "--eval-size"), UsageError);
 }

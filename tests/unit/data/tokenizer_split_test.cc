@@ -110,7 +110,7 @@ TEST(Split, RefusesPatternsThatAreNoRegularExpression) {
     make_matcher("(unclosed", "file: key");
     FAIL();
   } catch (const InputError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("file: key: Oniguruma refuses the pattern"));
+    EXPECT_THAT(error.what(), HasSubstr("file: key: Oniguruma rejects the pattern"));
   }
 }
 
@@ -120,7 +120,7 @@ TEST(Split, GivesUpOnPatternsThatBacktrackWithoutEnd) {
     matches_of(*matcher, std::string(5000, 'a') + "b");
     FAIL();
   } catch (const InputError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("file: key: the pattern gives up on a text of 5001 bytes"));
+    EXPECT_THAT(error.what(), HasSubstr("file: key: the pattern needs too many steps on a text of 5001 bytes"));
   }
 }
 

@@ -97,9 +97,9 @@ TEST(ModelConfig, SaysWhatIsWrong) {
   expect_refused(R"({"model_type": "bloom", "vocab_size": 9, "hidden_size": 8, "n_layer": 1, "n_head": 3})",
                  "hidden_size 8 is not a multiple of the 3 heads");
   expect_refused(R"({"model_type": "bloom", "vocab_size": 9, "hidden_size": 16640, "n_layer": 1, "n_head": 65})",
-                 "hidden_size is 16640, and norms take at most 16384 channels");
+                 "hidden_size is 16640, but norms support at most 16384 channels");
   expect_refused(R"({"model_type": "bloom", "vocab_size": 9, "hidden_size": 4100, "n_layer": 1, "n_head": 41})",
-                 "hidden_size is 4100, and beyond 4096 it must be a multiple of 8");
+                 "hidden_size is 4100, but above 4096 it must be a multiple of 8");
   expect_refused(
       R"({"model_type": "bloom", "vocab_size": 9, "hidden_size": 8, "n_layer": 1, "n_head": 2, "eos_token_id": 9})",
       "\"eos_token_id\" is 9");
@@ -109,7 +109,7 @@ TEST(ModelConfig, SaysWhatIsWrong) {
   const std::string many_heads =
       R"({"model_type": "bloom", "vocab_size": 9, "hidden_size": 5000, "n_layer": 1, "n_head": 5000)";
   expect_refused((many_heads + R"(, "attention_dropout": 0.1})").c_str(),
-                 "attention_dropout is 0.1 over 5000 heads, and dropout tells at most 4096 heads apart");
+                 "attention_dropout is 0.1 with 5000 heads, but dropout supports at most 4096 heads");
   EXPECT_EQ(parse_model_config(many_heads + "}", "config.json").num_heads, 5000);
 }
 

@@ -125,15 +125,15 @@ TEST_F(MetricsLogTest, RefusesToResumeAFileThatIsNotTheCheckpoints) {
   };
   EXPECT_THAT(resume(14), StartsWith(path_ + ": no such file. Put back the file"));
   write(path_, "{\"schema\": 1}\n{\"schema\": 1}\n");
-  EXPECT_THAT(resume(29), StartsWith(path_ + ": it has 28 bytes where the checkpoint wrote 29. Put back the file"));
-  EXPECT_THAT(resume(-1), HasSubstr("it has 28 bytes where the checkpoint wrote -1"));
-  EXPECT_THAT(resume(15), StartsWith(path_ + ": no record ends at byte 15, where the checkpoint's last one did."));
+  EXPECT_THAT(resume(29), StartsWith(path_ + ": it has 28 bytes, but the checkpoint wrote 29. Put back the file"));
+  EXPECT_THAT(resume(-1), HasSubstr("it has 28 bytes, but the checkpoint wrote -1"));
+  EXPECT_THAT(resume(15), StartsWith(path_ + ": no record ends at byte 15, where the checkpoint's last record ended."));
   EXPECT_EQ(read(path_).size(), 28u);  // untouched
 }
 
 TEST_F(MetricsLogTest, UnwritablePlacesAreRunErrors) {
   EXPECT_EQ(message_of<RunError>([&] { MetricsLog::create(folder_ + "/none/metrics.jsonl"); }),
-            folder_ + "/none/metrics.jsonl: cannot open it: No such file or directory. Make the folder first");
+            folder_ + "/none/metrics.jsonl: cannot open it: No such file or directory. Create the folder first");
 }
 
 // A limit on the size of files stands for a disk that fills up in the middle of a record.
@@ -153,7 +153,7 @@ TEST_F(MetricsLogTest, FullDiskLeavesTheRecordBefore) {
   std::signal(SIGXFSZ, old_handler);
 
   EXPECT_EQ(error,
-            path_ + ": cannot write it: File too large. Make room on the disk, then resume from the last checkpoint");
+            path_ + ": cannot write it: File too large. Free some space on the disk, then resume from the last checkpoint");
   EXPECT_EQ(after_error, before);
   log.append("train", 2, 1.0, {{"loss", 0.5}});  // with room again, the log goes on
   EXPECT_EQ(records(path_).size(), 2u);

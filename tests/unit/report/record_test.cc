@@ -148,7 +148,7 @@ TEST(Record, RefusesWhatIsNoJsonObject) {
     }
     return "accepted";
   };
-  EXPECT_EQ(message("[1]"), "m.jsonl:3: wanted a JSON object, found array");
+  EXPECT_EQ(message("[1]"), "m.jsonl:3: expected a JSON object, found array");
   EXPECT_TRUE(message("{\"a\": ").starts_with("m.jsonl:3:1:7: not valid JSON: ")) << message("{\"a\": ");
 }
 

@@ -53,10 +53,10 @@ TEST(AtomicFolder, RefusesToReplaceOtherThings) {
     return error_of<UsageError>([&] { AtomicFolder folder(parent / name, {"config.json"}); });
   };
   put(parent / "file", "");
-  EXPECT_THAT(refusal("file"), HasSubstr("is no folder"));
+  EXPECT_THAT(refusal("file"), HasSubstr("is not a folder"));
   fs::create_directories(parent / "home/projects");
   put(parent / "home/config.json", "");
-  EXPECT_THAT(refusal("home"), HasSubstr("\"projects\", which is no plain file"));
+  EXPECT_THAT(refusal("home"), HasSubstr("\"projects\", which is not a regular file"));
   fs::create_directory(parent / "letters");
   put(parent / "letters/dear.txt", "");
   EXPECT_THAT(refusal("letters"), HasSubstr("no config.json"));

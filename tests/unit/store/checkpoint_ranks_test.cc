@@ -131,7 +131,7 @@ TEST(CheckpointOfRanks, RanksThatSeeDifferentOnesRefuse) {
   const auto errors = run_ranks<InputError>(2, [&](Communicator& world) {
     Checkpoint::open_verified((world.rank() == 0 ? mine : yours) / "checkpoint-7", world);
   });
-  EXPECT_THAT(errors, Each(HasSubstr("is another checkpoint for rank 1 than for rank 0")));
+  EXPECT_THAT(errors, Each(HasSubstr("is a different checkpoint on rank 1 than on rank 0")));
 }
 
 // Saves over an earlier checkpoint of the same step with one rank failing: `fail` is called where a rank's part begins,
@@ -197,7 +197,7 @@ TEST(WriteCheckpointOfRanks, FailsWhereTheFolderCannotBeMade) {
   EXPECT_THAT(errors[0], HasSubstr("cannot write"));
   put(output / "checkpoint-7", "in the way");
   const auto refusals = run_ranks<UsageError>(3, [&](Communicator& world) { save(output.path(), 7, world, 1.0f); });
-  EXPECT_THAT(refusals, Each(HasSubstr("is no folder")));
+  EXPECT_THAT(refusals, Each(HasSubstr("is not a folder")));
 }
 
 TEST(WriteCheckpointOfRanks, FailsWhereItCannotBePublished) {
@@ -230,7 +230,7 @@ TEST(WriteCheckpointOfRanks, FailsWhereTheRanksDoNotShareTheFolder) {
   const auto errors =
       run_ranks<RunError, FarRank>(2, [&](Communicator& world) { save(output.path(), 7, world, 1.0f); });
   EXPECT_THAT(errors, Each(HasSubstr("rank 0: /far" + output.path().string())));
-  EXPECT_THAT(errors, Each(HasSubstr("must lie on a file system that the machines of all ranks share")));
+  EXPECT_THAT(errors, Each(HasSubstr("must be on a file system that the machines of all ranks share")));
   EXPECT_TRUE(fs::is_empty(output.path()));
 }
 

@@ -135,7 +135,7 @@ TEST(Manifest, WhatCannotBeOfACheckpointIsAnError) {
   EXPECT_THAT(pieces({{0, 0, 4}, {2, 4, 6}}), HasSubstr("a piece of rank 2 of 2"));
   EXPECT_THAT(pieces({{0, 0, 4}, {1, 5, 6}}), HasSubstr("rank 1 holds elements 5 to 6 where those from 4 on"));
   EXPECT_THAT(pieces({{0, 0, 4}, {1, 3, 6}}), HasSubstr("rank 1 holds elements 3 to 6 where those from 4 on"));
-  EXPECT_THAT(pieces({{0, 0, 4}}), HasSubstr("4 of its 6 elements are there"));
+  EXPECT_THAT(pieces({{0, 0, 4}}), HasSubstr("4 of its 6 elements are present"));
   EXPECT_THAT(pieces({{0, 0, 4}, {1, 4, 4}, {1, 4, 6}}), HasSubstr("rank 1 holds elements 4 to 4"));
 }
 
@@ -148,7 +148,7 @@ TEST(Manifest, FilesThatItDoesNotDescribeAreAnError) {
   const auto checkpoint = Checkpoint::open_verified(folder / "checkpoint-3");
   float nine[9];
   const auto read = [&] { checkpoint.read_range({"parameters/root", 9, 0, 9}, view_of(nine, {9})); };
-  EXPECT_THAT(error_of<InputError>(read), HasSubstr("is not what the manifest says"));
+  EXPECT_THAT(error_of<InputError>(read), HasSubstr("does not match the manifest"));
   manifest.files.pop_back();  // the rank's
   put(folder / "checkpoint-3/manifest.json", manifest_text(manifest));
   EXPECT_THAT(refusal(folder / "checkpoint-3"), HasSubstr("has no file \"rank-00000-of-00001.safetensors\""));
@@ -224,8 +224,8 @@ TEST(SetCheckpointsAside, TakesFreeNames) {
   set_checkpoints_aside(output.path(), *alone, 1, "damaged", [&](const std::string& text) { notes.push_back(text); });
   EXPECT_THAT(checkpoint_steps(output.path()), ElementsAre(1));
   EXPECT_EQ(value_of(Checkpoint::open_verified(output / "checkpoint-3.damaged-3")), 1.0f);
-  EXPECT_THAT(notes, ElementsAre(HasSubstr("checkpoint-2 is checkpoint-2.damaged now"),
-                                 HasSubstr("checkpoint-3 is checkpoint-3.damaged-3 now")));
+  EXPECT_THAT(notes, ElementsAre(HasSubstr("checkpoint-2 is now checkpoint-2.damaged: "),
+                                 HasSubstr("checkpoint-3 is now checkpoint-3.damaged-3: ")));
 }
 
 // What cannot be read is not damaged: here a folder in a file's place, and a manifest of another version.

@@ -145,7 +145,7 @@ TEST(TensorSource, FoldersWithoutTensorsAreErrors) {
   EXPECT_THAT(refusal(folder.path()), HasSubstr("neither model.safetensors nor"));
   put(folder / "pytorch_model.bin", "PK");
   EXPECT_THAT(refusal(folder.path()), AllOf(HasSubstr("pickle"), HasSubstr("safe_serialization=True")));
-  EXPECT_THAT(refusal(folder / "pytorch_model.bin"), HasSubstr("is no folder"));
+  EXPECT_THAT(refusal(folder / "pytorch_model.bin"), HasSubstr("is not a folder"));
 }
 
 TEST(TensorSource, AllContradictionsAreToldAtOnce) {

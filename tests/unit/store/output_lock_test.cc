@@ -109,7 +109,7 @@ TEST(OutputLock, AnotherHostOwnsItUntilItsHeartbeatIsStale) {
     put_owner(parent.path(), owner);
     OutputLock lock(parent.path());
     EXPECT_FALSE(lock.try_take());
-    EXPECT_THAT(lock.waiting_for(), AllOf(HasSubstr("belongs to " + owner.shown()), HasSubstr("or 1 s have passed")));
+    EXPECT_THAT(lock.waiting_for(), AllOf(HasSubstr("belongs to " + owner.shown()), HasSubstr("is 1 s old")));
     const auto begin = std::chrono::steady_clock::now();
     EXPECT_TRUE(take(lock));
     EXPECT_GT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(1000));
@@ -147,7 +147,7 @@ TEST(OutputLock, AnOwnerFileThatStaysIncompleteIsOfNobody) {
     put(parent / kOwnerFile, text);
     OutputLock lock(parent.path());
     EXPECT_FALSE(lock.try_take());
-    EXPECT_THAT(lock.waiting_for(), HasSubstr("not complete"));
+    EXPECT_THAT(lock.waiting_for(), HasSubstr("incomplete"));
     const timespec times[] = {{0, UTIME_OMIT}, {1000, 0}};
     ASSERT_EQ(utimensat(AT_FDCWD, (parent / kOwnerFile).c_str(), times, 0), 0);
     EXPECT_TRUE(lock.try_take());

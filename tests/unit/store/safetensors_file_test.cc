@@ -193,7 +193,7 @@ TEST(SafetensorsFile, RefusesWhatIsNotFinite) {
     if (message.empty())
       EXPECT_NO_THROW(rest());
     else
-      EXPECT_THAT(error_of<InputError>(rest), HasSubstr("tensor \"h.0.weight\" holds " + message));
+      EXPECT_THAT(error_of<InputError>(rest), HasSubstr("tensor \"h.0.weight\" contains " + message));
   };
   for (const DType stored : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
     for (const DType read : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
@@ -202,10 +202,11 @@ TEST(SafetensorsFile, RefusesWhatIsNotFinite) {
       expect(-INFINITY, stored, read, "infinity at element 7777");
     }
   }
-  expect(-70000, DType::f32, DType::f16, "-70000, and fp16 ends at 65504. Use --precision bf16 or fp32");
+  expect(-70000, DType::f32, DType::f16, "-70000, but the largest fp16 value is 65504. Use --precision bf16 or fp32");
   expect(-70000, DType::f32, DType::bf16, "");
-  expect(3.4e38, DType::f32, DType::bf16, "3.3999999521443642e+38, and bf16 ends at 3.3895313892515355e+38");
-  expect(1e300, DType::f64, DType::f32, "1e+300, and fp32 ends at 3.4028234663852886e+38");
+  expect(3.4e38, DType::f32, DType::bf16,
+         "3.3999999521443642e+38, but the largest bf16 value is 3.3895313892515355e+38");
+  expect(1e300, DType::f64, DType::f32, "1e+300, but the largest fp32 value is 3.4028234663852886e+38");
 }
 
 TEST(SafetensorsFile, ReadsTensorsThatAreNotAligned) {

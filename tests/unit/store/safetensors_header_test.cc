@@ -105,7 +105,7 @@ TEST(SafetensorsHeader, RefusesTensorsThatDoNotFitThemselves) {
 
 TEST(SafetensorsHeader, RefusesTensorsThatDoNotTileTheFile) {
   const std::string two_bytes = R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]})";
-  EXPECT_THAT(refusal(two_bytes + "}", 1), HasSubstr("cut off"));
+  EXPECT_THAT(refusal(two_bytes + "}", 1), HasSubstr("truncated"));
   EXPECT_THAT(refusal(two_bytes + "}", 3), HasSubstr("3 bytes of data"));
   EXPECT_THAT(refusal(two_bytes + R"(,"b":{"dtype":"U8","shape":[1],"data_offsets":[3,4]}})", 4), HasSubstr("hole"));
   EXPECT_THAT(refusal(two_bytes + R"(,"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", 3), HasSubstr("overlap"));
