@@ -20,7 +20,7 @@ nlohmann::ordered_json disk_facts(const std::string& folder);  // free space whe
 nlohmann::ordered_json library_facts();                        // BLAS and its threads, Oniguruma, …
 nlohmann::ordered_json accelerator_facts();                    // driver, GPUs, NCCL, cuBLASLt
 nlohmann::ordered_json mpi_facts(const Environment& environment);
-MpiFlavour flavour_of_mpirun(const std::string& path);  // by what it prints as its version
+MpiFlavour flavour_of_mpirun(const std::string& path);                     // by what it prints as its version
 nlohmann::ordered_json environment_facts(const Environment& environment);  // the variables that matter, no secrets
 
 // What a process may use by its control groups (cgroups of version 1 or 2), its own and those above it.

@@ -34,8 +34,8 @@ const MpiFlavour& mpi_flavour();
 // Options of mpirun for so many ranks of one machine: as root too, more ranks than cores too, and nobody bound to a
 // core, because ranks share the cores by their numbers of threads.
 std::vector<std::string> mpirun_options(const MpiFlavour& flavour, int num_ranks);
-// Whether this mpirun, with these options, ends the other ranks when one dies, a moment later. Hydra would kill them at the
-// same moment, so that nobody could see which rank died first: the launcher does it in Hydra's stead.
+// Whether this mpirun, with these options, ends the other ranks when one dies, a moment later. Hydra would kill them at
+// the same moment, so that nobody could see which rank died first: the launcher does it in Hydra's stead.
 bool mpirun_ends_ranks(const MpiFlavour& flavour);
 // Variables of mpirun and its ranks: on this machine alone, whatever a batch system offers, and through shared memory.
 // What the user has set stays.

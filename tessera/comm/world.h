@@ -21,7 +21,8 @@ struct RankEnvironment {
   bool has_mpi = false;  // the one that started it speaks to this program's MPI
 };
 
-// From the variables RANK, WORLD_SIZE (torchrun), else OMPI_COMM_WORLD_* (Open MPI's mpirun) or PMI_* (MPICH's, and srun
+// From the variables RANK, WORLD_SIZE (torchrun), else OMPI_COMM_WORLD_* (Open MPI's mpirun) or PMI_* (MPICH's, and
+// srun
 // --mpi=pmi2), the one that the program's MPI understands first, else PMIX_RANK with SLURM_*, else SLURM_PROCID of a
 // step; none of them: nothing. Under salloc every rank of mpirun sees the same SLURM_PROCID, so mpirun goes first;
 // torchrun's variables that those of MPI contradict are inherited ones.

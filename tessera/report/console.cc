@@ -60,7 +60,8 @@ Console Console::of_process(std::optional<bool> bars, LostOutput lost_output) {
   const auto columns = [](int descriptor) { return [descriptor] { return columns_of(descriptor); }; };
   Terminal err = describe_terminal(::isatty(STDERR_FILENO), env);
   err.interactive = bars.value_or(err.interactive);
-  const auto errors = std::make_shared<StreamWriter>(STDERR_FILENO), out = std::make_shared<StreamWriter>(STDOUT_FILENO);
+  const auto errors = std::make_shared<StreamWriter>(STDERR_FILENO),
+             out = std::make_shared<StreamWriter>(STDOUT_FILENO);
   const auto print = [lost_output, out, errors, is_lost = false](std::string_view text) mutable {
     if (lost_output == LostOutput::ends_the_verb) return write_result(*out, text);
     const int failure = out->write(text);

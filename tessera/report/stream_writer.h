@@ -9,8 +9,8 @@ class StreamWriter {
  public:
   explicit StreamWriter(int descriptor) : descriptor_(descriptor) {}
 
-  // Writes all of the text, and waits where the stream cannot take it now. Returns 0 or errno of the first failure. After
-  // a failure nothing is written any more, and every call returns the same.
+  // Writes all of the text, and waits where the stream cannot take it now. Returns 0 or errno of the first failure.
+  // After a failure nothing is written any more, and every call returns the same.
   int write(std::string_view text);
 
  private:

@@ -5,8 +5,8 @@
 #include <thread>
 
 #include "rank_test.h"
-#include "tessera/comm/mpi/memory_access.h"
 #include "tessera/base/random.h"
+#include "tessera/comm/mpi/memory_access.h"
 #include "tessera/device/cuda/cuda_device.h"
 
 namespace tessera {
