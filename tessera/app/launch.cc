@@ -101,7 +101,7 @@ Outcome outcome_of(const MpirunEnd& end, const StatusBoard& board, const std::st
     return Outcome{code, std::move(account), again && !signalled};
   };
   const auto report = reported_death(end.noise);
-  const bool has_died = report || !end.lost.empty();
+  const bool has_died = !end.lost.empty();
   const auto failure = board.first_failure();
   if (failure && failure->code == ExitCode::kOutputClosed) return {static_cast<int>(ExitCode::kOutputClosed)};
   if (failure && (failure->code != ExitCode::kCommunication || !has_died)) {
@@ -115,7 +115,7 @@ Outcome outcome_of(const MpirunEnd& end, const StatusBoard& board, const std::st
   if (signalled && !end.was_killed && (signal == 0 || is_forwarded)) return {128 + end.forwarded.back()};
   if (end.was_killed && !report)
     return failed(static_cast<int>(ExitCode::kCommunication), account_of_mpirun(end, mpirun));
-  if (has_died || signal != 0) {
+  if (has_died || report || signal != 0) {
     return failed(static_cast<int>(ExitCode::kCommunication),
                   account_of_death(board, dead_rank(end, board, report), signal));
   }
