@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <thread>
 
 #include "tessera/base/error.h"
 #include "tessera/base/read_file.h"
 #include "tessera/comm/launcher_link.h"
+#include "tessera/comm/mpi_flavour.h"
 #include "tessera/comm/status_board.h"
 #include "tessera/launch/launch.h"
 #include "tessera/report/stream_writer.h"
@@ -43,6 +45,12 @@ void check_settings_agree(const Invocation& invocation, World& world) {
     }
   }
   check_agreement(world.communicator(), facts);
+}
+
+// Hydra, as the launcher starts it, sends SIGUSR1 to the other ranks whenever one ends, in order or not. Where nobody
+// handles the signal, or nobody needs to any more, it must not end them.
+void ignore_hydras_signal(const Invocation& invocation) {
+  if (!mpirun_ends_ranks(mpi_flavour()) && find_launcher(invocation.environment)) std::signal(SIGUSR1, SIG_IGN);
 }
 
 // What is asked of the launcher where this process cannot be, or has not got one.
@@ -96,6 +104,7 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
   const bool is_alone = !ranks || (ranks->size == 1 && !ranks->has_mpi);
   check_restarts(invocation, ranks);
   if (is_alone && settings.nproc > 1) return launch(invocation.resolved, invocation.environment, arguments);
+  ignore_hydras_signal(invocation);
   std::optional<StopSignals> signals;  // from before the launcher knows of this rank, and may send one
   if (invocation.verb->stops_on_signals) invocation.signals = &signals.emplace();
   WorldOptions options{.timeout_s = settings.comm_timeout, .tell = print_error};
@@ -117,6 +126,7 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
     check_number();
     check_settings_agree(invocation, *world);
     const int code = invocation.verb->run(invocation);
+    ignore_hydras_signal(invocation);
     world->communicator().barrier("the end of the run");  // within the time limit, which MPI's end does not have
     world->set_exit_code(code);
     return code;

@@ -10,8 +10,8 @@ namespace tessera {
 int run_train(const Invocation& invocation) {
   check_model_is_kept(invocation.settings());
   const bool first = !invocation.world || invocation.world->rank() == 0;
-  Console console = first ? Console::of_process(invocation.settings().bars(), Console::LostOutput::is_noted)
-                          : Console::muted();
+  Console console =
+      first ? Console::of_process(invocation.settings().bars(), Console::LostOutput::is_noted) : Console::muted();
   Trainer trainer(invocation.settings(), resolved_config_text(invocation.resolved), console, invocation.world,
                   [&] { return invocation.signals->received(); });
   return run_among_ranks(

@@ -83,13 +83,14 @@ void add_mpirun_variables(const MpiFlavour& flavour, Environment& environment) {
 std::optional<ReportedDeath> reported_death(const std::string& mpiruns_words) {
   // Printed by mpirun of Open MPI, and by prterun instead of it from version 5 on.
   static const std::regex kOpenMpi(R"(process rank (\d{1,9}) with PID \d+ on node \S+\s+exited on\s+signal (\d{1,3}))");
-  static const std::regex kHydra(R"(PID (\d{1,9}) RUNNING AT [^]*EXIT STRING: [^\n]*\(signal (\d{1,3})\))");
+  static const std::regex kHydra(R"((?:PID (\d{1,9}) RUNNING AT [^]*)?EXIT STRING: [^\n]*\(signal (\d{1,3})\))");
   std::smatch match;
   if (std::regex_search(mpiruns_words, match, kOpenMpi)) {
     return ReportedDeath{.rank = std::stoi(match[1]), .pid = {}, .signal = std::stoi(match[2])};
   }
   if (std::regex_search(mpiruns_words, match, kHydra)) {
-    return ReportedDeath{.rank = {}, .pid = std::stoi(match[1]), .signal = std::stoi(match[2])};
+    const std::optional<int> pid = match[1].matched ? std::optional(std::stoi(match[1])) : std::nullopt;
+    return ReportedDeath{.rank = {}, .pid = pid, .signal = std::stoi(match[2])};
   }
   return std::nullopt;
 }

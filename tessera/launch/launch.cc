@@ -101,7 +101,7 @@ Outcome outcome_of(const MpirunEnd& end, const StatusBoard& board, const std::st
     return Outcome{code, std::move(account), again && !signalled};
   };
   const auto report = reported_death(end.noise);
-  const bool has_died = report || !end.lost.empty();
+  const bool has_died = !end.lost.empty();
   const auto failure = board.first_failure();
   if (failure && failure->code == ExitCode::kOutputClosed) return {static_cast<int>(ExitCode::kOutputClosed)};
   if (failure && (failure->code != ExitCode::kCommunication || !has_died)) {
@@ -113,8 +113,9 @@ Outcome outcome_of(const MpirunEnd& end, const StatusBoard& board, const std::st
   const int signal = signal_of(end, report);
   const bool is_forwarded = std::count(end.forwarded.begin(), end.forwarded.end(), signal) > 0;
   if (signalled && !end.was_killed && (signal == 0 || is_forwarded)) return {128 + end.forwarded.back()};
-  if (end.was_killed && !report) return failed(static_cast<int>(ExitCode::kCommunication), account_of_mpirun(end, mpirun));
-  if (has_died || signal != 0) {
+  if (end.was_killed && !report)
+    return failed(static_cast<int>(ExitCode::kCommunication), account_of_mpirun(end, mpirun));
+  if (has_died || report || signal != 0) {
     return failed(static_cast<int>(ExitCode::kCommunication),
                   account_of_death(board, dead_rank(end, board, report), signal));
   }
@@ -156,8 +157,9 @@ int launch(const ResolvedSettings& resolved, const Environment& environment,
     const std::string reason = reason_to_end(outcome, settings, restarts, made_checkpoint(before, now));
     if (!reason.empty()) {
       const bool was_asked = outcome.may_restart && settings.max_restarts > 0;
-      const std::string text =
-          was_asked ? fmt::format("{} Not started again: {}", with_full_stop(outcome.account), reason) : outcome.account;
+      const std::string text = was_asked
+                                   ? fmt::format("{} Not started again: {}", with_full_stop(outcome.account), reason)
+                                   : outcome.account;
       throw Error(static_cast<ExitCode>(outcome.code), "", text, "");
     }
     before = now;
@@ -165,8 +167,8 @@ int launch(const ResolvedSettings& resolved, const Environment& environment,
     words = restart_arguments(arguments, settings, has_saved);
     const bool continues = !now.empty() && (has_saved || settings.resume == "auto");
     const double pause_s = restart_pause_s(settings.restart_pause, restarts + 1);
-    console.note(fmt::format("warning: {} Restart {} of {} in {} s, from {}", with_full_stop(outcome.account), restarts + 1,
-                             settings.max_restarts, pause_s,
+    console.note(fmt::format("warning: {} Restart {} of {} in {} s, from {}", with_full_stop(outcome.account),
+                             restarts + 1, settings.max_restarts, pause_s,
                              continues ? fmt::format("checkpoint-{}", now.rbegin()->first) : "where the run began"));
     if (const int signal = signals.wait(pause_s)) {
       console.note(fmt::format("Stopped by signal {} before restart {}. Start the same command again to go on.", signal,

@@ -70,8 +70,13 @@ std::vector<int> RankWatch::newly_lost() {
 int RankWatch::signal_of(int rank) const {
   const int descriptor = ranks_[static_cast<size_t>(rank)].descriptor;
   ProcessInfo info{.mask = kExitStatus, .cgroup = 0, .ids = {}, .exit_status = 0};
-  if (descriptor < 0 || ioctl(descriptor, _IOWR(0xFF, 11, ProcessInfo), &info) != 0) return 0;
-  const bool is_known = info.mask & kExitStatus;
+  bool is_known = false;
+  for (int i = 0; descriptor >= 0 && !is_known && i < 50; ++i) {
+    info.mask = kExitStatus;
+    if (ioctl(descriptor, _IOWR(0xFF, 11, ProcessInfo), &info) != 0) return 0;
+    is_known = info.mask & kExitStatus;
+    if (!is_known) usleep(10'000);
+  }
   return is_known && WIFSIGNALED(info.exit_status) ? WTERMSIG(info.exit_status) : 0;
 }
 

@@ -22,8 +22,8 @@ class RankWatch {
   // The ranks whose processes have ended since the last call, neither in order nor with a failure of their own.
   // Without pidfd_open (before Linux 5.3) it is as exact as calls are frequent.
   std::vector<int> newly_lost();
-  // The signal that ended a rank, once its parent has waited for it; 0: none did, or the system does not say (before
-  // Linux 6.15).
+  // The signal that ended a rank that is gone; 0: none did, or the system does not say (before Linux 6.15). Waits a
+  // moment until the rank's parent has learned of its end.
   int signal_of(int rank) const;
 
  private:

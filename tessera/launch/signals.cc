@@ -49,7 +49,7 @@ StopSignals::StopSignals() {
 
 StopSignals::~StopSignals() {
   for (const int signal : kSignals) {
-    if (!parent_ignores(signal)) ::signal(signal, SIG_DFL);
+    if (!parent_ignores(signal)) ::signal(signal, SIG_IGN);
   }
 }
 

@@ -10,7 +10,8 @@ namespace tessera {
 // group, and batch systems send to a step's processes and to the shell that has started them.
 inline constexpr std::chrono::milliseconds kSameRequest{100};
 
-// Handles the signals from construction to destruction; one at a time.
+// Handles the signals from construction to destruction; one at a time. Later ones are ignored: the run has ended, and
+// its exit code stands.
 class StopSignals {
  public:
   StopSignals();

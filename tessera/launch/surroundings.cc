@@ -27,8 +27,8 @@ __attribute__((no_sanitize("address", "undefined", "thread"))) void note_inherit
   ignores_hangup = is_ignored(SIGHUP);
   ignores_interrupt = is_ignored(SIGINT);
 }
-// It runs before the constructors of shared libraries. Some of them install handlers: libfabric, which MPICH loads, takes
-// SIGHUP.
+// It runs before the constructors of shared libraries. Some of them install handlers: libfabric, which MPICH loads,
+// takes SIGHUP.
 __attribute__((section(".preinit_array"), used)) void (*const kNoteInherited)(int, char**, char**) = note_inherited;
 
 }  // namespace

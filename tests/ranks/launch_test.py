@@ -161,16 +161,19 @@ class Launch(unittest.TestCase):
             self.assertRegex(err, pattern)
             self.assertEqual(err.count("error: "), 1, err)
 
-    @unittest.skipUnless(OTHERS_HAVE_TIME, "Hydra kills the ranks that would report")
     def test_a_rank_that_is_killed_under_plain_mpirun(self):
         for action in "kill", "segv":
             code, _, err = self.run_program("misbehave", "--prompt", action, before=MPIRUN)
             self.assertNotEqual(code, 0, err)
+            if not OTHERS_HAVE_TIME:
+                continue
             self.assertRegex(err, r"error: rank 2 \(process \d+\) was killed, or ended without an error message\. Rank 2 was in "
                              r"phase step\. Ranks? [01](, 1)? waited in all_reduce of gradients of h\.3\.\n")
             self.assertEqual(err.count("error: "), 1, err)
         code, _, err = self.run_program("misbehave", "--prompt", "kill-alone", before=MPIRUN)
         self.assertNotEqual(code, 0, err)
+        if not OTHERS_HAVE_TIME:
+            return
         self.assertRegex(err, r"error: rank 2 .* was killed, or .*\. Rank 2 was in phase step\.\n")
         self.assertEqual(err.count("error: "), 1, err)
 

@@ -27,7 +27,8 @@ TEST(MpiFlavour, ByWhatLibrariesAndLaunchersSay) {
          Family::open_mpi, 5, "Open MPI 5.0.11");
   expect("mpirun (Open MPI) 5.0.11\n\nReport bugs to https://www.open-mpi.org/community/help/\n", Family::open_mpi, 5,
          "Open MPI 5.0.11");
-  expect("MPICH Version:      5.0.2\nMPICH Release date: Fri Sep 25 20:45:26 UTC 2026\n", Family::mpich, 5, "MPICH 5.0.2");
+  expect("MPICH Version:      5.0.2\nMPICH Release date: Fri Sep 25 20:45:26 UTC 2026\n", Family::mpich, 5,
+         "MPICH 5.0.2");
   expect("HYDRA build details:\n    Version:                                 4.3.0b1\n", Family::mpich, 4,
          "MPICH 4.3.0b1");
   expect("Intel(R) MPI Library 2021.9 for Linux* OS\n", Family::mpich, 2021, "Intel MPI 2021.9");
@@ -56,7 +57,8 @@ TEST(MpiFlavour, OptionsThatEachLauncherKnows) {
   EXPECT_THAT(mpirun_options(open_mpi(4), 3), Contains("--oversubscribe"));
   EXPECT_THAT(mpirun_options(open_mpi(5), 3), Contains(":OVERSUBSCRIBE"));
   EXPECT_THAT(mpirun_options(open_mpi(5), 3), Not(Contains("--oversubscribe")));
-  EXPECT_EQ(mpirun_options({.family = Family::mpich, .major = 4}, 3), (std::vector<std::string>{"-disable-auto-cleanup", "-n", "3"}));
+  EXPECT_EQ(mpirun_options({.family = Family::mpich, .major = 4}, 3),
+            (std::vector<std::string>{"-disable-auto-cleanup", "-n", "3"}));
 }
 
 TEST(MpiFlavour, VariablesOfTheUserStay) {
@@ -73,17 +75,24 @@ TEST(MpiFlavour, DeathsThatLaunchersReport) {
   EXPECT_EQ(four->rank, 12);
   EXPECT_EQ(four->signal, 9);
   const auto five = reported_death(
-      "----\nprterun noticed that process rank 1 with PID 13950 on node vm exited on\nsignal 11 (Segmentation fault).\n");
+      "----\nprterun noticed that process rank 1 with PID 13950 on node vm exited on\nsignal 11 (Segmentation "
+      "fault).\n");
   ASSERT_TRUE(five);
   EXPECT_EQ(five->rank, 1);
   EXPECT_EQ(five->signal, 11);
   const auto hydra = reported_death(
       "=====\n=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   PID 14000 RUNNING AT vm\n=   EXIT CODE: 9\n"
-      "=   CLEANING UP REMAINING PROCESSES\n=====\nYOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)\n");
+      "=   CLEANING UP REMAINING PROCESSES\n=====\nYOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal "
+      "9)\n");
   ASSERT_TRUE(hydra);
   EXPECT_EQ(hydra->pid, 14000);
   EXPECT_FALSE(hydra->rank);
   EXPECT_EQ(hydra->signal, 9);
+  const auto brief =
+      reported_death("YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)\nThis typically\n");
+  ASSERT_TRUE(brief);
+  EXPECT_FALSE(brief->pid);
+  EXPECT_EQ(brief->signal, 9);
   EXPECT_FALSE(reported_death("mpirun detected that one or more processes exited with non-zero status"));
   EXPECT_FALSE(reported_death(""));
 }

@@ -26,11 +26,11 @@ TEST(DetectRanks, NothingMeansOneProcess) {
 
 TEST(DetectRanks, TorchrunGoesFirst) {
   const auto ranks = detect({{"RANK", "5"},
-                                   {"WORLD_SIZE", "8"},
-                                   {"LOCAL_RANK", "1"},
-                                   {"LOCAL_WORLD_SIZE", "4"},
-                                   {"OMPI_COMM_WORLD_RANK", "5"},
-                                   {"OMPI_COMM_WORLD_SIZE", "8"}});
+                             {"WORLD_SIZE", "8"},
+                             {"LOCAL_RANK", "1"},
+                             {"LOCAL_WORLD_SIZE", "4"},
+                             {"OMPI_COMM_WORLD_RANK", "5"},
+                             {"OMPI_COMM_WORLD_SIZE", "8"}});
   ASSERT_TRUE(ranks);
   EXPECT_EQ(ranks->rank, 5);
   EXPECT_EQ(ranks->source, "torchrun");
@@ -63,12 +63,12 @@ TEST(DetectRanks, WhatSrunContradictsIsInherited) {
 
 TEST(DetectRanks, MpirunGoesBeforeSlurm) {
   const auto ranks = detect({{"OMPI_COMM_WORLD_RANK", "3"},
-                                   {"OMPI_COMM_WORLD_SIZE", "4"},
-                                   {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
-                                   {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
-                                   {"PMIX_RANK", "3"},
-                                   {"SLURM_PROCID", "0"},
-                                   {"SLURM_STEP_NUM_TASKS", "2"}});
+                             {"OMPI_COMM_WORLD_SIZE", "4"},
+                             {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                             {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                             {"PMIX_RANK", "3"},
+                             {"SLURM_PROCID", "0"},
+                             {"SLURM_STEP_NUM_TASKS", "2"}});
   ASSERT_TRUE(ranks);
   EXPECT_EQ(ranks->rank, 3);
   EXPECT_EQ(ranks->size, 4);
@@ -96,8 +96,11 @@ TEST(DetectRanks, MpichsMpirun) {
 
 TEST(DetectRanks, SlurmWithPmi2) {
   const MpiFlavour mpich{.family = MpiFlavour::Family::mpich, .major = 4};
-  const Environment slurm = {
-      {"PMI_RANK", "2"}, {"PMI_SIZE", "4"}, {"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_TASKS", "4"}};
+  const Environment slurm = {{"PMI_RANK", "2"},
+                             {"PMI_SIZE", "4"},
+                             {"SLURM_PROCID", "2"},
+                             {"SLURM_NTASKS", "4"},
+                             {"SLURM_STEP_NUM_TASKS", "4"}};
   EXPECT_EQ(detect_ranks(slurm, mpich)->source, "srun --mpi=pmi2");
   EXPECT_TRUE(detect_ranks(slurm, mpich)->has_mpi);
   EXPECT_FALSE(detect_ranks(slurm, {.family = MpiFlavour::Family::open_mpi, .major = 4})->has_mpi);
