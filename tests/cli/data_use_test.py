@@ -99,7 +99,7 @@ class BadRows(DataUseTest):
 
     def test_stop_and_shares(self):
         words = ["train", *JOB, "--dataset", "mixed.jsonl", "--output-dir", "out"]
-        message = 'mixed.jsonl:6: the answer "zzz" does not occur in the context "a". Answers must be copied'
+        message = 'mixed.jsonl:6: the answer "zzz" does not occur in the context "a". Answers must be exact copies'
         self.fails(INPUT, message, *words, "--bad-rows", "stop")
         self.fails(INPUT, "mixed.jsonl: 1 of its 24 rows cannot be used, and --max-bad-rows is 0: " + message, *words,
                    "--max-bad-rows", "0")
