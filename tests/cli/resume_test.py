@@ -131,13 +131,19 @@ class Stopped(Interrupted):
         self.assertTrue(self.wait_for_lines("out", 1, process))
         for number in signal.SIGSTOP, signal.SIGTERM, signal.SIGUSR1, signal.SIGCONT:
             process.send_signal(number)  # two at once are one request
-        time.sleep(0.02)
-        process.send_signal(signal.SIGSTOP)  # on a GPU the step would be done before the second request
+        while self.has_pending_signals(process):  # a second SIGUSR1 would merge with a pending one
+            time.sleep(0.001)
+        process.send_signal(signal.SIGSTOP)  # a GPU would finish the step before the second request
         time.sleep(0.13)
         process.send_signal(signal.SIGUSR1)
         process.send_signal(signal.SIGCONT)
         self.assertEqual(process.wait(timeout=RUN_LIMIT_S), 128 + signal.SIGUSR1)
         self.assertEqual(self.checkpoints("out"), [])
+
+    @staticmethod
+    def has_pending_signals(process):
+        with open(f"/proc/{process.pid}/status") as status:
+            return any(int(line.split()[1], 16) for line in status if line.startswith(("SigPnd", "ShdPnd")))
 
     def slow_job(self):
         """Seconds for a step, after an evaluation that shows that the run has begun."""
