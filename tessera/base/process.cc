@@ -12,6 +12,9 @@
 
 namespace tessera {
 
+// The kernel's flag PF_EXITING. It is set before the memory of the process goes, and before the process is a zombie.
+constexpr uint64_t kExiting = 0x4;
+
 std::optional<ProcessState> state_of_process(int pid) {
   if (kill(pid, 0) != 0 && errno == ESRCH) return std::nullopt;
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
@@ -24,7 +27,11 @@ std::optional<ProcessState> state_of_process(int pid) {
   fields >> state.letter;
   if (state.letter == 'Z' || state.letter == 'X') return std::nullopt;
   std::string skipped;
-  for (int field = 4; field < 22; ++field) fields >> skipped;
+  uint64_t flags = 0;
+  for (int field = 4; field < 9; ++field) fields >> skipped;
+  fields >> flags;
+  if (flags & kExiting) return std::nullopt;
+  for (int field = 10; field < 22; ++field) fields >> skipped;
   fields >> state.start_time;
   return state;
 }

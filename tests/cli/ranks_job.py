@@ -83,7 +83,7 @@ class Run:
 
     def text(self):
         with open(self.errors, encoding="utf-8", errors="replace") as file:
-            return file.read()
+            return file.read().replace("\0", "")  # Open MPI 5's mpirun ends some of its own messages with a zero byte
 
     def destroy(self):
         for process in [*self.processes(), self.process.pid]:
