@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that the tables and the picture of the documents are what the scripts make of bench/results/*.json."""
+"""Checks the documents: tables and picture equal what the scripts make of bench/results/*.json; links and paths exist."""
 import importlib.util
 import json
 import re
@@ -34,14 +34,6 @@ class PerformancePage(unittest.TestCase):
     def test_the_summary_is_a_page(self):
         self.assertLess(script.make_page().count("\n"), 150)
 
-    def test_links_to_headings_of_these_pages_exist(self):
-        headings = {path.name: {script.anchor(re.sub(r"\]\(.*\)", "", title)) for title in
-                                re.findall("^#+ (.*)$", path.read_text(encoding="utf-8"), re.M)}
-                    for path in (script.PAGE, script.DETAILS)}
-        for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/**/*.md")]:
-            for page, anchor in re.findall(r"(performance(?:-details)?\.md)#([\w-]+)", path.read_text(encoding="utf-8")):
-                self.assertIn(anchor, headings[page], path)
-
     def test_every_value_has_a_column(self):
         for path in sorted(script.RESULTS.glob("*.json")):
             result = json.loads(path.read_text(encoding="utf-8"))
@@ -63,6 +55,42 @@ class PerformancePage(unittest.TestCase):
         self.assertIn("| job | v | machine | commit |", page)
         self.assertIn("| a | 1 | not recorded | 1 |", page)
         self.assertIn("| b | 1, 2 | m | 2 |", page)
+
+
+class Documents(unittest.TestCase):
+    def test_links_to_files_exist(self):
+        for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/**/*.md"), *ROOT.glob("recipes/**/*.md")]:
+            for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
+                if "://" not in link:
+                    self.assertTrue((path.parent / link).exists(), (path.name, link))
+
+    def test_links_to_headings_exist(self):
+        documents = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/**/*.md")]
+        headings = {path.resolve(): {script.anchor(re.sub(r"\[|\]\(.*\)", "", title)) for title in
+                                     re.findall("^#+ (.*)$", path.read_text(encoding="utf-8"), re.M)} for path in documents}
+        for path in documents:
+            for page, anchor in re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", path.read_text(encoding="utf-8")):
+                target = (path.parent / page).resolve() if page else path.resolve()
+                if target in headings:
+                    self.assertIn(anchor, headings[target], path)
+
+    def test_the_architecture_names_code_that_exists(self):
+        text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+        rooms = {path.name for path in (ROOT / "tessera").iterdir() if path.is_dir()}
+        named = [name for name in re.findall(r"`([a-z_]+/[\w./]+)`", text) if name.split("/")[0] in rooms]
+        self.assertGreater(len(named), 20)
+        for name in named:
+            self.assertTrue(list((ROOT / "tessera").glob(name.rstrip("/") + ("" if "." in name else "*"))), name)
+
+    def test_the_table_of_rooms_is_the_one_that_is_enforced(self):
+        text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+        table = dict(re.findall(r"^\| `(\w+)` \|.*\| ([\w ]*)\|$", text, re.M))
+        source = (ROOT / "tests" / "rooms_test.py").read_text(encoding="utf-8")
+        enforced = dict(re.findall(r'^    "(\w+)": "([\w ]*)",$', source, re.M))
+        self.assertEqual(set(table), set(enforced))
+        for room, may_include in table.items():
+            expected = set(enforced) - {"app"} if may_include.strip() == "all" else set(may_include.split())
+            self.assertEqual(expected, set(enforced[room].split()), room)
 
 
 if __name__ == "__main__":
