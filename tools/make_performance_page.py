@@ -220,7 +220,7 @@ def make_details():
             if name and name not in machines:
                 sys.exit(f"error: {result['title']}: machine {name} is not in machines.json. Add it there")
     parts = [BEGIN_DETAILS,
-             "| machine | what it is |\n|---|---|\n" + "".join(f"| {name} | {what} |\n" for name, what in machines.items()),
+             "| machine | description |\n|---|---|\n" + "".join(f"| {name} | {what} |\n" for name, what in machines.items()),
              "The H200 machines have driver 580.159.04, CUDA 13.0 and NCCL 2.28.9. Their clocks are not locked: 1980 MHz at rest, power\n"
              "limit 700 W. NVLink connects all GPUs of a machine; NVLink multicast is off.\n"]
     for section in SECTIONS:
