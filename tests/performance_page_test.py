@@ -24,7 +24,8 @@ plot = load_script("make_readme_plot")
 class PerformancePage(unittest.TestCase):
     def test_committed_documents_are_what_the_script_makes(self):
         for path, text in script.make_all().items():
-            self.assertEqual(path.read_text(encoding="utf-8"), text, f"run tools/make_performance_page.py and commit {path.name}")
+            self.assertEqual(path.read_text(encoding="utf-8"), text,
+                             f"run tools/make_performance_page.py and commit {path.name}")
 
     def test_the_committed_picture_is_what_the_script_draws(self):
         drawn = plot.draw()
@@ -57,18 +58,22 @@ class PerformancePage(unittest.TestCase):
         self.assertIn("| b | 1, 2 | m | 2 |", page)
 
 
+DOCUMENTS = [*ROOT.glob("*.md"), *(path for folder in ("docs", "bench", "recipes") for path in ROOT.glob(f"{folder}/**/*.md"))]
+
+
 class Documents(unittest.TestCase):
     def test_links_to_files_exist(self):
-        for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/**/*.md"), *ROOT.glob("recipes/**/*.md")]:
+        for path in DOCUMENTS:
             for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
                 if "://" not in link:
                     self.assertTrue((path.parent / link).exists(), (path.name, link))
 
     def test_links_to_headings_exist(self):
-        documents = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/**/*.md")]
-        headings = {path.resolve(): {script.anchor(re.sub(r"\[|\]\(.*\)", "", title)) for title in
-                                     re.findall("^#+ (.*)$", path.read_text(encoding="utf-8"), re.M)} for path in documents}
-        for path in documents:
+        headings = {}
+        for path in DOCUMENTS:
+            titles = re.findall("^#+ (.*)$", path.read_text(encoding="utf-8"), re.M)
+            headings[path.resolve()] = {script.anchor(re.sub(r"\[|\]\(.*\)", "", title)) for title in titles}
+        for path in DOCUMENTS:
             for page, anchor in re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", path.read_text(encoding="utf-8")):
                 target = (path.parent / page).resolve() if page else path.resolve()
                 if target in headings:

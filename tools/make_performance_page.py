@@ -70,7 +70,8 @@ SUBJECTS = [
             about="Two ranks of one thread beside one rank of two threads, fp32, 4 rows of up to 512 tokens a step."),
     Subject("GPUs: training and generation", "gpu-speed.json",
             ["gpus", "rate", "mfu", "peer", "peer_rate", "ratio", "of"], names={"of": "of N × one GPU"},
-            about="MFU is relative to 989 TFLOP/s a GPU. The peers ran on GPUs of the same kind; their commits are not recorded."),
+            about="MFU is relative to 989 TFLOP/s a GPU. The peers ran on GPUs of the same kind; their commits are not "
+                  "recorded."),
     Subject("GPUs: memory of a rank", "gpu-memory.json", ["gpus", "mib", "how", "peer", "peer_mib", "ratio"],
             rows=lambda row: "peer_mib" in row["values"],
             about="What the ledger of memory or the plan counts, beside what torch's allocator gave out."),
@@ -98,14 +99,16 @@ STARTS = [
          "until the first training step begins", "value"),
     Part("GPU, until the first step is done, weights in the page cache", "gpu-start.json",
          "first step is done, weights in the page cache", "s"),
-    Part("GPU, until the first step is done, empty page cache", "gpu-start.json", "first step is done, empty page cache", "s"),
+    Part("GPU, until the first step is done, empty page cache", "gpu-start.json",
+         "first step is done, empty page cache", "s"),
 ]
 PARTS_OF_A_RUN = [
     Part("BLOOM's tokenizer, empty cache, MB/s", "tokenizer.json", "BLOOM", "tc", "`tokenizers`", peer_key="lc"),
     Part("Llama 3's tokenizer, empty cache, MB/s", "tokenizer.json", "Llama 3", "tc", "`tokenizers`", peer_key="lc"),
     Part("AdamW on the CPU, fp32, GB/s", "adamw-cpu.json", "Tessera", "v", "torch, fused",
          peer_row="torch.optim.AdamW(fused=True)"),
-    Part("write and sync a checkpoint of 1.1 GB, GB/s", "checkpoints.json", "write and sync", "t", "`dd`", peer_key="dd"),
+    Part("write and sync a checkpoint of 1.1 GB, GB/s", "checkpoints.json", "write and sync", "t", "`dd`",
+         peer_key="dd"),
     Part("open and verify it, GB/s", "checkpoints.json", "open and verify: read and checksum every byte", "t", "`dd`",
          peer_key="dd"),
 ]
@@ -173,7 +176,8 @@ def table(result):
         if own_commit:
             cells.append(version(row if "commit" in row else result))
         lines.append(cells)
-    return "".join("|" + "|".join(f" {text} " if text else " " for text in cells) + "|\n" for cells in lines), own_machine, own_commit
+    rows = ("|".join(f" {text} " if text else " " for text in cells) for cells in lines)
+    return "".join(f"|{row}|\n" for row in rows), own_machine, own_commit
 
 
 def page_of(result):
@@ -219,10 +223,9 @@ def make_details():
         for name in [result["machine"]] + [row.get("machine") for row in result["rows"]]:
             if name and name not in machines:
                 sys.exit(f"error: {result['title']}: machine {name} is not in machines.json. Add it there")
-    parts = [BEGIN_DETAILS,
-             "| machine | description |\n|---|---|\n" + "".join(f"| {name} | {what} |\n" for name, what in machines.items()),
-             "The H200 machines have driver 580.159.04, CUDA 13.0 and NCCL 2.28.9. Their clocks are not locked: 1980 MHz at rest, power\n"
-             "limit 700 W. NVLink connects all GPUs of a machine; NVLink multicast is off.\n"]
+    parts = [BEGIN_DETAILS, markdown([["machine", "description"]] + [list(machine) for machine in machines.items()]),
+             wrapped("The H200 machines have driver 580.159.04, CUDA 13.0 and NCCL 2.28.9. Their clocks are not locked: 1980 "
+                     "MHz at rest, power limit 700 W. NVLink connects all GPUs of a machine; NVLink multicast is off.")]
     for section in SECTIONS:
         parts.append(f"## {section}\n")
         parts += [page_of(result) for result in all_results if result["section"] == section]
@@ -275,10 +278,12 @@ def make_page():
     for subject in SUBJECTS:
         result = load(subject.file)
         command = f" Command: `{result['command']}`." if result["command"] else ""
-        parts += [f"## [{subject.title}](performance-details.md#{anchor(result['title'])})\n", wrapped(subject.about + command),
-                  summary_table(subject)]
-    parts += ["## From the command to the first step\n", "bloom-560m with 2.2 GB of fp32 weights; the run reads and tokenizes XQuAD.\n",
-              markdown([["event", "time, s", "command and runs", "machine", "commit"]] + [part_row(part) for part in STARTS])]
+        parts += [f"## [{subject.title}](performance-details.md#{anchor(result['title'])})\n",
+                  wrapped(subject.about + command), summary_table(subject)]
+    parts += ["## From the command to the first step\n",
+              "bloom-560m with 2.2 GB of fp32 weights; the run reads and tokenizes XQuAD.\n",
+              markdown([["event", "time, s", "command and runs", "machine", "commit"]] +
+                       [part_row(part) for part in STARTS])]
     parts += ["## Parts of a run\n",
               markdown([["part", "Tessera", "peer", "its value", "ratio", "command and runs", "machine", "commit"]] +
                        [part_row(part) for part in PARTS_OF_A_RUN])]
@@ -292,17 +297,19 @@ def figures():
     for c in comparisons():
         memory = [short(value) for value in c.memory] + [f"{c.memory_ratio:.2f}"] if c.memory else ["", "", ""]
         speeds = [short(value) for value in c.speed]
-        lines.append([c.job, c.hardware, f"**{speeds[0]}**", c.peer, speeds[1], f"**{short(c.speed_ratio)}**", *memory, c.machine,
-                      ", ".join(c.commits)])
+        lines.append([c.job, c.hardware, f"**{speeds[0]}**", c.peer, speeds[1], f"**{short(c.speed_ratio)}**", *memory,
+                      c.machine, ", ".join(c.commits)])
     return markdown(lines)
 
 
 # Tables in hand-written documents: document, name in the comments, text.
 PARTS = [
     ("README.md", "figures", figures),
-    ("docs/tuning.md", "one GPU", lambda: summary_table(Subject("", "gpu-speed.json", ["rate", "mfu"],
-     rows=lambda row: row["values"]["gpus"] == 1 and "mfu" in row["values"]))),
-    ("docs/tuning.md", "offload", lambda: summary_table(Subject("", "gpu-offload.json", ["rate"], rows=one_machine("h200-1a")))),
+    ("docs/tuning.md", "one GPU", lambda: summary_table(
+        Subject("", "gpu-speed.json", ["rate", "mfu"],
+                rows=lambda row: row["values"]["gpus"] == 1 and "mfu" in row["values"]))),
+    ("docs/tuning.md", "offload", lambda: summary_table(
+        Subject("", "gpu-offload.json", ["rate"], rows=one_machine("h200-1a")))),
     ("docs/strategies.md", "strategies", lambda: summary_table(
         Subject("", "cpu-strategies-560m-dense.json", ["rate", "ratio", "planned"]))),
 ]
@@ -335,7 +342,8 @@ def main():
         if not check:
             path.write_text(text, encoding="utf-8")
         elif not path.exists() or path.read_text(encoding="utf-8") != text:
-            sys.exit(f"error: {path.relative_to(ROOT)} differs from bench/results/*.json. Run tools/make_performance_page.py")
+            sys.exit(f"error: {path.relative_to(ROOT)} differs from the recorded results. "
+                     "Run tools/make_performance_page.py")
 
 
 if __name__ == "__main__":

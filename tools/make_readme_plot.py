@@ -20,7 +20,8 @@ LABEL_WIDTH, PANEL_WIDTH, GAP = 256, 280, 36
 STYLE = """\
   .ground { fill: #ffffff; stroke: #d0d7de } .title { fill: #1f2328; font-weight: 600; font-size: 15px }
   text { font: 12px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328 }
-  .faint { fill: #59636e } .strong { font-weight: 600 } .axis { stroke: #d0d7de } .ours { fill: #0969da } .peer { fill: #b1bac4 }
+  .faint { fill: #59636e } .strong { font-weight: 600 } .axis { stroke: #d0d7de }
+  .ours { fill: #0969da } .peer { fill: #b1bac4 }
   @media (prefers-color-scheme: dark) {
     .ground { fill: #0d1117; stroke: #30363d } .title, text { fill: #e6edf3 } .faint { fill: #9198a1 }
     .axis { stroke: #30363d } .ours { fill: #4493f8 } .peer { fill: #57606a }
@@ -61,13 +62,14 @@ def draw():
     speed_x, memory_x = MARGIN + LABEL_WIDTH, MARGIN + LABEL_WIDTH + PANEL_WIDTH + GAP
     scale = (PANEL_WIDTH - 40) / max(c.speed_ratio for c in shown)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" role="img" '
-        'aria-label="Speed and memory of Tessera beside its peers">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
+        'role="img" aria-label="Speed and memory of Tessera beside its peers">',
         f"<style>\n{STYLE}</style>",
         f'<rect x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8" class="ground"/>',
         text(MARGIN, 34, "Fine-tuning bloom-560m: Tessera beside its peers", "title"),
         f'<rect x="{MARGIN}" y="48" width="12" height="12" rx="2" class="ours"/>', text(MARGIN + 18, 58, "Tessera"),
-        f'<rect x="{MARGIN + 78}" y="48" width="12" height="12" rx="2" class="peer"/>', text(MARGIN + 96, 58, "the peer"),
+        f'<rect x="{MARGIN + 78}" y="48" width="12" height="12" rx="2" class="peer"/>',
+        text(MARGIN + 96, 58, "the peer"),
         text(speed_x, 58, "speed, the peer = 1: longer is better", "strong"),
         text(memory_x, 58, "peak memory of a rank: shorter is better", "strong"),
     ]

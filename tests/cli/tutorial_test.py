@@ -1,7 +1,7 @@
 """Runs every command of README.md and docs/tutorial.md, in order and in one folder for each document.
 
-A command exits with 0, or as its comment says. Lines of a transcript occur in the output, with any numbers. "…" stands for
-lines that the document leaves out, and at the end of a line for the rest of the line.
+A command exits with 0, or as its comment says. Lines of a transcript occur in the output, with any numbers. "…" stands
+for lines that the document leaves out, and at the end of a line for the rest of the line.
 
 Two kinds of commands are replaced. `./quickstart` runs its recipe with few steps. curl copies the bundled model and data,
 under the names of the files that it would download.
@@ -16,7 +16,8 @@ from tessera_cli import PROGRAM, RUN_LIMIT_S, CliTest, main, unless_sanitized
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 MODEL = os.path.join("recipes", "quickstart", "model")
-SMALL = {"TESSERA_MAX_STEPS": "2", "TESSERA_TRAIN_SIZE": "16", "TESSERA_EVAL_SIZE": "4"}  # for what is too long for a test
+# For commands that take too long for a test.
+SMALL = {"TESSERA_MAX_STEPS": "2", "TESSERA_TRAIN_SIZE": "16", "TESSERA_EVAL_SIZE": "4"}
 
 
 def commands(document):
@@ -74,8 +75,9 @@ class Documents(CliTest):
             self.assertTrue(found, f"not printed: {line}\n$ {command}\n{output}")
 
     def run_shell(self, command, **more):
-        return subprocess.run(["bash", "-c", command], cwd=self.folder, env={**self.environment, **more}, timeout=RUN_LIMIT_S,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+        return subprocess.run(["bash", "-c", command], cwd=self.folder, env={**self.environment, **more},
+                              timeout=RUN_LIMIT_S, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              errors="replace")
 
     def download(self, command):
         """Copies bundled files to the places where curl would put the files of the command's URLs."""
@@ -86,7 +88,8 @@ class Documents(CliTest):
             self.assertIn("--create-dirs", words)
             os.makedirs(os.path.join(self.folder, folder), exist_ok=True)
             for url in [word for word in words if "://" in word]:
-                self.assertRegex(url, r"^https://(huggingface\.co/bigscience/bloom-560m/resolve/main|rajpurkar\.github\.io)/")
+                self.assertRegex(url, 
+                                 r"^https://(huggingface\.co/bigscience/bloom-560m/resolve/main|rajpurkar\.github\.io)/")
                 name = url.rsplit("/", 1)[1]
                 choices = re.fullmatch(r"\{(.*)\}(.*)", name)
                 for name in [stem + choices[2] for stem in choices[1].split(",")] if choices else [name]:
@@ -110,6 +113,16 @@ class Documents(CliTest):
     @unless_sanitized
     def test_readme(self):
         self.assertGreaterEqual(self.follow("README.md", self.run_readme), 5)
+
+    def test_variants_in_the_text_of_the_readme(self):
+        with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
+            text = file.read()
+        train = next(command for command, _ in commands("README.md") if command.startswith("tessera train"))
+        self.assertIn("--precision bf16 --batch-size 16 ", train)
+        without_gpu = re.search(r"Without a GPU, leave out `--precision bf16` and use\s+`([^`]*)`", text)[1]
+        several = re.search(r"On several GPUs, add `([^`]*)`", text)[1]
+        for words in [train.replace("--precision bf16 --batch-size 16 ", without_gpu + " "), f"{train} {several}"]:
+            self.succeeds("config", *shlex.split(words.replace("\\\n", " "))[1:])
 
     def test_what_a_command_is(self):
         found = [command for command, _ in commands("docs/tutorial.md")]
