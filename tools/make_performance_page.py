@@ -1,31 +1,117 @@
 #!/usr/bin/env python3
-"""Makes docs/performance.md from bench/results/*.json. Needs Python's standard library alone.
+"""Makes the tables of the documents from bench/results/*.json. Needs only Python's standard library.
 
-  tools/make_performance_page.py            write the page
-  tools/make_performance_page.py --check    exit with 1 if the page is not what this script makes
+  docs/performance.md           a summary, one table for each subject in SUBJECTS
+  docs/performance-details.md   every recorded value
+  README.md, docs/tuning.md, docs/strategies.md   the tables between "begin" and "end" comments
+
+  tools/make_performance_page.py            write all of them
+  tools/make_performance_page.py --check    exit with 1 if a document is not what this script makes
 
 bench/results/README.md describes the files.
 """
 import argparse
-import json
+import re
 import sys
 import textwrap
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS, PAGE = ROOT / "bench" / "results", ROOT / "docs" / "performance.md"
-MISSING = "not recorded"
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from bench_results import MISSING, RESULTS, ROOT, comparisons, load, middle, short
+
+DOCS = ROOT / "docs"
+PAGE, DETAILS = DOCS / "performance.md", DOCS / "performance-details.md"
 SECTIONS = ["CPU", "GPUs"]
+MADE_BY = """\
+`tools/make_performance_page.py` makes this page from [`bench/results/*.json`](../bench/results/README.md). Edit those files and not this
+page.
+"""
 BEGIN = """\
 # Performance
 
-`tools/make_performance_page.py` makes this page from [`bench/results/*.json`](../bench/results/README.md). Edit those files, not this
-page. [tuning.md](tuning.md) says what to set. [decisions](decisions/README.md) says what was tried.
+""" + MADE_BY + """
+- Each heading links to all values of its table, their spread, and the commands of rows that have their own.
+- Compare values within one machine: `xeon-2` and `epyc-2` are CPU machines with 2 cores; `h200…` has NVIDIA H200 GPUs
+  ([all machines](performance-details.md#machines)). A commit is the version whose documents first recorded the value.
+- `4 × 2` is a step of 2 micro-batches with 4 samples each on every rank. The model is bloom-560m's shape with random weights, and
+  every sample has 512 tokens that all carry loss, unless the row says otherwise. [tuning.md](tuning.md) says what to set.
+"""
+BEGIN_DETAILS = """\
+# Performance: all recorded values
+
+""" + MADE_BY + """[performance.md](performance.md) is the summary.
 
 - **Machine** is a name from the table below. Compare values within one machine.
 - **Commit** is the version whose documents first recorded the value. The program is that version, or a few commits older.
 - "not recorded" means that nobody wrote it down at the time.
+
+## Machines
 """
+
+
+class Subject:
+    """A table of the summary: some columns and rows of one file of results."""
+
+    def __init__(self, title, file, columns, rows=None, about=None, names=None):
+        self.title, self.file, self.columns, self.about = title, file, columns, about
+        self.rows = rows or (lambda row: True)  # which rows
+        self.names = names or {}  # shorter headings of columns
+
+
+def one_machine(name):
+    return lambda row: row.get("machine") == name
+
+
+SUBJECTS = [
+    Subject("CPU: training, beside the Hugging Face Trainer", "cpu-trainer.json",
+            ["tessera", "trainer", "speed", "tessera_peak", "trainer_peak", "memory"],
+            about="fp32, batch 4 × accumulation 4, on the same two cores. The Trainer pads every row to 512 tokens."),
+    Subject("CPU: two ranks, bloom-560m", "cpu-strategies-560m-dense.json", ["rate", "ratio", "planned", "resident"],
+            about="Two ranks of one thread beside one rank of two threads, fp32, 4 rows of up to 512 tokens a step."),
+    Subject("GPUs: training and generation", "gpu-speed.json",
+            ["gpus", "rate", "mfu", "peer", "peer_rate", "ratio", "of"], names={"of": "of N × one GPU"},
+            about="MFU is relative to 989 TFLOP/s a GPU. The peers ran on GPUs of the same kind; their commits are not "
+                  "recorded."),
+    Subject("GPUs: memory of a rank", "gpu-memory.json", ["gpus", "mib", "how", "peer", "peer_mib", "ratio"],
+            rows=lambda row: "peer_mib" in row["values"],
+            about="What the ledger of memory or the plan counts, beside what torch's allocator gave out."),
+    Subject("GPU: the memory plan beside NVML", "gpu-ledger.json", ["ledger", "nvml", "r"],
+            about="The ledger equals the plan byte for byte. NVML counts what the process has on the GPU."),
+    Subject("GPU: offload", "gpu-offload.json", ["rate"],
+            rows=lambda row: row["machine"] == ("h200-1c" if "7b1" in row["name"] else "h200-1a"),
+            about="bf16, 4 × 4. AdamW's traffic in host memory limits these steps: 26 bytes a parameter."),
+    Subject("Losses beside transformers", "losses.json", ["tessera", "peer", "largest", "mean"],
+            about="The last of 100 steps with the same weights and rows; differences over all steps "
+                  "([curves](loss_curves.svg))."),
+]
+
+
+class Part:
+    """A row of one of the last two tables: one value of a file, and perhaps a peer's from the same file."""
+
+    def __init__(self, name, file, row, key, peer=None, peer_row=None, peer_key=None):
+        self.name, self.file, self.row, self.key = name, file, row, key
+        self.peer, self.peer_row, self.peer_key = peer, peer_row or row, peer_key or key
+
+
+STARTS = [
+    Part("CPU, until the first step begins, weights in the page cache", "start-cpu.json",
+         "until the first training step begins", "value"),
+    Part("GPU, until the first step is done, weights in the page cache", "gpu-start.json",
+         "first step is done, weights in the page cache", "s"),
+    Part("GPU, until the first step is done, empty page cache", "gpu-start.json",
+         "first step is done, empty page cache", "s"),
+]
+PARTS_OF_A_RUN = [
+    Part("BLOOM's tokenizer, empty cache, MB/s", "tokenizer.json", "BLOOM", "tc", "`tokenizers`", peer_key="lc"),
+    Part("Llama 3's tokenizer, empty cache, MB/s", "tokenizer.json", "Llama 3", "tc", "`tokenizers`", peer_key="lc"),
+    Part("AdamW on the CPU, fp32, GB/s", "adamw-cpu.json", "Tessera", "v", "torch, fused",
+         peer_row="torch.optim.AdamW(fused=True)"),
+    Part("write and sync a checkpoint of 1.1 GB, GB/s", "checkpoints.json", "write and sync", "t", "`dd`",
+         peer_key="dd"),
+    Part("open and verify it, GB/s", "checkpoints.json", "open and verify: read and checksum every byte", "t", "`dd`",
+         peer_key="dd"),
+]
 
 
 def number(value, digits):
@@ -45,10 +131,6 @@ def cell(value, digits):
     else:
         spread = f"{number(value['least'], digits)} … {number(value['most'], digits)}"
     return f"{number(value['median'], digits)} ({spread})" if "median" in value else spread
-
-
-def middle(value):
-    return value["median"] if isinstance(value, dict) else value
 
 
 def column_value(column, values):
@@ -94,7 +176,8 @@ def table(result):
         if own_commit:
             cells.append(version(row if "commit" in row else result))
         lines.append(cells)
-    return "".join("|" + "|".join(f" {text} " if text else " " for text in cells) + "|\n" for cells in lines), own_machine, own_commit
+    rows = ("|".join(f" {text} " if text else " " for text in cells) for cells in lines)
+    return "".join(f"|{row}|\n" for row in rows), own_machine, own_commit
 
 
 def page_of(result):
@@ -128,31 +211,139 @@ def page_of(result):
     return "\n".join(part for part in parts if part)
 
 
-def make_page():
-    machines = json.loads((RESULTS / "machines.json").read_text(encoding="utf-8"))
-    files = [path for path in RESULTS.glob("*.json") if path.name != "machines.json"]
-    results = sorted((json.loads(path.read_text(encoding="utf-8")) for path in files), key=lambda r: (r["order"], r["title"]))
-    for result in results:
+def results():
+    """All files of results, in the order of the page."""
+    found = [load(path.name) for path in RESULTS.glob("*.json") if path.name != "machines.json"]
+    return sorted(found, key=lambda result: (result["order"], result["title"]))
+
+
+def make_details():
+    machines, all_results = load("machines.json"), results()
+    for result in all_results:
         for name in [result["machine"]] + [row.get("machine") for row in result["rows"]]:
             if name and name not in machines:
                 sys.exit(f"error: {result['title']}: machine {name} is not in machines.json. Add it there")
-    parts = [BEGIN, "| machine | what it is |\n|---|---|\n" + "".join(f"| {name} | {what} |\n" for name, what in machines.items()),
-             "The H200 machines have driver 580.159.04, CUDA 13.0 and NCCL 2.28.9. Their clocks are not locked: 1980 MHz at rest, power\n"
-             "limit 700 W. NVLink connects all GPUs of a machine; NVLink multicast is off.\n"]
+    parts = [BEGIN_DETAILS, markdown([["machine", "description"]] + [list(machine) for machine in machines.items()]),
+             wrapped("The H200 machines have driver 580.159.04, CUDA 13.0 and NCCL 2.28.9. Their clocks are not locked: 1980 "
+                     "MHz at rest, power limit 700 W. NVLink connects all GPUs of a machine; NVLink multicast is off.")]
     for section in SECTIONS:
         parts.append(f"## {section}\n")
-        parts += [page_of(result) for result in results if result["section"] == section]
+        parts += [page_of(result) for result in all_results if result["section"] == section]
     return "\n".join(parts)
+
+
+def anchor(title):
+    """GitHub's anchor of a heading."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def without_spread(value):
+    return value["median"] if isinstance(value, dict) and "median" in value else value
+
+
+def markdown(lines):
+    return "".join("| " + " | ".join(cells) + " |\n" for cells in [lines[0], ["---"] * len(lines[0])] + lines[1:])
+
+
+def summary_table(subject):
+    """Medians instead of spreads. Every row has its machine and commit."""
+    result = load(subject.file)
+    columns = [next(column for column in result["columns"] if column["key"] == key) for key in subject.columns]
+    rows = [row for row in result["rows"] if subject.rows(row)]
+    if not rows:
+        sys.exit(f"error: {subject.file} has no row for the table {subject.title!r} in SUBJECTS")
+    head = [result["first_column"]] + [subject.names.get(column["key"], heading(column)) for column in columns]
+    lines = [head + ["machine", "commit"]]
+    for row in rows:
+        values = {key: without_spread(value) for key, value in row["values"].items()}
+        machine = "any" if values.get("how") == "plan" else row.get("machine") or result["machine"] or MISSING
+        lines.append([row["name"]] + [column_value(column, values) for column in columns] +
+                     [machine, row.get("commit") or result["commit"] or MISSING])
+    return markdown(lines)
+
+
+def part_row(part):
+    """The first row of the file with this name, and the value of the peer."""
+    result = load(part.file)
+    row, peer = (next(row for row in result["rows"] if row["name"] == name) for name in (part.row, part.peer_row))
+    machine, commit = (row.get(key) or result[key] or MISSING for key in ("machine", "commit"))
+    value, other = cell(row["values"][part.key], None), cell(peer["values"][part.peer_key], None)
+    link = f"[details](performance-details.md#{anchor(result['title'])})"
+    ratio = f"{row['values'][part.key] / peer['values'][part.peer_key]:.1f}" if part.peer else ""
+    return [part.name, value] + ([part.peer, other, ratio] if part.peer else []) + [link, machine, commit]
+
+
+def make_page():
+    parts = [BEGIN]
+    for subject in SUBJECTS:
+        result = load(subject.file)
+        command = f" Command: `{result['command']}`." if result["command"] else ""
+        parts += [f"## [{subject.title}](performance-details.md#{anchor(result['title'])})\n",
+                  wrapped(subject.about + command), summary_table(subject)]
+    parts += ["## From the command to the first step\n",
+              "bloom-560m with 2.2 GB of fp32 weights; the run reads and tokenizes XQuAD.\n",
+              markdown([["event", "time, s", "command and runs", "machine", "commit"]] +
+                       [part_row(part) for part in STARTS])]
+    parts += ["## Parts of a run\n",
+              markdown([["part", "Tessera", "peer", "its value", "ratio", "command and runs", "machine", "commit"]] +
+                       [part_row(part) for part in PARTS_OF_A_RUN])]
+    return "\n".join(parts)
+
+
+def figures():
+    """The table of the README."""
+    lines = [["job", "on", "samples/s", "peer", "its samples/s", "speed ratio", "GiB a rank", "its GiB", "memory ratio",
+              "machine", "commit"]]
+    for c in comparisons():
+        memory = [short(value) for value in c.memory] + [f"{c.memory_ratio:.2f}"] if c.memory else ["", "", ""]
+        speeds = [short(value) for value in c.speed]
+        lines.append([c.job, c.hardware, f"**{speeds[0]}**", c.peer, speeds[1], f"**{short(c.speed_ratio)}**", *memory,
+                      c.machine, ", ".join(c.commits)])
+    return markdown(lines)
+
+
+# Tables in hand-written documents: document, name in the comments, text.
+PARTS = [
+    ("README.md", "figures", figures),
+    ("docs/tuning.md", "one GPU", lambda: summary_table(
+        Subject("", "gpu-speed.json", ["rate", "mfu"],
+                rows=lambda row: row["values"]["gpus"] == 1 and "mfu" in row["values"]))),
+    ("docs/tuning.md", "offload", lambda: summary_table(
+        Subject("", "gpu-offload.json", ["rate"], rows=one_machine("h200-1a")))),
+    ("docs/strategies.md", "strategies", lambda: summary_table(
+        Subject("", "cpu-strategies-560m-dense.json", ["rate", "ratio", "planned"]))),
+]
+
+
+def with_parts(document):
+    """A hand-written document with its tables made again."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    for name, make in [(name, make) for where, name, make in PARTS if where == document]:
+        begin, end = f"<!-- begin {name}: made by tools/make_performance_page.py -->\n", f"<!-- end {name} -->"
+        if text.count(begin) != 1 or text.count(end) != 1:
+            sys.exit(f"error: {document} must hold these two lines once: {begin.strip()} and {end}")
+        text = text[:text.index(begin) + len(begin)] + make() + text[text.index(end):]
+    return text
+
+
+def make_all():
+    """Path and text of everything that this script makes."""
+    made = {PAGE: make_page(), DETAILS: make_details()}
+    for document in dict.fromkeys(where for where, _, _ in PARTS):
+        made[ROOT / document] = with_parts(document)
+    return made
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
-    text = make_page()
-    if not parser.parse_args().check:
-        PAGE.write_text(text, encoding="utf-8")
-    elif PAGE.read_text(encoding="utf-8") != text:
-        sys.exit("error: docs/performance.md is not what bench/results/*.json make. Run tools/make_performance_page.py")
+    check = parser.parse_args().check
+    for path, text in make_all().items():
+        if not check:
+            path.write_text(text, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+            sys.exit(f"error: {path.relative_to(ROOT)} differs from the recorded results. "
+                     "Run tools/make_performance_page.py")
 
 
 if __name__ == "__main__":

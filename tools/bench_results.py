@@ -1,0 +1,82 @@
+"""Reads bench/results/*.json for the scripts that make tables and pictures of them."""
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "bench" / "results"
+MISSING = "not recorded"
+MIB_PER_GIB = 1024
+
+
+def load(name):
+    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
+
+
+def middle(value):
+    """The number that stands for a value: the median, if the value has a spread."""
+    return value["median"] if isinstance(value, dict) else value
+
+
+def short(value):
+    """Three digits."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def row_of(result, name, gpus=None):
+    found = [row for row in result["rows"] if row["name"] == name and row["values"].get("gpus") == gpus]
+    if len(found) != 1:
+        raise SystemExit(f"error: {result['title']}: {len(found)} rows have the name {name!r} and {gpus} GPUs, not one")
+    return found[0]
+
+
+def fact(result, row, key):
+    """The machine or commit of a row. A row that has none is of the table's."""
+    return row.get(key) or result[key]
+
+
+class Comparison:
+    """Tessera beside a peer in one job. Speed is in samples/s. Memory is a rank's peak in GiB, or None if unknown."""
+
+    def __init__(self, job, hardware, peer, speed, memory, ratio, machine, commits):
+        self.job, self.hardware, self.peer, self.machine, self.commits = job, hardware, peer, machine, commits
+        self.speed, self.memory = speed, memory  # (Tessera's, the peer's)
+        self.speed_ratio = ratio or speed[0] / speed[1]
+        self.memory_ratio = memory[0] / memory[1] if memory else None
+
+
+def cpu_comparison(job, name):
+    result = load("cpu-trainer.json")
+    row = row_of(result, name)
+    values = row["values"]
+    speed = middle(values["tessera"]), middle(values["trainer"])
+    return Comparison(job, "2 CPU cores", "Trainer", speed, (values["tessera_peak"], values["trainer_peak"]),
+                      values.get("speed"), fact(result, row, "machine"), [fact(result, row, "commit")])
+
+
+def gpu_comparison(job, name, gpus, has_memory=True):
+    speeds, memories = load("gpu-speed.json"), load("gpu-memory.json")
+    row = row_of(speeds, name, gpus)
+    memory, commits = None, [fact(speeds, row, "commit")]
+    if has_memory:
+        other = row_of(memories, name, gpus)
+        memory = tuple(other["values"][key] / MIB_PER_GIB for key in ("mib", "peer_mib"))
+        commits += [commit for commit in [fact(memories, other, "commit")] if commit not in commits]
+    values = row["values"]
+    hardware = f"{gpus} GPUs" if gpus > 1 else "1 GPU"
+    return Comparison(job, hardware, values["peer"], (middle(values["rate"]), values["peer_rate"]), memory, None,
+                      fact(speeds, row, "machine"), commits)
+
+
+def comparisons():
+    """What the README shows."""
+    return [
+        cpu_comparison("questions (XQuAD), fp32", "XQuAD English, completion, bloom-560m shape"),
+        gpu_comparison("questions (XQuAD), fp16, 1 × 4", "XQuAD English, completion, fp16, 1 × 4", 1),
+        gpu_comparison("texts, fp16, 1 × 4", "fp16, 1 × 4", 1),
+        gpu_comparison("texts, bf16, 16 × 1", "bf16, 16 × 1", 1),
+        gpu_comparison("texts, fp16 full_shard, 1 × 4", "fp16 full_shard, 1 × 4", 2),
+        gpu_comparison("texts, fp16 full_shard, 1 × 4", "fp16 full_shard, 1 × 4", 4),
+        gpu_comparison("texts, bf16 full_shard, 8 × 1", "bf16 full_shard, 8 × 1", 4),
+        gpu_comparison("generation, 256 prompts, bf16", "answers to 256 prompts of 512 tokens, 50 new tokens, bf16", 1,
+                       has_memory=False),
+    ]
