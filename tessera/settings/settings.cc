@@ -126,7 +126,7 @@ std::vector<Setting> checkpoint_settings() {
       boolean("eval_before", &S::eval_before, kTrainEvaluation, "Also evaluate before the first step",
               {"eval_on_start"}),
       text("resume", &S::resume, kCheckpoints, "auto|none|PATH",
-           "auto: continue from the newest complete checkpoint in --output-dir; none: do not continue; PATH: continue "
+           "auto: continue from the newest complete checkpoint in --output-dir; none: begin a new run; PATH: continue "
            "from this checkpoint, or from the newest one in this folder. A PATH outside --output-dir begins a new run",
            {"resume_from_checkpoint"}),
       boolean("overwrite", &S::overwrite, kCheckpoints,

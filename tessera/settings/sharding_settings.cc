@@ -60,7 +60,7 @@ std::vector<Setting> placement_settings() {
       integer("shard_group_size", &S::shard_group_size, kSharding, "RANKS", kCount,
               "Hybrid strategies: number of ranks that share one copy of the model; 0: the ranks of a node"),
       integer("ranks_per_node", &S::ranks_per_node, kSharding, "RANKS", kCount,
-              "Number of ranks on one machine; 0: as detected; for a plan, all ranks are on one machine"),
+              "Number of ranks on one machine; 0: as detected, or all ranks (plan)"),
       with_synonyms(choice("backward_prefetch", &S::backward_prefetch, kSharding,
                            {{"pre", S::BackwardPrefetch::pre},
                             {"post", S::BackwardPrefetch::post},
@@ -86,7 +86,7 @@ std::vector<Setting> gradient_settings() {
       choice("grad_sync", &S::grad_sync, kGradients,
              {{"auto", S::GradSync::automatic}, {"micro", S::GradSync::micro}, {"step", S::GradSync::step}},
              "When to reduce gradients over the ranks. micro: after every micro-batch; step: once per step; auto: "
-             "micro if gradients are sharded, otherwise step"),
+             "micro if gradients are sharded or offloaded, otherwise step"),
       bytes("reduce_bucket_size", &S::reduce_bucket_size, kGradients, {.min = 1},
             "Bytes of gradients to reduce at a time, for replicated parameters"),
       choice("reduce_dtype", &S::reduce_dtype, kGradients,
