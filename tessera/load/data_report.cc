@@ -42,13 +42,13 @@ std::string data_line(const DataUse& use, const std::string& path, const Setting
   std::string line = fmt::format("{}: {} as {}, {}", path, counted(use.rows_used, "row"),
                                  counted(use.num_samples, "sample"), counted(use.tokens_used, "token"));
   if (use.rows_cut > 0) {
-    line += fmt::format("; {} cut at --max-length {}, which loses {}", counted(use.rows_cut, "row"),
-                        settings.max_length, counted(use.tokens_cut, "token"));
+    line += fmt::format("; {} cut at --max-length {} ({} lost)", counted(use.rows_cut, "row"), settings.max_length,
+                        counted(use.tokens_cut, "token"));
   }
   if (use.rows_without_loss > 0) line += fmt::format("; {} without loss", counted(use.rows_without_loss, "row"));
   if (use.rows_left_out > 0) {
-    line += fmt::format("; {} longer than --max-length {} left out", counted(use.rows_left_out, "row"),
-                        settings.max_length);
+    line +=
+        fmt::format("; {} longer than --max-length {} omitted", counted(use.rows_left_out, "row"), settings.max_length);
   }
   if (use.rows_bad() > 0) line += fmt::format("; {} skipped", counted(use.rows_bad(), "bad row"));
   if (use.tokens_dropped > 0) line += fmt::format("; {} dropped", counted(use.tokens_dropped, "token"));

@@ -1,4 +1,4 @@
-// How much of a data set a run uses, for people and for programs.
+// Reports how much of a data set a run uses, as a line and as a record.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@
 
 namespace tessera {
 
-// The keys of "train_data" and "eval_data" in summary.json.
+// The keys of "train_data" and "eval_data" in summary.json. Lists at most 100 skipped rows.
 Record data_record(const DataUse& use);
-// "train.jsonl: 8 rows as 192 samples, 24,123 tokens. Cut: …"
+// "train.jsonl: 8 rows as 192 samples, 24,123 tokens; nothing cut or dropped"
 std::string data_line(const DataUse& use, const std::string& path, const Settings& settings);
-// Prints the line, and the places of the first rows that are skipped.
+// Prints data_line(), and a warning with the place and the fault of each of the first skipped rows.
 void note_data(const DataUse& use, const std::string& path, const Settings& settings, Console& console);
-// Prints which keys of the tokenizer's file are not used, if any.
+// Prints which keys of tokenizer.json are not used, if any.
 void note_unused_keys(const std::vector<std::string>& keys, Console& console);
 
 }  // namespace tessera

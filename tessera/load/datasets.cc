@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// The sum of the `count` largest.
+// The sum of the `count` largest values.
 int64_t sum_of_largest(std::vector<int64_t> values, int64_t count) {
   const auto n = std::min(count, static_cast<int64_t>(values.size()));
   std::partial_sort(values.begin(), values.begin() + n, values.end(), std::greater<>());
@@ -20,18 +20,18 @@ int64_t sum_of_largest(std::vector<int64_t> values, int64_t count) {
   return sum;
 }
 
-// Attention's dropout counts positions up to kMaxDropoutKeys. Held for every model: no machine attends further.
+// The dropout of attention numbers positions only up to kMaxDropoutKeys. The limit applies to every model.
 void check_lengths(const std::vector<Sample>& samples, const std::string& path) {
   for (const Sample& sample : samples) {
     if (std::ssize(sample.ids) <= kMaxDropoutKeys) continue;
-    throw UsageError("--max-length",
-                     fmt::format("{} has a sample of {} tokens, and a sequence has at most {}", path, sample.ids.size(),
-                                 kMaxDropoutKeys),
-                     fmt::format("Give at most {}", kMaxDropoutKeys));
+    throw UsageError(
+        "--max-length",
+        fmt::format("{} has a sample of {} tokens; the limit is {}", path, sample.ids.size(), kMaxDropoutKeys),
+        fmt::format("Give at most {}", kMaxDropoutKeys));
   }
 }
 
-// Moves the samples in, and takes the examples out that have none.
+// Moves the samples into the data set, and removes examples without samples.
 void keep_used(Dataset& dataset, std::vector<EncodedRow> encoded) {
   size_t kept = 0;
   for (size_t i = 0; i < encoded.size(); ++i) {
@@ -66,8 +66,8 @@ Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& 
   for (const EncodedRow& row : encoded) dataset.use.add(row);
   check_bad(dataset.use.bad, encoded.size());
   if (dataset.use.num_samples == 0) {
-    throw InputError(path, fmt::format("all of its texts are longer than --max-length {}", settings.max_length),
-                     "Raise --max-length, or use --long-texts split");
+    throw InputError(path, fmt::format("all texts are longer than --max-length {}", settings.max_length),
+                     "Increase --max-length, or give --long-texts split");
   }
   keep_used(dataset, std::move(encoded));
   dataset.use.add_malformed(std::move(rows.bad));
@@ -76,14 +76,15 @@ Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& 
     return std::any_of(sample.labels.begin(), sample.labels.end(), [](int32_t label) { return label != kNoTarget; });
   });
   if (!has_targets) {
-    throw InputError(path, fmt::format("none of its {} samples carries loss", dataset.samples.size()),
-                     "Raise --max-length, or use --truncation context so that answers survive");
+    throw InputError(path, fmt::format("none of the {} samples carries loss", dataset.samples.size()),
+                     "Increase --max-length, or give --truncation context to keep the answers");
   }
   if (with_prompts) {
     for (const Example& example : dataset.examples) {
       if (!example.text) continue;
-      throw UsageError("--eval-generation", fmt::format("{} holds plain texts, which have no answers to score", path),
-                       "Leave it out, or evaluate on questions");
+      throw UsageError("--eval-generation",
+                       fmt::format("{} contains plain texts, which have no answers to score", path),
+                       "Remove it, or evaluate on questions");
     }
     dataset.prompts.resize(dataset.examples.size());
     pool.for_ranges(static_cast<int64_t>(dataset.examples.size()), 16, [&](int64_t begin, int64_t end) {

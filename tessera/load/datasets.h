@@ -1,4 +1,4 @@
-// Data files as the engine takes them: examples, their token rows, and the bounds that memory follows from.
+// Converts data files to input of the engine: examples, their tokens, and the batch bounds that determine memory.
 #pragma once
 
 #include <string>
@@ -14,24 +14,24 @@ namespace tessera {
 
 struct Dataset {
   std::vector<Example> examples;
-  std::vector<Sample> samples;                // of each example, in their order: one, or the pieces of a text
-  std::vector<std::vector<int32_t>> prompts;  // of each example, for generation; empty unless asked for
-  DataUse use;                                // what became of the rows
+  std::vector<Sample> samples;                // in the order of the examples: one for each, or the pieces of a text
+  std::vector<std::vector<int32_t>> prompts;  // one for each example, for generation; empty unless requested
+  DataUse use;                                // counts of used, cut and skipped rows
 };
 
 enum class DatasetUse { training, evaluation };
 
-// Reads --dataset or --eval-dataset, takes --train-size or --eval-size of its rows, and encodes them in threads.
-// `eos_id` ends answers. Malformed rows are skipped before rows are taken, and those that are too long afterwards.
-// UsageError, InputError; InputError when too many rows are bad, or no sample carries loss.
+// Reads --dataset or --eval-dataset, selects --train-size or --eval-size of its rows, and encodes them with several
+// threads. `eos_id` ends answers. Malformed rows are skipped before the selection. Rows that are too long are skipped
+// after it. UsageError, InputError. InputError also if too many rows are bad, or if no sample carries loss.
 Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& tokenizer, int32_t eos_id,
                      bool with_prompts, ThreadPool& pool);
 
-// No `batch_size` samples have more tokens or targets together than this.
+// Upper bounds of the tokens and targets in any `batch_size` of the samples or prompts.
 BatchBounds bounds_of(const std::vector<Sample>& samples, int64_t batch_size);
 BatchBounds bounds_of(const std::vector<std::vector<int32_t>>& prompts, int64_t batch_size);
 
-// That of --eval-dataset, with prompts if answers are to be generated; nullopt where none is given.
+// The data set of --eval-dataset, with prompts if --eval-generation is set. nullopt without --eval-dataset.
 std::optional<Dataset> eval_dataset_of(const Settings& settings, const Tokenizer& tokenizer, int32_t eos_id,
                                        ThreadPool& pool);
 

@@ -23,7 +23,7 @@ namespace {
 
 constexpr uint64_t kMaxCompanionBytes = 64 << 20;
 
-// --tokenizer, which may be a folder.
+// The tokenizer.json of --tokenizer, which may be a folder.
 fs::path tokenizer_path(const Settings& settings) {
   const fs::path path = settings.tokenizer;
   return fs::is_directory(path) ? path / "tokenizer.json" : path;
@@ -49,10 +49,10 @@ ModelConfig gpt_config_of(const Settings& settings) {
   return config;
 }
 
-// --model; of a training run's output folder the model in it.
+// The path of --model. For the output folder of a training run, the model in it.
 fs::path model_path(const Settings& settings) {
   const fs::path path = settings.model;
-  std::error_code ignored;  // a place that cannot be looked at is reported where it is used
+  std::error_code ignored;  // an unreadable path is reported when it is used
   const bool is_output_folder =
       !fs::exists(path / "config.json", ignored) && fs::exists(path / "model" / "config.json", ignored);
   return is_output_folder ? path / "model" : path;
@@ -68,7 +68,7 @@ fs::path config_file_of(const Settings& settings) {
   return fs::is_directory(path) ? path / "config.json" : path;
 }
 
-// The token that ends a text, as the file beside a tokenizer names it.
+// The id of the end-of-text token in tokenizer_config.json. Empty if there is no such file or key.
 std::optional<int32_t> named_end(const Tokenizer& tokenizer, const fs::path& tokenizer_config) {
   if (!fs::exists(tokenizer_config)) return std::nullopt;
   const std::string text = read_file(tokenizer_config, {.longest_bytes = kMaxCompanionBytes});
@@ -80,8 +80,8 @@ std::optional<int32_t> named_end(const Tokenizer& tokenizer, const fs::path& tok
   const std::optional<int32_t> id = tokenizer.id_of(*name);
   if (id) return id;
   throw InputError(tokenizer_config.string(),
-                   fmt::format("\"eos_token\" is \"{}\", which the tokenizer does not have", printable(*name)),
-                   "Take the files of one tokenizer");
+                   fmt::format("\"eos_token\" is \"{}\", but the tokenizer has no such token", printable(*name)),
+                   "Use tokenizer.json and tokenizer_config.json of the same tokenizer");
 }
 
 std::string special_tokens_of(const Tokenizer& tokenizer) {
@@ -93,7 +93,8 @@ std::string special_tokens_of(const Tokenizer& tokenizer) {
   return tokens.empty() ? "it has no special tokens" : "its special tokens are " + joined(tokens, ", ");
 }
 
-// The id that ends a text must be that of the tokenizer: else training teaches to end with a word, or with nothing.
+// Sets or checks config.eos_token_id, which must be the end-of-text token of the tokenizer. Otherwise the model would
+// learn to end a text with an ordinary word, or not at all.
 void settle_end(ModelConfig& config, const Settings& settings, const Tokenizer& tokenizer, const fs::path& path) {
   constexpr int32_t kUsual = 2;  // in BLOOM's tokenizers and in those that Tessera trains
   const fs::path tokenizer_config = path.parent_path() / "tokenizer_config.json";
@@ -101,7 +102,7 @@ void settle_end(ModelConfig& config, const Settings& settings, const Tokenizer& 
   if (config.eos_token_id < 0) {
     if (!named && !tokenizer.is_special(kUsual)) {
       throw InputError(
-          path.string(), "does not tell which token ends a text",
+          path.string(), "does not define which token ends a text",
           fmt::format("Name it as \"eos_token\" in {}; {}", tokenizer_config.string(), special_tokens_of(tokenizer)));
     }
     config.eos_token_id = named.value_or(kUsual);
@@ -111,43 +112,43 @@ void settle_end(ModelConfig& config, const Settings& settings, const Tokenizer& 
   const std::string where = config_file_of(settings).string();
   if (named && *named != id) {
     throw InputError(
-        where, fmt::format("\"eos_token_id\" is {}, and {} names token {}", id, tokenizer_config.string(), *named),
-        "Make the two agree");
+        where, fmt::format("\"eos_token_id\" is {}, but {} names token {}", id, tokenizer_config.string(), *named),
+        "Use the same token in both files");
   }
   if (named || tokenizer.is_special(id)) return;
   const std::string token = tokenizer.decode(std::array{id}, false);
   throw InputError(where,
                    fmt::format("\"eos_token_id\" is {}, {} {}", id,
-                               token.empty() ? "which is no token of"
+                               token.empty() ? "which is not a token of"
                                              : fmt::format("the ordinary token \"{}\" of", printable(token)),
                                path.string()),
                    "Give the id of the token that ends a text: " + special_tokens_of(tokenizer));
 }
 
-// A head of its own would be lost: what a file holds of it must be the embedding. Each of the ranks compares a part.
+// Tessera ties the head to the embedding, so a head tensor in the file must be equal to it. Each rank compares a part.
 void check_tied(const TensorSource& source, const Model& model, int rank, int num_ranks, ThreadPool& pool) {
   for (const std::string& name : model.tolerated_names()) {
     if (!source.contains(name) || source.are_equal(name, model.embedding_name(), rank, num_ranks, pool)) continue;
     throw InputError(
         source.file_of(name).string(),
         fmt::format("tensor \"{}\" is not equal to \"{}\"", name, model.embedding_name()),
-        "Tessera's heads are tied to the embedding: take a model that was trained so, or remove the tensor "
-        "to go on with the embedding as its head");
+        "Tessera ties the head to the embedding. Use a model with a tied head, or remove the tensor to use "
+        "the embedding as the head");
   }
 }
 
 }  // namespace
 
 void check_model_is_kept(const Settings& settings) {
-  std::error_code ignored;  // a place that cannot be looked at is told of where it is used
+  std::error_code ignored;  // an unreadable path is reported when it is used
   const fs::path result = fs::weakly_canonical(fs::path(settings.output_dir) / "model", ignored);
   if (settings.model.empty() || !fs::exists(settings.model, ignored) ||
       fs::weakly_canonical(folder_of_model(settings), ignored) != result) {
     return;
   }
   throw UsageError("--output-dir",
-                   fmt::format("the trained model would replace {}, which --model names", settings.model),
-                   "Give another folder");
+                   fmt::format("the trained model would replace the initial model {} (--model)", settings.model),
+                   "Give another --output-dir");
 }
 
 ModelConfig model_config_of(const Settings& settings) {
@@ -161,7 +162,7 @@ ModelConfig model_config_of(const Settings& settings) {
   if (is_name && !fs::exists(path / "config.json")) {
     if (settings.init != Settings::Init::random) {
       throw UsageError("--model",
-                       fmt::format("\"{}\" names a shape, which has no pretrained weights here", settings.model),
+                       fmt::format("\"{}\" is the name of a shape, which has no pretrained weights", settings.model),
                        "Add --init random, or give the folder of a downloaded model");
     }
     return settings.model == "gpt" ? gpt_config_of(settings) : config;
@@ -170,14 +171,14 @@ ModelConfig model_config_of(const Settings& settings) {
     const std::vector<std::string> names = known_model_names();
     const std::string meant = did_you_mean(settings.model, names);
     throw InputError(settings.model, "no such model folder",
-                     fmt::format("{}{}Give a Hugging Face folder, or with --init random one of gpt, {}", meant,
+                     fmt::format("{}{}Give a Hugging Face folder, or with --init random one of: gpt, {}", meant,
                                  meant.empty() ? "" : " ", joined(names, ", ")));
   }
   const fs::path file = config_file_of(settings);
   if (fs::is_directory(path) && !fs::exists(file) && !checkpoint_steps(path).empty()) {
     throw InputError(
-        settings.model, "is the output folder of a run that has not ended: it has no model yet",
-        "Start the same tessera train again to end it, or make a model of a checkpoint with tessera export");
+        settings.model, "is the output folder of an unfinished run, which has no model yet",
+        "Run the same tessera train command again to finish it, or convert a checkpoint with tessera export");
   }
   return read_model_config(file);
 }
@@ -186,7 +187,8 @@ Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config) {
   const fs::path path =
       settings.tokenizer.empty() ? folder_of_model(settings) / "tokenizer.json" : tokenizer_path(settings);
   if (settings.tokenizer.empty() && !fs::exists(settings.model)) {
-    throw UsageError("--tokenizer", fmt::format("\"{}\" names a shape, which has none", settings.model),
+    throw UsageError("--tokenizer",
+                     fmt::format("\"{}\" is the name of a shape, which has no tokenizer", settings.model),
                      "Give a tokenizer.json or its folder");
   }
   if (settings.tokenizer.empty() && !fs::exists(path)) {
@@ -197,7 +199,7 @@ Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config) {
     throw InputError(path.string(),
                      fmt::format("has ids up to {}, beyond the model's vocabulary of {}", tokenizer.vocab_size() - 1,
                                  config.vocab_size),
-                     "Take the tokenizer that belongs to the model");
+                     "Use the tokenizer of the model");
   }
   settle_end(config, settings, tokenizer, path);
   return tokenizer;
@@ -221,7 +223,7 @@ ReadAhead read_weights_ahead(const Settings& settings, const World* world) {
 
 void load_parameters(Engine& engine, const fs::path& folder, Communicator& world, ThreadPool& pool) {
   const bool from_rank_0 = engine.options().sharding.sync_module_states;
-  if (from_rank_0 && world.rank() > 0) {  // the folder need not be there
+  if (from_rank_0 && world.rank() > 0) {  // the folder may be missing on these ranks
     engine.load_parameters({}, from_rank_0);
     return;
   }
@@ -273,18 +275,18 @@ ModelWriter::ModelWriter(const Model& model, const fs::path& folder, const Token
     : model_(model), dtype_(settings.save_dtype), folder_(folder), target_(folder, {"config.json"}) {
   target_.write_text("config.json", model_config_json(model.config(), dtype_));
   target_.write_text("tokenizer.json", tokenizer.json_text());
-  const auto bring = [&](const fs::path& source, const char* name) {
+  const auto copy = [&](const fs::path& source, const char* name) {
     if (!fs::exists(source / name)) return false;
     target_.write_text(name, read_file(source / name, {.longest_bytes = kMaxCompanionBytes}));
     return true;
   };
-  bring(folder_of_model(settings), "generation_config.json");
+  copy(folder_of_model(settings), "generation_config.json");
   const fs::path own = settings.tokenizer;
   const fs::path tokenizer_folder = own.empty()             ? folder_of_model(settings)
                                     : fs::is_directory(own) ? own
                                                             : own.parent_path();
-  for (const char* name : {"special_tokens_map.json", "chat_template.jinja"}) bring(tokenizer_folder, name);
-  if (!bring(tokenizer_folder, "tokenizer_config.json")) {
+  for (const char* name : {"special_tokens_map.json", "chat_template.jinja"}) copy(tokenizer_folder, name);
+  if (!copy(tokenizer_folder, "tokenizer_config.json")) {
     target_.write_text("tokenizer_config.json", default_tokenizer_config(model.config(), tokenizer));
   }
   std::vector<PlannedTensor> plan;
@@ -307,7 +309,7 @@ void ModelWriter::write(int64_t unit, ElemRange range, View parameters) {
   }
 }
 
-// Training itself ends before parameters that are not finite come here; --save-dtype may still be too narrow for them.
+// Training stops before non-finite parameters can reach this point. But --save-dtype may be too narrow for finite ones.
 void ModelWriter::check_saved_range(const ParameterSpec& spec, View part, int64_t first) const {
   const int64_t found = find_non_finite(part, dtype_);
   if (found < 0) return;
@@ -315,9 +317,9 @@ void ModelWriter::check_saved_range(const ParameterSpec& spec, View part, int64_
   convert(part.data + found * static_cast<int64_t>(size_of(part.dtype)), part.dtype, &value, DType::f64, 1);
   const char* const word = dtype_ == DType::f16 ? "fp16" : dtype_ == DType::bf16 ? "bf16" : "fp32";
   throw RunError(folder_.string(),
-                 fmt::format("is not written: tensor \"{}\" is {} at element {}, and {} ends at {}", spec.name, value,
-                             first + found, word, largest_of(dtype_)),
-                 dtype_ == DType::f32 ? "" : "Use --save-dtype fp32");
+                 fmt::format("is not written: tensor \"{}\" is {} at element {}, but the largest {} number is {}",
+                             spec.name, value, first + found, word, largest_of(dtype_)),
+                 dtype_ == DType::f32 ? "" : "Give --save-dtype fp32");
 }
 
 void ModelWriter::finish() {

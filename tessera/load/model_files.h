@@ -1,4 +1,4 @@
-// Model folders: from settings to a configuration, a tokenizer and parameters, and back to a folder.
+// Model folders: reads configuration, tokenizer and parameters, and writes a model as a folder.
 #pragma once
 
 #include <filesystem>
@@ -14,41 +14,44 @@
 
 namespace tessera {
 
-// UsageError when a training run would end by replacing the model that it starts from: --output-dir X with --model
+// Throws UsageError if training would replace its own initial model at the end. Example: --output-dir X with --model
 // X/model.
 void check_model_is_kept(const Settings& settings);
 
-// The model that --model and --init ask for: a folder's (or a file's) config.json, with --init random also a known name
-// ("bloom-560m") or "gpt" with the sizes of the flags. UsageError, InputError.
+// The configuration for --model and --init: the config.json of a folder, or the file itself. With --init random,
+// --model may also be a known name ("bloom-560m"), or "gpt" with sizes from flags. UsageError, InputError.
 ModelConfig model_config_of(const Settings& settings);
 
-// --tokenizer, or else the model folder's. Where the configuration does not tell which token ends a text, it is set to
-// the one of the tokenizer. InputError when the tokenizer has ids that the model's vocabulary has no row for, or
-// another token that ends a text than the configuration.
+// The tokenizer of --tokenizer, otherwise of the model folder. Sets config.eos_token_id from the tokenizer if the
+// configuration does not define it. InputError if the tokenizer has ids beyond the model's vocabulary, or if its
+// end-of-text token differs from the configuration. UsageError.
 Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config);
 
-// Begins to bring --model's weights into memory, where load_or_initialize() will read them: for one node, by one of its
-// ranks. Of several nodes each reads its own part alone. Throws nothing; to be ended once they are read.
+// Starts to read the weight files of --model into the page cache for load_or_initialize(). Only local rank 0 does this,
+// and only if all ranks are on one node. On several nodes, each rank reads only its own part, without reading ahead.
+// Throws nothing. Destroy the result when the weights are loaded.
 ReadAhead read_weights_ahead(const Settings& settings, const World* world);
 
-// Reads a Hugging Face folder's tensors into the engine's parameters: of each what this rank keeps, or with
-// sync_module_states all on rank 0, which sends them to the others. InputError names what is missing, extra or
-// misshapen, or a head that is not the embedding; UsageError, weights that are not those of rank 0. Collective.
+// Reads the tensors of a Hugging Face folder into the engine's parameters. Each rank reads the parts that it keeps.
+// With sync_module_states, rank 0 reads everything and sends it to the other ranks. InputError: a tensor is missing,
+// unexpected or has a wrong shape, or the head differs from the embedding. UsageError: the weights differ from those of
+// rank 0. Collective.
 void load_parameters(Engine& engine, const std::filesystem::path& folder, Communicator& world, ThreadPool& pool);
 
-// --init: reads the folder of --model, or draws from --seed. Collective.
+// Reads the parameters from the folder of --model, or with --init random draws them from --seed. Collective.
 void load_or_initialize(Engine& engine, const Settings& settings, Communicator& world, ThreadPool& pool);
 
-// Writes a model in --save-dtype as a Hugging Face folder that transformers loads; it appears whole or not at all. What
-// stands beside --model's weights and beside the tokenizer (generation_config.json, tokenizer_config.json) comes along.
+// Writes a model in --save-dtype as a Hugging Face folder that transformers can load. The folder appears complete or
+// not at all. Copies generation_config.json from --model, and tokenizer_config.json, special_tokens_map.json and
+// chat_template.jinja from the folder of the tokenizer, if they exist.
 class ModelWriter {
  public:
   // `model` must outlive it. UsageError, RunError.
   ModelWriter(const Model& model, const std::filesystem::path& folder, const Tokenizer& tokenizer,
               const Settings& settings);
-  // Elements `range` of a unit's flat parameters (host memory, any floating-point type), each unit once, whole or in
-  // pieces that follow each other, so that no more need be in memory. RunError: also where an element is not finite in
-  // --save-dtype; the folder then stays as it was.
+  // Writes elements `range` of a unit's flat parameters (host memory, any floating-point type). Each unit is
+  // written once, complete or in consecutive pieces, so memory for one piece is enough. RunError, also if an element is
+  // not finite in --save-dtype. An existing folder then stays unchanged.
   void write(int64_t unit, ElemRange range, View parameters);
   void finish();  // RunError
 
@@ -62,7 +65,7 @@ class ModelWriter {
   std::optional<SafetensorsWriter> tensors_;
 };
 
-// The tokenizer's own small files, for a folder that has only tokenizer.json.
+// The text of tokenizer_config.json, for a tokenizer folder without this file.
 std::string default_tokenizer_config(const ModelConfig& config, const Tokenizer& tokenizer);
 
 }  // namespace tessera

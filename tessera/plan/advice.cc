@@ -16,31 +16,32 @@ namespace {
 
 using S = Settings;
 
-// The words of this process's command; none where the system does not show them.
+// The arguments of this process's command. Empty if the system does not show them.
 std::vector<std::string> own_command() {
   std::ifstream file("/proc/self/cmdline");
-  std::vector<std::string> words;
-  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
-  return words;
+  std::vector<std::string> arguments;
+  for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
+  return arguments;
 }
 
-std::string quoted_for_shell(const std::string& word) {
+std::string quoted_for_shell(const std::string& argument) {
   constexpr std::string_view kPlain = "_-./:,=+@%";
   const auto is_plain = [&](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || kPlain.find(c) != std::string_view::npos;
   };
-  if (!word.empty() && std::ranges::all_of(word, is_plain)) return word;
+  if (!argument.empty() && std::ranges::all_of(argument, is_plain)) return argument;
   std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  for (const char c : argument) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return quoted + "'";
 }
 
-// mpirun and srun have words of their own before the program's.
-bool knows_whole_command(const FitRequest& request) {
+// False under mpirun or srun, because this process does not see their part of the command. With --nproc, its own
+// command is complete.
+bool knows_complete_command(const FitRequest& request) {
   return request.rank.world_size == 1 || find_launcher(environment_of_process()).has_value();
 }
 
-// Evaluation and generation keep parameters alone.
+// Searches a configuration for evaluation and generation, which only keep parameters.
 std::optional<Configuration> find_forward_fit(const FitRequest& request) {
   using enum Offload::Tier;
   for (const Offload::Tier tier : {device, host, file}) {
@@ -74,30 +75,31 @@ std::optional<Configuration> find_nearest_fit(FitRequest request) {
 
 std::string command_with(const std::vector<std::string>& command,
                          const std::vector<std::pair<std::string, std::string>>& flags) {
-  std::vector<std::string> words;
-  const auto replaced = [&](const std::string& word) {
-    if (!word.starts_with("--")) return false;
-    const Setting* setting = find_setting(word.substr(2, word.find('=') - 2));
+  std::vector<std::string> arguments;
+  const auto replaced = [&](const std::string& argument) {
+    if (!argument.starts_with("--")) return false;
+    const Setting* setting = find_setting(argument.substr(2, argument.find('=') - 2));
     return setting && std::ranges::any_of(flags, [&](const auto& flag) { return flag.first == setting->flag(); });
   };
   for (size_t i = 0; i < command.size(); ++i) {
     if (!replaced(command[i])) {
-      words.push_back(quoted_for_shell(command[i]));
+      arguments.push_back(quoted_for_shell(command[i]));
     } else if (command[i].find('=') == std::string::npos) {
-      ++i;  // its value
+      ++i;  // skip its value
     }
   }
   for (const auto& [flag, value] : flags) {
-    words.push_back(flag);
-    words.push_back(quoted_for_shell(value));
+    arguments.push_back(flag);
+    arguments.push_back(quoted_for_shell(value));
   }
-  return joined(words, " ");
+  return joined(arguments, " ");
 }
 
 static std::string command_to(const FitRequest& request, const Configuration& fit) {
   auto flags = flags_between(request.settings, fit.settings);
-  if (!request.settings.fsdp.empty()) flags.insert(flags.begin(), {"--fsdp", ""});  // it would contradict them
-  if (knows_whole_command(request)) return command_with(own_command(), flags);
+  if (!request.settings.fsdp.empty())
+    flags.insert(flags.begin(), {"--fsdp", ""});  // a value of --fsdp would contradict them
+  if (knows_complete_command(request)) return command_with(own_command(), flags);
   return command_with({"…"}, flags);
 }
 
@@ -107,16 +109,17 @@ std::string advice(const FitRequest& request) {
   };
   if (const std::optional<Configuration> fit = find_nearest_fit(request)) {
     const std::string files =
-        fit->plan.file_bytes > 0 ? fmt::format(" and {} of files", format_bytes(fit->plan.file_bytes)) : "";
-    return fmt::format("Start it as: {} # which needs {}{} a rank", command_to(request, *fit), memory_of(*fit), files);
+        fit->plan.file_bytes > 0 ? fmt::format(" and {} of disk space", format_bytes(fit->plan.file_bytes)) : "";
+    return fmt::format("Start it as: {} # needs {}{} per rank", command_to(request, *fit), memory_of(*fit), files);
   }
   FitRequest with_disk = request;
   with_disk.limits.disk_bytes = MemoryLimits{}.disk_bytes;
   if (const std::optional<Configuration> fit = find_nearest_fit(with_disk)) {
     const int64_t room = request.limits.disk_bytes;
     return fmt::format(
-        "With an --offload-dir on a disk that has {} for each rank ({} has {}), start it as: {} # which needs {} a "
-        "rank",
+        "Give an --offload-dir on a disk with {} of free space for each rank ({} has {}), and start it as: {} # needs "
+        "{} "
+        "per rank",
         format_bytes(fit->plan.file_bytes), offload_folder(request.settings), room > 0 ? format_bytes(room) : "none",
         command_to(request, *fit), memory_of(*fit));
   }
@@ -124,7 +127,7 @@ std::string advice(const FitRequest& request) {
   const bool has_length = work.training.num_tokens + work.evaluation.num_tokens > 0;
   return fmt::format("No strategy, offload, batch size or checkpointing makes it fit. Use a smaller {}model{}",
                      has_length ? "--max-length, more ranks with a --strategy that shards, or a smaller " : "",
-                     work.training.num_tokens > 0 ? "; tessera plan shows what takes how much" : "");
+                     work.training.num_tokens > 0 ? "; tessera plan shows the memory by category" : "");
 }
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// What to do about a run that does not fit: the fastest one that does, as a command.
+// Advice for a run that does not fit: the command of the fastest run that fits.
 #pragma once
 
 #include <string>
@@ -7,16 +7,16 @@
 
 namespace tessera {
 
-// The configuration of a run that fits and is nearest to `request.settings`: of a training run the fastest that
-// find_fit() finds, with a smaller --eval-batch-size where it takes one; of an evaluation or generation the first of
-// --strategy, --offload of parameters and --eval-batch-size. None where nothing fits.
+// The configuration nearest to `request.settings` that fits; nullopt if nothing fits. Training: the fastest one that
+// find_fit() finds, with a smaller --eval-batch-size if necessary. Evaluation and generation: the first one that fits,
+// with another --strategy, --offload of parameters, or --eval-batch-size.
 std::optional<Configuration> find_nearest_fit(FitRequest request);
 
-// "Start it as: tessera train … --offload optimizer:file # which needs 11.5 GiB a rank", or what to do where nothing
-// fits. What stands behind the command is a comment for a shell.
+// "Start it as: tessera train … --offload optimizer:file # needs 11.5 GiB per rank", or other advice if nothing fits.
+// The text after the command is a shell comment.
 std::string advice(const FitRequest& request);
 
-// This process's command with other flags, quoted for a shell: `flags` replace those of the same names.
+// The command with other flags, quoted for a shell. `flags` (name and value) replace flags of the same names.
 std::string command_with(const std::vector<std::string>& command,
                          const std::vector<std::pair<std::string, std::string>>& flags);
 

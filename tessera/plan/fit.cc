@@ -14,17 +14,17 @@ namespace {
 
 using S = Settings;
 
-// Rates of a rank. Their ratios alone matter, and those are alike among machines of a kind.
+// Rates per rank. Only their ratios matter, and these are similar on all machines of a kind.
 struct NominalMachine {
   double flops_per_s;
-  double half_speed_tokens;           // a micro-batch of so many tokens runs at half speed
+  double half_speed_tokens;           // a micro-batch with this number of tokens runs at half speed
   double within_node, between_nodes;  // bytes/s sent
-  double host, file;                  // bytes/s between the device and the host's memory, and to and from files
+  double host, file;                  // bytes/s between device and host memory, and to and from files
   double update;                      // bytes/s of AdamW on the host, read and written
 };
 constexpr NominalMachine kCpu{2e11, 16, 4e9, 1e9, 8e9, 1e9, 1e10};
 constexpr NominalMachine kGpu{3e14, 512, 2e11, 2.5e10, 2.5e10, 3e9, 5e10};
-constexpr double kUpdateBytes = 24;  // of an element, beside its gradient: parameter, m and v, read and written
+constexpr double kUpdateBytes = 24;  // per element: parameter, m and v, read and written; without the gradient
 
 const NominalMachine& nominal(DeviceKind device) {
   return device == DeviceKind::cuda ? kGpu : kCpu;
@@ -35,7 +35,7 @@ const char* const kSearched[] = {"strategy", "offload", "activation_checkpointin
 std::vector<S::Strategy> strategies(const FitRequest& request) {
   using enum S::Strategy;
   if (request.fixed.contains("strategy")) return {request.settings.strategy};
-  // Alone a rank shares nothing; parameters that can be offloaded are the only difference.
+  // A single rank has nothing to shard. full_shard differs from no_shard only because it can offload parameters.
   if (request.rank.world_size == 1) return {no_shard, full_shard};
   std::vector<S::Strategy> all{no_shard, zero1, zero2, shard_grad_op, full_shard};
   const int64_t group = request.settings.shard_group_size;
@@ -52,7 +52,7 @@ std::vector<Offload> offloads(const FitRequest& request) {
   const auto add = [&](Offload::Tier tier) {
     all.insert(all.end(), {{tier, device, device}, {tier, tier, device}, {tier, device, tier}, {tier, tier, tier}});
   };
-  if (!request.limits.one_memory) add(host);  // else it frees nothing
+  if (!request.limits.one_memory) add(host);  // with one memory, this would free nothing
   if (request.limits.disk_bytes > 0) add(file);
   return all;
 }
@@ -63,7 +63,7 @@ std::vector<S::ActivationCheckpointing> checkpointings(const FitRequest& request
   return {none, block};
 }
 
-// Divisors of batch_size × grad_accum, ascending: the largest up to each power of two, and the one given.
+// Divisors of batch_size × grad_accum in ascending order: the largest one up to each power of two, and batch_size.
 std::vector<int64_t> batch_sizes(const FitRequest& request) {
   const Settings& s = request.settings;
   if (request.fixed.contains("batch_size") || request.fixed.contains("grad_accum")) return {s.batch_size};
@@ -80,7 +80,7 @@ std::vector<int64_t> batch_sizes(const FitRequest& request) {
   return sizes;
 }
 
-// The largest batch that fits, since both memory and speed grow with it; then the next larger one, which does not.
+// The largest batch size that fits, and the next larger one, which does not. Memory and speed grow with the batch size.
 struct Row {
   std::optional<Configuration> fitting, too_large;
 };
@@ -90,7 +90,7 @@ Row search_batch_size(const FitRequest& request, Settings settings, double step_
   const int64_t product = settings.batch_size * settings.grad_accum;
   const std::vector<int64_t> sizes = batch_sizes(request);
   for (size_t begin = 0, end = sizes.size(); begin < end;) {
-    // The whole range first, as most often all of it fits or nothing does.
+    // Try the largest size first, because often everything fits. Then bisect.
     const size_t i = row.too_large || row.fitting ? (begin + end) / 2 : end - 1;
     settings.batch_size = sizes[i];
     settings.grad_accum = product / sizes[i];
@@ -112,7 +112,7 @@ bool is_consistent(const Settings& settings, const PlannedRank& rank) {
   try {
     ResolvedSettings resolved;
     resolved.settings = settings;
-    resolved.settings.fit = 0;  // it is one of those that the search asks about
+    resolved.settings.fit = 0;  // check the offload of this candidate
     resolved.groups = kSharding;
     resolved.num_ranks = rank.world_size;
     check_sharding(resolved);
@@ -185,7 +185,8 @@ StepCost step_cost(const Settings& settings, const Plan& plan, const WorkBounds&
   const double updated = shards.shard_optimizer() ? P / S : P, kept = shards.shard_parameters() ? P / S : P;
   const auto size = static_cast<double>(size_of(options.dtype)), accum = static_cast<double>(settings.grad_accum);
   const auto gradient_size = static_cast<double>(size_of(gradient_dtype(options.dtype, o.reduce_dtype)));
-  const double sum_size = accum > 1 ? sizeof(float) : gradient_size;  // of gradients over a step
+  const double sum_size =
+      accum > 1 ? sizeof(float) : gradient_size;  // bytes of an element of the gradients summed over a step
   double host_bytes = 0, file_bytes = 0, host_updates = 0;
   const auto moved = [&](Tier tier, double bytes) {
     if (tier != Tier::device) host_bytes += bytes;
@@ -206,11 +207,10 @@ Record cost_model(DeviceKind device) {
   const NominalMachine& m = nominal(device);
   return {
       {"compute_s",
-       "FLOPs of a step, those of recomputation included / flops_per_s x (1 + half_speed_tokens / tokens of a "
-       "micro-batch)"},
+       "FLOPs of a step (with recomputation) / flops_per_s x (1 + half_speed_tokens / tokens of a micro-batch)"},
       {"communication_s", "bytes sent / within_node_bytes_per_s or between_nodes_bytes_per_s"},
       {"offload_s",
-       "bytes between tiers / host_bytes_per_s or file_bytes_per_s, and 24 bytes and its gradient's for each element "
+       "bytes between tiers / host_bytes_per_s or file_bytes_per_s, plus (24 + bytes of its gradient) for each element "
        "that the host updates / update_bytes_per_s"},
       {"flops_per_s", m.flops_per_s},
       {"half_speed_tokens", m.half_speed_tokens},
@@ -236,8 +236,8 @@ std::vector<std::pair<std::string, std::string>> flags_between(const Settings& f
     const Setting& setting = *find_setting(name);
     const SettingValue value = setting.get(to);
     if (value == setting.get(from)) return;
-    const auto* word = std::get_if<std::string>(&value);
-    flags.emplace_back(setting.flag(), word ? *word : toml_text(value));
+    const auto* text = std::get_if<std::string>(&value);
+    flags.emplace_back(setting.flag(), text ? *text : toml_text(value));
   };
   for (const char* name : kSearched) add(name);
   for (const char* name : {"offload_dir", "eval_batch_size"}) add(name);
@@ -278,7 +278,7 @@ FitResult find_fit(const FitRequest& request) {
     result.smallest = *std::min_element(too_large.begin(), too_large.end(), by_excess);
   }
   if (!result.best && !result.smallest) {
-    throw UsageError("--fit", "the other settings contradict every configuration", "Leave --offload or --strategy out");
+    throw UsageError("--fit", "the other settings exclude every configuration", "Remove --offload or --strategy");
   }
   for (Configuration& c : too_large) {
     if (!result.best || by_cost(c, *result.best)) result.faster.push_back(std::move(c));

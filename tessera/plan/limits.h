@@ -1,4 +1,4 @@
-// What a machine gives each of its ranks: memory of the device and of the host, and room for files.
+// The limits of a rank on a machine: memory of device and host, and disk space.
 #pragma once
 
 #include <cstdint>
@@ -11,25 +11,27 @@
 
 namespace tessera {
 
-// What a rank may hold.
+// The limits of one rank. The maximum of int64_t means that a limit is not known.
 struct MemoryLimits {
   int64_t device_bytes = std::numeric_limits<int64_t>::max();
   int64_t host_bytes = std::numeric_limits<int64_t>::max();
-  bool one_memory = false;  // the device's memory is the host's: both together are held to device_bytes
-  int64_t disk_bytes = std::numeric_limits<int64_t>::max();  // of files that arrays are offloaded to
+  bool one_memory = false;  // device and host share one memory: their sum is limited by device_bytes
+  int64_t disk_bytes = std::numeric_limits<int64_t>::max();  // for arrays offloaded to files
 };
 
-// The folder of what is offloaded to files: --offload-dir, else `offload` in the output folder.
+// The folder for data offloaded to files: --offload-dir, otherwise `offload` in the output folder.
 std::string offload_folder(const Settings& settings);
 
-// What is free on the disk where `folder` is, or would be. 0 where it is memory: files there free nothing.
+// Free bytes on the disk of `folder`, which need not exist yet. 0 for a file system in memory, because files there save
+// no memory. nullopt if not known.
 std::optional<int64_t> free_disk_bytes(const std::string& folder);
 
-// Of this machine, for each of `num_ranks` on it: its memory, `gpu_bytes` of a GPU, and the disk of offload_folder().
+// The limits of this machine for each of its `num_ranks` ranks: host memory, `gpu_bytes` of its GPU (nullopt: the CPU
+// is the device), and the disk of offload_folder().
 MemoryLimits limits_here(const Settings& settings, int num_ranks, std::optional<int64_t> gpu_bytes);
 
-// As a plan has them: --fit or --device-memory, --host-memory and --disk, which the ranks of a node share, else this
-// machine's.
+// The limits for a plan: --fit or --device-memory, --host-memory and --disk, otherwise those of this machine. The ranks
+// of a node share --host-memory and --disk.
 MemoryLimits planned_limits(const Settings& settings, const PlannedRank& rank);
 
 }  // namespace tessera

@@ -43,7 +43,7 @@ void check_memory(const ModelConfig& config, const Settings& settings, const Wor
   const MemoryLimits limits = limits_here(settings, local.count, gpu_bytes);
   const auto refuse = [&](const std::string& needed, int64_t has_bytes, const char* of) {
     throw OutOfMemoryError("memory",
-                           fmt::format("the run needs {}, and {} has {}", needed, of, format_bytes(has_bytes)),
+                           fmt::format("the run needs {}, but {} has {}", needed, of, format_bytes(has_bytes)),
                            advice({config, settings, {}, work_of, rank, limits}));
   };
   const std::optional<int64_t> usable_bytes = usable_memory_bytes();
@@ -56,7 +56,7 @@ void check_memory(const ModelConfig& config, const Settings& settings, const Wor
   const int64_t of_first = bytes_of(local.with_first ? first : other), of_others = bytes_of(other);
   if (of_first + (local.count - 1) * of_others <= *usable_bytes) return;
   refuse(local.count == 1 ? format_bytes(of_first)
-                          : fmt::format("{} for each of {} ranks here", format_bytes(of_first), local.count),
+                          : fmt::format("{} for each of {} local ranks", format_bytes(of_first), local.count),
          *usable_bytes, "this machine");
 }
 
@@ -67,11 +67,11 @@ void check_disk(const ModelConfig& config, const Settings& settings, const WorkO
   planned.rank = 0;
   const int64_t needed = plan_training(config, settings, work_of(settings), planned).file_bytes * local.count;
   const int64_t has = free_disk_bytes(settings.offload_dir).value_or(0);
-  if (has == 0 || needed <= has) return;  // 0: memory; or the file system refuses
+  if (has == 0 || needed <= has) return;  // 0: not known, or a file system in memory
   throw RunError("--offload-dir",
-                 fmt::format("the run needs {} of files, and the disk of {} has {} free", format_bytes(needed),
+                 fmt::format("the run needs {} for files, but the disk of {} has only {} free", format_bytes(needed),
                              settings.offload_dir, format_bytes(has)),
-                 "Give --offload-dir on a disk with room, or offload less");
+                 "Give --offload-dir on a disk with more free space, or offload less");
 }
 
 std::string advice_for_less(const ModelConfig& config, const Settings& settings, const WorkOf& work_of,

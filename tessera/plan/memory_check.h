@@ -1,4 +1,4 @@
-// Runs that cannot fit are refused before they touch memory.
+// Refuses runs that cannot fit, before they allocate memory.
 #pragma once
 
 #include <functional>
@@ -9,42 +9,44 @@
 
 namespace tessera {
 
-// The bounds of the work that a run with these settings asks of the engine.
+// Returns the bounds of the engine's work in a run with these settings.
 using WorkOf = std::function<WorkBounds(const Settings&)>;
 
-// What an engine takes.
+// The most tokens that an engine accepts in a batch.
 inline constexpr int64_t kMaxPlannedTokens = kMaxBatchTokens;
 
-// The plan of a training run's rank: the engine's, and what saving takes beside it.
+// The plan for a rank of a training run: the engine's plan, and with --save-async the copy of a checkpoint.
 Plan plan_training(const ModelConfig& config, const Settings& settings, const WorkBounds& work,
                    const PlannedRank& rank);
 
-// The ranks of a run on one machine, as their memory is checked.
+// The ranks of a run on one machine, for the memory check.
 struct LocalRanks {
   int count = 1;
-  bool with_first = true;  // the world's first rank, which collects the model at the end, is one of them
+  bool with_first = true;  // they include the world's rank 0, which collects the model at the end
 };
 
-// Of a GPU, what this process may have now: what is free on it, and what the device holds. None of a CPU.
+// Bytes of a GPU that this process can use now: free bytes plus bytes that `device` already holds. nullopt for a CPU.
 std::optional<int64_t> usable_gpu_bytes(Device& device);
 
-// Plans the work and compares what the ranks of this machine need together with the memory that they may have
-// (`gpu_bytes` of rank.rank's GPU, where ranks have GPUs), the control group's limit included. OutOfMemoryError tells
-// both, and a command that would fit.
+// Plans the work, and compares the needs of all ranks on this machine with the available memory, including the limit of
+// the control group. On GPUs, also compares the needs of rank.rank with `gpu_bytes`. Throws OutOfMemoryError with both
+// numbers and a command that would fit.
 void check_memory(const ModelConfig& config, const Settings& settings, const WorkOf& work_of, const PlannedRank& rank,
                   LocalRanks local, std::optional<int64_t> gpu_bytes);
 
-// Compares what the ranks of this machine offload to files with the room on the disk of --offload-dir. RunError where
-// it is too little. Before the files are made.
+// Compares the file bytes of the ranks on this machine with the free space on the disk of --offload-dir. RunError if
+// the space is too small. Call it before the files are created.
 void check_disk(const ModelConfig& config, const Settings& settings, const WorkOf& work_of, const PlannedRank& rank,
                 LocalRanks local);
 
-// What to do about a run that fits by its plan, and did not: the fastest one that needs at most nine tenths of it.
+// Advice for a run that ran out of memory although its plan fits: the fastest run that needs at most 90 % of its
+// memory.
 std::string advice_for_less(const ModelConfig& config, const Settings& settings, const WorkOf& work_of,
                             const PlannedRank& rank, LocalRanks local, std::optional<int64_t> gpu_bytes);
 
-// Does work that has been found to fit into memory. If memory runs out after all, `check` is made: its OutOfMemoryError
-// says what fits into what is left, and what failed. Where it returns, it returns what to do.
+// Runs `work`, which should fit into memory by its plan. If it runs out of memory, calls `check`. If `check` throws
+// OutOfMemoryError (with advice for the memory that is left), adds what failed to it. If `check` returns, its text is
+// the advice in the error.
 template <typename Work>
 auto within_memory(const std::function<std::string()>& check, const Work& work) -> decltype(work()) {
   try {

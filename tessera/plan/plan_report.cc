@@ -45,7 +45,7 @@ Record rank_record(const PlanReport& report, const Plan& plan) {
       {"peak_bytes", plan.peak_bytes()},           {"device_peak_bytes", plan.device.peak_total()},
       {"host_peak_bytes", plan.host.peak_total()}, {"file_bytes", plan.file_bytes},
       {"pinned_bytes", report.pinned_bytes(plan)}, {"device", ledger_record(plan.device)},
-      {"host", ledger_record(plan.host)},          {"head", head},  // of the device's activations
+      {"host", ledger_record(plan.host)},          {"head", head},  // part of the device's activations
       {"step_bytes_sent", plan.step_bytes_sent},   {"step_bytes_sent_within_nodes", plan.step_bytes_sent_within_nodes}};
 }
 
@@ -56,7 +56,7 @@ Record cost_record(const StepCost& cost) {
           {"total_s", cost.total_s()}};
 }
 
-const char* word_of(Excess::Of of) {
+const char* name_of(Excess::Of of) {
   return of == Excess::Of::device ? "device" : of == Excess::Of::host ? "host" : "disk";
 }
 
@@ -64,7 +64,7 @@ Record excess_record(const Excess& excess) {
   const bool of_disk = excess.of == Excess::Of::disk;
   return {{"fits", excess.fits()},
           {"excess_bytes", excess.bytes},
-          {"memory", word_of(excess.of)},
+          {"memory", name_of(excess.of)},
           {"phase", of_disk ? Value(nullptr) : Value(name_of(excess.phase))},
           {"largest_category", of_disk ? Value(nullptr) : Value(name_of(excess.largest))},
           {"largest_category_bytes", of_disk ? Value(nullptr) : Value(excess.largest_bytes)}};
@@ -79,8 +79,8 @@ Record configuration_record(const Configuration& configuration) {
       .set("cost", cost_record(configuration.cost));
 }
 
-// Rows of a table: one a category. Those that hold nothing in any phase are left out, and those that are the same as
-// another rank's.
+// Adds table rows, one for each category. Omits rows without bytes in any phase, and rows that equal those of another
+// rank's plan.
 class LedgerRows {
  public:
   LedgerRows(Table& table, const Plan* other) : table_(table), other_(other) {}
@@ -106,7 +106,7 @@ class LedgerRows {
       const auto category = static_cast<Category>(c);
       add(name_of(category), plan, [&](const Plan& p, Phase phase) { return (p.*ledger).peak(phase, category); });
       if (category == Category::activations && ledger == &Plan::device) {
-        add("  of which head", plan,
+        add("  including head", plan,
             [](const Plan& p, Phase phase) { return p.head_bytes[static_cast<size_t>(phase)]; });
       }
     }
@@ -117,7 +117,7 @@ class LedgerRows {
 
  private:
   Table& table_;
-  const Plan* other_;  // whose rows need not be told again
+  const Plan* other_;  // the plan with rows to omit; nullptr: none
   int num_rows_ = 0;
 };
 
@@ -139,9 +139,9 @@ double step_flops(const PlanReport& r) {
   return static_cast<double>(r.first.micro_batch_flops) * static_cast<double>(r.work.micro_batches);
 }
 
-std::string words_of(const Settings& settings) {
-  const Record words = searched_settings(settings);
-  const auto text = [&](const char* key) { return *words.find(key)->get_if<std::string>(); };
+std::string summary_of(const Settings& settings) {
+  const Record searched = searched_settings(settings);
+  const auto text = [&](const char* key) { return *searched.find(key)->get_if<std::string>(); };
   return fmt::format("{}, offload {}, activation checkpointing {}, {} x {} samples", text("strategy"), text("offload"),
                      text("activation_checkpointing"), settings.batch_size, settings.grad_accum);
 }
@@ -157,23 +157,23 @@ std::string account_of(const Excess& e) {
 void print_fit(const PlanReport& report, Console& console) {
   constexpr size_t kMostRows = 10;
   const FitResult& fit = *report.fit;
-  console.print(fmt::format("The fastest that fits into {}: {}", format_bytes(report.limits.device_bytes),
-                            words_of(fit.best->settings)));
+  console.print(fmt::format("Fastest configuration that fits into {}: {}", format_bytes(report.limits.device_bytes),
+                            summary_of(fit.best->settings)));
   if (fit.faster.empty()) return;
-  console.print("Faster ones that do not, by an estimate of the time of a step (--json tells the model):");
+  console.print("Faster configurations that do not fit, by estimated time of a step (--json shows the cost model):");
   Table table(
       {{"time", Align::kRight}, {"strategy"}, {"offload"}, {"checkpointing"}, {"batch", Align::kRight}, {"why not"}});
   for (size_t i = 0; i < std::min(kMostRows, fit.faster.size()); ++i) {
     const Configuration& c = fit.faster[i];
-    const Record words = searched_settings(c.settings);
-    const auto text = [&](const char* key) { return *words.find(key)->get_if<std::string>(); };
+    const Record searched = searched_settings(c.settings);
+    const auto text = [&](const char* key) { return *searched.find(key)->get_if<std::string>(); };
     table.row({fmt::format("{:.2f}x", c.cost.total_s() / fit.best->cost.total_s()), text("strategy"), text("offload"),
                text("activation_checkpointing"), fmt::format("{} x {}", c.settings.batch_size, c.settings.grad_accum),
                account_of(c.excess)});
   }
   console.print(table.render(console.out_terminal()));
   if (fit.faster.size() > kMostRows) {
-    console.print(fmt::format("and {} more, in --json", fit.faster.size() - kMostRows));
+    console.print(fmt::format("and {} more (see --json)", fit.faster.size() - kMostRows));
   }
 }
 
@@ -221,37 +221,37 @@ void print_plan(const PlanReport& r, Console& console) {
   const int world = r.rank.world_size;
   const bool gpu = r.rank.device == DeviceKind::cuda;
   const std::string ranks = world == 1 ? (gpu ? " on a GPU" : " on the CPU")
-                                       : fmt::format(" on {} {}, {} a node", world, gpu ? "GPUs" : "CPU ranks",
+                                       : fmt::format(" on {} {}, {} per node", world, gpu ? "GPUs" : "CPU ranks",
                                                      std::min(world, r.rank.ranks_per_node));
-  console.print(fmt::format("{} parameters{}; {}{}", format_count(r.first.num_parameters), ranks, words_of(r.settings),
-                            world == 1 ? "" : " a rank"));
+  console.print(fmt::format("{} parameters{}; {}{}", format_count(r.first.num_parameters), ranks,
+                            summary_of(r.settings), world == 1 ? "" : " per rank"));
   const bool differ = r.ranks_differ();
   print_rank(r, world == 1 ? "memory" : differ ? "rank 0" : "each rank", r.first, nullptr, console);
   if (differ) {
-    console.print("Rank 0 collects the model at the end. What differs on the others:");
+    console.print("Rank 0 collects the model at the end. The other ranks differ in:");
     print_rank(r, "other ranks", *r.other, &r.first, console);
   }
   const double tera = static_cast<double>(r.first.micro_batch_flops) * 1e-12;
-  console.print(fmt::format("compute  {:.3g} TFLOP in a micro-batch of at most {} tokens{}, {:.3g} in a step", tera,
-                            format_count(r.work.training.num_tokens), r.fused ? " (those of a step as one)" : "",
+  console.print(fmt::format("compute  {:.3g} TFLOP per micro-batch of at most {} tokens{}, {:.3g} per step", tera,
+                            format_count(r.work.training.num_tokens), r.fused ? " (all of a step run as one)" : "",
                             step_flops(r) * 1e-12));
   const bool may_fuse =
       gpu && r.settings.grad_accum > 1 && r.settings.fuse_micro_batches != Settings::FuseMicroBatches::off;
   if (may_fuse && r.limits.device_bytes == MemoryLimits{}.device_bytes) {
     console.print(
-        "fusing   a GPU that has the memory runs a step's micro-batches as one: --device-memory plans for one");
+        "fusing   a GPU with enough memory runs a step's micro-batches as one; --device-memory plans for such a GPU");
   }
   if (world > 1) {
-    console.print(fmt::format("sent     {} by a rank in a step", format_bytes(r.first.step_bytes_sent)));
+    console.print(fmt::format("sent     {} by each rank per step", format_bytes(r.first.step_bytes_sent)));
   }
   if (r.first.file_bytes > 0) {
-    console.print(fmt::format("files    {} by a rank, on the disk of {}", format_bytes(r.first.file_bytes),
+    console.print(fmt::format("files    {} per rank, on the disk of {}", format_bytes(r.first.file_bytes),
                               offload_folder(r.settings)));
   }
   const Excess excess = excess_of(r.first, r.limits);
   if (excess.limit_bytes == MemoryLimits{}.device_bytes) return;
   const bool both = r.limits.one_memory && excess.of == Excess::Of::device;
-  const char* what = both ? "device and host together" : word_of(excess.of);
+  const char* what = both ? "device and host together" : name_of(excess.of);
   console.print(fmt::format("{}  {} of the {} that a rank may have ({}){}", excess.fits() ? "fits   " : "exceeds",
                             format_bytes(excess.bytes + excess.limit_bytes), format_bytes(excess.limit_bytes), what,
                             excess.fits() ? "" : ": " + account_of(excess)));

@@ -1,4 +1,4 @@
-// A plan for people and for programs.
+// Reports a plan as a table and as a record.
 #pragma once
 
 #include "tessera/data/data_use.h"
@@ -7,20 +7,20 @@
 
 namespace tessera {
 
-// What `tessera plan` has found out.
+// The results of `tessera plan`.
 struct PlanReport {
-  Settings settings;  // as planned: with --fit the configuration found
+  Settings settings;  // the planned settings; with --fit those of the best configuration
   PlannedRank rank;
   WorkBounds work;
   bool fused = false;         // the micro-batches of a step run as one
-  Plan first;                 // of the world's first rank, which collects the model at the end
-  std::optional<Plan> other;  // of each of the others, if there are any
-  MemoryLimits limits;        // nothing known: no limits
+  Plan first;                 // of rank 0, which collects the model at the end
+  std::optional<Plan> other;  // of every other rank, if there is more than one rank
+  MemoryLimits limits;        // the defaults if nothing is known
   std::optional<FitResult> fit;
   std::optional<DataUse> train_data, eval_data;
 
   bool ranks_differ() const;
-  // Locked memory of a rank's host tier.
+  // Bytes of pinned host memory of a rank.
   int64_t pinned_bytes(const Plan& plan) const;
 };
 

@@ -1,4 +1,4 @@
-// Checks that look at more than one setting, or at the build.
+// Checks that need more than one setting, or depend on the build and the machine.
 #include <fmt/format.h>
 
 #include "tessera/base/error.h"
@@ -16,7 +16,7 @@ bool on_command_line(const ResolvedSettings& resolved, const std::string& name) 
   return origin != resolved.origins.end() && origin->second.kind == Origin::Kind::flag;
 }
 
-// Flags that would do nothing. A file or the environment may hold them for other runs.
+// Refuses flags without effect. A file or the environment may contain such settings, because other runs may need them.
 void check_effective(const ResolvedSettings& resolved) {
   const S& s = resolved.settings;
   const auto refuse_if = [&](bool idle, const char* name, const char* what, const char* remedy) {
@@ -38,10 +38,10 @@ void check_effective(const ResolvedSettings& resolved) {
 void check_training(const ResolvedSettings& resolved) {
   const S& s = resolved.settings;
   if (s.eval_strategy == S::Interval::steps && s.eval_steps == 0) {
-    throw UsageError(resolved.where("eval_strategy"), "\"steps\" needs to know how many", "Give --eval-steps");
+    throw UsageError(resolved.where("eval_strategy"), "\"steps\" needs the number of steps", "Give --eval-steps");
   }
   if (s.save_strategy == S::Interval::steps && s.save_steps == 0) {
-    throw UsageError(resolved.where("save_strategy"), "\"steps\" needs to know how many", "Give --save-steps");
+    throw UsageError(resolved.where("save_strategy"), "\"steps\" needs the number of steps", "Give --save-steps");
   }
   if (s.warmup_steps > 0 && s.warmup_ratio > 0) {
     throw UsageError(resolved.where("warmup_ratio"),
@@ -54,13 +54,14 @@ void check_rates(const ResolvedSettings& resolved) {
   const S& s = resolved.settings;
   if (s.warmup_min_lr > s.lr) {
     throw UsageError(resolved.where("warmup_min_lr"),
-                     fmt::format("{} is more than the highest rate, lr {}", s.warmup_min_lr, s.lr));
+                     fmt::format("{} is greater than the peak learning rate, lr {}", s.warmup_min_lr, s.lr),
+                     "Give a lower --warmup-min-lr or a higher --lr");
   }
   if (s.lr_decay_steps > 0 && s.warmup_steps > s.lr_decay_steps) {
     throw UsageError(resolved.where("lr_decay_steps"),
                      fmt::format("{} steps end before the warm-up of {} steps ({})", s.lr_decay_steps, s.warmup_steps,
                                  resolved.where("warmup_steps")),
-                     "Give a warm-up that is shorter, or more steps");
+                     "Give a shorter warm-up or a larger lr_decay_steps");
   }
 }
 
@@ -81,13 +82,14 @@ void check_best_model(const ResolvedSettings& resolved) {
   }
   if (s.eval_strategy == S::Interval::steps && s.save_steps % s.eval_steps != 0) {
     throw UsageError(where,
-                     fmt::format("needs evaluated checkpoints, but save_steps {} is no multiple of eval_steps {}",
-                                 s.save_steps, s.eval_steps));
+                     fmt::format("needs evaluated checkpoints, but save_steps {} is not a multiple of eval_steps {}",
+                                 s.save_steps, s.eval_steps),
+                     "Make --save-steps a multiple of --eval-steps");
   }
   if (s.eval_dataset.empty()) throw UsageError(where, "needs evaluations", "Give --eval-dataset");
 }
 
-// Sizes on the command line, or other than the defaults in a file, that the model would not have.
+// Refuses sizes for a model that already has a shape. Default values from a file or the environment are accepted.
 void check_shape(const ResolvedSettings& resolved) {
   const std::string& model = resolved.settings.model;
   if (model.empty() || model == "gpt") return;
@@ -96,17 +98,16 @@ void check_shape(const ResolvedSettings& resolved) {
     if (!on_command_line(resolved, setting->name) && setting->get(resolved.settings) == setting->get(defaults))
       continue;
     if (setting->group == kVocabulary) {
-      throw UsageError(
-          resolved.where(setting->name),
-          fmt::format("\"{}\" has a vocabulary of its own: its config.json, or its shape, says how many rows "
-                      "the embedding has",
-                      model),
-          "Leave it out. For another size, change \"vocab_size\" in a copy of its config.json, and give that "
-          "with --init random");
+      throw UsageError(resolved.where(setting->name),
+                       fmt::format("the model \"{}\" already defines the size of its vocabulary", model),
+                       "Remove it. For another size, change \"vocab_size\" in a copy of the model's config.json and "
+                       "give the copy as "
+                       "--model with --init random");
     }
-    throw UsageError(resolved.where(setting->name),
-                     fmt::format("shapes a new model \"gpt\", and \"{}\" has a shape of its own", model),
-                     "Leave it out, or give --model gpt --init random");
+    throw UsageError(
+        resolved.where(setting->name),
+        fmt::format("applies only to a new model \"gpt\", but the model \"{}\" already has a shape", model),
+        "Remove it, or give --model gpt --init random");
   }
 }
 
@@ -122,17 +123,19 @@ void check_consistent(const ResolvedSettings& resolved) {
   check_sharding(resolved);
   if (s.hidden_size % s.num_heads != 0) {
     throw UsageError(resolved.where("hidden_size"),
-                     fmt::format("{} is not divisible by num_heads {}", s.hidden_size, s.num_heads));
+                     fmt::format("{} is not divisible by num_heads {}", s.hidden_size, s.num_heads),
+                     "Make --hidden-size a multiple of --num-heads");
   }
   if (s.fit > 0 && s.device_memory > 0) {
-    throw UsageError(resolved.where("device_memory"), "contradicts fit", "Both say what a rank may have: give one");
+    throw UsageError(resolved.where("device_memory"), "contradicts fit",
+                     "Both set the memory of a rank: give only one");
   }
   if (!s.prompt.empty() && !s.question.empty()) {
     throw UsageError(resolved.where("prompt"), "contradicts question",
-                     "Give a whole prompt, or a question with its context");
+                     "Give either --prompt, or --question with --context");
   }
   if (!s.context.empty() && s.question.empty()) {
-    throw UsageError(resolved.where("context"), "has no question", "Give --question");
+    throw UsageError(resolved.where("context"), "needs a question", "Give --question");
   }
 }
 

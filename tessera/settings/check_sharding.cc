@@ -1,4 +1,4 @@
-// Checks of sharding, offload and loss scaling against each other.
+// Checks that sharding, offload and loss scaling do not contradict each other.
 #include <fmt/format.h>
 
 #include "tessera/base/error.h"
@@ -30,26 +30,27 @@ void check_offload(const ResolvedSettings& resolved) {
   const S& s = resolved.settings;
   using Tier = Offload::Tier;
   if (s.offload.parameters != Tier::device && !shards_parameters(s.strategy)) {
-    throw UsageError(resolved.where("offload"),
-                     fmt::format("parameters are offloaded by their shards, and the strategy \"{}\" keeps them whole",
-                                 word_of(resolved, "strategy")),
-                     "Give --strategy zero3, full_shard, shard_grad_op, hybrid_shard or hybrid_shard_zero2");
+    throw UsageError(
+        resolved.where("offload"),
+        fmt::format("only sharded parameters can be offloaded, but the strategy \"{}\" does not shard them",
+                    word_of(resolved, "strategy")),
+        "Give --strategy zero3, full_shard, shard_grad_op, hybrid_shard or hybrid_shard_zero2");
   }
   if (s.offload.gradients != Tier::device && s.offload.optimizer == Tier::device) {
-    throw UsageError(resolved.where("offload"),
-                     "gradients are offloaded to where the optimizer steps, and it is not offloaded",
+    throw UsageError(resolved.where("offload"), "gradients can be offloaded only together with the optimizer",
                      "Give --offload optimizer,gradients");
   }
   if (s.offload.optimizer != Tier::device && !shards_anything(s.strategy) && resolved.num_ranks > 1) {
-    throw UsageError(resolved.where("offload"),
-                     fmt::format("the strategy \"{}\" would keep a copy of all optimizer states for each of {} ranks",
-                                 word_of(resolved, "strategy"), resolved.num_ranks),
-                     "Give --strategy zero1, zero2, zero3 or one of FSDP's");
+    throw UsageError(
+        resolved.where("offload"),
+        fmt::format("the strategy \"{}\" would keep a complete copy of the optimizer states on each of {} ranks",
+                    word_of(resolved, "strategy"), resolved.num_ranks),
+        "Give --strategy zero1, zero2, zero3, or a sharding strategy of FSDP");
   }
   if (s.offload.uses(Tier::file) && s.offload_dir.empty()) {
     throw UsageError(resolved.where("offload"),
                      fmt::format("\"{}\" needs a folder for its files", word_of(resolved, "offload")),
-                     "Give --offload-dir, on a fast local disk");
+                     "Give --offload-dir with a folder on a fast local disk");
   }
 }
 
@@ -58,30 +59,32 @@ void check_groups(const ResolvedSettings& resolved) {
   if (s.shard_group_size == 0) return;
   if (!is_hybrid(s.strategy)) {
     throw UsageError(resolved.where("shard_group_size"),
-                     fmt::format("{} has no meaning for the strategy \"{}\", in which all ranks are one group",
+                     fmt::format("{} has no effect with the strategy \"{}\", because all ranks form one group",
                                  s.shard_group_size, word_of(resolved, "strategy")),
-                     "Give --strategy hybrid_shard or hybrid_shard_zero2, or leave it out");
+                     "Give --strategy hybrid_shard or hybrid_shard_zero2, or remove it");
   }
   if (resolved.num_ranks % s.shard_group_size != 0) {
     throw UsageError(resolved.where("shard_group_size"),
-                     fmt::format("{} ranks are no multiple of {}", resolved.num_ranks, s.shard_group_size));
+                     fmt::format("{} ranks are not a multiple of {}", resolved.num_ranks, s.shard_group_size),
+                     "Give a divisor of the number of ranks");
   }
 }
 
 void check_loss_scale(const ResolvedSettings& resolved) {
   const S& s = resolved.settings;
   if (s.loss_scale > 0 && s.precision != S::Precision::fp16) {
-    throw UsageError(resolved.where("loss_scale"),
-                     fmt::format("{} scales the loss of fp16, and the precision is {}", s.loss_scale,
-                                 word_of(resolved, "precision")),
-                     "Give --precision fp16, or leave it out");
+    throw UsageError(
+        resolved.where("loss_scale"),
+        fmt::format("{} applies only to fp16, but the precision is {}", s.loss_scale, word_of(resolved, "precision")),
+        "Give --precision fp16, or remove it");
   }
   if (s.loss_scale_rules == LossScaleRules::grad_scaler) {
     const S defaults;
     const auto refuse = [&](const char* name, const std::string& value) {
-      throw UsageError(resolved.where(name),
-                       fmt::format("{} belongs to DeepSpeed's rules, and loss_scale_rules is \"grad_scaler\"", value),
-                       "Give --loss-scale-rules deepspeed, or leave it out");
+      throw UsageError(
+          resolved.where(name),
+          fmt::format("{} applies only to DeepSpeed's rules, but loss_scale_rules is \"grad_scaler\"", value),
+          "Give --loss-scale-rules deepspeed, or remove it");
     };
     if (s.loss_scale_hysteresis > 1) refuse("loss_scale_hysteresis", fmt::format("{}", s.loss_scale_hysteresis));
     if (s.min_loss_scale != defaults.min_loss_scale) refuse("min_loss_scale", fmt::format("{}", s.min_loss_scale));
@@ -92,7 +95,7 @@ void check_loss_scale(const ResolvedSettings& resolved) {
 
 void check_sharding(const ResolvedSettings& resolved) {
   if (resolved.groups & kSharding) {
-    if (resolved.settings.fit == 0) check_offload(resolved);  // a search takes the strategies that agree with it
+    if (resolved.settings.fit == 0) check_offload(resolved);  // a search tries only configurations that pass
     check_groups(resolved);
   }
   if (resolved.groups & kGradients) check_loss_scale(resolved);

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-// toml++ 3.3 and 3.4 trip over two things that a file may hold, both in checks that the code after them makes
-// needless: it asserts that a table's name begins well ("[=]") just before it reports that as an error, and calls
-// unreachable that a letter beyond ASCII is no white space.
+// Disables two wrong checks of toml++ 3.3 and 3.4, which a file can trigger. One asserts that a table's name starts
+// with a valid character, and fails for "[=]". The code after it reports this as an error. The other marks the case
+// that a non-ASCII letter is not white space as unreachable.
 #define TOML_ASSERT(expression) static_assert(true)
 #if __has_include(<toml++/impl/preprocessor.hpp>)  // 3.4
 #include <toml++/impl/preprocessor.hpp>
@@ -32,8 +32,8 @@ namespace tessera {
 
 namespace {
 
-// Settings are a page of text. The limit also bounds how deep hostile keys (a.a.a.…) nest, because freeing them
-// recurses.
+// Far more than real settings need. The limit also bounds the depth of hostile keys (a.a.a.…), because toml++ frees
+// nested tables recursively.
 constexpr size_t kMaxFileBytes = 16 * 1024;
 
 constexpr const char* kFsdpTable = "fsdp";
@@ -42,7 +42,7 @@ std::string place(const std::string& name, int line) {
   return fmt::format("{}:{}", name, line);
 }
 
-// An array of texts, joined with commas; nothing for another array.
+// The texts of an array, joined with commas. Empty if an element is not a text.
 std::optional<std::string> joined_texts(const toml::array& array) {
   std::vector<std::string> words;
   for (const auto& element : array) {
@@ -68,7 +68,7 @@ FileEntry entry_of(const std::string& table, const toml::key& key, const toml::n
   else {
     const char* kind = node.is_table() ? "a table" : node.is_array() ? "an array" : "a date or time";
     throw UsageError(fmt::format("{}: {}", place(name, entry.line), entry.key),
-                     fmt::format("is {}, but settings are texts, numbers and booleans", kind));
+                     fmt::format("is {}, but a setting must be a text, a number or a boolean", kind));
   }
   return entry;
 }
@@ -77,7 +77,7 @@ FileEntry entry_of(const std::string& table, const toml::key& key, const toml::n
 
 std::vector<FileEntry> parse_config(std::string_view text, const std::string& name) {
   if (text.size() > kMaxFileBytes) {
-    throw UsageError(name, fmt::format("is {} bytes long, and {} are the limit", text.size(), kMaxFileBytes));
+    throw UsageError(name, fmt::format("has {} bytes; the limit is {} bytes", text.size(), kMaxFileBytes));
   }
   toml::table root;
   try {
@@ -85,7 +85,7 @@ std::vector<FileEntry> parse_config(std::string_view text, const std::string& na
   } catch (const toml::parse_error& error) {
     throw UsageError(place(name, static_cast<int>(error.source().begin.line)),
                      fmt::format("is not TOML: {}", error.description()),
-                     "Texts need quotes, as in lr_schedule = \"linear\"");
+                     "Put texts in quotes, for example lr_schedule = \"linear\"");
   }
   std::vector<FileEntry> entries;
   for (const auto& [key, node] : root) {
@@ -117,7 +117,7 @@ std::string read_config_text(const std::string& path, const std::string& remedy)
 }
 
 std::vector<FileEntry> read_config_file(const std::string& path) {
-  const char* const remedy = "The word after the verb is a TOML file; everything else is given by flags";
+  const char* const remedy = "The argument after the verb must be a TOML file. Give everything else as flags";
   return parse_config(read_config_text(path, remedy), path);
 }
 

@@ -1,4 +1,4 @@
-// The reader of configuration files: TOML with flat keys, and tables named after verbs, or [fsdp].
+// Reads configuration files: TOML with flat keys, tables named after verbs, and the table [fsdp].
 #pragma once
 
 #include <string>
@@ -16,17 +16,17 @@ struct FileEntry {
   int line = 0;  // from 1
 };
 
-// The entries of a TOML text, tables after the top level, in the order of their keys. `name` stands in errors.
-// Throws UsageError with file and line when it is not TOML, is too large, has a table within a table, or a value that
-// is no text, number or boolean. The table [fsdp] alone may hold a table, whose keys then have its name before them
-// ("mixed_precision_policy.param_dtype"), and arrays of texts, which are joined with commas.
+// The entries of a TOML text: first the top level, then the tables, each in the order of its keys. Errors name the file
+// as `name`. Throws UsageError with file and line if the text is not TOML or is too large. Every value must be a text,
+// a number or a boolean. Only the table [fsdp] may contain more. A nested table: its name becomes a prefix of its keys
+// ("mixed_precision_policy.param_dtype"). An array of texts: it becomes one text, joined with commas.
 std::vector<FileEntry> parse_config(std::string_view text, const std::string& name);
 
-// The whole of a small text file, of at most 16 KiB. Throws UsageError with the remedy when it cannot be read or is
-// longer.
+// The content of a text file of at most 16 KiB. Throws UsageError with the remedy if the file is longer or cannot be
+// read.
 std::string read_config_text(const std::string& path, const std::string& remedy);
 
-// The entries of a file. Throws UsageError when it cannot be read.
+// The entries of a file. Throws UsageError, also if the file cannot be read.
 std::vector<FileEntry> read_config_file(const std::string& path);
 
 }  // namespace tessera

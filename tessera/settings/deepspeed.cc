@@ -36,7 +36,8 @@ class Reader {
     read_zero();
     read_reduction();
     if (!file_.ignored().empty()) {
-      layer_.notes.push_back(file_.where("without meaning here and ignored: " + joined(file_.ignored(), ", ")));
+      layer_.notes.push_back(
+          file_.where("ignored, because Tessera has no use for them: " + joined(file_.ignored(), ", ")));
     }
     return std::move(layer_);
   }
@@ -52,7 +53,7 @@ class Reader {
   void set_if(const char* name, const std::optional<T>& value, const std::string& path) {
     if (value) set(name, SettingValue(*value), path);
   }
-  // DeepSpeed's default for a key that is absent: "auto" is the trainer's value.
+  // Sets DeepSpeed's default for a missing key. "auto" is not missing; it means the trainer's value.
   void preset(const char* name, const SettingValue& value, const std::string& path) {
     if (file_.has(path)) return;
     layer_.presets.push_back({find_setting(name), value, {Origin::Kind::deepspeed_preset, file_.where(path)}});
@@ -81,11 +82,11 @@ class Reader {
     }
     const std::string p = "optimizer.params.";
     if (!file_.boolean(p + "adam_w_mode").value_or(true)) {
-      refuse(p + "adam_w_mode", "false asks for Adam with coupled decay, and only AdamW is supported",
-             "Leave it out, or set weight_decay to 0 and adam_w_mode to true");
+      refuse(p + "adam_w_mode", "false selects Adam with coupled weight decay, but only AdamW is supported",
+             "Remove it, or set weight_decay to 0 and adam_w_mode to true");
     }
     if (!file_.boolean(p + "bias_correction").value_or(true)) {
-      refuse(p + "bias_correction", "false is not supported", "Leave it out");
+      refuse(p + "bias_correction", "false is not supported", "Remove it");
     }
     set_if("lr", file_.real(p + "lr"), p + "lr");
     if (const auto betas = file_.pair(p + "betas")) {
@@ -95,7 +96,7 @@ class Reader {
     set_if("adam_epsilon", file_.real(p + "eps"), p + "eps");
     set_if("weight_decay", file_.real(p + "weight_decay"), p + "weight_decay");
     preset("lr", kDefaultLr, p + "lr");
-    // torch.optim.AdamW's default, or that of DeepSpeed's own Adams.
+    // The default of torch.optim.AdamW, or of DeepSpeed's own Adam optimizers.
     preset("weight_decay", file_.boolean(p + "torch_adam").value_or(false) ? 0.01 : 0.0, p + "weight_decay");
   }
 
@@ -104,8 +105,8 @@ class Reader {
     const auto type = file_.word("scheduler.type");
     if (!type || (*type != "WarmupLR" && *type != "WarmupDecayLR")) {
       refuse("scheduler.type",
-             fmt::format("{} is not supported", type ? quoted_value(*type) : "a scheduler of no type"),
-             "One of: WarmupLR, WarmupDecayLR; or leave the section out and give --lr-schedule");
+             fmt::format("{} is not supported", type ? quoted_value(*type) : "a scheduler without a type"),
+             "One of: WarmupLR, WarmupDecayLR; or remove the section and give --lr-schedule");
     }
     const bool decays = *type == "WarmupDecayLR";
     set("lr_schedule", decays ? "linear" : "constant", "scheduler.type");
@@ -113,7 +114,7 @@ class Reader {
     read_peak(p + "warmup_max_lr");
     set_if("warmup_min_lr", file_.real(p + "warmup_min_lr"), p + "warmup_min_lr");
     if (const auto steps = file_.whole(p + "warmup_num_steps")) {
-      // WarmupLR's own rule; a negative number is told by the setting's range.
+      // WarmupLR uses at least 2 steps. A negative number is passed on, and the range check of the setting reports it.
       set("warmup_steps", *steps >= 0 ? std::max<int64_t>(2, *steps) : *steps, p + "warmup_num_steps");
     } else if (!others_.is_given("warmup_ratio")) {
       preset("warmup_steps", kDefaultWarmupSteps, p + "warmup_num_steps");
@@ -121,25 +122,27 @@ class Reader {
     set_if("warmup_type", file_.word(p + "warmup_type"), p + "warmup_type");
     preset("warmup_type", "log", p + "warmup_type");
     const auto total = file_.whole(p + "total_num_steps");
-    if (total && !decays) refuse(p + "total_num_steps", "belongs to WarmupDecayLR, and the type is WarmupLR", "");
+    if (total && !decays)
+      refuse(p + "total_num_steps", "applies only to WarmupDecayLR, but scheduler.type is WarmupLR",
+             "Remove it, or use WarmupDecayLR");
     if (decays && !file_.has(p + "total_num_steps")) {
-      refuse(p + "total_num_steps", "is missing, and WarmupDecayLR needs it",
+      refuse(p + "total_num_steps", "is missing, but WarmupDecayLR needs it",
              "Write \"auto\" for all steps of the run");
     }
     set_if("lr_decay_steps", total, p + "total_num_steps");
   }
 
-  // The highest rate stands in two places of the file.
+  // The file has two keys for the peak learning rate.
   void read_peak(const std::string& path) {
     const auto peak = file_.real(path), of_optimizer = file_.real("optimizer.params.lr");
     if (peak && of_optimizer && *peak != *of_optimizer) {
       refuse(path, fmt::format("{} contradicts optimizer.params.lr {}", *peak, *of_optimizer),
-             "DeepSpeed would train at the former: write it in both places");
+             "DeepSpeed would use the first value: write it in both places");
     }
     set_if("lr", peak, path);
     if (file_.has(path)) return;
     if (of_optimizer) {
-      layer_.notes.push_back(file_.where(path + " is left out: the rate rises to optimizer.params.lr"));
+      layer_.notes.push_back(file_.where(path + " is missing: the learning rate rises to optimizer.params.lr"));
     } else if (!file_.has("optimizer.params.lr")) {
       preset("lr", kDefaultLr, path);
     }
@@ -157,14 +160,14 @@ class Reader {
     if (fp16 && !*fp16 && precision == Settings::Precision::fp16) contradicts_precision("fp16.enabled");
     if (bf16 && !*bf16 && precision == Settings::Precision::bf16) contradicts_precision("bf16.enabled");
     if (!file_.has("fp16")) return;
-    // Read in any case, so that wrong values are told; they count only where the loss is scaled.
+    // The section is always read, to report wrong values. Its values apply only in fp16.
     DeepSpeedLayer kept = layer_;
     set_if("loss_scale", file_.real("fp16.loss_scale"), "fp16.loss_scale");
     set_if("initial_scale_power", file_.whole("fp16.initial_scale_power"), "fp16.initial_scale_power");
     set_if("loss_scale_window", file_.whole("fp16.loss_scale_window"), "fp16.loss_scale_window");
     set_if("loss_scale_hysteresis", file_.whole("fp16.hysteresis"), "fp16.hysteresis");
     set_if("min_loss_scale", file_.real("fp16.min_loss_scale"), "fp16.min_loss_scale");
-    // No key of the file chooses the rules: they come with the section.
+    // No key selects DeepSpeed's rules. The section itself does.
     layer_.presets.push_back({find_setting("loss_scale_rules"),
                               SettingValue("deepspeed"),
                               {Origin::Kind::deepspeed_preset, file_.where("fp16")}});
@@ -181,9 +184,9 @@ class Reader {
 
   [[noreturn]] void contradicts_precision(const std::string& path) const {
     refuse(path,
-           fmt::format("false contradicts the precision of {}, {}", others_.where("precision"),
-                       toml_text(find_setting("precision")->get(others_.settings))),
-           "Write \"auto\" to take the trainer's value");
+           fmt::format("false contradicts precision {} ({})",
+                       toml_text(find_setting("precision")->get(others_.settings)), others_.where("precision")),
+           "Write \"auto\" to use the trainer's value");
   }
 
   void read_zero() {
@@ -218,14 +221,14 @@ class Reader {
     if (!file_.has(optimizer) && !file_.has(parameters)) return;
     Offload offload;
     offload.optimizer = tier(optimizer);
-    // DeepSpeed keeps the gradients that its CPU optimizer steps with in host memory.
+    // DeepSpeed keeps the gradients for its CPU optimizer in host memory.
     if (offload.optimizer != Offload::Tier::device) offload.gradients = Offload::Tier::host;
     offload.parameters = tier(parameters);
     if (offload.optimizer != Offload::Tier::device && stage == 0) {
-      refuse(optimizer, "needs stage 1, 2 or 3, and zero_optimization.stage is 0", "");
+      refuse(optimizer, "needs stage 1, 2 or 3, but zero_optimization.stage is 0", "");
     }
     if (offload.parameters != Offload::Tier::device && stage != 3) {
-      refuse(parameters, fmt::format("needs stage 3, and zero_optimization.stage is {}", stage), "");
+      refuse(parameters, fmt::format("needs stage 3, but zero_optimization.stage is {}", stage), "");
     }
     set("offload", offload_text(offload), offload.optimizer != Offload::Tier::device ? optimizer : parameters);
 
@@ -234,14 +237,14 @@ class Reader {
       refuse(parameters + ".nvme_path",
              fmt::format("{} contradicts {}.nvme_path {}", quoted_value(*paths.second), optimizer,
                          quoted_value(*paths.first)),
-             "Name one folder");
+             "Give the same folder in both places");
     }
     set_if("offload_dir", paths.second, parameters + ".nvme_path");
     set_if("offload_dir", paths.first, optimizer + ".nvme_path");
     const auto pins = std::pair(file_.boolean(optimizer + ".pin_memory"), file_.boolean(parameters + ".pin_memory"));
     if (pins.first && pins.second && *pins.first != *pins.second) {
       refuse(parameters + ".pin_memory", fmt::format("{} contradicts {}.pin_memory", *pins.second, optimizer),
-             "All offloaded memory is pinned, or none");
+             "Give the same value in both places: all offloaded memory is pinned, or none");
     }
     set_if("pin_memory", pins.second, parameters + ".pin_memory");
     set_if("pin_memory", pins.first, optimizer + ".pin_memory");
@@ -254,12 +257,12 @@ class Reader {
     const std::string accumulation = file_.word("data_types.grad_accum_dtype").value_or("fp32");
     if (accumulation != "fp32") {
       refuse("data_types.grad_accum_dtype", fmt::format("{} is not supported", quoted_value(accumulation)),
-             "Leave it out: gradients accumulate in fp32");
+             "Remove it: gradients accumulate in fp32");
     }
     const std::string operation = lower(file_.word("gradient_allreduce_op").value_or("avg"));
     if (operation != "avg" && operation != "mean") {
       refuse("gradient_allreduce_op", fmt::format("{} is not supported", quoted_value(operation)),
-             "Leave it out: the loss is the mean over all targets");
+             "Remove it: the loss is the mean over all targets");
     }
   }
 
@@ -281,9 +284,10 @@ void settle_batch(const DeepSpeedLayer& layer, ResolvedSettings& resolved) {
   const int64_t total = *layer.train_batch_size, ranks = resolved.num_ranks;
   const std::string where = layer.name + ": train_batch_size";
   const bool has_accumulation = resolved.is_given("grad_accum");
-  // A micro-batch that is "auto" is the trainer's, default or not, unless the other two determine it.
+  // With "auto", the size of a micro-batch is the trainer's value or default, unless the other two numbers determine
+  // it.
   const bool has_micro = resolved.is_given("batch_size") || (layer.micro_batch_is_auto && !has_accumulation);
-  // What is determined starts as 1: DeepSpeed's default for the accumulation where nothing else is known.
+  // A factor that is not given starts as 1. This is DeepSpeed's default for the accumulation if neither is given.
   const int64_t micro = has_micro ? s.batch_size : 1;
   const int64_t accumulation = has_accumulation ? s.grad_accum : 1;
   const auto contradiction = [&](bool is_multiple) {
@@ -297,7 +301,7 @@ void settle_batch(const DeepSpeedLayer& layer, ResolvedSettings& resolved) {
                                   named("grad_accum", has_accumulation, accumulation), ranks, ranks == 1 ? "" : "s"),
                       "Change one of them, or write \"auto\"");
   };
-  // Each factor is below 2^31: the product of two fits, and a quotient tells the third.
+  // Each factor is below 2^31, so the product of two fits. The third follows by division.
   const int64_t factor = micro * accumulation;
   const bool is_multiple = total % ranks == 0 && (total / ranks) % factor == 0;
   const int64_t rest = is_multiple ? total / ranks / factor : 0;

@@ -1,4 +1,4 @@
-// DeepSpeed's JSON configuration (--deepspeed FILE) as a layer of the resolution.
+// Reads DeepSpeed's JSON configuration (--deepspeed FILE) as a layer of the resolution.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,22 @@
 namespace tessera {
 
 struct DeepSpeedLayer {
-  std::vector<LayerValue> presets;  // DeepSpeed's defaults for what the file leaves out, where they differ from ours
-  std::vector<LayerValue> values;   // what the file says
-  std::vector<std::string> notes;   // for the log
-  // Samples of a step on all ranks, if the file says it, and whether it leaves the micro-batch to the trainer ("auto").
+  std::vector<LayerValue> presets;  // DeepSpeed's defaults for missing keys, if they differ from ours
+  std::vector<LayerValue> values;   // the values in the file
+  std::vector<std::string> notes;   // for the log, one line each
+  // Samples per step over all ranks, if given, and whether the size of a micro-batch is "auto" (the trainer's value).
   std::optional<int64_t> train_batch_size;
   bool micro_batch_is_auto = false;
-  std::string name;  // of the file, for errors
+  std::string name;  // of the file, for error messages
 };
 
-// Reads DeepSpeed's configuration. `others` are the settings without it: whether fp16's section matters depends on
-// them. "auto" gives nothing, so that the trainer's value stays. Throws UsageError with the path of the key: not JSON,
-// unknown keys, values of wrong types, contradictions within the file, and what Tessera does not do.
+// Reads DeepSpeed's configuration. `others` are the settings without this file. They decide whether the section fp16
+// has an effect. For "auto", the trainer's value stays. Throws UsageError with the path of the key if the text is not
+// JSON, or if the file contains unknown keys, wrong types, contradictions or unsupported features.
 DeepSpeedLayer read_deepspeed(std::string_view text, const std::string& name, const ResolvedSettings& others);
 
-// Makes batch_size × grad_accum × ranks = train_batch_size: what is given nowhere follows from the rest. Throws
-// UsageError that names all of them when they contradict each other.
+// Ensures batch_size × grad_accum × ranks = train_batch_size. Computes a factor that is not given from the others.
+// Throws UsageError, which names all factors, if they contradict each other.
 void settle_batch(const DeepSpeedLayer& layer, ResolvedSettings& resolved);
 
 }  // namespace tessera

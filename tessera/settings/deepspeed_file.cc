@@ -17,16 +17,16 @@ namespace {
 
 using nlohmann::json;
 
-// What becomes of a key. `refused` is an error unless its value turns the feature off.
+// How to treat a key. `refused` is an error unless the value turns the feature off.
 enum class Fate { used, section, ignored, refused };
 
 struct Key {
   const char* path;
   Fate fate;
-  const char* why = "";  // ignored: in a few words; refused: the remedy
+  const char* why = "";  // ignored: the reason in a few words; refused: the remedy
 };
 
-// After the tables of deepspeed.ai/docs/config-json and deepspeed/runtime/{config,zero/config,precision_config}.py.
+// From the tables of deepspeed.ai/docs/config-json and deepspeed/runtime/{config,zero/config,precision_config}.py.
 constexpr Key kKeys[] = {
     {"train_batch_size", Fate::used},
     {"train_micro_batch_size_per_gpu", Fate::used},
@@ -44,7 +44,7 @@ constexpr Key kKeys[] = {
     {"optimizer.params.adam_w_mode", Fate::used},
     {"optimizer.params.bias_correction", Fate::used},
     {"optimizer.params.torch_adam", Fate::used},
-    {"optimizer.params.amsgrad", Fate::refused, "AdamW here is without amsgrad"},
+    {"optimizer.params.amsgrad", Fate::refused, "Remove it: AdamW has no amsgrad"},
     {"optimizer.params.max_grad_norm", Fate::refused, "Write gradient_clipping at the top level"},
     {"scheduler", Fate::section},
     {"scheduler.type", Fate::used},
@@ -54,7 +54,7 @@ constexpr Key kKeys[] = {
     {"scheduler.params.warmup_num_steps", Fate::used},
     {"scheduler.params.warmup_type", Fate::used},
     {"scheduler.params.total_num_steps", Fate::used},
-    {"scheduler.params.last_batch_iteration", Fate::ignored, "checkpoints know it"},
+    {"scheduler.params.last_batch_iteration", Fate::ignored, "stored in checkpoints"},
     {"fp16", Fate::section},
     {"fp16.enabled", Fate::used},
     {"fp16.loss_scale", Fate::used},
@@ -62,16 +62,16 @@ constexpr Key kKeys[] = {
     {"fp16.loss_scale_window", Fate::used},
     {"fp16.hysteresis", Fate::used},
     {"fp16.min_loss_scale", Fate::used},
-    {"fp16.auto_cast", Fate::ignored, "inputs are ids"},
+    {"fp16.auto_cast", Fate::ignored, "inputs are integer ids"},
     {"fp16.fused_mode", Fate::ignored, "one fused kernel"},
-    {"fp16.consecutive_hysteresis", Fate::refused, "Leave it out: the loss scale has DeepSpeed's default rules"},
-    {"fp16.fp16_master_weights_and_grads", Fate::refused, "Leave it out: master weights are fp32"},
+    {"fp16.consecutive_hysteresis", Fate::refused, "Remove it: the loss scale follows DeepSpeed's default rules"},
+    {"fp16.fp16_master_weights_and_grads", Fate::refused, "Remove it: master weights are fp32"},
     {"bf16", Fate::section},
     {"bf16.enabled", Fate::used},
     {"bf16.immediate_grad_update", Fate::ignored, "gradients accumulate directly"},
-    {"bf16.check_grad_overflow", Fate::ignored, "for fp16 alone"},
-    {"bf16.bf16_master_weights_and_grads", Fate::refused, "Leave it out: master weights are fp32"},
-    {"bf16.bf16_optimizer_states", Fate::refused, "Leave it out: optimizer states are fp32"},
+    {"bf16.check_grad_overflow", Fate::ignored, "only for fp16"},
+    {"bf16.bf16_master_weights_and_grads", Fate::refused, "Remove it: master weights are fp32"},
+    {"bf16.bf16_optimizer_states", Fate::refused, "Remove it: optimizer states are fp32"},
     {"bfloat16", Fate::refused, "Write bf16"},
     {"zero_optimization", Fate::section},
     {"zero_optimization.stage", Fate::used},
@@ -86,10 +86,10 @@ constexpr Key kKeys[] = {
     {"zero_optimization.offload_optimizer.pipeline", Fate::ignored, "always pipelined"},
     {"zero_optimization.offload_optimizer.pipeline_read", Fate::ignored, "always pipelined"},
     {"zero_optimization.offload_optimizer.pipeline_write", Fate::ignored, "always pipelined"},
-    {"zero_optimization.offload_optimizer.convert_grad_on_cpu", Fate::ignored, "converted where stepped"},
-    {"zero_optimization.offload_optimizer.cpuadam_cores_perc", Fate::ignored, "all threads step"},
-    {"zero_optimization.offload_optimizer.super_offload", Fate::refused, "Leave it out: there is one kind of offload"},
-    {"zero_optimization.offload_optimizer.ratio", Fate::ignored, "all is offloaded"},
+    {"zero_optimization.offload_optimizer.convert_grad_on_cpu", Fate::ignored, "converted where the optimizer steps"},
+    {"zero_optimization.offload_optimizer.cpuadam_cores_perc", Fate::ignored, "all threads run the step"},
+    {"zero_optimization.offload_optimizer.super_offload", Fate::refused, "Remove it: only one kind of offload exists"},
+    {"zero_optimization.offload_optimizer.ratio", Fate::ignored, "everything is offloaded"},
     {"zero_optimization.offload_param", Fate::section},
     {"zero_optimization.offload_param.device", Fate::used},
     {"zero_optimization.offload_param.nvme_path", Fate::used},
@@ -104,83 +104,84 @@ constexpr Key kKeys[] = {
     {"zero_optimization.contiguous_gradients", Fate::ignored, "always contiguous"},
     {"zero_optimization.overlap_comm", Fate::ignored, "always overlapped"},
     {"zero_optimization.reduce_scatter", Fate::ignored, "the strategy decides"},
-    {"zero_optimization.round_robin_gradients", Fate::ignored, "units in order"},
-    {"zero_optimization.allgather_partitions", Fate::ignored, "gathered by units"},
-    {"zero_optimization.allgather_bucket_size", Fate::ignored, "gathered by units"},
-    {"zero_optimization.use_multi_rank_bucket_allreduce", Fate::ignored, "reduced by units"},
-    {"zero_optimization.sub_group_size", Fate::ignored, "steps by units"},
-    {"zero_optimization.load_from_fp32_weights", Fate::ignored, "masters always saved"},
-    {"zero_optimization.elastic_checkpoint", Fate::ignored, "any world resumes"},
-    {"zero_optimization.ignore_unused_parameters", Fate::ignored, "none are unused"},
-    {"zero_optimization.legacy_stage1", Fate::ignored, "one stage 1"},
+    {"zero_optimization.round_robin_gradients", Fate::ignored, "units are reduced in order"},
+    {"zero_optimization.allgather_partitions", Fate::ignored, "gathered unit by unit"},
+    {"zero_optimization.allgather_bucket_size", Fate::ignored, "gathered unit by unit"},
+    {"zero_optimization.use_multi_rank_bucket_allreduce", Fate::ignored, "reduced unit by unit"},
+    {"zero_optimization.sub_group_size", Fate::ignored, "steps unit by unit"},
+    {"zero_optimization.load_from_fp32_weights", Fate::ignored, "master weights are always saved"},
+    {"zero_optimization.elastic_checkpoint", Fate::ignored, "any number of ranks can resume"},
+    {"zero_optimization.ignore_unused_parameters", Fate::ignored, "no parameter is unused"},
+    {"zero_optimization.legacy_stage1", Fate::ignored, "only one stage 1"},
     {"zero_optimization.memory_efficient_linear", Fate::ignored, "always efficient"},
     {"zero_optimization.override_module_apply", Fate::ignored, "no Python modules"},
-    {"zero_optimization.pipeline_loading_checkpoint", Fate::ignored, "always by units"},
-    {"zero_optimization.log_trace_cache_warnings", Fate::ignored, "order is static"},
+    {"zero_optimization.pipeline_loading_checkpoint", Fate::ignored, "always unit by unit"},
+    {"zero_optimization.log_trace_cache_warnings", Fate::ignored, "the order is fixed"},
     {"zero_optimization.enable_sanity_checks", Fate::ignored, "always on"},
     {"zero_optimization.stage3_max_live_parameters", Fate::ignored, "see max_units_in_flight"},
-    {"zero_optimization.stage3_max_reuse_distance", Fate::ignored, "freed by units"},
-    {"zero_optimization.stage3_prefetch_bucket_size", Fate::ignored, "gathered by units"},
-    {"zero_optimization.stage3_param_persistence_threshold", Fate::ignored, "gathered by units"},
-    {"zero_optimization.stage3_model_persistence_threshold", Fate::ignored, "gathered by units"},
-    {"zero_optimization.stage3_module_granularity_threshold", Fate::ignored, "gathered by units"},
+    {"zero_optimization.stage3_max_reuse_distance", Fate::ignored, "freed unit by unit"},
+    {"zero_optimization.stage3_prefetch_bucket_size", Fate::ignored, "gathered unit by unit"},
+    {"zero_optimization.stage3_param_persistence_threshold", Fate::ignored, "gathered unit by unit"},
+    {"zero_optimization.stage3_model_persistence_threshold", Fate::ignored, "gathered unit by unit"},
+    {"zero_optimization.stage3_module_granularity_threshold", Fate::ignored, "gathered unit by unit"},
     {"zero_optimization.stage3_use_all_reduce_for_fetch_params", Fate::ignored, "always all-gather"},
-    {"zero_optimization.stage3_allgather_sequential", Fate::ignored, "gathered by units"},
-    {"zero_optimization.stage3_partition_stream_chunk_size", Fate::ignored, "shards read directly"},
-    {"zero_optimization.stage3_gather_16bit_weights_on_model_save", Fate::ignored, "a folder always"},
-    {"zero_optimization.stage3_gather_fp16_weights_on_model_save", Fate::ignored, "a folder always"},
-    {"zero_optimization.zero_hpz_partition_size", Fate::refused, "Leave it out: there is no second partition"},
-    {"zero_optimization.zero_quantized_weights", Fate::refused, "Leave it out: nothing is quantized"},
-    {"zero_optimization.zero_quantized_nontrainable_weights", Fate::refused, "Leave it out: nothing is quantized"},
-    {"zero_optimization.zero_quantized_gradients", Fate::refused, "Leave it out: nothing is quantized"},
+    {"zero_optimization.stage3_allgather_sequential", Fate::ignored, "gathered unit by unit"},
+    {"zero_optimization.stage3_partition_stream_chunk_size", Fate::ignored, "shards are read directly"},
+    {"zero_optimization.stage3_gather_16bit_weights_on_model_save", Fate::ignored,
+     "always saves a Hugging Face folder"},
+    {"zero_optimization.stage3_gather_fp16_weights_on_model_save", Fate::ignored, "always saves a Hugging Face folder"},
+    {"zero_optimization.zero_hpz_partition_size", Fate::refused, "Remove it: no second partition exists"},
+    {"zero_optimization.zero_quantized_weights", Fate::refused, "Remove it: nothing is quantized"},
+    {"zero_optimization.zero_quantized_nontrainable_weights", Fate::refused, "Remove it: nothing is quantized"},
+    {"zero_optimization.zero_quantized_gradients", Fate::refused, "Remove it: nothing is quantized"},
     {"zero_optimization.mics_shard_size", Fate::refused, "Use --strategy hybrid_shard --shard-group-size instead"},
     {"zero_optimization.mics_hierarchical_params_gather", Fate::refused, "Use --strategy hybrid_shard instead"},
     {"data_types", Fate::section},
     {"data_types.grad_accum_dtype", Fate::used},
     {"gradient_allreduce_op", Fate::used},
     {"steps_per_print", Fate::ignored, "see logging_steps"},
-    {"wall_clock_breakdown", Fate::ignored, "records have times"},
+    {"wall_clock_breakdown", Fate::ignored, "see metrics.jsonl"},
     {"memory_breakdown", Fate::ignored, "see tessera plan"},
     {"dump_state", Fate::ignored, "see tessera config"},
-    {"log_level", Fate::ignored, "one log"},
-    {"timers", Fate::ignored, "records have times"},
-    {"tensorboard", Fate::ignored, "records instead"},
-    {"wandb", Fate::ignored, "records instead"},
-    {"comet", Fate::ignored, "records instead"},
-    {"csv_monitor", Fate::ignored, "records instead"},
+    {"log_level", Fate::ignored, "only one log"},
+    {"timers", Fate::ignored, "see metrics.jsonl"},
+    {"tensorboard", Fate::ignored, "see metrics.jsonl"},
+    {"wandb", Fate::ignored, "see metrics.jsonl"},
+    {"comet", Fate::ignored, "see metrics.jsonl"},
+    {"csv_monitor", Fate::ignored, "see metrics.jsonl"},
     {"flops_profiler", Fate::ignored, "see tessera plan"},
-    {"comms_logger", Fate::ignored, "the summary has bytes_sent"},
-    {"monitor_config", Fate::ignored, "records instead"},
-    {"nebula", Fate::ignored, "one kind of checkpoints"},
+    {"comms_logger", Fate::ignored, "see bytes_sent in summary.json"},
+    {"monitor_config", Fate::ignored, "see metrics.jsonl"},
+    {"nebula", Fate::ignored, "only one kind of checkpoint"},
     {"prescale_gradients", Fate::ignored, "scaled in fp32"},
     {"gradient_predivide_factor", Fate::ignored, "scaled in fp32"},
     {"disable_allgather", Fate::ignored, "never needed"},
     {"sparse_gradients", Fate::ignored, "gradients are dense"},
     {"zero_allow_untested_optimizer", Fate::ignored, "AdamW is tested"},
-    {"zero_force_ds_cpu_optimizer", Fate::ignored, "one AdamW"},
-    {"vocabulary_size", Fate::ignored, "the model's own"},
+    {"zero_force_ds_cpu_optimizer", Fate::ignored, "only one AdamW"},
+    {"vocabulary_size", Fate::ignored, "defined by the model"},
     {"activation_checkpointing", Fate::ignored, "see activation_checkpointing"},
-    {"aio", Fate::ignored, "tuned by itself"},
-    {"checkpoint", Fate::ignored, "one kind"},
+    {"aio", Fate::ignored, "tuned automatically"},
+    {"checkpoint", Fate::ignored, "only one kind of checkpoint"},
     {"graph_harvesting", Fate::ignored, "no Python graphs"},
-    {"compile", Fate::ignored, "compiled already"},
-    {"dataloader_drop_last", Fate::refused, "Leave it out: no sample is dropped"},
+    {"compile", Fate::ignored, "already compiled"},
+    {"dataloader_drop_last", Fate::refused, "Remove it: no sample is dropped"},
     {"amp", Fate::refused, "Write fp16 or bf16"},
     {"torch_autocast", Fate::refused, "Write fp16 or bf16"},
-    {"sparse_attention", Fate::refused, "Leave it out: attention is dense"},
-    {"autotuning", Fate::refused, "See tessera plan --fit"},
-    {"elasticity", Fate::refused, "Give the batch sizes; a checkpoint resumes at any number of ranks"},
-    {"compression_training", Fate::refused, "Leave it out: nothing is compressed"},
-    {"curriculum_learning", Fate::refused, "Leave it out: samples come in random order"},
-    {"data_efficiency", Fate::refused, "Leave it out: samples come in random order"},
-    {"progressive_layer_drop", Fate::refused, "Leave it out: all layers train"},
-    {"hybrid_engine", Fate::refused, "Leave it out: there is one engine"},
-    {"eigenvalue", Fate::refused, "Leave it out: nothing is quantized"},
-    {"quantize_training", Fate::refused, "Leave it out: nothing is quantized"},
-    {"expert_parallel", Fate::refused, "Leave it out: there are no experts"},
-    {"pipeline", Fate::refused, "Leave it out: there are no pipeline stages"},
-    {"tensor_parallel", Fate::refused, "Leave it out: a rank computes whole layers"},
-    {"sequence_parallel_size", Fate::refused, "Leave it out: a rank computes whole sequences"},
+    {"sparse_attention", Fate::refused, "Remove it: attention is dense"},
+    {"autotuning", Fate::refused, "Use tessera plan --fit instead"},
+    {"elasticity", Fate::refused, "Give the batch sizes: a checkpoint resumes with any number of ranks"},
+    {"compression_training", Fate::refused, "Remove it: nothing is compressed"},
+    {"curriculum_learning", Fate::refused, "Remove it: samples come in random order"},
+    {"data_efficiency", Fate::refused, "Remove it: samples come in random order"},
+    {"progressive_layer_drop", Fate::refused, "Remove it: all layers train"},
+    {"hybrid_engine", Fate::refused, "Remove it: only one engine exists"},
+    {"eigenvalue", Fate::refused, "Remove it: nothing is quantized"},
+    {"quantize_training", Fate::refused, "Remove it: nothing is quantized"},
+    {"expert_parallel", Fate::refused, "Remove it: the models have no experts"},
+    {"pipeline", Fate::refused, "Remove it: a rank computes all layers"},
+    {"tensor_parallel", Fate::refused, "Remove it: a rank computes complete layers"},
+    {"sequence_parallel_size", Fate::refused, "Remove it: a rank computes complete sequences"},
 };
 
 const Key* find_key(const std::string& path) {
@@ -190,7 +191,7 @@ const Key* find_key(const std::string& path) {
   return nullptr;
 }
 
-// The keys beside which `prefix` + a word stands, without the prefix.
+// The known keys directly under `prefix` ("fp16.", or ""), without the prefix.
 std::vector<std::string> keys_of(const std::string& prefix) {
   std::vector<std::string> keys;
   for (const Key& key : kKeys) {
@@ -201,10 +202,10 @@ std::vector<std::string> keys_of(const std::string& prefix) {
   return keys;
 }
 
-// Whether the value of a feature says that it is not wanted.
+// Whether the value turns a feature off.
 bool is_off(const json& value) {
   if (value.is_object()) return value.empty() || (value.contains("enabled") && is_off(value["enabled"]));
-  if (value.is_number()) return value.get<double>() <= 1;  // sizes of groups
+  if (value.is_number()) return value.get<double>() <= 1;  // the size of a group
   return value.is_null() || value == false || value == "auto";
 }
 
@@ -223,13 +224,13 @@ DeepSpeedFile::DeepSpeedFile(std::string_view text, std::string name) : name_(st
   } catch (const InputError& error) {
     throw UsageError("", error.what());
   }
-  if (!root_.is_object()) throw UsageError(name_, "is not a JSON object, as DeepSpeed's configurations are");
+  if (!root_.is_object()) throw UsageError(name_, "must be a JSON object");
   check_type("optimizer", {"AdamW", "Adam"});
   check_type("scheduler", {"WarmupLR", "WarmupDecayLR"});
   check_keys(root_, "");
 }
 
-// Before the keys of the section: another type has other keys.
+// Runs before check_keys(), because another type has other keys. Its error is more helpful than an unknown key.
 void DeepSpeedFile::check_type(const std::string& section, const std::vector<std::string>& types) {
   const auto found = root_.find(section);
   if (found == root_.end() || !found->is_object() || !found->contains("type")) return;
@@ -241,7 +242,7 @@ void DeepSpeedFile::check_type(const std::string& section, const std::vector<std
   if (std::any_of(types.begin(), types.end(), is_type)) return;
   throw UsageError(where(section + ".type"), fmt::format("{} is not supported", shown(type)),
                    fmt::format("One of: {}{}", joined(types, ", "),
-                               section == "scheduler" ? "; or leave the section out and give --lr-schedule" : ""));
+                               section == "scheduler" ? "; or remove the section and give --lr-schedule" : ""));
 }
 
 void DeepSpeedFile::check_keys(const json& object, const std::string& prefix) {

@@ -1,4 +1,4 @@
-// DeepSpeed's JSON configuration as a file: which keys there are, and typed access by path.
+// A DeepSpeed configuration file (JSON): checks its keys, and gives typed access by path.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace tessera {
 
-// Access is by path: "zero_optimization.stage". A key that is absent, null or "auto" gives nothing. A value of another
-// type is a UsageError that names the path; a text is never taken for a number.
+// A path looks like "zero_optimization.stage". The getters return nothing for a key that is missing, null or "auto".
+// They throw UsageError with the path for a value of another type. A text is never converted to a number.
 class DeepSpeedFile {
  public:
-  // Throws UsageError: no JSON object, a key that DeepSpeed does not have, or one that asks for what Tessera does not
-  // do.
+  // Throws UsageError if the text is not a JSON object, or if it contains a key that is unknown to DeepSpeed or selects
+  // an unsupported feature.
   DeepSpeedFile(std::string_view text, std::string name);
 
   std::string where(const std::string& path) const { return name_ + ": " + path; }
@@ -24,17 +24,17 @@ class DeepSpeedFile {
   bool is_auto(const std::string& path) const;
 
   std::optional<bool> boolean(const std::string& path) const;
-  std::optional<int64_t> whole(const std::string& path) const;  // also 5e8
+  std::optional<int64_t> whole(const std::string& path) const;  // accepts 5e8, too
   std::optional<double> real(const std::string& path) const;
   std::optional<std::string> word(const std::string& path) const;
   std::optional<std::pair<double, double>> pair(const std::string& path) const;  // an array of two numbers
 
-  // "zero_optimization.overlap_comm (always overlapped)": the keys of this file that have no meaning here.
+  // The keys of this file without effect here, with a reason: "zero_optimization.overlap_comm (always overlapped)".
   const std::vector<std::string>& ignored() const { return ignored_; }
 
  private:
   const nlohmann::json* find(const std::string& path) const;
-  const nlohmann::json* value(const std::string& path) const;  // nullptr for null and "auto", too
+  const nlohmann::json* value(const std::string& path) const;  // nullptr also for null and "auto"
   void check_type(const std::string& section, const std::vector<std::string>& types);
   void check_keys(const nlohmann::json& object, const std::string& prefix);
   [[noreturn]] void wrong_type(const std::string& path, const nlohmann::json& value, const char* wanted) const;

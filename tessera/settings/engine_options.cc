@@ -70,7 +70,7 @@ static ShardOptions shard_options(const Settings& s) {
     }
     return std::nullopt;
   }();
-  // What is drawn from a seed is the same on every rank.
+  // All ranks draw random weights from the same seed, so rank 0 need not send them.
   options.sync_module_states = s.sync_module_states && s.init != S::Init::random;
   return options;
 }

@@ -1,4 +1,4 @@
-// What settings mean for the engine.
+// Converts settings to options of the engine.
 #pragma once
 
 #include "tessera/engine/engine.h"
@@ -6,10 +6,10 @@
 
 namespace tessera {
 
-// Whether a run uses GPUs: by --device, or because the machine has one.
+// Whether a run uses GPUs: --device is cuda, or it is auto and the machine has a GPU.
 bool uses_cuda(const Settings& settings);
 
-// The options of the engine: the same for a run and for its plan.
+// The engine's options. A run and its plan use the same options.
 EngineOptions engine_options(const Settings& settings);
 
 }  // namespace tessera

@@ -30,14 +30,14 @@ std::string word(const SettingValue& value, const std::string& where) {
   throw UsageError(where, fmt::format("must be a word in quotes, got {}", quoted_value(value)));
 }
 
-// One of `words`, in small letters.
+// The value in lower case, which must be one of `words`.
 std::string one_of(const std::vector<std::string>& words, const SettingValue& value, const std::string& where) {
   const std::string text = lower(word(value, where));
   if (std::find(words.begin(), words.end(), text) != words.end()) return text;
   throw UsageError(where, "unknown value " + quoted_value(value), "One of: " + joined(words, ", "));
 }
 
-// What accelerate's numbers stand for.
+// The strategy for a name, or for a number of accelerate.
 SettingValue sharding_word(const SettingValue& value, const std::string& where) {
   static const std::vector<std::string> numbered = {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard",
                                                     "hybrid_shard_zero2"};
@@ -48,7 +48,7 @@ SettingValue sharding_word(const SettingValue& value, const std::string& where) 
     return one_of(numbered, text, where);
   }
   if (*number >= 1 && *number <= 5) return numbered[static_cast<size_t>(*number - 1)];
-  throw UsageError(where, fmt::format("must be 1 to 5, or a word, got {}", *number),
+  throw UsageError(where, fmt::format("must be 1 to 5, or a name, got {}", *number),
                    "1 FULL_SHARD, 2 SHARD_GRAD_OP, 3 NO_SHARD, 4 HYBRID_SHARD, 5 HYBRID_SHARD_ZERO2");
 }
 
@@ -61,7 +61,7 @@ SettingValue dtype_word(const SettingValue& value, const std::string& where) {
   return one_of({"fp32", "bf16", "fp16"}, text, where);
 }
 
-// The classes of blocks that are units here; the value is a list with commas, or one.
+// Checks a comma-separated list of block classes. Tessera's units are exactly these blocks.
 void check_wrapped_classes(const SettingValue& value, const std::string& where) {
   const std::string text = word(value, where);
   for (size_t begin = 0; begin <= text.size();) {
@@ -69,9 +69,8 @@ void check_wrapped_classes(const SettingValue& value, const std::string& where) 
     const std::string name = text.substr(begin, end - begin);
     begin = end + 1;
     if (name == "BloomBlock" || name == "TransformerEncoderLayer") continue;
-    throw UsageError(where, fmt::format("{} is no block of a model that Tessera trains", quoted_value(name)),
-                     "The units are a model's blocks (BloomBlock; TransformerEncoderLayer of gpt), and one for its "
-                     "embedding, final norm and head");
+    throw UsageError(where, fmt::format("{} is not a block of a model that Tessera supports", quoted_value(name)),
+                     "Give BloomBlock, or TransformerEncoderLayer for gpt");
   }
 }
 
@@ -85,7 +84,7 @@ struct Meaning {
   }
 };
 
-// Keys that need no more than their value in our words.
+// Translates a key with a direct counterpart here. Returns false for another key.
 bool translate_value(const std::string& key, const SettingValue& value, const std::string& where, Meaning& meaning) {
   if (key == "sharding_strategy") {
     meaning.set("strategy", sharding_word(value, where));
@@ -110,16 +109,16 @@ bool translate_value(const std::string& key, const SettingValue& value, const st
   return true;
 }
 
-// Keys that change nothing; their values are still checked. False for another key.
+// Checks a key without effect here, and notes why it is ignored. Returns false for another key.
 bool explain(const std::string& key, const SettingValue& value, const std::string& where, FsdpMeaning& meaning) {
   const auto ignored = [&](const char* why) { meaning.note = fmt::format("{} ({})", key, why); };
   if (key == "limit_all_gathers") {
-    if (!boolean(value, where)) ignored("always limited, see max_units_in_flight");
+    if (!boolean(value, where)) ignored("always limited; see max_units_in_flight");
   } else if (key == "use_orig_params") {
     boolean(value, where);
     ignored("no Python modules");
   } else if (key == "cpu_ram_efficient_loading") {
-    if (boolean(value, where)) ignored("no rank reads more than it keeps");
+    if (boolean(value, where)) ignored("no rank reads more than it needs");
   } else if (key == "transformer_layer_cls_to_wrap") {
     check_wrapped_classes(value, where);
   } else if (key == "auto_wrap_policy") {
@@ -130,13 +129,13 @@ bool explain(const std::string& key, const SettingValue& value, const std::strin
     ignored("the units are the blocks");
   } else if (key == "state_dict_type") {
     if (one_of({"sharded_state_dict", "full_state_dict", "local_state_dict"}, value, where) != "sharded_state_dict") {
-      ignored("checkpoints are sharded, models whole");
+      ignored("checkpoints are always sharded, saved models are complete");
     }
   } else if (key == "mixed_precision_policy.buffer_dtype") {
     dtype_word(value, where);
-    ignored("there are no buffers");
+    ignored("the models have no buffers");
   } else if (key == "version") {
-    ignored("one kind");
+    ignored("only one version");
   } else {
     return false;
   }
@@ -148,11 +147,11 @@ bool explain(const std::string& key, const SettingValue& value, const std::strin
 FsdpMeaning meaning_of_fsdp_key(const std::string& written, const SettingValue& value, const std::string& where) {
   std::string key = underscored(written);
   if (key.starts_with("fsdp_")) key = key.substr(5);
-  // FSDP1's name of it.
+  // The name in FSDP1.
   if (key.starts_with("mixed_precision.")) key.replace(0, 15, "mixed_precision_policy");
   Meaning meaning{{}, where};
   if (translate_value(key, value, where, meaning) || explain(key, value, where, meaning.result)) return meaning.result;
-  throw UsageError(where, "unknown setting of FSDP",
+  throw UsageError(where, "unknown FSDP setting",
                    did_you_mean(key, {"sharding_strategy", "reshard_after_forward", "backward_prefetch",
                                       "forward_prefetch", "limit_all_gathers", "sync_module_states", "use_orig_params",
                                       "offload_params", "cpu_offload", "cpu_ram_efficient_loading", "auto_wrap_policy",
@@ -174,14 +173,15 @@ FsdpMeaning meaning_of_fsdp_option(std::string_view text, const std::string& whe
     if (option == "offload") {
       meaning.set("offload", kAllOffloaded);
     } else if (option != "auto_wrap") {
-      if (!strategy.empty()) throw UsageError(where, fmt::format("names both {} and {}", strategy, option));
+      if (!strategy.empty())
+        throw UsageError(where, fmt::format("contains both {} and {}", strategy, option), "Give one strategy");
       strategy = option;
       meaning.set("strategy", option);
     }
   }
   if (strategy.empty() && !text.empty()) {
-    throw UsageError(where, fmt::format("{} names no strategy", quoted_value(std::string(text))),
-                     "Write for example \"full_shard auto_wrap\"");
+    throw UsageError(where, fmt::format("{} contains no strategy", quoted_value(std::string(text))),
+                     "For example, write \"full_shard auto_wrap\"");
   }
   return meaning.result;
 }

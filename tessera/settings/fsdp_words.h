@@ -1,4 +1,4 @@
-// FSDP's own words, as the configurations of PyTorch, the Trainer and accelerate have them.
+// Translates FSDP settings of PyTorch, the Hugging Face Trainer and accelerate.
 #pragma once
 
 #include <string>
@@ -9,15 +9,15 @@
 
 namespace tessera {
 
-// What one key of the table [fsdp] means: settings with their checked values, or a note that it has no meaning here.
-// Keys may begin with "fsdp_". Throws UsageError with `where`.
+// The translation of FSDP settings.
 struct FsdpMeaning {
-  std::vector<std::pair<const Setting*, SettingValue>> values;
-  std::string note;  // "use_orig_params (no Python modules)"; empty: none
+  std::vector<std::pair<const Setting*, SettingValue>> values;  // checked
+  std::string note;  // why a key is ignored: "use_orig_params (no Python modules)"; empty if it is not ignored
 };
+// Translates one key of the table [fsdp]. The key may begin with "fsdp_". Throws UsageError with `where`.
 FsdpMeaning meaning_of_fsdp_key(const std::string& key, const SettingValue& value, const std::string& where);
 
-// The same of the Trainer's option: "full_shard auto_wrap offload".
+// The same for the Trainer's option: "full_shard auto_wrap offload".
 FsdpMeaning meaning_of_fsdp_option(std::string_view text, const std::string& where);
 
 }  // namespace tessera

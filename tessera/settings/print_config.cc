@@ -1,4 +1,4 @@
-// Resolved settings as TOML and as JSON.
+// Prints resolved settings as TOML and as JSON.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -11,7 +11,7 @@ static nlohmann::ordered_json json_of(const SettingValue& value) {
   return std::visit([](const auto& x) { return nlohmann::ordered_json(x); }, value);
 }
 
-// A file's name may hold anything, a comment ends with its line.
+// Replaces control characters: a file name may contain a line break, which would end the comment.
 static std::string comment_text(std::string text) {
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
@@ -28,7 +28,8 @@ std::string resolved_config_text(const ResolvedSettings& resolved) {
       text += fmt::format("{}# {}\n", text.empty() ? "" : "\n", title_of(setting->group));
       last_group = setting->group;
     }
-    // Read back, a file of another tool would go before what is printed here.
+    // The printed values already include those of a DeepSpeed file or an FSDP option. When this text is read back, the
+    // file or the option must not apply again.
     const std::string assignment = fmt::format("{}{} = {}", setting->stands_for_others ? "# " : "", setting->name,
                                                toml_text(setting->get(resolved.settings)));
     const std::string origin = comment_text(resolved.origins.at(setting->name).to_string());

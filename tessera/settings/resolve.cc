@@ -28,7 +28,7 @@ void apply(const LayerValue& layer_value, ResolvedSettings& resolved) {
   resolved.origins[layer_value.setting->name] = layer_value.origin;
 }
 
-// What an entry of a configuration file sets, checked.
+// Checks and applies the entries of a configuration file.
 class FileLayer {
  public:
   FileLayer(const SettingSources& sources, const std::string& verb, const std::vector<std::string>& verb_names,
@@ -45,9 +45,9 @@ class FileLayer {
     for (const auto& entry : sources_.file) {
       if (!entry.table.empty() && entry.table != "fsdp") apply_entry(entry);
     }
-    if (!without_meaning_.empty()) {
-      resolved_.warnings.push_back(fmt::format("{}: [fsdp]: without meaning here and ignored: {}", sources_.file_name,
-                                               joined(without_meaning_, ", ")));
+    if (!without_effect_.empty()) {
+      resolved_.warnings.push_back(fmt::format("{}: [fsdp]: ignored, because Tessera has no use for them: {}",
+                                               sources_.file_name, joined(without_effect_, ", ")));
     }
   }
 
@@ -60,7 +60,8 @@ class FileLayer {
       std::vector<std::string> tables = verb_names_;
       tables.push_back("fsdp");
       throw UsageError(fmt::format("{}: [{}]", place(entry), entry.table),
-                       "is no verb, and only verbs and fsdp have tables", did_you_mean(entry.table, tables));
+                       "unknown table; a table must have the name of a verb, or fsdp",
+                       did_you_mean(entry.table, tables));
     }
     const Setting* setting = find_setting(entry.key);
     if (!setting) throw UsageError(where, "unknown setting", did_you_mean(underscored(entry.key), names_and_aliases()));
@@ -74,14 +75,14 @@ class FileLayer {
   void apply_fsdp(const FileEntry& entry) {
     const std::string where = fmt::format("{}: fsdp.{}", place(entry), entry.key);
     const FsdpMeaning meaning = meaning_of_fsdp_key(entry.key, entry.value, where);
-    if (!meaning.note.empty()) without_meaning_.push_back(meaning.note);
+    if (!meaning.note.empty()) without_effect_.push_back(meaning.note);
     for (const auto& [setting, value] : meaning.values) {
       check_first("", *setting, entry, where);
       apply({setting, value, {Origin::Kind::file, place(entry)}}, resolved_);
     }
   }
 
-  // A setting stands once in a table, whatever its name there; [fsdp] counts as the top level.
+  // A table may contain a setting only once, under any of its names. [fsdp] counts as the top level.
   void check_first(const std::string& table, const Setting& setting, const FileEntry& entry, const std::string& where) {
     const auto [earlier, is_new] = lines_.insert({{table, setting.name}, entry.line});
     if (!is_new) throw UsageError(where, fmt::format("is given twice, first in line {}", earlier->second));
@@ -91,8 +92,8 @@ class FileLayer {
   const std::string& verb_;
   const std::vector<std::string>& verb_names_;
   ResolvedSettings& resolved_;
-  std::map<std::pair<std::string, std::string>, int> lines_;  // (table, setting) → where it stands
-  std::vector<std::string> without_meaning_;
+  std::map<std::pair<std::string, std::string>, int> lines_;  // (table, setting) → line
+  std::vector<std::string> without_effect_;
 };
 
 void apply_environment(const Environment& environment, ResolvedSettings& resolved) {
@@ -104,7 +105,7 @@ void apply_environment(const Environment& environment, ResolvedSettings& resolve
     if (it == variables.end()) {
       const std::string remedy = did_you_mean(variable, variables);
       resolved.warnings.push_back(
-          fmt::format("{}: is no setting and is ignored{}{}", variable, remedy.empty() ? "" : ". ", remedy));
+          fmt::format("{}: unknown setting, ignored{}{}", variable, remedy.empty() ? "" : ". ", remedy));
       continue;
     }
     const Setting& setting = all_settings()[static_cast<size_t>(it - variables.begin())];
@@ -144,7 +145,7 @@ bool ResolvedSettings::is_given(const std::string& name) const {
   return it != origins.end() && it->second.kind > Origin::Kind::deepspeed_preset;
 }
 
-// The layers on one another; `deepspeed` may be nullptr.
+// Applies the layers in ascending precedence. `deepspeed` may be nullptr.
 static ResolvedSettings layered(const SettingSources& sources, Groups groups, const std::string& verb,
                                 const std::vector<std::string>& verb_names, const DeepSpeedLayer* deepspeed) {
   ResolvedSettings resolved;
@@ -166,7 +167,7 @@ static ResolvedSettings layered(const SettingSources& sources, Groups groups, co
   return resolved;
 }
 
-// The option `fsdp` sets others with its own strength; of the same strength they must agree.
+// The option `fsdp` sets other settings with its own precedence. A setting of the same precedence must agree with it.
 static void apply_fsdp_option(ResolvedSettings& resolved) {
   const Origin origin = resolved.origins.at("fsdp");
   const std::string where = resolved.where("fsdp");
@@ -174,8 +175,10 @@ static void apply_fsdp_option(ResolvedSettings& resolved) {
     const Origin& other = resolved.origins.at(setting->name);
     if (other.kind > origin.kind) continue;
     if (other.kind == origin.kind && setting->get(resolved.settings) != value) {
-      throw UsageError(where, fmt::format("{} contradicts {} {}", quoted_value(resolved.settings.fsdp),
-                                          resolved.where(setting->name), toml_text(setting->get(resolved.settings))));
+      throw UsageError(where,
+                       fmt::format("{} contradicts {} {}", quoted_value(resolved.settings.fsdp),
+                                   resolved.where(setting->name), toml_text(setting->get(resolved.settings))),
+                       "Give one of the two");
     }
     apply({setting, value, origin}, resolved);
   }
@@ -193,7 +196,7 @@ ResolvedSettings resolve(const SettingSources& sources, Groups groups, const std
   if (s.deepspeed.empty()) return resolved;
   const std::string name = s.deepspeed;
   const DeepSpeedLayer layer =
-      read_deepspeed(read_config_text(name, "--deepspeed takes DeepSpeed's JSON file"), name, resolved);
+      read_deepspeed(read_config_text(name, "--deepspeed needs a JSON file of DeepSpeed"), name, resolved);
   resolved = layered(sources, groups, verb, verb_names, &layer);
   resolved.warnings.insert(resolved.warnings.end(), layer.notes.begin(), layer.notes.end());
   settle_batch(layer, resolved);

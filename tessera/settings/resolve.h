@@ -1,4 +1,4 @@
-// From flags, environment, file and defaults to the settings of one run, each with where it came from.
+// Resolves flags, environment variables, files and defaults to the settings of one run, and records the origin of each.
 #pragma once
 
 #include <map>
@@ -14,9 +14,9 @@
 
 namespace tessera {
 
-// Where a setting's value came from.
+// The source of a setting's value.
 struct Origin {
-  // The weakest first.
+  // In ascending precedence.
   enum class Kind { preset, deepspeed_preset, file, deepspeed, environment, flag };
   Kind kind = Kind::preset;
   // "--lr", "TESSERA_LR", "run.toml:3", "ds.json: optimizer.params.lr"; empty for a default
@@ -27,55 +27,55 @@ struct Origin {
   std::string to_string() const;
 };
 
-// A setting's value with where it came from, in a layer of the resolution.
+// The value of a setting in one layer of the resolution, with its origin.
 struct LayerValue {
   const Setting* setting;
   SettingValue value;
   Origin origin;
 };
 
-// What a verb runs with.
+// The settings that a verb runs with.
 struct ResolvedSettings {
   Settings settings;
-  Groups groups = 0;                      // the verb's
+  Groups groups = 0;                      // the groups of the verb
   std::map<std::string, Origin> origins;  // by setting name, for every setting of the groups
   std::vector<std::string> warnings;      // for the log, one line each
-  int64_t num_ranks = 1;                  // that take part, or are planned for
+  int64_t num_ranks = 1;                  // ranks of the run, or of the planned run
 
-  // The place to name in an error about a setting: "--lr", "TESSERA_LR", "run.toml:3: lr".
+  // How an error about a setting names its place: "--lr", "TESSERA_LR", "run.toml:3: lr".
   std::string where(const std::string& name) const;
-  bool is_given(const std::string& name) const;  // not a default, nor one of DeepSpeed
+  bool is_given(const std::string& name) const;  // false for defaults, also those of DeepSpeed
 };
 
-// The layers, the strongest first.
+// The sources of settings. Flags override environment variables, and these override the file.
 struct SettingSources {
-  std::vector<std::pair<const Setting*, std::string>> flags;  // in the order given; the last one counts
-  Environment environment;                                    // TESSERA_*; other variables are ignored
+  std::vector<std::pair<const Setting*, std::string>> flags;  // in the given order; the last one wins
+  Environment environment;                                    // only TESSERA_* is used
   std::vector<FileEntry> file;
   std::string file_name;
-  int64_t num_ranks = 1;  // as which the process was started; --nproc may ask for more
+  int64_t num_ranks = 1;  // ranks that were started; --nproc may ask for more
 };
 
-// Settings of `groups` by the precedence flag > environment > DeepSpeed's file > file > DeepSpeed's defaults > default.
-// A file may hold settings of other verbs (they are checked and ignored), and tables of other verbs among `verb_names`;
-// the table of `verb` goes before its top level and the table [fsdp]. Throws UsageError on an unknown key or a value
-// that is wrong in itself. An unknown TESSERA_ variable gives a warning.
+// Resolves the settings of `groups`. The precedence is flag > environment > DeepSpeed's file > file > DeepSpeed's
+// defaults > default. A file may contain settings of other verbs, and tables of other verbs in `verb_names`. These are
+// checked and then ignored. The table of `verb` overrides the top level of the file and the table [fsdp]. Throws
+// UsageError if a key is unknown or a value is invalid. An unknown TESSERA_ variable only adds a warning.
 ResolvedSettings resolve(const SettingSources& sources, Groups groups, const std::string& verb,
                          const std::vector<std::string>& verb_names);
 
-// Checks settings against each other. Throws UsageError.
+// Checks that settings do not contradict each other. Throws UsageError.
 void check_consistent(const ResolvedSettings& resolved);
-// The part of it about sharding, offload and loss scaling.
+// The part of check_consistent() for sharding, offload and loss scaling.
 void check_sharding(const ResolvedSettings& resolved);
 
-// Checks settings against what this build can do. Throws UsageError that says what it can. The one place to relax when
-// a back end arrives.
+// Checks that this build and machine support the settings. Throws UsageError, which names the supported values.
+// Extend it when a back end adds support.
 void check_supported(const ResolvedSettings& resolved);
 
-// The settings as TOML, grouped, each with a comment that tells its origin. Reading it back gives the same settings.
+// The settings as TOML, by groups. A comment names the origin of each. Reading the text back gives the same settings.
 std::string resolved_config_text(const ResolvedSettings& resolved);
 
-// {"lr": {"value": 5e-05, "origin": "default"}, …} in the order of declaration.
+// {"lr": {"value": 5e-05, "origin": "default"}, …} in declaration order.
 nlohmann::ordered_json resolved_config_json(const ResolvedSettings& resolved);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// How the declarations of settings are written: one call a setting. Included by the files of declarations alone.
+// Helpers that declare one setting per call. Only the files with declarations include this header.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +14,9 @@ namespace tessera::declaring {
 using S = Settings;
 using Names = std::vector<std::string>;
 
-constexpr double kMaxCount = 2147483647;  // counts fit an int wherever they are used
+constexpr double kMaxCount = 2147483647;  // a count always fits into an int
 constexpr double kMaxSeed = 9.2e18;       // below 2^63
-constexpr Range kCount{0, kMaxCount};     // 0 has a meaning of its own, told in the help
+constexpr Range kCount{0, kMaxCount};     // 0 has a special meaning; see the help text
 constexpr Range kPositive{1, kMaxCount};
 constexpr Range kNonNegativeReal{.min = 0};
 constexpr Range kUnitInterval{.min = 0, .max = 1};
@@ -62,7 +62,7 @@ inline Setting real(const char* name, double S::*field, Group group, const char*
   return setting;
 }
 
-// An amount of bytes; outside of the struct it is canonical text.
+// An amount of bytes. Outside the struct, it is stored as canonical text.
 inline Setting bytes(const char* name, int64_t S::*field, Group group, Range range, const char* help) {
   return {
       .name = name,
@@ -95,7 +95,7 @@ Setting choice(const char* name, E S::*field, Group group, std::vector<std::pair
   return setting;
 }
 
-// Declared in files of their own.
+// Defined in sharding_settings.cc.
 std::vector<Setting> sharding_settings();
 
 }  // namespace tessera::declaring

@@ -1,4 +1,4 @@
-// Values of settings: from text, checked, and back to text.
+// Values of settings: parse, check, and convert back to text.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace tessera {
 namespace {
 
 std::string number_text(double x) {
-  // Shortest text that reads back as the same number; TOML wants a point or an exponent in a real.
+  // The shortest text that reads back as the same number. In TOML, a real number needs a point or an exponent.
   std::string text = fmt::format("{}", x);
   if (text.find_first_of(".en") == std::string::npos) text += ".0";
   return text;
@@ -34,7 +34,7 @@ std::string number_text(double x) {
       wanted = "a number";
       break;
     case SettingType::bytes:
-      wanted = "an amount of bytes, as \"32GiB\" or a whole number";
+      wanted = "an amount of bytes, for example \"32GiB\" or a whole number";
       break;
     case SettingType::text:
       wanted = "a text in quotes";
@@ -67,7 +67,7 @@ std::string checked_choice(const Setting& setting, const std::string& word, cons
   throw UsageError(where, "unknown value " + quoted_value(word), remedy);
 }
 
-// Reads all of `text` as one number; false when it is none or does not fit the type.
+// Reads the complete `text` as one number. Returns false if it is not a number or does not fit the type.
 template <typename T>
 bool parse_number(std::string_view text, T& number) {
   if (text.starts_with('+')) text.remove_prefix(1);
@@ -82,7 +82,7 @@ std::string quoted_value(const SettingValue& value) {
   std::string text = toml_text(value);
   if (text.size() <= kLongest) return text;
   size_t length = kLongest;
-  while ((static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) --length;  // not within a letter
+  while ((static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) --length;  // not inside a UTF-8 sequence
   text = text.substr(0, length) + "…\"";
   return text;
 }
@@ -143,7 +143,7 @@ SettingValue checked_value(const Setting& setting, const SettingValue& value, co
       return x;
     }
     case SettingType::bytes: {
-      // A negative number is told by the range, not by the grammar.
+      // A negative whole number skips the grammar. check_range() then reports it.
       const auto* whole = std::get_if<int64_t>(&value);
       const auto* text = std::get_if<std::string>(&value);
       if (!whole && !text) wrong_type(setting, value, where);
@@ -166,7 +166,7 @@ SettingValue checked_value(const Setting& setting, const SettingValue& value, co
 }
 
 SettingValue parse_value(const Setting& setting, std::string_view text, const std::string& where) {
-  SettingValue value = std::string(text);  // stays text where it is not of the type, which checked_value then tells
+  SettingValue value = std::string(text);  // stays a text if it does not parse; checked_value() then reports it
   if (setting.type == SettingType::boolean) {
     for (const char* word : {"true", "1", "yes", "on"})
       if (text == word) value = true;

@@ -40,7 +40,7 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// Bytes of a unit as written; 0 when there is no such unit.
+// The bytes of a unit; 0 if the unit is unknown.
 int64_t bytes_of_unit(std::string_view unit) {
   const std::string word = lower(unit);
   if (word.empty() || word == "b") return 1;
@@ -50,11 +50,11 @@ int64_t bytes_of_unit(std::string_view unit) {
   return 0;
 }
 
-[[noreturn]] void no_bytes(std::string_view text, const std::string& where, const std::string& unit) {
-  std::string remedy = "Write a number with a unit, as in 32GiB or 500MB, or a number of bytes";
+[[noreturn]] void refuse_bytes(std::string_view text, const std::string& where, const std::string& unit) {
+  std::string remedy = "Write a number with a unit, for example 32GiB or 500MB, or a number of bytes";
   if (unit.size() == 1 && std::string_view("kmgt").find(lower(unit)[0]) != std::string_view::npos) {
     const std::string letter(1, static_cast<char>(lower(unit)[0] - 'a' + 'A'));
-    remedy = fmt::format("Write {0}iB (powers of 1024) or {0}B (of 1000)", letter);
+    remedy = fmt::format("Write {0}iB (powers of 1024) or {0}B (powers of 1000)", letter);
   }
   throw UsageError(where, fmt::format("must be an amount of bytes, got {}", quoted_value(std::string(text))), remedy);
 }
@@ -62,7 +62,7 @@ int64_t bytes_of_unit(std::string_view unit) {
 Offload::Tier parse_tier(const std::string& word, const std::string& item, const std::string& where) {
   if (word == "host" || word == "cpu") return Offload::Tier::host;
   if (word == "file" || word == "nvme") return Offload::Tier::file;
-  throw UsageError(where, fmt::format("unknown place in {}", quoted_value(item)),
+  throw UsageError(where, fmt::format("unknown tier in {}", quoted_value(item)),
                    "One of: host (also cpu), file (also nvme)");
 }
 
@@ -72,11 +72,11 @@ int64_t parse_bytes(std::string_view text, const std::string& where) {
   const std::string_view amount = trimmed(text);
   double number = 0;
   const auto [end, error] = std::from_chars(amount.data(), amount.data() + amount.size(), number);
-  if (error != std::errc() || !std::isfinite(number) || number < 0) no_bytes(text, where, "");
+  if (error != std::errc() || !std::isfinite(number) || number < 0) refuse_bytes(text, where, "");
   const std::string unit(trimmed(amount.substr(static_cast<size_t>(end - amount.data()))));
   const int64_t unit_bytes = bytes_of_unit(unit);
-  if (unit_bytes == 0) no_bytes(text, where, unit);
-  // Digits alone are read as such: a double has 53 bits.
+  if (unit_bytes == 0) refuse_bytes(text, where, unit);
+  // An amount without fraction or exponent is read as an integer, because a double has only 53 bits.
   int64_t whole = 0, product = 0;
   const auto digits = std::from_chars(amount.data(), end, whole);
   if (digits.ec == std::errc() && digits.ptr == end && !__builtin_mul_overflow(whole, unit_bytes, &product)) {
@@ -85,7 +85,7 @@ int64_t parse_bytes(std::string_view text, const std::string& where) {
   const double bytes = number * static_cast<double>(unit_bytes);
   if (bytes >= 0x1p63) throw UsageError(where, fmt::format("{} is too large", quoted_value(std::string(text))));
   if (bytes != std::floor(bytes)) {
-    throw UsageError(where, fmt::format("{} is no whole number of bytes", quoted_value(std::string(text))));
+    throw UsageError(where, fmt::format("{} is not a whole number of bytes", quoted_value(std::string(text))));
   }
   return static_cast<int64_t>(bytes);
 }
@@ -112,9 +112,10 @@ Offload parse_offload(std::string_view text, const std::string& where) {
       std::string remedy = did_you_mean(kind, kinds);
       if (!remedy.empty()) remedy += " ";
       throw UsageError(where, fmt::format("cannot offload {}", quoted_value(kind)),
-                       remedy + "Write none, or optimizer, gradients, parameters with commas between them");
+                       remedy + "Write none, or a comma-separated list of optimizer, gradients, parameters");
     }
-    if (!seen.insert(kind).second) throw UsageError(where, fmt::format("names {} twice", kind));
+    if (!seen.insert(kind).second)
+      throw UsageError(where, fmt::format("contains {} twice", kind), "Remove one of the two");
     const Offload::Tier tier =
         colon == item.size() ? Offload::Tier::host : parse_tier(item.substr(colon + 1), item, where);
     (kind == "optimizer" ? offload.optimizer : kind == "gradients" ? offload.gradients : offload.parameters) = tier;

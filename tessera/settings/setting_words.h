@@ -1,4 +1,4 @@
-// Values of settings that have a grammar of their own: amounts of bytes, and what is offloaded where.
+// Settings whose values have a grammar: amounts of bytes, and offload.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,14 @@
 
 namespace tessera {
 
-// Reads "32GiB", "25 MB", "1.5KiB", "500000000", "5e8"; units are B, kB MB GB TB (powers of 1000) and KiB MiB GiB TiB
-// (of 1024), in any case. Throws UsageError with `where` when it is none of these, no whole number of bytes, negative,
-// or too large.
+// Reads "32GiB", "25 MB", "1.5KiB", "500000000", "5e8". Units: B; kB, MB, GB, TB (powers of 1000); KiB, MiB, GiB, TiB
+// (powers of 1024). Upper and lower case are equal. Throws UsageError with `where` if the text has another form, or if
+// the amount is negative, too large, or not a whole number of bytes.
 int64_t parse_bytes(std::string_view text, const std::string& where);
 // The same amount with the largest unit that divides it: "25MiB", "500MB", "1001".
 std::string bytes_text(int64_t bytes);
 
-// Where the optimizer's states, the gradients and the parameters of a rank lie between their uses.
+// Where a rank keeps its optimizer states, gradients and parameters between their uses.
 struct Offload {
   enum class Tier { device, host, file };
   Tier optimizer = Tier::device, gradients = Tier::device, parameters = Tier::device;
@@ -24,11 +24,10 @@ struct Offload {
   bool operator==(const Offload&) const = default;
 };
 
-// Reads "none", or "optimizer", "gradients", "parameters" with commas between them, each with ":host" (the default;
-// also
-// ":cpu") or ":file" (also ":nvme") after it. Throws UsageError with `where`.
+// Reads "none", or a comma-separated list of "optimizer", "gradients" and "parameters". Each may end with ":host" (the
+// default; also ":cpu") or ":file" (also ":nvme"). Throws UsageError with `where`.
 Offload parse_offload(std::string_view text, const std::string& where);
-// "none", "optimizer:file,parameters:host"
+// The canonical text: "none", "optimizer:file,parameters:host".
 std::string offload_text(const Offload& offload);
 
 }  // namespace tessera

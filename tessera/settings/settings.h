@@ -1,5 +1,5 @@
-// Every setting of Tessera, declared once. The declaration drives flags, configuration files, the environment, help,
-// validation, the printed configuration and what a checkpoint records.
+// Every setting of Tessera, declared once. The declaration drives flags, configuration files, environment variables,
+// help, validation and the printed configuration.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@
 
 namespace tessera {
 
-// The values a verb works with. Names, meanings and units are in the declarations (settings.cc); an empty text or a
-// zero that a help text calls "all" or "none" means that nothing was given.
+// The values that a verb uses. The declarations (settings.cc) have their names, meanings and units. An empty text means
+// that nothing was given. A zero may have a special meaning; see the help text.
 struct Settings {
   using Objective = tessera::Objective;
   using Truncation = tessera::Truncation;
@@ -127,7 +127,7 @@ struct Settings {
   Offload offload;
   std::string offload_dir;
   bool pin_memory = false;
-  // gradients among ranks, and their scale in fp16
+  // reduction of gradients over ranks, and the loss scale of fp16
   GradSync grad_sync = GradSync::automatic;
   int64_t reduce_bucket_size = 25 << 20;  // bytes
   ReduceDtype reduce_dtype = ReduceDtype::automatic;
@@ -136,48 +136,48 @@ struct Settings {
   int64_t initial_scale_power = 16, loss_scale_window = 0, loss_scale_hysteresis = 0;
   double min_loss_scale = 1;
   // plan
-  int64_t fit = 0, device_memory = 0;  // bytes, of a rank
-  int64_t host_memory = 0, disk = 0;   // bytes, of a node
+  int64_t fit = 0, device_memory = 0;  // bytes per rank
+  int64_t host_memory = 0, disk = 0;   // bytes per node
   // output
   std::string output_dir, checkpoint;
   bool json = false;
   Progress progress = Progress::automatic;
 
-  // What `progress` asks for, or nothing where the terminal decides.
+  // Whether to show progress bars. Empty if this depends on the terminal.
   std::optional<bool> bars() const {
     return progress == Progress::automatic ? std::nullopt : std::optional(progress == Progress::on);
   }
-  // The scale of the loss in fp16, zeros replaced by what the rules have.
+  // The options of loss scaling in fp16. A zero is replaced by the default of the rules.
   LossScaleOptions loss_scaling() const;
 };
 
-// Groups of settings: a verb names those it takes.
+// Groups of settings. Each verb lists the groups that it accepts.
 using Groups = uint32_t;
 enum Group : Groups {
   kModel = 1u << 0,            // model, init
-  kShape = 1u << 1,            // sizes of a model made from flags
-  kText = 1u << 2,             // how a sample becomes tokens
-  kTrainData = 1u << 3,        // what is trained on
-  kEvalData = 1u << 4,         // what is evaluated on
+  kShape = 1u << 1,            // sizes of a model defined by flags
+  kText = 1u << 2,             // how rows become samples of tokens
+  kTrainData = 1u << 3,        // which data to train on
+  kEvalData = 1u << 4,         // which data to evaluate on
   kOptimization = 1u << 5,     // steps, rates, schedules
-  kTrainEvaluation = 1u << 6,  // when a training run evaluates
+  kTrainEvaluation = 1u << 6,  // when training evaluates
   kScoring = 1u << 7,          // how answers are scored
   kGeneration = 1u << 8,       // how text is generated
-  kQuestion = 1u << 9,         // what is asked
-  kCheckpoints = 1u << 10,     // when a training run saves, and from what it goes on
-  kSavedModel = 1u << 11,      // what a saved model folder holds
+  kQuestion = 1u << 9,         // question and context to answer
+  kCheckpoints = 1u << 10,     // when training saves, and where it resumes
+  kSavedModel = 1u << 11,      // contents of a saved model folder
   kMachine = 1u << 12,         // device, precision, threads, seed
-  kOutputDir = 1u << 13,       // where results go
-  kPresentation = 1u << 14,    // what is printed, and how
+  kOutputDir = 1u << 13,       // folder of the results
+  kPresentation = 1u << 14,    // format of the printed output
   kTokenizer = 1u << 15,       // tokenizer
   kVocabulary = 1u << 16,      // vocab_size
   kDataset = 1u << 17,         // dataset
-  kPrompt = 1u << 18,          // a text as it is
-  kCheckpoint = 1u << 19,      // which checkpoint
-  kRanks = 1u << 20,           // how many take part, and how long they wait for each other
-  kSharding = 1u << 21,        // what the ranks share, and where it lies
-  kGradients = 1u << 22,       // how ranks add their gradients up, and the scale of the loss
-  kPlan = 1u << 23,            // what a plan is made for
+  kPrompt = 1u << 18,          // a text to use unchanged
+  kCheckpoint = 1u << 19,      // the checkpoint to read
+  kRanks = 1u << 20,           // number of ranks, time limits and restarts
+  kSharding = 1u << 21,        // what to shard over the ranks, and offload
+  kGradients = 1u << 22,       // reduction of gradients, and the loss scale
+  kPlan = 1u << 23,            // the machine to plan for
 };
 inline constexpr Groups kAllGroups = ~0u;
 
@@ -186,61 +186,61 @@ const char* title_of(Group group);
 
 enum class SettingType { boolean, integer, real, bytes, text, choice };
 
-// A setting's value outside of the struct; a choice is its word, an amount of bytes its canonical text.
+// The value of a setting outside the struct. A choice is stored as its word, and an amount of bytes as canonical text.
 using SettingValue = std::variant<bool, int64_t, double, std::string>;
 
-// What a number may be. Reals are finite in any case.
+// The permitted range of a number. Real numbers must also be finite.
 struct Range {
   double min = -std::numeric_limits<double>::infinity(), max = std::numeric_limits<double>::infinity();
-  bool open_min = false, open_max = false;  // the bound itself is outside
+  bool open_min = false, open_max = false;  // the range excludes this bound
   bool contains(double x) const { return (open_min ? x > min : x >= min) && (open_max ? x < max : x <= max); }
-  std::string bound_broken_by(double x) const;  // "at least 1", for an x that is outside
+  std::string bound_broken_by(double x) const;  // for an x outside the range: "at least 1"
 };
 
 // The declaration of one setting.
 struct Setting {
-  std::string name;                    // snake_case, as in files; the flag has dashes
-  std::vector<std::string> aliases{};  // other names, those of other tools, snake_case
+  std::string name;                    // snake_case, as in files; flags use dashes
+  std::vector<std::string> aliases{};  // alternative names (of other tools), in snake_case
   Group group;
   SettingType type;
-  std::string unit{};  // what the value is, for help: "TOKENS", "PATH"; empty for booleans and choices
+  std::string unit{};  // placeholder of the value in help: "TOKENS", "PATH"; empty: boolean or choice
   std::string help;
   Range range{};
   std::vector<std::string> choices{};
-  // Words of other tools for a choice, in small letters with underscores: "backward_pre" for "pre".
+  // Other tools' words for a choice and the words here, in lower case with underscores: {"backward_pre", "pre"}.
   std::vector<std::pair<std::string, std::string>> synonyms{};
-  // Where a text has a grammar: gives its one canonical form, or throws UsageError with the place given second.
+  // For a text with a grammar: returns its canonical form. Throws UsageError with the place (second argument).
   std::function<std::string(const std::string&, const std::string&)> canonical{};
-  // What it says stands with other settings once it is resolved, so that it is printed as a comment.
+  // After resolution, other settings hold the values that it implies. It is then printed only as a comment.
   bool stands_for_others = false;
   std::function<SettingValue(const Settings&)> get{};
-  std::function<void(Settings&, const SettingValue&)> set{};  // the value has the setting's type and is in range
+  std::function<void(Settings&, const SettingValue&)> set{};  // the value must have passed checked_value()
 
   std::string flag() const;                  // "--batch-size"
   std::string environment_variable() const;  // "TESSERA_BATCH_SIZE"
-  // The setting's own name or an alias, written with dashes or underscores.
+  // Whether `word` is the setting's name or an alias, with dashes or underscores.
   bool answers_to(std::string_view word) const;
 };
 
-// All declarations, in the order in which they are shown.
+// All declarations, in display order.
 const std::vector<Setting>& all_settings();
-// Those of some groups.
+// The settings of these groups, in display order.
 std::vector<const Setting*> settings_of(Groups groups);
-// The one with this name or alias, or nullptr.
+// The setting with this name or alias, or nullptr.
 const Setting* find_setting(std::string_view word);
 
-// A word as names are compared: dashes become underscores.
+// Replaces dashes by underscores. Names are compared in this form. dashed() does the opposite.
 std::string underscored(std::string_view word);
 std::string dashed(std::string_view word);
 
-// Checks a value and gives it the setting's own type: a whole number for a real, another spelling of a choice
-// (dashes, capitals). Throws UsageError with `where` when the type, the range or the word is wrong.
+// Checks a value and converts it to the setting's type. A real setting accepts an integer. A choice may be written with
+// dashes or capitals. Throws UsageError with `where` if the type, the range or the word is wrong.
 SettingValue checked_value(const Setting& setting, const SettingValue& value, const std::string& where);
-// The same from text, as flags and the environment have it.
+// The same for the text of a flag or an environment variable.
 SettingValue parse_value(const Setting& setting, std::string_view text, const std::string& where);
-// The value as an error quotes it: control characters escaped, and not endless.
+// The value for an error message: control characters are escaped, and a long text is shortened.
 std::string quoted_value(const SettingValue& value);
-// The value as TOML and JSON write it: numbers round-trip, text is quoted.
+// The value as in TOML: numbers read back as the same value, and text is quoted.
 std::string toml_text(const SettingValue& value);
 
 }  // namespace tessera

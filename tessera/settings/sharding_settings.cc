@@ -1,4 +1,4 @@
-// Declarations: what ranks share, where it lies, how gradients are added up and scaled, and what a plan is made for.
+// Declarations for sharding, offload, gradient reduction, loss scaling, and plans.
 #include <cmath>
 
 #include "tessera/settings/setting_declarations.h"
@@ -18,18 +18,19 @@ Setting foreign(Setting setting) {
 }
 
 Setting strategy() {
-  return with_synonyms(choice("strategy", &S::strategy, kSharding,
-                              {{"no_shard", S::Strategy::no_shard},
-                               {"zero0", S::Strategy::zero0},
-                               {"zero1", S::Strategy::zero1},
-                               {"zero2", S::Strategy::zero2},
-                               {"zero3", S::Strategy::zero3},
-                               {"shard_grad_op", S::Strategy::shard_grad_op},
-                               {"full_shard", S::Strategy::full_shard},
-                               {"hybrid_shard", S::Strategy::hybrid_shard},
-                               {"hybrid_shard_zero2", S::Strategy::hybrid_shard_zero2}},
-                              "what the ranks share of parameters, gradients and optimizer states"),
-                       {{"_hybrid_shard_zero2", "hybrid_shard_zero2"}});
+  return with_synonyms(
+      choice("strategy", &S::strategy, kSharding,
+             {{"no_shard", S::Strategy::no_shard},
+              {"zero0", S::Strategy::zero0},
+              {"zero1", S::Strategy::zero1},
+              {"zero2", S::Strategy::zero2},
+              {"zero3", S::Strategy::zero3},
+              {"shard_grad_op", S::Strategy::shard_grad_op},
+              {"full_shard", S::Strategy::full_shard},
+              {"hybrid_shard", S::Strategy::hybrid_shard},
+              {"hybrid_shard_zero2", S::Strategy::hybrid_shard_zero2}},
+             "Which of parameters, gradients and optimizer states to shard over the ranks (docs/strategies.md)"),
+      {{"_hybrid_shard_zero2", "hybrid_shard_zero2"}});
 }
 
 Setting offload() {
@@ -39,8 +40,8 @@ Setting offload() {
       .type = SettingType::text,
       .unit = "WHAT[:WHERE],...",
       .help =
-          "what lies outside of the device between its uses: none, or of optimizer, gradients, parameters those "
-          "named, each :host (cpu) or :file (nvme)",
+          "Data to keep off the device between uses: none, or a list of optimizer, gradients, parameters, each with "
+          ":host (also :cpu, the default) or :file (also :nvme)",
       .get = [](const S& s) { return SettingValue(offload_text(s.offload)); },
       .set = [](S& s, const SettingValue& value) { s.offload = parse_offload(std::get<std::string>(value), ""); }};
   setting.canonical = [](const std::string& text, const std::string& where) {
@@ -52,31 +53,31 @@ Setting offload() {
 std::vector<Setting> placement_settings() {
   return {
       foreign(text("deepspeed", &S::deepspeed, kSharding, "PATH",
-                   "a configuration of DeepSpeed (JSON), which goes before the configuration file")),
-      foreign(
-          text("fsdp", &S::fsdp, kSharding, "WORDS", "the Trainer's option, as in \"full_shard auto_wrap offload\"")),
+                   "DeepSpeed configuration file (JSON); it takes precedence over the TOML configuration file")),
+      foreign(text("fsdp", &S::fsdp, kSharding, "WORDS",
+                   "Value of the Trainer's option --fsdp, for example \"full_shard auto_wrap offload\"")),
       strategy(),
       integer("shard_group_size", &S::shard_group_size, kSharding, "RANKS", kCount,
-              "ranks that share one copy in the hybrid strategies; 0: the ranks of a node"),
+              "Hybrid strategies: number of ranks that share one copy of the model; 0: the ranks of a node"),
       integer("ranks_per_node", &S::ranks_per_node, kSharding, "RANKS", kCount,
-              "ranks of one machine; 0: as found, for a plan all on one"),
+              "Number of ranks on one machine; 0: as detected, or all ranks (plan)"),
       with_synonyms(choice("backward_prefetch", &S::backward_prefetch, kSharding,
                            {{"pre", S::BackwardPrefetch::pre},
                             {"post", S::BackwardPrefetch::post},
                             {"none", S::BackwardPrefetch::none}},
-                           "gather the next unit of the backward pass before the current one's gradients are computed, "
-                           "after it, or when it is needed"),
+                           "When the backward pass gathers the next unit. pre: before it computes the current unit's "
+                           "gradients; post: after that; none: when it needs the unit"),
                     {{"backward_pre", "pre"}, {"backward_post", "post"}, {"no_prefetch", "none"}}),
       boolean("forward_prefetch", &S::forward_prefetch, kSharding,
-              "gather the next unit of the forward pass while the current one computes"),
+              "Gather the next unit of the forward pass while the current unit computes"),
       integer("max_units_in_flight", &S::max_units_in_flight, kSharding, "UNITS", {1, kMaxCount},
-              "units gathered at a time at most, the one in use among them"),
+              "Maximum number of units gathered at the same time, including the one in use"),
       boolean("sync_module_states", &S::sync_module_states, kSharding,
-              "rank 0 reads the parameters and sends them, instead of every rank reading its own"),
+              "Rank 0 reads the parameters and sends them to the other ranks; otherwise each rank reads its own part"),
       offload(),
       text("offload_dir", &S::offload_dir, kSharding, "PATH",
-           "folder of what is offloaded to files, made where it is missing", {"nvme_path"}),
-      boolean("pin_memory", &S::pin_memory, kSharding, "lock what is offloaded to the host in its memory"),
+           "Folder for data that is offloaded to files; it is created if it is missing", {"nvme_path"}),
+      boolean("pin_memory", &S::pin_memory, kSharding, "Pin (page-lock) the host memory of offloaded data"),
   };
 }
 
@@ -84,47 +85,46 @@ std::vector<Setting> gradient_settings() {
   return {
       choice("grad_sync", &S::grad_sync, kGradients,
              {{"auto", S::GradSync::automatic}, {"micro", S::GradSync::micro}, {"step", S::GradSync::step}},
-             "add gradients up among ranks after every micro-batch, or once a step"),
+             "When to reduce gradients over the ranks. micro: after every micro-batch; step: once per step; auto: "
+             "micro if gradients are sharded or offloaded, otherwise step"),
       bytes("reduce_bucket_size", &S::reduce_bucket_size, kGradients, {.min = 1},
-            "gradients of replicated parameters that are added up at a time"),
-      choice(
-          "reduce_dtype", &S::reduce_dtype, kGradients,
-          {{"auto", S::ReduceDtype::automatic},
-           {"fp32", S::ReduceDtype::fp32},
-           {"bf16", S::ReduceDtype::bf16},
-           {"fp16", S::ReduceDtype::fp16}},
-          "type in which gradients are added up among ranks; auto: that of --precision, and fp32 once they have been "
-          "added up over micro-batches"),
+            "Bytes of gradients to reduce at a time, for replicated parameters"),
+      choice("reduce_dtype", &S::reduce_dtype, kGradients,
+             {{"auto", S::ReduceDtype::automatic},
+              {"fp32", S::ReduceDtype::fp32},
+              {"bf16", S::ReduceDtype::bf16},
+              {"fp16", S::ReduceDtype::fp16}},
+             "Data type of gradients that are reduced over the ranks; auto: the type of --precision, or fp32 for sums "
+             "over micro-batches"),
       real("loss_scale", &S::loss_scale, kGradients, "X", kNonNegativeReal,
-           "factor on the loss in fp16; 0: found and adjusted while training"),
+           "Constant factor on the loss in fp16; 0: find and adjust the factor during training"),
       choice("loss_scale_rules", &S::loss_scale_rules, kGradients,
              {{"grad_scaler", LossScaleRules::grad_scaler}, {"deepspeed", LossScaleRules::deepspeed}},
-             "how the scale is adjusted: as PyTorch's GradScaler does, or as DeepSpeed"),
+             "How to adjust the loss scale: as PyTorch's GradScaler, or as DeepSpeed"),
       integer("initial_scale_power", &S::initial_scale_power, kGradients, "N", {0, 127},
-              "the scale starts at 2 to this power"),
+              "The initial loss scale is 2 to the power N"),
       integer("loss_scale_window", &S::loss_scale_window, kGradients, "STEPS", kCount,
-              "steps without overflow after which the scale doubles; 0: as the rules, 2000 or DeepSpeed's 1000",
+              "Steps without overflow until the loss scale doubles; 0: 2000 for grad_scaler, 1000 for deepspeed",
               {"growth_interval"}),
       integer("loss_scale_hysteresis", &S::loss_scale_hysteresis, kGradients, "N", kCount,
-              "overflows at which the scale is halved under DeepSpeed's rules; 0: as the rules, 1 or DeepSpeed's 2"),
+              "Overflows until the loss scale is halved, with --loss-scale-rules deepspeed; 0: 2"),
       real("min_loss_scale", &S::min_loss_scale, kGradients, "X", {.min = 0, .open_min = true},
-           "the scale does not fall below, under DeepSpeed's rules"),
+           "Lowest loss scale, with --loss-scale-rules deepspeed"),
   };
 }
 
 std::vector<Setting> plan_settings() {
   return {
-      bytes(
-          "fit", &S::fit, kPlan, kNonNegativeReal,
-          "find the fastest strategy, batch and checkpointing that fit into so much memory of a rank (of its GPU with "
-          "--device cuda); 0: plan as given"),
+      bytes("fit", &S::fit, kPlan, kNonNegativeReal,
+            "Find the fastest strategy, offload, checkpointing and batch size that fit into this memory of a rank (of "
+            "its GPU with --device cuda); 0: plan the given settings"),
       bytes("device_memory", &S::device_memory, kPlan, kNonNegativeReal,
-            "what a rank has (its GPU with --device cuda); 0: what this machine has"),
+            "Memory of a rank (of its GPU with --device cuda); 0: as on this machine"),
       bytes("host_memory", &S::host_memory, kPlan, kNonNegativeReal,
-            "memory of a node, which its ranks share; 0: what this machine has"),
+            "Host memory of a node, shared by its ranks; 0: as on this machine"),
       bytes("disk", &S::disk, kPlan, kNonNegativeReal,
-            "room of a node for what is offloaded to files, which its ranks share; 0: what is free where --offload-dir "
-            "is, else the output folder"),
+            "Disk space of a node for offloaded files, shared by its ranks; 0: the free space on the disk of "
+            "--offload-dir, or of --output-dir if that is empty"),
   };
 }
 

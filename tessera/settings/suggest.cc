@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-// Optimal string alignment: rows of the classic table, the last two kept for swaps.
+// Optimal string alignment distance. Only three rows of the table are kept; a swap needs the row before the last.
 int edit_distance(std::string_view a, std::string_view b) {
   std::vector<int> before_last, last(b.size() + 1), current(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) last[j] = static_cast<int>(j);
@@ -26,7 +26,7 @@ int edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string closest_word(std::string_view word, const std::vector<std::string>& candidates) {
-  constexpr size_t kLongestWord = 64;  // no setting is longer; keeps hostile input from costing time
+  constexpr size_t kLongestWord = 64;  // longer than every setting; bounds the time for hostile input
   if (word.empty() || word.size() > kLongestWord) return "";
   std::string best;
   int best_distance = std::max(1, static_cast<int>(word.size()) / 3) + 1;

@@ -1,4 +1,4 @@
-// Words in messages: "Did you mean …?" and lists.
+// Helpers for messages: "Did you mean …?" and lists of words.
 #pragma once
 
 #include <string>
@@ -7,17 +7,17 @@
 
 namespace tessera {
 
-// Edits (insertion, deletion, substitution, swap of neighbours) that lead from one word to the other.
+// The number of edits between two words. Edits are insertion, deletion, substitution and swap of neighbours.
 int edit_distance(std::string_view a, std::string_view b);
 
-// The candidate that is closest to `word`, if it is close enough to be meant: at most a third of the letters differ, or
-// the word is how the candidate begins. Empty when there is none.
+// The candidate closest to `word` if the number of edits is at most a third of its letters (at least 1). Otherwise the
+// first candidate that begins with `word`, if it has at least 3 letters. Otherwise empty.
 std::string closest_word(std::string_view word, const std::vector<std::string>& candidates);
 
-// `Did you mean "x"?`, or an empty text.
+// `Did you mean "x"?` with the closest word. Empty if there is none.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
-// The words with the separator between them.
+// Joins the words with the separator.
 std::string joined(const std::vector<std::string>& words, std::string_view separator);
 
 }  // namespace tessera

@@ -44,13 +44,13 @@ class Datasets(BadInputTest):
                      "eval.jsonl", "--eval-size", "8")
         self.refuses(INPUT, "train.jsonl: none of its 22 rows can be used: train.jsonl:", "--max-length", "10")
         self.refuses(INPUT, ": 10 tokens are too few for an example whose question and answer take", "--max-length", "10")
-        self.refuses(INPUT, "train.jsonl: none of its 22 samples carries loss. Raise --max-length, or use --truncation",
+        self.refuses(INPUT, "train.jsonl: none of the 22 samples carries loss. Increase --max-length, or give --truncation",
                      "--max-length", "10", "--truncation", "right")
 
     def test_texts_have_no_answers(self):
         self.write("texts.jsonl", '{"text": "hello there"}\n')
         words = ["--eval-dataset", "texts.jsonl", "--objective", "causal_lm"]
-        message = "--eval-generation: texts.jsonl holds plain texts, which have no answers to score. Leave it out"
+        message = "--eval-generation: texts.jsonl contains plain texts, which have no answers to score. Remove it"
         self.refuses(USAGE, message, *words, "--eval-generation")
         self.train("out", *words, job=JOB)
         self.fails(USAGE, message, "eval", "--model", "out/model", *words, "--eval-generation", "--output-dir", "measured")
@@ -95,14 +95,15 @@ class SettingsOfARun(BadInputTest):
         for words in [["--hidden-size", "16"], ["--num-layers", "1"], ["--num-heads", "2"], ["--ff-dim", "9"],
                       ["--dropout", "0.1"]]:
             with self.subTest(words=words):
-                self.refuses(USAGE, f'{words[0]}: shapes a new model "gpt", and "config.json" has a shape of its own. Leave '
-                                    "it out, or give --model gpt --init random", *words)
-        self.refuses(USAGE, '--vocab-size: "config.json" has a vocabulary of its own: its config.json, or its shape, says how '
-                            'many rows the embedding has. Leave it out. For another size, change "vocab_size" in a copy of',
+                self.refuses(USAGE, f'{words[0]}: applies only to a new model "gpt", but the model "config.json" already '
+                                    "has a shape. Remove it, or give --model gpt --init random", *words)
+        self.refuses(USAGE, '--vocab-size: the model "config.json" already defines the size of its vocabulary. Remove it. '
+                            'For another size, change "vocab_size" in a copy of',
                      "--vocab-size", "400")
         self.write("c.toml", "num_layers = 3\n")
-        self.fails(USAGE, 'c.toml:1: num_layers: shapes a new model "gpt"', "train", "c.toml", *JOB, "--output-dir", "out")
-        self.refuses(USAGE, '--model: "gpt" names a shape', "--model", "gpt", "--init", "pretrained")
+        self.fails(USAGE, 'c.toml:1: num_layers: applies only to a new model "gpt"', "train", "c.toml", *JOB,
+                   "--output-dir", "out")
+        self.refuses(USAGE, '--model: "gpt" is the name of a shape', "--model", "gpt", "--init", "pretrained")
         self.fails(USAGE, "--vocab-size: the model \"gpt\" needs it", "train", "--model", "gpt", "--init", "random",
                    "--dataset", "train.jsonl", "--output-dir", "out")
 
@@ -131,8 +132,8 @@ class SettingsOfARun(BadInputTest):
     def test_gpt_without_weights_of_its_own(self):
         """A saved gpt has its shape in its config.json."""
         self.train("good", job=GPT)
-        self.fails(USAGE, '--ff-dim: shapes a new model "gpt", and "good/model" has a shape of its own', "eval", "--model",
-                   "good/model", "--eval-dataset", "eval.jsonl", "--ff-dim", "64")
+        self.fails(USAGE, '--ff-dim: applies only to a new model "gpt", but the model "good/model" already has a shape',
+                   "eval", "--model", "good/model", "--eval-dataset", "eval.jsonl", "--ff-dim", "64")
 
 
 if __name__ == "__main__":

@@ -70,8 +70,8 @@ class Models(BadInputTest):
             tensors = read_tensors(self.path("bad", "model.safetensors"))
             self.write("bad/model.safetensors", safetensors({**tensors, "lm_head.weight": head}))
 
-        message = ('bad/model.safetensors: tensor "lm_head.weight" is not equal to "word_embeddings.weight". Tessera\'s heads '
-                   "are tied to the embedding: take a model that was trained so, or remove the tensor")
+        message = ('bad/model.safetensors: tensor "lm_head.weight" is not equal to "word_embeddings.weight". Tessera ties '
+                   "the head to the embedding. Use a model with a tied head, or remove the tensor")
         self.broken(message, lambda: damage((dtype, shape, other)))
         self.broken(message, lambda: damage((dtype, [shape[0] // 2, shape[1]], data[:len(data) // 2])))
         words = ["eval", "--eval-dataset", "eval.jsonl", "--json", "--model"]
@@ -147,7 +147,7 @@ class Models(BadInputTest):
             (["model", "type"], "Unigram", 'model: the tokenizer is of type "Unigram". ' + kinds),
             (["pre_tokenizer"], {"type": "Whitespace"}, 'the pre-tokenizer is of type "Whitespace". ' + kinds),
             (["model"], None, 'the key "model" is missing'),
-            (["model", "vocab", "zz"], 4000, "beyond the model's vocabulary of 400. Take the tokenizer that belongs to"),
+            (["model", "vocab", "zz"], 4000, "beyond the model's vocabulary of 400. Use the tokenizer of the model"),
             (["model", "vocab", "zz"], 10 ** 9, 'model.vocab["zz"]: the id 1000000000 is not in'),
             (["model", "vocab", "zz"], -4, 'model.vocab["zz"]: the id -4 is not in'),
             (["model", "merges"], ["q q"], 'the merge of "q" and "q" needs the token "qq", which is not in the vocabulary'),
@@ -176,13 +176,13 @@ class Models(BadInputTest):
         for config, tokenizer_config, message in [
             ({"eos_token_id": 400}, None, 'bad/config.json: "eos_token_id" is 400, not a whole number from 0 to 399'),
             ({"eos_token_id": 450, "vocab_size": 500}, None,
-             'bad/config.json: "eos_token_id" is 450, which is no token of bad/tokenizer.json. ' + specials),
+             'bad/config.json: "eos_token_id" is 450, which is not a token of bad/tokenizer.json. ' + specials),
             ({"eos_token_id": 69}, None, 'bad/config.json: "eos_token_id" is 69, the ordinary token "b" of '
                                          "bad/tokenizer.json. " + specials),
             ({"eos_token_id": 1}, {"eos_token": "</s>"},
-             'bad/config.json: "eos_token_id" is 1, and bad/tokenizer_config.json names token 2. Make the two agree'),
+             'bad/config.json: "eos_token_id" is 1, but bad/tokenizer_config.json names token 2. Use the same token'),
             ({}, {"eos_token": {"content": "<end>"}},
-             'bad/tokenizer_config.json: "eos_token" is "<end>", which the tokenizer does not have'),
+             'bad/tokenizer_config.json: "eos_token" is "<end>", but the tokenizer has no such token'),
         ]:
             with self.subTest(message=message):
                 self.broken(message, lambda: damage(config, tokenizer_config))
@@ -194,7 +194,7 @@ class Models(BadInputTest):
         os.mkdir(self.path("plain"))
         self.write_json("plain/tokenizer.json", tokenizer)
         words = [*GPT, "--max-steps", "1", "--tokenizer", "plain"]
-        self.fails(INPUT, "plain/tokenizer.json: does not tell which token ends a text. Name it as \"eos_token\" in "
+        self.fails(INPUT, "plain/tokenizer.json: does not define which token ends a text. Name it as \"eos_token\" in "
                    "plain/tokenizer_config.json; it has no special tokens", "train", *words, "--output-dir", "out")
         self.write_json("plain/tokenizer_config.json", {"eos_token": "<pad>"})
         self.train("out", job=words)
@@ -202,12 +202,12 @@ class Models(BadInputTest):
         self.succeeds("generate", "--model", "out/model", "--prompt", "a")
 
     def test_names(self):
-        known = "Give a Hugging Face folder, or with --init random one of gpt, bloom-560m, "
+        known = "Give a Hugging Face folder, or with --init random one of: gpt, bloom-560m, "
         for verb in (["generate", "--prompt", "a"], ["plan"], ["eval", "--eval-dataset", "eval.jsonl"]):
             self.fails(INPUT, "nowhere: no such model folder. " + known, *verb, "--model", "nowhere")
         self.fails(INPUT, 'bloom-560: no such model folder. Did you mean "bloom-560m"? ' + known, "plan", "--model",
                    "bloom-560")
-        self.fails(USAGE, '--model: "bloom-560m" names a shape, which has no pretrained weights here. Add --init random',
+        self.fails(USAGE, '--model: "bloom-560m" is the name of a shape, which has no pretrained weights. Add --init random',
                    "generate", "--model", "bloom-560m", "--prompt", "a")
         self.fails(USAGE, "--model: is required by generate", "generate", "--prompt", "a")
 

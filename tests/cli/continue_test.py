@@ -211,14 +211,14 @@ class Model(Continued):
         words = [word if word != "config.json" else "out" for word in RUN if word not in ("--init", "random")]
         words = words[:words.index("--tokenizer")] + words[words.index("--tokenizer") + 2:]
         self.succeeds("train", *words, "--output-dir", "new", "--max-steps", "2")
-        self.fails(USAGE, "the trained model would replace out, which --model names", "train", *words, "--output-dir", "out")
+        self.fails(USAGE, "the trained model would replace the initial model out (--model)", "train", *words, "--output-dir", "out")
         self.succeeds("export", "--model", "out", "--checkpoint", "out", "--output-dir", "exported")
         self.assertEqual(self.read("exported", "model.safetensors"), self.read("out", "model", "model.safetensors"))
 
     def test_one_without_a_model(self):
         self.run_train("out", "--max-steps", "2")
         shutil.rmtree(self.path("out", "model"))
-        self.fails(3, "out: is the output folder of a run that has not ended", "generate", "--model", "out", "--prompt", "a")
+        self.fails(3, "out: is the output folder of an unfinished run", "generate", "--model", "out", "--prompt", "a")
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ class LongTexts(DataUseTest):
                 self.assertIn(line, self.note(*words))
         self.assertEqual(self.use_of(*TEXTS), self.use_of(*TEXTS, "--long-texts", "split"))
         self.write("texts.jsonl", jsonl([{"text": texts[2]}]))
-        self.fails(INPUT, "texts.jsonl: all of its texts are longer than --max-length 32. Raise --max-length, or use "
+        self.fails(INPUT, "texts.jsonl: all texts are longer than --max-length 32. Increase --max-length, or give "
                           "--long-texts split", "train", *TEXTS, "--long-texts", "skip", "--output-dir", "none")
 
     @unittest.skipIf(MOST_RANKS < 2, "it takes two ranks")

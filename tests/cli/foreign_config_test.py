@@ -26,8 +26,9 @@ class DeepSpeed(CliTest):
         self.write("c.toml", "deepspeed = \"ds.json\"\nlr = 1e-3\nmax_grad_norm = 7\n")
         code, out, err = self.run_tessera("config", "train", "c.toml", "--weight-decay", "0.3")
         self.assertEqual(code, 0, err)
-        self.assertEqual(err, "warning: ds.json: without meaning here and ignored: zero_optimization.allgather_bucket_size "
-                              "(gathered by units), zero_optimization.overlap_comm (always overlapped)\n")
+        self.assertEqual(err, "warning: ds.json: ignored, because Tessera has no use for them: "
+                              "zero_optimization.allgather_bucket_size (gathered unit by unit), "
+                              "zero_optimization.overlap_comm (always overlapped)\n")
         for line in (r"# deepspeed = \"ds\.json\" +# c\.toml:1", r"lr = 0\.001 +# c\.toml:2",
                      r"max_grad_norm = 0\.5 +# ds\.json: gradient_clipping", r"weight_decay = 0\.3 +# flag --weight-decay",
                      r"batch_size = 3 +# ds\.json: train_micro_batch_size_per_gpu",
@@ -74,8 +75,8 @@ class DeepSpeed(CliTest):
             ({"gradient_cliping": 1}, 'ds.json: has the unknown key "gradient_cliping". Did you mean "gradient_clipping"?'),
             ({"optimizer": {"type": "Adam", "params": {"adam_w_mode": False}}}, "ds.json: optimizer.params.adam_w_mode: "),
             ({"scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0}}},
-             'ds.json: scheduler.type: "OneCycle" is not supported. One of: WarmupLR, WarmupDecayLR; or leave the section '
-             "out and give --lr-schedule"),
+             'ds.json: scheduler.type: "OneCycle" is not supported. One of: WarmupLR, WarmupDecayLR; or remove the section '
+             "and give --lr-schedule"),
             ({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 9, "total_num_steps": 8}},
               "zero_optimization": {"stage": 0}},
              "ds.json: scheduler.params.total_num_steps: 8 steps end before the warm-up of 9 steps (ds.json: scheduler"),
@@ -86,9 +87,9 @@ class DeepSpeed(CliTest):
         self.config()
         self.fails(2, "24 is not a multiple of batch_size 5 (flag --batch-size)", "config", "train", "--deepspeed",
                    "ds.json", "--batch-size", "5")
-        self.fails(2, "nowhere.json: no such file. --deepspeed takes", "config", "train",
+        self.fails(2, "nowhere.json: no such file. --deepspeed needs", "config", "train",
                    "--deepspeed", "nowhere.json")
-        self.fails(2, ": is a folder. --deepspeed takes", "config", "train", "--deepspeed", self.folder)
+        self.fails(2, ": is a folder. --deepspeed needs", "config", "train", "--deepspeed", self.folder)
         self.fails(2, "/dev/zero: is not a regular file", "config", "train", "--deepspeed", "/dev/zero")
         self.write("ds.json", "{\n\"a\": }")
         self.fails(2, "ds.json:2:6: not valid JSON", "config", "train", "--deepspeed", "ds.json")
@@ -99,8 +100,8 @@ class Fsdp(CliTest):
         self.write("c.toml", "[fsdp]\nsharding_strategy = \"NO_SHARD\"\nbackward_prefetch = \"BACKWARD_POST\"\n"
                              "transformer_layer_cls_to_wrap = [\"BloomBlock\"]\nuse_orig_params = true\n")
         code, out, err = self.run_tessera("config", "train", "c.toml")
-        self.assertEqual((code, err), (0, "warning: c.toml: [fsdp]: without meaning here and ignored: use_orig_params (no "
-                                          "Python modules)\n"))
+        self.assertEqual((code, err), (0, "warning: c.toml: [fsdp]: ignored, because Tessera has no use for them: "
+                                          "use_orig_params (no Python modules)\n"))
         self.assertRegex(out, r"(?m)^strategy = \"no_shard\" +# c\.toml:2$")
         self.assertRegex(out, r"(?m)^backward_prefetch = \"post\" +# c\.toml:3$")
 

@@ -118,7 +118,7 @@ class Ledger(PlanTest):
         self.fails(3, "tokenizer.json: the model has no tokenizer.json. Give one with --tokenizer", "plan", *words)
         shutil.copy(self.path("tok", "tokenizer.json"), self.path("tokenizer.json"))
         self.plan(*words)
-        self.fails(2, '--tokenizer: "bloom-560m" names a shape, which has none', "plan", "--model", "bloom-560m",
+        self.fails(2, '--tokenizer: "bloom-560m" is the name of a shape, which has no tokenizer', "plan", "--model", "bloom-560m",
                    "--dataset", "train.jsonl")
 
     def test_a_shape_that_is_none(self):
@@ -127,8 +127,8 @@ class Ledger(PlanTest):
 
     def test_table(self):
         titles = r" +\| +load \| +step \| +evaluation \| +save \| +resume \|"
-        rows = [r"\| optimizer +\|", r"\|   of which head \|", r"\| device +\|", r"\| host +\|", "^compute  ",
-                "^sent     .* by a rank in a step", "^fits     "]
+        rows = [r"\| optimizer +\|", r"\|   including head \|", r"\| device +\|", r"\| host +\|", "^compute  ",
+                "^sent     .* by each rank per step", "^fits     "]
         # On GPUs, what the first rank receives for the model passes through its host's memory.
         for words, more in [(["--device", "cpu"], [r"\| each rank" + titles]),
                             (["--device", "cuda", "--device-memory", "8GiB"], [r"\| rank 0" + titles, "other ranks"])]:
@@ -163,7 +163,7 @@ class Fit(PlanTest):
                              faster["largest_category_bytes"])
         self.assertIn("flops_per_s", plan["fit"]["cost_model"])
         out = self.succeeds("plan", *words, "--fit", "4GiB")
-        self.assertTrue(out.startswith(f"The fastest that fits into 4.00 GiB: {best['strategy']}, "), out)
+        self.assertTrue(out.startswith(f"Fastest configuration that fits into 4.00 GiB: {best['strategy']}, "), out)
 
     def test_what_the_command_line_gives_stays(self):
         for words in [["--strategy", "zero2"], ["--offload", "optimizer"], ["--activation-checkpointing", "none"],
@@ -207,11 +207,11 @@ class Fit(PlanTest):
         self.fails(4, "--fit: nothing fits into 32.0 GiB: the least, ", "plan", *words, "--host-memory", "24GiB", "--disk",
                    "1MiB")
         out = self.succeeds("plan", *words, "--host-memory", "24GiB", "--disk", "200GiB")
-        self.assertRegex(out, r"(?m)^files    .* GiB by a rank, on the disk of offload$")
+        self.assertRegex(out, r"(?m)^files    .* GiB per rank, on the disk of offload$")
 
     def test_nothing_fits(self):
         self.fails(4, "--fit: nothing fits into 100 MiB: the least, ", "plan", *self.WORDS, "--fit", "100MiB")
-        self.fails(2, "--fit: the other settings contradict every configuration", "plan", *self.WORDS, "--fit", "1GiB",
+        self.fails(2, "--fit: the other settings exclude every configuration", "plan", *self.WORDS, "--fit", "1GiB",
                    "--strategy", "no_shard", "--offload", "optimizer")
         self.fails(2, "--device-memory: contradicts fit", "plan", *self.WORDS, "--fit", "1GiB", "--device-memory", "1GiB")
 

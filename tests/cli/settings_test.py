@@ -98,17 +98,17 @@ class Flags(CliTest):
 
     def test_settings_against_each_other(self):
         for words, message in [
-            (["--eval-strategy", "steps"], '--eval-strategy: "steps" needs to know how many. Give --eval-steps'),
-            (["--save-strategy", "steps"], '--save-strategy: "steps" needs to know how many. Give --save-steps'),
+            (["--eval-strategy", "steps"], '--eval-strategy: "steps" needs the number of steps. Give --eval-steps'),
+            (["--save-strategy", "steps"], '--save-strategy: "steps" needs the number of steps. Give --save-steps'),
             (["--warmup-steps", "5", "--warmup-ratio", "0.1"], "--warmup-ratio: 0.1 contradicts warmup_steps 5"),
             (["--load-best-model-at-end", "--eval-strategy", "no"], "--load-best-model-at-end: needs evaluations"),
             (["--load-best-model-at-end", "--save-strategy", "no"], "needs a checkpoint of each evaluated model"),
             (["--load-best-model-at-end", "--eval-strategy=steps", "--save-strategy=steps", "--eval-steps=2",
-              "--save-steps=3"], "save_steps 3 is no multiple of eval_steps 2"),
+              "--save-steps=3"], "save_steps 3 is not a multiple of eval_steps 2"),
             (["--load-best-model-at-end", "--metric-for-best-model=f1"], "need generated answers"),
             (["--hidden-size", "10", "--num-heads", "3"], "--hidden-size: 10 is not divisible by num_heads 3"),
             (["--prompt", "a", "--question", "b"], "--prompt: contradicts question"),
-            (["--context", "a"], "--context: has no question"),
+            (["--context", "a"], "--context: needs a question"),
         ]:
             with self.subTest(words=words):
                 self.fails(2, message, "config", *words)
@@ -135,13 +135,14 @@ class Files(CliTest):
             ("model = 3\n", "c.toml:1: model: must be a text in quotes, got 3"),
             ("shuffle = 1\n", "c.toml:1: shuffle: must be true or false, got 1"),
             ("lr = nan\n", "c.toml:1: lr: must be a finite number, got nan"),
-            ("lr = [1]\n", "c.toml:1: lr: is an array, but settings are"),
-            ("lr = 2020-01-01\n", "c.toml:1: lr: is a date or time, but settings are"),
+            ("lr = [1]\n", "c.toml:1: lr: is an array, but a setting must be"),
+            ("lr = 2020-01-01\n", "c.toml:1: lr: is a date or time, but a setting must be"),
             ("lr = 1\nlearning-rate = 2\n", "is given twice, first in line"),
             ("lr = 1\nlr = 2\n", "c.toml:2: is not TOML: "),
-            ("[confg]\n lr = 1\n", 'c.toml:2: [confg]: is no verb, and only verbs and fsdp have tables. Did you mean "config"?'),
-            ("[config.deep]\nlr = 1\n", "c.toml:1: deep: is a table, but settings are"),
-            ("eval_strategy = \"steps\"\n", 'c.toml:1: eval_strategy: "steps" needs to know how many'),
+            ("[confg]\n lr = 1\n", 'c.toml:2: [confg]: unknown table; a table must have the name of a verb, or '
+                                    'fsdp. Did you mean "config"?'),
+            ("[config.deep]\nlr = 1\n", "c.toml:1: deep: is a table, but a setting must be"),
+            ("eval_strategy = \"steps\"\n", 'c.toml:1: eval_strategy: "steps" needs the number of steps'),
             ("\nprecision = \"tf32\"\ndevice = \"cpu\"", 'c.toml:2: precision: "tf32" needs a GPU'),
             ("a." * 5000 + "a = 1\n", "c.toml:1: a: is "),
             ("# " + "x" * 20000, "c.toml: has more than the 16384 bytes that such a file may have"),
@@ -193,7 +194,7 @@ class EnvironmentVariables(CliTest):
     def test_unknown_variables_are_told(self):
         code, out, err = self.run_tessera("config", env={"TESSERA_BACH_SIZE": "2"})
         self.assertEqual(code, 0)
-        self.assertEqual(err, 'warning: TESSERA_BACH_SIZE: is no setting and is ignored. '
+        self.assertEqual(err, 'warning: TESSERA_BACH_SIZE: unknown setting, ignored. '
                               'Did you mean "TESSERA_BATCH_SIZE"?\n')
         self.assertIn("batch_size = 4 ", out)
 

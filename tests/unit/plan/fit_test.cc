@@ -1,6 +1,6 @@
-// The search for the fastest configuration that fits, and what a run that does not fit is told.
-#include "tessera/base/host_resources.h"
+// The search for the fastest configuration that fits, and the advice for a run that does not fit.
 #include "tessera/plan/fit.h"
+#include "tessera/base/host_resources.h"
 
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ FitRequest request(int world_size, int64_t device_bytes) {
 
 constexpr int64_t kPlenty = int64_t{1} << 50;
 
-TEST(Fit, takes_the_fastest_where_all_fits) {
+TEST(Fit, takes_the_fastest_if_all_fit) {
   const FitResult result = find_fit(request(1, kPlenty));
   ASSERT_TRUE(result.best);
   EXPECT_TRUE(result.faster.empty());
@@ -50,7 +50,7 @@ TEST(Fit, takes_the_fastest_where_all_fits) {
   EXPECT_EQ(result.best->settings.grad_accum, 1);
 }
 
-// Less and less memory: what is chosen fits, is slower and slower, and what is said to be faster does not fit.
+// With less and less memory, the best configuration fits and becomes slower, and the reported faster ones do not fit.
 TEST(Fit, the_best_fits_and_the_faster_do_not) {
   for (const int world_size : {1, 4}) {
     double last_s = 0;
@@ -75,7 +75,7 @@ TEST(Fit, the_best_fits_and_the_faster_do_not) {
         EXPECT_GT(c.excess.bytes, 0);
         EXPECT_EQ(c.excess.largest_bytes, c.plan.device.peak(c.excess.phase, c.excess.largest));
       }
-      bytes = best.plan.device.peak_total() - 1;  // this one does no longer
+      bytes = best.plan.device.peak_total() - 1;  // too small for this configuration
     }
     EXPECT_LT(bytes - context_bytes, (fastest_bytes - context_bytes) / 4);
   }
@@ -90,12 +90,12 @@ TEST(Fit, fixed_settings_stay) {
   EXPECT_EQ(found.strategy, S::Strategy::zero2);
   EXPECT_EQ(found.activation_checkpointing, S::ActivationCheckpointing::block);
   EXPECT_EQ(found.batch_size, 4);
-  r.settings.offload = parse_offload("parameters", "");  // which zero2 keeps whole
+  r.settings.offload = parse_offload("parameters", "");  // zero2 does not shard parameters
   r.fixed.insert("offload");
   EXPECT_THROW(find_fit(r), UsageError);
 }
 
-TEST(Fit, flags_that_lead_from_one_to_the_other) {
+TEST(Fit, flags_that_change_one_run_into_the_other) {
   Settings from, to;
   EXPECT_TRUE(flags_between(from, to).empty());
   to.strategy = S::Strategy::full_shard;
@@ -124,16 +124,16 @@ TEST(Fit, costs_follow_the_stated_model) {
   const auto full = S::Strategy::full_shard;
   const StepCost plain = cost_of("none", full, 12, false);
   EXPECT_EQ(plain.offload_s, 0);
-  // The forward pass is a third of the work. The head is not computed again.
-  const double again = cost_of("none", full, 12, true).compute_s / plain.compute_s;
-  EXPECT_GT(again, 1.2);
-  EXPECT_LT(again, 4.0 / 3);
+  // The forward pass is a third of the work. The head is not recomputed.
+  const double ratio = cost_of("none", full, 12, true).compute_s / plain.compute_s;
+  EXPECT_GT(ratio, 1.2);
+  EXPECT_LT(ratio, 4.0 / 3);
   // Micro-batches of 512 tokens run at half speed: 1 + 512 / 512 against 1 + 512 / 6144.
   EXPECT_NEAR(cost_of("none", full, 1, false).compute_s / plain.compute_s, 2 / (1 + 1.0 / 12), 1e-3);
-  // full_shard gathers and reduces in every micro-batch; what is still there from the one before is not gathered again.
+  // full_shard gathers and reduces in every micro-batch, except units that are still gathered from the previous one.
   EXPECT_GT(cost_of("none", full, 1, false).communication_s, 6 * plain.communication_s);
   EXPECT_LE(cost_of("none", full, 1, false).communication_s, 12 * plain.communication_s);
-  // Everything that is offloaded costs more, and files most.
+  // More offload costs more, and files cost most.
   const double optimizer = cost_of("optimizer", full, 12, false).offload_s;
   const double all = cost_of("optimizer,gradients,parameters", full, 12, false).offload_s;
   EXPECT_LT(0, optimizer);
@@ -171,7 +171,7 @@ TEST(Excess, of_device_host_and_both) {
   EXPECT_TRUE(excess_of(plan, {.device_bytes = 110, .disk_bytes = 1000}).fits());
 }
 
-// Files free memory of a host that the device shares, as far as the disk has room.
+// Files save memory if device and host share it, as far as the disk has space.
 TEST(Fit, offloads_to_files_within_the_disk) {
   FitRequest r = request(1, 0);
   r.rank.device = DeviceKind::cpu;
@@ -200,7 +200,7 @@ TEST(Fit, offloads_to_files_within_the_disk) {
   EXPECT_FALSE(find_fit(r).best);
 }
 
-// Parameters alone, and a smaller batch.
+// Evaluation offloads only parameters, and reduces the batch size.
 TEST(Advice, of_an_evaluation) {
   FitRequest r = request(1, 0);
   r.settings.eval_batch_size = 8;
@@ -227,7 +227,7 @@ TEST(Advice, of_an_evaluation) {
   EXPECT_NE(advice(r).find("makes it fit"), std::string::npos);
 }
 
-// Of a GPU its own memory counts, to the byte, and what would fit there.
+// On a GPU, its own memory is the limit, to the byte. The error has a command that fits.
 TEST(CheckMemory, holds_a_gpu_to_what_is_free_on_it) {
   const PlannedRank rank{.device = DeviceKind::cuda};
   const WorkOf work_of = [](const Settings& s) {
@@ -244,13 +244,13 @@ TEST(CheckMemory, holds_a_gpu_to_what_is_free_on_it) {
     FAIL() << "it fits";
   } catch (const OutOfMemoryError& error) {
     const std::string text = error.what();
-    EXPECT_NE(text.find("and the GPU has "), std::string::npos) << text;
+    EXPECT_NE(text.find("but the GPU has "), std::string::npos) << text;
     EXPECT_NE(text.find("Start it as: "), std::string::npos) << text;
   }
 }
 
-// A run whose batch this machine cannot hold, but whose samples it can.
-TEST(CheckMemory, tells_what_would_fit) {
+// The batch does not fit into this machine, but a single sample does.
+TEST(CheckMemory, reports_what_would_fit) {
   const std::optional<int64_t> usable_bytes = usable_memory_bytes();
   ASSERT_TRUE(usable_bytes);
   ModelConfig config = small_config();
@@ -271,7 +271,7 @@ TEST(CheckMemory, tells_what_would_fit) {
     FAIL() << "it fits";
   } catch (const OutOfMemoryError& error) {
     const std::string text = error.what();
-    EXPECT_NE(text.find("and this machine has"), std::string::npos) << text;
+    EXPECT_NE(text.find("but this machine has"), std::string::npos) << text;
     EXPECT_NE(text.find("Start it as: "), std::string::npos) << text;
     EXPECT_TRUE(text.find("--batch-size ") != std::string::npos ||
                 text.find("--activation-checkpointing block") != std::string::npos)
@@ -279,7 +279,7 @@ TEST(CheckMemory, tells_what_would_fit) {
   }
   settings.batch_size = 1;
   check_memory(config, settings, of_batch, {}, {}, {});
-  // Nothing to choose: the advice is general.
+  // Nothing fits, so the advice is general.
   const WorkOf evaluation = [&](const Settings&) {
     WorkBounds work;
     work.evaluation = {sample_tokens * 100, 1, 1};

@@ -14,7 +14,7 @@ std::string text_of(const std::function<std::string()>& check, const std::functi
   return "done";
 }
 
-TEST(WithinMemory, TellsWhatFitsAndWhatFailed) {
+TEST(WithinMemory, ReportsWhatFitsAndWhatFailed) {
   const auto fails = []() -> int { throw OutOfMemoryError("GPU memory", "none left"); };
   const auto refuses = []() -> std::string {
     throw OutOfMemoryError("memory", "the run needs more", "With --batch-size 1 it fits");

@@ -1,4 +1,4 @@
-// DeepSpeed's JSON as a layer of the settings.
+// DeepSpeed's JSON configuration as a layer of the settings.
 #include "tessera/settings/deepspeed.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// The file that the Trainer's documentation and most experiments use.
+// The file in the Trainer's documentation, which most experiments use.
 const char* const kAllAuto = R"({
   "fp16": {"enabled": "auto", "loss_scale": 0, "loss_scale_window": 1000, "initial_scale_power": 16, "hysteresis": 2,
            "min_loss_scale": 1},
@@ -57,7 +57,7 @@ class DeepSpeed : public testing::Test {
     return resolve(sources, kAllGroups, "train", {"train"});
   }
 
-  // The error without the folder of the file: "ds.json: …".
+  // The error message without the folder of the file: "ds.json: …". Empty if there is no error.
   std::string error(const std::string& json, const std::string& toml = "", int64_t num_ranks = 1,
                     const std::vector<std::pair<std::string, std::string>>& flags = {}) {
     try {
@@ -98,22 +98,22 @@ TEST_F(DeepSpeed, auto_takes_the_trainers_values) {
   EXPECT_EQ(s.lr_schedule, Schedule::linear);
   EXPECT_EQ(s.warmup_steps, 0);
   EXPECT_EQ(s.lr_decay_steps, 0);
-  EXPECT_EQ(s.warmup_type, Warmup::log);  // left out: DeepSpeed's default
+  EXPECT_EQ(s.warmup_type, Warmup::log);  // a missing key: DeepSpeed's default
   EXPECT_EQ(origin(r, "warmup_type"), "default of DeepSpeed");
   EXPECT_EQ(s.reduce_bucket_size, Settings{}.reduce_bucket_size);
-  EXPECT_EQ(s.loss_scale_rules, LossScaleRules::grad_scaler);  // not fp16: the section does not count
+  EXPECT_EQ(s.loss_scale_rules, LossScaleRules::grad_scaler);  // not fp16: the section has no effect
   EXPECT_EQ(s.loss_scale_hysteresis, 0);
   EXPECT_EQ(error(kAllAuto), "");
 }
 
-TEST_F(DeepSpeed, ignored_keys_are_told_once) {
+TEST_F(DeepSpeed, ignored_keys_are_reported_once) {
   const ResolvedSettings r = resolved(kAllAuto);
   ASSERT_EQ(r.warnings.size(), 1u);
   const std::string note = without_folder(r.warnings[0]);
-  EXPECT_TRUE(note.starts_with("ds.json: without meaning here and ignored: ")) << note;
+  EXPECT_TRUE(note.starts_with("ds.json: ignored, because Tessera has no use for them: ")) << note;
   for (const char* key :
        {"steps_per_print (see logging_steps)", "zero_optimization.overlap_comm (always overlapped)",
-        "zero_optimization.stage3_prefetch_bucket_size (gathered by units)", "wall_clock_breakdown ("}) {
+        "zero_optimization.stage3_prefetch_bucket_size (gathered unit by unit)", "wall_clock_breakdown ("}) {
     EXPECT_NE(note.find(key), note.npos) << key;
   }
   EXPECT_EQ(note.find("gradient_clipping"), note.npos);
@@ -150,7 +150,7 @@ TEST_F(DeepSpeed, explicit_values) {
   EXPECT_EQ(origin(r, "beta2"), "ds.json: optimizer.params.betas");
 }
 
-TEST_F(DeepSpeed, its_defaults_count_for_what_it_leaves_out) {
+TEST_F(DeepSpeed, its_defaults_apply_to_missing_keys) {
   const ResolvedSettings r = resolved(R"({"optimizer": {"type": "AdamW"}, "scheduler": {"type": "WarmupLR"},
                                           "fp16": {"enabled": true}})");
   const Settings& s = r.settings;
@@ -165,10 +165,10 @@ TEST_F(DeepSpeed, its_defaults_count_for_what_it_leaves_out) {
     EXPECT_EQ(origin(r, name), "default of DeepSpeed") << name;
     EXPECT_FALSE(r.is_given(name)) << name;
   }
-  // The optimizer's rate is the trainer's, and so is what the warm-up rises to.
+  // With "auto", the optimizer and the warm-up use the trainer's learning rate.
   EXPECT_EQ(resolved(R"({"optimizer": {"params": {"lr": "auto"}}, "scheduler": {"type": "WarmupLR"}})").settings.lr,
             Settings{}.lr);
-  // Without a section its defaults do not count, and what someone wrote goes before what nobody wrote.
+  // The defaults of a missing section do not apply. A given value overrides DeepSpeed's defaults.
   EXPECT_EQ(resolved("{}").settings.weight_decay, Settings{}.weight_decay);
   EXPECT_EQ(resolved("{}").settings.max_grad_norm, 0);
   EXPECT_EQ(resolved("{}", "max_grad_norm = 2").settings.max_grad_norm, 2);
@@ -199,7 +199,7 @@ TEST_F(DeepSpeed, two_batch_sizes_determine_the_third) {
             P(4, 8));
   EXPECT_EQ(batch(R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": "auto",
                       "gradient_accumulation_steps": "auto"})"),
-            P(4, 8));  // 4 is our default
+            P(4, 8));  // 4 is Tessera's default
   EXPECT_EQ(batch(R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": "auto"})", "grad_accum = 2"), P(16, 2));
   EXPECT_EQ(batch(R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": 4})", "grad_accum = 2"), P(4, 2));
   const ResolvedSettings r = resolved(R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4})", "", 2);
@@ -231,7 +231,7 @@ TEST_F(DeepSpeed, batch_sizes_that_contradict_each_other) {
   EXPECT_EQ(error(R"({"train_batch_size": 0})"), "ds.json: train_batch_size: must be at least 1, got 0");
 }
 
-TEST_F(DeepSpeed, a_text_is_no_number) {
+TEST_F(DeepSpeed, a_text_is_not_a_number) {
   EXPECT_EQ(error(R"({"train_batch_size": "8"})"),
             "ds.json: train_batch_size: must be a whole number, got \"8\". Write it without quotes, or \"auto\"");
   EXPECT_EQ(
@@ -263,9 +263,9 @@ TEST_F(DeepSpeed, unknown_keys) {
             "ds.json: has the key \"enabled\" twice in one object");
 }
 
-TEST_F(DeepSpeed, no_json) {
+TEST_F(DeepSpeed, not_json) {
   EXPECT_NE(error("{\n\"a\": \n").find("ds.json:3:1: not valid JSON"), std::string::npos);
-  EXPECT_EQ(error("[]"), "ds.json: is not a JSON object, as DeepSpeed's configurations are");
+  EXPECT_EQ(error("[]"), "ds.json: must be a JSON object");
   EXPECT_NE(error(std::string(20000, ' ')).find("has more than the 16384 bytes"), std::string::npos);
   std::string deep;
   for (int i = 0; i < 3000; ++i) deep += "{\"a\":";
@@ -276,9 +276,9 @@ TEST_F(DeepSpeed, contradictions_within_the_file) {
   EXPECT_EQ(error(R"({"fp16": {"enabled": true}, "bf16": {"enabled": true}})"),
             "ds.json: fp16.enabled: true contradicts bf16.enabled true. Enable one of the two");
   EXPECT_EQ(error(R"({"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}})"),
-            "ds.json: zero_optimization.offload_param: needs stage 3, and zero_optimization.stage is 2");
+            "ds.json: zero_optimization.offload_param: needs stage 3, but zero_optimization.stage is 2");
   EXPECT_EQ(error(R"({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}})"),
-            "ds.json: zero_optimization.offload_optimizer: needs stage 1, 2 or 3, and zero_optimization.stage is 0");
+            "ds.json: zero_optimization.offload_optimizer: needs stage 1, 2 or 3, but zero_optimization.stage is 0");
   EXPECT_EQ(error(R"({"zero_optimization": {"offload_param": {"device": "none"}}})"), "");
   EXPECT_NE(error(R"({"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "nvme"}}})")
                 .find("needs a folder for its files"),
@@ -287,48 +287,47 @@ TEST_F(DeepSpeed, contradictions_within_the_file) {
             "ds.json: zero_optimization.offload_optimizer.device: unknown value \"disk\". One of: none, cpu, nvme");
   EXPECT_EQ(error(R"({"zero_optimization": {"stage": 4}})"),
             "ds.json: zero_optimization.stage: must be 0, 1, 2 or 3, got 4");
-  EXPECT_EQ(
-      error(R"({"optimizer": {"params": {"lr": 0.1}}, "scheduler": {"type": "WarmupLR", "params":
+  EXPECT_EQ(error(R"({"optimizer": {"params": {"lr": 0.1}}, "scheduler": {"type": "WarmupLR", "params":
                      {"warmup_max_lr": 0.2}}})"),
-      "ds.json: scheduler.params.warmup_max_lr: 0.2 contradicts optimizer.params.lr 0.1. DeepSpeed would train at "
-      "the former: write it in both places");
+            "ds.json: scheduler.params.warmup_max_lr: 0.2 contradicts optimizer.params.lr 0.1. DeepSpeed would use "
+            "the first value: write it in both places");
   EXPECT_NE(error(R"({"scheduler": {"type": "WarmupDecayLR"}})").find("total_num_steps: is missing"),
             std::string::npos);
-  EXPECT_NE(error(R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 1}}})").find("highest rate"),
+  EXPECT_NE(error(R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 1}}})").find("peak learning rate"),
             std::string::npos);
 }
 
 TEST_F(DeepSpeed, contradictions_with_other_settings) {
   EXPECT_EQ(
       error(R"({"fp16": {"enabled": false}})", "precision = \"fp16\""),
-      "ds.json: fp16.enabled: false contradicts the precision of c.toml:1: precision, \"fp16\". Write \"auto\" to "
-      "take the trainer's value");
+      "ds.json: fp16.enabled: false contradicts precision \"fp16\" (c.toml:1: precision). Write \"auto\" to use the "
+      "trainer's value");
   EXPECT_EQ(error(R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 5}}})", "warmup_ratio = 0.1"),
             "c.toml:1: warmup_ratio: 0.1 contradicts warmup_steps 5. Give one of the two");
   EXPECT_EQ(error(R"({"fp16": {"enabled": true, "hysteresis": 2}})", "loss_scale_rules = \"grad_scaler\""),
-            "ds.json: fp16.hysteresis: 2 belongs to DeepSpeed's rules, and loss_scale_rules is \"grad_scaler\". Give "
-            "--loss-scale-rules deepspeed, or leave it out");
+            "ds.json: fp16.hysteresis: 2 applies only to DeepSpeed's rules, but loss_scale_rules is \"grad_scaler\". "
+            "Give --loss-scale-rules deepspeed, or remove it");
   EXPECT_EQ(error("{}", "", 1, {{"fsdp", "full_shard"}}).substr(0, 30), "--fsdp: contradicts --deepspee");
 }
 
 TEST_F(DeepSpeed, what_is_not_supported_says_so) {
   EXPECT_EQ(error(R"({"optimizer": {"type": "Lamb"}})"),
             "ds.json: optimizer.type: \"Lamb\" is not supported. One of: AdamW, Adam");
-  EXPECT_NE(error(R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": false}}})").find("coupled decay"),
+  EXPECT_NE(error(R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": false}}})").find("coupled weight decay"),
             std::string::npos);
   EXPECT_NE(error(R"({"scheduler": {"type": "OneCycle"}})").find("One of: WarmupLR, WarmupDecayLR"), std::string::npos);
   EXPECT_EQ(
       error(R"({"scheduler": {"type": "WarmupCosineLR", "params": {"warmup_min_ratio": 0, "total_num_steps": 9}}})"),
-      "ds.json: scheduler.type: \"WarmupCosineLR\" is not supported. One of: WarmupLR, WarmupDecayLR; or leave the "
-      "section out and give --lr-schedule");
+      "ds.json: scheduler.type: \"WarmupCosineLR\" is not supported. One of: WarmupLR, WarmupDecayLR; or remove the "
+      "section and give --lr-schedule");
   EXPECT_NE(error(R"({"optimizer": {"type": "Lamb", "params": {"max_coeff": 1}}})").find("optimizer.type: \"Lamb\""),
             std::string::npos);
   EXPECT_EQ(
       error(R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 50, "total_num_steps": 20}}})"),
       "ds.json: scheduler.params.total_num_steps: 20 steps end before the warm-up of 50 steps (ds.json: "
-      "scheduler.params.warmup_num_steps). Give a warm-up that is shorter, or more steps");
+      "scheduler.params.warmup_num_steps). Give a shorter warm-up or a larger lr_decay_steps");
   EXPECT_EQ(error(R"({"zero_optimization": {"zero_quantized_weights": true}})"),
-            "ds.json: zero_optimization.zero_quantized_weights: is not supported. Leave it out: nothing is quantized");
+            "ds.json: zero_optimization.zero_quantized_weights: is not supported. Remove it: nothing is quantized");
   EXPECT_EQ(error(R"({"zero_optimization": {"zero_quantized_weights": false, "mics_shard_size": -1}})"), "");
   EXPECT_EQ(error(R"({"amp": {"enabled": "auto", "opt_level": "auto"}})"), "");
   EXPECT_NE(error(R"({"amp": {"enabled": true}})"), "");
@@ -346,12 +345,12 @@ TEST_F(DeepSpeed, fp16_section) {
   EXPECT_EQ(s.initial_scale_power, 12);
   EXPECT_EQ(s.min_loss_scale, 0.5);
   EXPECT_EQ(error(json), "");
-  // A flag that chooses another precision: the section has nothing to scale.
+  // A flag selects another precision, so the section has no effect.
   EXPECT_EQ(resolved(json, "", 1, {{"precision", "bf16"}}).settings.loss_scale_window, 0);
   EXPECT_EQ(error(json, "", 1, {{"precision", "bf16"}}), "");
 }
 
-TEST_F(DeepSpeed, is_printed_as_a_comment_beside_what_it_says) {
+TEST_F(DeepSpeed, is_printed_as_a_comment_with_its_values) {
   const ResolvedSettings r = resolved(R"({"gradient_clipping": 0.25})");
   const std::string text = resolved_config_text(r);
   EXPECT_NE(text.find("\n# deepspeed = \""), text.npos);

@@ -1,4 +1,4 @@
-// FSDP's words: the table [fsdp], values of flags, and the Trainer's option.
+// FSDP settings: the table [fsdp], values of flags, and the Trainer's option.
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
@@ -37,10 +37,11 @@ TEST(Fsdp, words_of_accelerate) {
   EXPECT_TRUE(s.sync_module_states);
   EXPECT_EQ(s.activation_checkpointing, Settings::ActivationCheckpointing::block);
   EXPECT_EQ(r.origins.at("strategy").to_string(), "c:2");
-  EXPECT_EQ(r.warnings,
-            std::vector<std::string>{
-                "c: [fsdp]: without meaning here and ignored: cpu_ram_efficient_loading (no rank reads more "
-                "than it keeps), use_orig_params (no Python modules)"});
+  EXPECT_EQ(
+      r.warnings,
+      std::vector<std::string>{
+          "c: [fsdp]: ignored, because Tessera has no use for them: cpu_ram_efficient_loading (no rank reads more "
+          "than it needs), use_orig_params (no Python modules)"});
 }
 
 TEST(Fsdp, words_of_the_trainer_and_of_pytorch) {
@@ -73,20 +74,19 @@ TEST(Fsdp, what_is_wrong) {
             "hybrid_shard, hybrid_shard_zero2");
   EXPECT_NE(error("[fsdp]\nsharding_strategy = 6").find("must be 1 to 5"), std::string::npos);
   EXPECT_EQ(error("[fsdp]\nshardingstrategy = 1"),
-            "c:2: fsdp.shardingstrategy: unknown setting of FSDP. Did you mean \"sharding_strategy\"?");
+            "c:2: fsdp.shardingstrategy: unknown FSDP setting. Did you mean \"sharding_strategy\"?");
   EXPECT_EQ(error("[fsdp]\ncpu_offload = \"true\""), "c:2: fsdp.cpu_offload: must be true or false, got \"true\"");
   EXPECT_EQ(
       error("[fsdp]\ntransformer_layer_cls_to_wrap = \"GPT2Block\""),
-      "c:2: fsdp.transformer_layer_cls_to_wrap: \"GPT2Block\" is no block of a model that Tessera trains. The units "
-      "are a model's blocks (BloomBlock; TransformerEncoderLayer of gpt), and one for its embedding, final norm and "
-      "head");
+      "c:2: fsdp.transformer_layer_cls_to_wrap: \"GPT2Block\" is not a block of a model that Tessera supports. Give "
+      "BloomBlock, or TransformerEncoderLayer for gpt");
   EXPECT_EQ(error("strategy = \"zero1\"\n[fsdp]\nsharding_strategy = 1"),
             "c:3: fsdp.sharding_strategy: is given twice, first in line 1");
   EXPECT_NE(error("[fsdp]\nsharding_strategy = 1\nfsdp_sharding_strategy = 2").find("is given twice"),
             std::string::npos);
   EXPECT_NE(error("[fsdp]\nlimit_all_gathers = [true]").find("is an array"), std::string::npos);
   EXPECT_NE(error("[fsdp.a.b]\nc = 1").find("is a table"), std::string::npos);
-  EXPECT_NE(error("[fsdp]\ncpu_offload = true").find("keeps them whole"), std::string::npos);
+  EXPECT_NE(error("[fsdp]\ncpu_offload = true").find("does not shard them"), std::string::npos);
 }
 
 TEST(FsdpOption, of_the_trainer) {
@@ -98,9 +98,10 @@ TEST(FsdpOption, of_the_trainer) {
   EXPECT_EQ(resolved("strategy = \"zero2\"", {{"fsdp", "full_shard"}}).settings.strategy,
             Settings::Strategy::full_shard);
   EXPECT_EQ(error("", {{"fsdp", "full_shard"}, {"strategy", "zero2"}}),
-            "--fsdp: \"full_shard\" contradicts --strategy \"zero2\"");
-  EXPECT_EQ(error("", {{"fsdp", "full_shard shard_grad_op"}}), "--fsdp: names both full_shard and shard_grad_op");
-  EXPECT_EQ(error("", {{"fsdp", "offload"}}).substr(0, 36), "--fsdp: \"offload\" names no strategy.");
+            "--fsdp: \"full_shard\" contradicts --strategy \"zero2\". Give one of the two");
+  EXPECT_EQ(error("", {{"fsdp", "full_shard shard_grad_op"}}),
+            "--fsdp: contains both full_shard and shard_grad_op. Give one strategy");
+  EXPECT_EQ(error("", {{"fsdp", "offload"}}).substr(0, 39), "--fsdp: \"offload\" contains no strategy.");
   EXPECT_EQ(error("", {{"fsdp", "fullshard"}}).substr(0, 41), "--fsdp: unknown value \"fullshard\". One of");
 }
 

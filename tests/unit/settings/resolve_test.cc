@@ -67,7 +67,7 @@ TEST(Resolve, the_table_of_the_verb_goes_first) {
   EXPECT_EQ(resolve_toml(std::string("lr = 1\n") + toml, kAllGroups, "eval").settings.lr, 3.0);
   EXPECT_EQ(resolve_toml(std::string("lr = 1\n") + toml, kAllGroups, "tokenizer train").settings.lr, 4.0);
   EXPECT_EQ(error_of("[trian]\nlr = 1"),
-            "c.toml:2: [trian]: is no verb, and only verbs and fsdp have tables. Did you mean \"train\"?");
+            "c.toml:2: [trian]: unknown table; a table must have the name of a verb, or fsdp. Did you mean \"train\"?");
 }
 
 TEST(Resolve, unknown_and_repeated_keys) {
@@ -80,7 +80,7 @@ TEST(Resolve, unknown_variables_warn) {
   SettingSources sources{
       .flags = {}, .environment = {{"TESSERA_LRR", "1"}, {"OTHER", "x"}}, .file = {}, .file_name = ""};
   EXPECT_EQ(resolve(sources, kAllGroups, "train", kVerbs).warnings,
-            std::vector<std::string>{"TESSERA_LRR: is no setting and is ignored. Did you mean \"TESSERA_LR\"?"});
+            std::vector<std::string>{"TESSERA_LRR: unknown setting, ignored. Did you mean \"TESSERA_LR\"?"});
 }
 
 TEST(Resolve, defaults_are_consistent_and_supported) {
@@ -97,7 +97,7 @@ TEST(Resolve, printed_settings_read_back_as_the_same) {
   ResolvedSettings resolved = resolve_toml(
       "lr = 0.1\nepochs = 2\nshuffle = false\nsave_dtype = \"bf16\"\nprompt = \"\"\"a # \\\"b\\\"\n\\\\ \\u0001 "
       "é\"\"\"");
-  resolved.origins["lr"].place = "a\nb.toml:1";  // a newline in a file's name
+  resolved.origins["lr"].place = "a\nb.toml:1";  // a line break in a file name
   const ResolvedSettings again = resolve_toml(resolved_config_text(resolved));
   for (const auto& setting : all_settings()) {
     EXPECT_EQ(setting.get(again.settings), setting.get(resolved.settings)) << setting.name;

@@ -55,7 +55,7 @@ TEST(Settings, groups_are_shown_together) {
   Groups current = 0;
   for (const auto& setting : all_settings()) {
     if (setting.group == current) continue;
-    EXPECT_TRUE(closed.insert(setting.group).second) << setting.name << " stands apart from its group";
+    EXPECT_TRUE(closed.insert(setting.group).second) << setting.name << " is separate from its group";
     current = setting.group;
   }
 }

@@ -1,4 +1,4 @@
-// Settings of sharding, offload and loss scaling: their words, and what contradicts what.
+// Settings of sharding, offload and loss scaling: their values and their contradictions.
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
@@ -20,7 +20,7 @@ std::string canonical(const char* name, const SettingValue& value) {
   return std::get<std::string>(checked_value(*find_setting(name), value, "here"));
 }
 
-// The error of settings that contradict each other, or "".
+// The error message of settings that contradict each other. Empty if they do not.
 std::string contradiction(const std::string& toml, int64_t num_ranks = 1) {
   try {
     check_consistent(resolve(
@@ -52,18 +52,18 @@ TEST(Bytes, units_and_canonical_text) {
   }
 }
 
-TEST(Bytes, what_is_none) {
+TEST(Bytes, invalid_amounts) {
   EXPECT_EQ(error_of("fit", "32G"),
-            "here: must be an amount of bytes, got \"32G\". Write GiB (powers of 1024) or GB (of 1000)");
+            "here: must be an amount of bytes, got \"32G\". Write GiB (powers of 1024) or GB (powers of 1000)");
   for (const char* text : {"", "GiB", "x", "-1", "-1GiB", "nan", "inf", "0x10", "1 2", "1GiBs", "1..5GiB"}) {
     EXPECT_NE(error_of("fit", text).find("must be an amount of bytes"), std::string::npos) << text;
   }
-  EXPECT_EQ(error_of("fit", "0.3B"), "here: \"0.3B\" is no whole number of bytes");
+  EXPECT_EQ(error_of("fit", "0.3B"), "here: \"0.3B\" is not a whole number of bytes");
   EXPECT_EQ(error_of("fit", "9223372036854775808"), "here: \"9223372036854775808\" is too large");
   EXPECT_EQ(error_of("fit", "1e300TiB"), "here: \"1e300TiB\" is too large");
   EXPECT_EQ(error_of("fit", int64_t{-1}), "here: must be at least 0, got -1");
   EXPECT_EQ(error_of("reduce_bucket_size", "0MiB"), "here: must be at least 1, got \"0MiB\"");
-  EXPECT_EQ(error_of("fit", 1.5), "here: must be an amount of bytes, as \"32GiB\" or a whole number, got 1.5");
+  EXPECT_EQ(error_of("fit", 1.5), "here: must be an amount of bytes, for example \"32GiB\" or a whole number, got 1.5");
 }
 
 TEST(OffloadWords, read_and_print) {
@@ -72,17 +72,17 @@ TEST(OffloadWords, read_and_print) {
   EXPECT_EQ(canonical("offload", "parameters, optimizer:FILE"), "optimizer:file,parameters:host");
   EXPECT_EQ(canonical("offload", "optimizer:nvme,gradients:cpu"), "optimizer:file,gradients:host");
   EXPECT_EQ(error_of("offload", "optimiser"),
-            "here: cannot offload \"optimiser\". Did you mean \"optimizer\"? Write none, or optimizer, gradients, "
-            "parameters with commas between them");
+            "here: cannot offload \"optimiser\". Did you mean \"optimizer\"? Write none, or a comma-separated list of "
+            "optimizer, gradients, parameters");
   EXPECT_EQ(error_of("offload", "optimizer:disk"),
-            "here: unknown place in \"optimizer:disk\". One of: host (also cpu), file (also nvme)");
-  EXPECT_EQ(error_of("offload", "optimizer,optimizer:file"), "here: names optimizer twice");
+            "here: unknown tier in \"optimizer:disk\". One of: host (also cpu), file (also nvme)");
+  EXPECT_EQ(error_of("offload", "optimizer,optimizer:file"), "here: contains optimizer twice. Remove one of the two");
   for (const char* text : {"", ",", "optimizer,", "none,optimizer", "optimizer:", ":host", "optimizer:host:file"}) {
     EXPECT_NE(error_of("offload", text), "") << text;
   }
 }
 
-TEST(ShardingWords, those_of_fsdp_are_values) {
+TEST(ShardingWords, fsdp_words_are_accepted) {
   EXPECT_EQ(canonical("strategy", "FULL_SHARD"), "full_shard");
   EXPECT_EQ(canonical("strategy", "_HYBRID_SHARD_ZERO2"), "hybrid_shard_zero2");
   EXPECT_EQ(canonical("backward_prefetch", "BACKWARD_PRE"), "pre");
@@ -95,20 +95,22 @@ TEST(ShardingConsistency, offload) {
   EXPECT_EQ(contradiction("offload = \"optimizer\"\nstrategy = \"zero1\"", 2), "");
   EXPECT_EQ(
       contradiction("offload = \"optimizer\"", 2),
-      "c:1: offload: the strategy \"no_shard\" would keep a copy of all optimizer states for each of 2 ranks. Give "
-      "--strategy zero1, zero2, zero3 or one of FSDP's");
-  EXPECT_EQ(contradiction("offload = \"optimizer,parameters\"\nstrategy = \"zero2\""),
-            "c:1: offload: parameters are offloaded by their shards, and the strategy \"zero2\" keeps them whole. Give "
-            "--strategy zero3, full_shard, shard_grad_op, hybrid_shard or hybrid_shard_zero2");
+      "c:1: offload: the strategy \"no_shard\" would keep a complete copy of the optimizer states on each of 2 ranks. "
+      "Give --strategy zero1, zero2, zero3, or a sharding strategy of FSDP");
+  EXPECT_EQ(
+      contradiction("offload = \"optimizer,parameters\"\nstrategy = \"zero2\""),
+      "c:1: offload: only sharded parameters can be offloaded, but the strategy \"zero2\" does not shard them. Give "
+      "--strategy zero3, full_shard, shard_grad_op, hybrid_shard or hybrid_shard_zero2");
   for (const char* strategy : {"zero3", "full_shard", "shard_grad_op", "hybrid_shard", "hybrid_shard_zero2"}) {
     EXPECT_EQ(
         contradiction(std::string("offload = \"optimizer,gradients,parameters\"\nstrategy = \"") + strategy + "\"", 4),
         "");
   }
-  EXPECT_NE(contradiction("offload = \"gradients\"\nstrategy = \"zero3\"").find("where the optimizer steps"),
+  EXPECT_NE(contradiction("offload = \"gradients\"\nstrategy = \"zero3\"").find("only together with the optimizer"),
             std::string::npos);
   EXPECT_EQ(contradiction("offload = \"optimizer:file\""),
-            "c:1: offload: \"optimizer:file\" needs a folder for its files. Give --offload-dir, on a fast local disk");
+            "c:1: offload: \"optimizer:file\" needs a folder for its files. Give --offload-dir with a folder on a fast "
+            "local disk");
   EXPECT_EQ(contradiction("offload = \"optimizer:file\"\noffload_dir = \"/tmp\""), "");
 }
 
@@ -116,26 +118,25 @@ TEST(ShardingConsistency, groups) {
   EXPECT_EQ(contradiction("shard_group_size = 2\nstrategy = \"hybrid_shard\"", 4), "");
   EXPECT_EQ(
       contradiction("shard_group_size = 2\nstrategy = \"full_shard\"", 4),
-      "c:1: shard_group_size: 2 has no meaning for the strategy \"full_shard\", in which all ranks are one group. "
-      "Give --strategy hybrid_shard or hybrid_shard_zero2, or leave it out");
+      "c:1: shard_group_size: 2 has no effect with the strategy \"full_shard\", because all ranks form one group. "
+      "Give --strategy hybrid_shard or hybrid_shard_zero2, or remove it");
   EXPECT_EQ(contradiction("shard_group_size = 3\nstrategy = \"hybrid_shard\"", 4),
-            "c:1: shard_group_size: 4 ranks are no multiple of 3");
+            "c:1: shard_group_size: 4 ranks are not a multiple of 3. Give a divisor of the number of ranks");
 }
 
 TEST(ShardingConsistency, loss_scale) {
   EXPECT_EQ(contradiction("loss_scale = 128\nprecision = \"fp16\""), "");
   EXPECT_EQ(
       contradiction("loss_scale = 128"),
-      "c:1: loss_scale: 128 scales the loss of fp16, and the precision is fp32. Give --precision fp16, or leave it "
-      "out");
+      "c:1: loss_scale: 128 applies only to fp16, but the precision is fp32. Give --precision fp16, or remove it");
   EXPECT_EQ(contradiction("loss_scale_hysteresis = 2\nloss_scale_rules = \"deepspeed\""), "");
   EXPECT_EQ(contradiction("loss_scale_hysteresis = 2"),
-            "c:1: loss_scale_hysteresis: 2 belongs to DeepSpeed's rules, and loss_scale_rules is \"grad_scaler\". Give "
-            "--loss-scale-rules deepspeed, or leave it out");
-  EXPECT_NE(contradiction("min_loss_scale = 0.25").find("belongs to DeepSpeed's rules"), std::string::npos);
+            "c:1: loss_scale_hysteresis: 2 applies only to DeepSpeed's rules, but loss_scale_rules is \"grad_scaler\". "
+            "Give --loss-scale-rules deepspeed, or remove it");
+  EXPECT_NE(contradiction("min_loss_scale = 0.25").find("applies only to DeepSpeed's rules"), std::string::npos);
 }
 
-TEST(LossScaling, zeros_are_what_the_rules_have) {
+TEST(LossScaling, zeros_are_the_defaults_of_the_rules) {
   Settings s;
   EXPECT_EQ(s.loss_scaling().initial_scale, 65536);
   EXPECT_EQ(s.loss_scaling().window, 2000);
