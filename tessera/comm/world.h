@@ -67,7 +67,7 @@ class World {
 
   // What this rank does now ("load", "step"), for reports of failures.
   virtual void enter_phase(const char* phase) = 0;
-  // The exit code with which the process is about to end in order, for the launcher.
+  // The exit code of the orderly end that follows, for the launcher.
   virtual void set_exit_code(int code) = 0;
   // Ends all ranks because this one has failed. Without a launcher, one of the failing ranks of a node reports the
   // first failure to the user: it passes one line to `report`.

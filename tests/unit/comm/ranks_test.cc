@@ -20,7 +20,7 @@ std::optional<RankEnvironment> detect(const Environment& environment) {
 
 TEST(DetectRanks, NothingMeansOneProcess) {
   EXPECT_FALSE(detect({}));
-  EXPECT_FALSE(detect({{"RANK", "1"}})) << "without WORLD_SIZE it may be anybody's";
+  EXPECT_FALSE(detect({{"RANK", "1"}})) << "without WORLD_SIZE it may belong to another program";
   EXPECT_FALSE(detect({{"RANK", "major"}}));
 }
 
@@ -86,7 +86,7 @@ TEST(DetectRanks, MpichsMpirun) {
   EXPECT_EQ(ranks->source, "mpirun");
   EXPECT_TRUE(ranks->has_mpi);
   EXPECT_FALSE(detect_ranks(hydra, open_mpi)->has_mpi);
-  EXPECT_FALSE(detect_ranks({{"PMI_RANK", "2"}}, mpich)) << "without PMI_SIZE it may be anybody's";
+  EXPECT_FALSE(detect_ranks({{"PMI_RANK", "2"}}, mpich)) << "without PMI_SIZE it may belong to another program";
   // Each MPI uses the variables of its own launcher and ignores inherited variables of another launcher.
   hydra.insert({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
   EXPECT_EQ(detect_ranks(hydra, mpich)->size, 3);
