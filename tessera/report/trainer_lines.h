@@ -57,8 +57,8 @@ std::string trainer_line(const Metrics& metrics) {
 // Evaluation Metrics: {'exact_match': …, 'f1': …}
 std::string trainer_line(const AnswerMetrics& metrics);
 
-// The same for a stream: on an interactive terminal the values are rounded, elsewhere the line is unchanged. On a
-// terminal the line of a step has at most kTerminalColumns columns, and losses and scores have at most 4 decimals.
+// The same line for a stream. On an interactive terminal the line of a step has at most kTerminalColumns columns, and
+// losses and scores have at most 4 decimals. Elsewhere the line is unchanged.
 constexpr int kTerminalColumns = 80;
 std::string trainer_line(const StepMetrics& metrics, const Terminal& terminal);
 std::string trainer_line(const EvalMetrics& metrics, const Terminal& terminal);
