@@ -66,8 +66,8 @@ std::string trainer_line(const AnswerMetrics& metrics) {
 std::string trainer_line(const StepMetrics& metrics, const Terminal& terminal) {
   if (!terminal.interactive) return trainer_line(metrics);
   // Significant digits of the loss, the norm, the rate and the epoch, from the best choice to one that always fits.
-  constexpr int kDigits[][4] = {{5, 4, 4, 7}, {5, 3, 3, 7}, {4, 3, 3, 7}, {4, 2, 2, 7},
-                                {3, 2, 2, 6}, {2, 1, 1, 6}, {1, 1, 1, 1}};
+  constexpr int kDigits[][4] = {{5, 4, 4, 7}, {5, 3, 4, 7}, {5, 3, 3, 7}, {4, 3, 3, 7}, {4, 2, 3, 7},
+                                {3, 2, 3, 7}, {3, 2, 2, 6}, {2, 1, 1, 6}, {1, 1, 1, 1}};
   std::string line;
   for (const auto& [loss, norm, rate, epoch] : kDigits) {
     line = fmt::format("{{'loss': {}, 'grad_norm': {}, 'learning_rate': {}, 'epoch': {}}}",

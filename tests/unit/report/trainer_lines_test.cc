@@ -66,7 +66,7 @@ TEST(TrainerLines, StepOnATerminal) {
   const StepMetrics wide{
       .loss = 0.012345, .grad_norm = 0.0012345678901234567, .learning_rate = 4.9753e-05, .epoch = 10.333};
   EXPECT_EQ(trainer_line(wide, kScreen),
-            "{'loss': 0.0123, 'grad_norm': 0.00123, 'learning_rate': 4.98e-05, 'epoch': 10.33}");
+            "{'loss': 0.0123, 'grad_norm': 0.0012, 'learning_rate': 4.98e-05, 'epoch': 10.33}");
   EXPECT_EQ(
       trainer_line(StepMetrics{.loss = -std::nan(""), .grad_norm = INFINITY, .learning_rate = 0, .epoch = 4}, kScreen),
       "{'loss': nan, 'grad_norm': inf, 'learning_rate': 0.0, 'epoch': 4.0}");
