@@ -121,7 +121,7 @@ int guarded_run(const std::vector<std::string>& arguments, const Environment& en
     return run_command_line(arguments, environment, verbs);
   } catch (...) {
     const Failure failure = current_failure();
-    tell_failure(environment, failure);
+    report_failure(environment, failure);
     return static_cast<int>(failure.code);
   }
 }

@@ -66,7 +66,7 @@ void check_restarts(const Invocation& invocation, const std::optional<RankEnviro
 
 }  // namespace
 
-void tell_failure(const Environment& environment, const Failure& failure) {
+void report_failure(const Environment& environment, const Failure& failure) {
   std::optional<RankEnvironment> ranks;
   try {
     ranks = detect_ranks(environment);
@@ -107,7 +107,7 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
   ignore_hydras_signal(invocation);
   std::optional<StopSignals> signals;  // from before the launcher knows of this rank, and may send one
   if (invocation.verb->stops_on_signals) invocation.signals = &signals.emplace();
-  WorldOptions options{.timeout_s = settings.comm_timeout, .tell = print_error};
+  WorldOptions options{.timeout_s = settings.comm_timeout, .report = print_error};
   if (const auto launcher = find_launcher(invocation.environment)) options.board = launcher->board;
   const auto world = make_world(ranks, options);
   invocation.world = world.get();

@@ -24,6 +24,6 @@ int run_among_ranks(const Invocation& invocation, const std::function<int()>& wo
 
 // Tells of a failure outside of a world: of a process on its own, or of a rank that has not come so far as to meet the
 // others. What all ranks find is told by one of them.
-void tell_failure(const Environment& environment, const Failure& failure);
+void report_failure(const Environment& environment, const Failure& failure);
 
 }  // namespace tessera

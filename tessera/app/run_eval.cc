@@ -63,7 +63,9 @@ int run_eval(const Invocation& invocation) {
         trainer_record(EvalMetrics{loss.loss, loss.runtime_s, loss.num_samples, loss.num_steps, 0});
     Record summary = loss_record;
     summary.erase("epoch");
-    if (!settings.json) console.print(to_python(summary));
+    Record line = summary;
+    if (console.out_terminal().interactive) line.set("eval_loss", round_decimals(loss.loss, 4));
+    if (!settings.json) console.print(to_python(line));
     Record predictions;
     if (settings.eval_generation) {
       const AnswerEvaluation answers =
@@ -71,7 +73,7 @@ int run_eval(const Invocation& invocation) {
                             settings.max_new_tokens, settings.scoring, console);
       summary.set("exact_match", answers.metrics.exact_match).set("f1", answers.metrics.f1);
       summary.set("answers_runtime", answers.runtime_s);
-      if (!settings.json) console.print(trainer_line(answers.metrics));
+      if (!settings.json) console.print(trainer_line(answers.metrics, console.out_terminal()));
       predictions = predictions_by_id(dataset.examples, answers.predictions, console);
     }
     summary.set("eval_data", data_record(dataset.use));

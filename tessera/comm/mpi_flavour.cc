@@ -43,17 +43,17 @@ const MpiFlavour& mpi_flavour() {
 }
 
 std::vector<std::string> mpirun_options(const MpiFlavour& flavour, int num_ranks) {
-  std::vector<std::string> words{"-n", std::to_string(num_ranks)};
-  if (flavour.family == Family::mpich) {  // Hydra allows root and many ranks, and binds nobody
-    words.insert(words.begin(), "-disable-auto-cleanup");
-    return words;
+  std::vector<std::string> options{"-n", std::to_string(num_ranks)};
+  if (flavour.family == Family::mpich) {  // Hydra allows root and many ranks, and binds no rank
+    options.insert(options.begin(), "-disable-auto-cleanup");
+    return options;
   }
   const std::vector<std::string> more_than_cores = flavour.major >= 5
                                                        ? std::vector<std::string>{"--map-by", ":OVERSUBSCRIBE"}
                                                        : std::vector<std::string>{"--oversubscribe"};
-  words.insert(words.end(), {"--allow-run-as-root", "--bind-to", "none", "--stdin", "none"});
-  words.insert(words.end(), more_than_cores.begin(), more_than_cores.end());
-  return words;
+  options.insert(options.end(), {"--allow-run-as-root", "--bind-to", "none", "--stdin", "none"});
+  options.insert(options.end(), more_than_cores.begin(), more_than_cores.end());
+  return options;
 }
 
 bool mpirun_ends_ranks(const MpiFlavour& flavour) {
@@ -80,15 +80,15 @@ void add_mpirun_variables(const MpiFlavour& flavour, Environment& environment) {
   add("OMPI_MCA_opal_signal", "");  // no stack traces: the launcher reports the failure
 }
 
-std::optional<ReportedDeath> reported_death(const std::string& mpiruns_words) {
+std::optional<ReportedDeath> reported_death(const std::string& mpirun_output) {
   // Printed by mpirun of Open MPI, and by prterun instead of it from version 5 on.
   static const std::regex kOpenMpi(R"(process rank (\d{1,9}) with PID \d+ on node \S+\s+exited on\s+signal (\d{1,3}))");
   static const std::regex kHydra(R"((?:PID (\d{1,9}) RUNNING AT [^]*)?EXIT STRING: [^\n]*\(signal (\d{1,3})\))");
   std::smatch match;
-  if (std::regex_search(mpiruns_words, match, kOpenMpi)) {
+  if (std::regex_search(mpirun_output, match, kOpenMpi)) {
     return ReportedDeath{.rank = std::stoi(match[1]), .pid = {}, .signal = std::stoi(match[2])};
   }
-  if (std::regex_search(mpiruns_words, match, kHydra)) {
+  if (std::regex_search(mpirun_output, match, kHydra)) {
     const std::optional<int> pid = match[1].matched ? std::optional(std::stoi(match[1])) : std::nullopt;
     return ReportedDeath{.rank = {}, .pid = pid, .signal = std::stoi(match[2])};
   }

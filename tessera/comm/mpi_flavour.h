@@ -46,6 +46,6 @@ struct ReportedDeath {
   std::optional<int> rank, pid;
   int signal = 0;
 };
-std::optional<ReportedDeath> reported_death(const std::string& mpiruns_words);
+std::optional<ReportedDeath> reported_death(const std::string& mpirun_output);
 
 }  // namespace tessera

@@ -33,8 +33,8 @@ class SelfWorld final : public World {
   std::unique_ptr<Communicator> make_communicator(Device&) override { return make_self_communicator(); }
   void enter_phase(const char*) override {}
   void set_exit_code(int) override {}
-  void fail(ExitCode code, const std::string& error, const std::function<void(const std::string&)>& tell) override {
-    if (tell) tell(error);
+  void fail(ExitCode code, const std::string& error, const std::function<void(const std::string&)>& report) override {
+    if (report) report(error);
     abort(code);
   }
   void abort(ExitCode code) override { std::_Exit(static_cast<int>(code)); }

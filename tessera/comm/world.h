@@ -39,7 +39,7 @@ struct WorldOptions {
   // The name of the launcher's status board. The launcher reports failures to the user. Empty if there is no launcher.
   std::string board{};
   // Used without a launcher: reports to the user that the ranks have not met in time, or that a watch has ended them.
-  std::function<void(const std::string&)> tell{};
+  std::function<void(const std::string&)> report{};
 };
 
 class World {
@@ -67,12 +67,12 @@ class World {
 
   // What this rank does now ("load", "step"), for reports of failures.
   virtual void enter_phase(const char* phase) = 0;
-  // The exit code with which the process is about to end in order, for the launcher.
+  // The exit code of the orderly end that follows, for the launcher.
   virtual void set_exit_code(int code) = 0;
   // Ends all ranks because this one has failed. Without a launcher, one of the failing ranks of a node reports the
-  // first failure to the user: it passes one line to `tell`.
+  // first failure to the user: it passes one line to `report`.
   [[noreturn]] virtual void fail(ExitCode code, const std::string& error,
-                                 const std::function<void(const std::string&)>& tell) = 0;
+                                 const std::function<void(const std::string&)>& report) = 0;
   // Ends all ranks at once.
   [[noreturn]] virtual void abort(ExitCode code) = 0;
 

@@ -20,32 +20,32 @@ namespace {
 // How an attempt ended.
 struct Outcome {
   int code = 0;
-  std::string account{};  // of what failed; empty: the ranks have said all that matters
+  std::string account{};  // describes the failure; empty: nothing to add to the output of the ranks
   bool may_restart = false;
 };
 
-// Before so many processes take the machine away from everybody, this one included.
+// Refuses numbers of ranks that would make the machine unusable.
 void check_number(const ResolvedSettings& resolved) {
   const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
   const int64_t most = std::max<int64_t>(64, 16 * cores);
   if (resolved.settings.nproc <= most) return;
   throw UsageError(resolved.where("nproc"),
-                   fmt::format("{} ranks are too many for this machine of {} cores, which may start {}",
+                   fmt::format("{} ranks are too many for this machine with {} cores. At most {} may start",
                                resolved.settings.nproc, cores, most),
-                   "Start them on several machines with mpirun or srun");
+                   "Start the ranks on several machines with mpirun or srun");
 }
 
 std::string mpirun_path(const Environment& environment) {
   if (!have_mpi()) {
     throw UsageError("--nproc", "this build has no MPI to start ranks with",
-                     "Build Tessera where an MPI's headers are (Debian: libopenmpi-dev)");
+                     "Build Tessera on a machine with MPI headers (Debian: libopenmpi-dev)");
   }
   if (const auto path = program_in_path(environment, "mpirun")) return *path;
   throw UsageError("--nproc", "mpirun is not found in PATH",
-                   fmt::format("Install the mpirun of {}, which Tessera was built with", mpi_flavour().text));
+                   fmt::format("Install the mpirun of {}. Tessera was built with it", mpi_flavour().text));
 }
 
-// The rank that died first: the launcher has seen it, or mpirun names it or its process. Both may be missing.
+// The rank that died first, as the launcher saw it or as mpirun reports it. Nothing if neither is known.
 std::optional<int> dead_rank(const MpirunEnd& end, const StatusBoard& board,
                              const std::optional<ReportedDeath>& report) {
   std::optional<int> reported;
@@ -63,31 +63,32 @@ std::optional<int> dead_rank(const MpirunEnd& end, const StatusBoard& board,
 
 std::string account_of_death(const StatusBoard& board, std::optional<int> rank, int signal) {
   std::string error = rank ? fmt::format("rank {} ", *rank) : "a rank ";
-  error += signal == 0 ? "was killed, or has ended without a message"
+  error += signal == 0 ? "was killed, or ended without a message"
                        : fmt::format("was killed by signal {} ({})", signal, strsignal(signal));
-  if (signal == SIGKILL) error += ", as the system does when memory runs out";
+  if (signal == SIGKILL) error += ", perhaps by the system because memory ran out";
   if (rank) return board.account({*rank, ExitCode::kRunFailed, error});
   return error + (board.absent().empty() ? ". " + board.not_waiting() : ", in phase start");
 }
 
-// The signal that ended the first rank; 0: not known. Hydra's exit code does not separate signals from exit codes.
+// The signal that ended the first dead rank; 0: unknown. Hydra's exit code does not distinguish signals from exit
+// codes.
 int signal_of(const MpirunEnd& end, const std::optional<ReportedDeath>& report) {
   if (end.signal_of_lost != 0) return end.signal_of_lost;
   if (report) return report->signal;
-  const int signal = end.code - 128;  // mpirun has codes of its own beyond
+  const int signal = end.code - 128;  // higher codes are mpirun's own
   return mpi_flavour().family == MpiFlavour::Family::open_mpi && signal > 0 && signal <= SIGRTMAX ? signal : 0;
 }
 
-// Why mpirun itself has failed.
+// Why mpirun itself failed.
 std::string account_of_mpirun(const MpirunEnd& end, const std::string& mpirun) {
-  if (end.wait_error != 0) return fmt::format("cannot learn how mpirun ended: {}", strerror(end.wait_error));
+  if (end.wait_error != 0) return fmt::format("cannot get the exit status of mpirun: {}", strerror(end.wait_error));
   if (end.was_killed) {
     return fmt::format("mpirun was killed by signal {} ({})", end.code - 128, strsignal(end.code - 128));
   }
   std::string text = fmt::format("mpirun ended with exit code {}", end.code);
   const MpiFlavour ours = mpi_flavour(), theirs = flavour_of_mpirun(mpirun);
   if (theirs.family != MpiFlavour::Family::none && !ours.fits(theirs)) {
-    text += fmt::format(". {} is from {}, but this program uses {}: put its mpirun first in PATH", mpirun, theirs.text,
+    text += fmt::format(". {} is from {}, but this program uses {}. Put its mpirun first in PATH", mpirun, theirs.text,
                         ours.text);
   }
   return text + (end.noise.empty() ? "" : ":\n" + end.noise);
@@ -109,7 +110,7 @@ Outcome outcome_of(const MpirunEnd& end, const StatusBoard& board, const std::st
   }
   if (const auto code = board.exit_code(); code && (*code != 0 || end.code == 0)) return {*code};
   if (end.code == 0 && end.wait_error == 0 && !board.is_shared()) return {0};  // nothing else is known
-  // A second signal ends a rank at once, and so does one that comes before ranks expect signals.
+  // A rank ends immediately on a second signal, and on a signal that arrives before it has installed its handlers.
   const int signal = signal_of(end, report);
   const bool is_forwarded = std::count(end.forwarded.begin(), end.forwarded.end(), signal) > 0;
   if (signalled && !end.was_killed && (signal == 0 || is_forwarded)) return {128 + end.forwarded.back()};
@@ -126,11 +127,12 @@ std::string with_full_stop(const std::string& text) {
   return text.ends_with('.') ? text : text + ".";
 }
 
-// Why a failed attempt is the last one; empty: it is not. `restarts` have been made; `has_progressed` since the last.
+// Why the run does not restart after a failed attempt; empty: it restarts. `restarts`: the number of restarts so far.
+// `has_progressed`: the attempt made a checkpoint.
 std::string reason_to_end(const Outcome& outcome, const Settings& settings, int64_t restarts, bool has_progressed) {
-  if (!outcome.may_restart || settings.max_restarts == 0) return "it is not to be started again";
-  if (restarts >= settings.max_restarts) return fmt::format("all {} restarts are used up", settings.max_restarts);
-  if (restarts > 0 && !has_progressed) return fmt::format("restart {} has made no newer checkpoint", restarts);
+  if (!outcome.may_restart || settings.max_restarts == 0) return "this failure is not restarted";
+  if (restarts >= settings.max_restarts) return fmt::format("all {} restarts are used", settings.max_restarts);
+  if (restarts > 0 && !has_progressed) return fmt::format("restart {} made no new checkpoint", restarts);
   return "";
 }
 
@@ -147,32 +149,31 @@ int launch(const ResolvedSettings& resolved, const Environment& environment,
   Console console = Console::of_process({}, Console::LostOutput::is_noted);
   const Checkpoints at_begin = checkpoints_in(settings.output_dir);
   Checkpoints before = at_begin;
-  std::vector<std::string> words = arguments;
+  std::vector<std::string> next_arguments = arguments;
   for (int64_t restarts = 0;; ++restarts) {
     const auto board = StatusBoard::create(num_ranks);
-    const MpirunEnd end = run_mpirun(mpirun, num_ranks, words, environment, *board, streams, signals);
+    const MpirunEnd end = run_mpirun(mpirun, num_ranks, next_arguments, environment, *board, streams, signals);
     const Outcome outcome = outcome_of(end, *board, mpirun);
     if (outcome.account.empty()) return outcome.code;
     const Checkpoints now = checkpoints_in(settings.output_dir);
     const std::string reason = reason_to_end(outcome, settings, restarts, made_checkpoint(before, now));
     if (!reason.empty()) {
       const bool was_asked = outcome.may_restart && settings.max_restarts > 0;
-      const std::string text = was_asked
-                                   ? fmt::format("{} Not started again: {}", with_full_stop(outcome.account), reason)
-                                   : outcome.account;
+      const std::string text =
+          was_asked ? fmt::format("{} Not restarted: {}", with_full_stop(outcome.account), reason) : outcome.account;
       throw Error(static_cast<ExitCode>(outcome.code), "", text, "");
     }
     before = now;
     const bool has_saved = made_checkpoint(at_begin, now);
-    words = restart_arguments(arguments, settings, has_saved);
+    next_arguments = restart_arguments(arguments, settings, has_saved);
     const bool continues = !now.empty() && (has_saved || settings.resume == "auto");
     const double pause_s = restart_pause_s(settings.restart_pause, restarts + 1);
     console.note(fmt::format("warning: {} Restart {} of {} in {} s, from {}", with_full_stop(outcome.account),
                              restarts + 1, settings.max_restarts, pause_s,
-                             continues ? fmt::format("checkpoint-{}", now.rbegin()->first) : "where the run began"));
+                             continues ? fmt::format("checkpoint-{}", now.rbegin()->first) : "the start of the run"));
     if (const int signal = signals.wait(pause_s)) {
-      console.note(fmt::format("Stopped by signal {} before restart {}. Start the same command again to go on.", signal,
-                               restarts + 1));
+      console.note(fmt::format("Stopped by signal {} before restart {}. Start the same command again to continue.",
+                               signal, restarts + 1));
       return static_cast<int>(ExitCode::kSavedAfterSignal);
     }
   }

@@ -1,4 +1,4 @@
-// `--nproc N`: the ranks of one machine, started through mpirun and looked after until their end.
+// `--nproc N`: starts the ranks of one machine through mpirun and supervises them until they end.
 #pragma once
 
 #include <string>
@@ -9,16 +9,17 @@
 
 namespace tessera {
 
-// Runs this program with these arguments as settings().nproc ranks, again from the last checkpoint after a failure as
-// often as --max-restarts says, and returns the exit code that the ranks agree on. What failed is told in one line:
+// Runs this program with these arguments as settings.nproc ranks and returns the exit code of the ranks. After a
+// failure it restarts them from the last checkpoint, at most --max-restarts times. If it does not restart, it throws an
+// Error with the exit code and one line that describes the failure:
 //
-//   a rank threw            its error and its exit code
-//   a rank was killed       exit code 5, unless by a signal that the launcher passed on: 128 + its number
+//   a rank threw            the rank's error and exit code
+//   a rank was killed       exit code 5
 //   ranks waited too long   exit code 5
 //
-// SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 go on to all ranks. Usage, input and memory errors would come again, and
-// what ended by a signal was meant to end: they are not restarted. Neither is a restart that has made no checkpoint.
-// Throws Error with the account and the code.
+// Forwards SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 to all ranks. If a forwarded signal kills a rank, returns 128 +
+// its number. Does not restart after a forwarded signal, after usage, input and memory errors (they would occur again),
+// or after a restart that made no checkpoint.
 int launch(const ResolvedSettings& resolved, const Environment& environment, const std::vector<std::string>& arguments);
 
 }  // namespace tessera

@@ -19,7 +19,7 @@ struct Address {
   sockaddr_un data{};
   socklen_t length = 0;
 
-  // In the abstract namespace (a zero before the name), which leaves no file behind.
+  // A name in the abstract namespace (a zero byte precedes it). It leaves no file behind.
   explicit Address(const std::string& name) {
     data.sun_family = AF_UNIX;
     const size_t count = std::min(name.size(), sizeof data.sun_path - 1);
@@ -31,7 +31,7 @@ struct Address {
 
 constexpr int kNumStreams = 2;
 
-// A message of one byte that carries the streams' descriptors.
+// A message of one byte, with the streams' descriptors as ancillary data.
 struct Message {
   char byte = 0;
   iovec part{&byte, 1};
@@ -56,7 +56,7 @@ StreamSocket::StreamSocket() {
   if (descriptor_ < 0 || bind(descriptor_, address.get(), address.length) != 0 || listen(descriptor_, 4096) != 0) {
     const int error = errno;
     if (descriptor_ >= 0) close(descriptor_);
-    throw RunError("launcher", fmt::format("cannot make a socket: {}", std::strerror(error)));
+    throw RunError("launcher", fmt::format("cannot create a socket: {}", std::strerror(error)));
   }
 }
 

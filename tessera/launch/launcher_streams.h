@@ -1,12 +1,12 @@
-// How ranks write where their launcher writes, and not into the pipes of mpirun, which mix and delay lines and are no
-// terminal: the launcher hands its standard output and error to its ranks through a socket.
+// Lets ranks write directly to the launcher's standard output and error. The launcher passes the descriptors to its
+// ranks through a socket. The pipes of mpirun mix and delay lines, and they are not terminals.
 #pragma once
 
 #include <string>
 
 namespace tessera {
 
-// The launcher's end.
+// The launcher's end of the socket.
 class StreamSocket {
  public:
   StreamSocket();  // RunError
@@ -16,15 +16,15 @@ class StreamSocket {
 
   const std::string& name() const { return name_; }
   int descriptor() const { return descriptor_; }  // to poll
-  void serve();                                   // gives the streams to all that ask for them now
+  void serve();                                   // answers all waiting requests; does not block
 
  private:
   std::string name_;
   int descriptor_ = -1;
 };
 
-// The rank's end: takes the launcher's standard error, and its standard output if it `prints`. Where that cannot be,
-// mpirun's pipes stay.
+// The rank's end: takes over the launcher's standard error, and its standard output if the rank `prints`. If that
+// fails, the rank keeps mpirun's pipes.
 void take_launchers_streams(const std::string& socket_name, bool prints);
 
 }  // namespace tessera

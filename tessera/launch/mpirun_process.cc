@@ -26,7 +26,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr size_t kMaxNoise = 64 << 10;
 constexpr auto kGrace = std::chrono::milliseconds(3000);
-constexpr auto kOwnGrace = std::chrono::milliseconds(1000);  // as Open MPI's
+constexpr auto kOwnGrace = std::chrono::milliseconds(1000);  // the same as Open MPI's
 constexpr int kLookAround_ms = 100;
 
 Environment rank_environment(const Environment& environment, const std::string& link) {
@@ -37,16 +37,16 @@ Environment rank_environment(const Environment& environment, const std::string& 
   return result;
 }
 
-std::vector<char*> pointers(std::vector<std::string>& words) {
+std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> result;
-  for (auto& word : words) result.push_back(word.data());
+  for (auto& text : texts) result.push_back(text.data());
   result.push_back(nullptr);
   return result;
 }
 
-// In the child; only what is safe between fork and exec.
-[[noreturn]] void become(char** words, char** environment, int output, pid_t parent, const sigset_t& signals) {
-  setpgid(0, 0);  // Ctrl-C and a lost terminal are for the launcher, which asks the ranks to save and end
+// Runs in the child. Calls only functions that are safe between fork and exec.
+[[noreturn]] void become(char** arguments, char** environment, int output, pid_t parent, const sigset_t& signals) {
+  setpgid(0, 0);  // signals of the terminal reach only the launcher, which forwards them to the ranks
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(1);
   for (const int ignored : {SIGPIPE, SIGXFSZ}) signal(ignored, SIG_DFL);
@@ -55,21 +55,21 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   dup2(nothing, STDIN_FILENO);
   dup2(output, STDOUT_FILENO);
   dup2(output, STDERR_FILENO);
-  execve(words[0], words, environment);
+  execve(arguments[0], arguments, environment);
   _exit(127);
 }
 
-pid_t start(std::vector<std::string> words, const Environment& environment, int output, const sigset_t& signals) {
+pid_t start(std::vector<std::string> arguments, const Environment& environment, int output, const sigset_t& signals) {
   std::vector<std::string> assignments;
   for (const auto& [name, value] : environment) assignments.push_back(name + "=" + value);
-  const std::vector<char*> argv = pointers(words), envp = pointers(assignments);
+  const std::vector<char*> argv = pointers(arguments), envp = pointers(assignments);
   const pid_t parent = getpid(), child = fork();
   if (child == 0) become(const_cast<char**>(argv.data()), const_cast<char**>(envp.data()), output, parent, signals);
   if (child < 0) throw RunError("launcher", fmt::format("cannot start mpirun: {}", std::strerror(errno)));
   return child;
 }
 
-// Keeps the beginning of what there is to read; false at its end.
+// Reads all available data and appends it to `text`, up to kMaxNoise. Returns false at the end of the stream.
 bool drain(int descriptor, std::string& text) {
   char buffer[4096];
   for (;;) {
@@ -80,7 +80,8 @@ bool drain(int descriptor, std::string& text) {
   }
 }
 
-// To every rank that is there; whether one was. One that knows of a signal tells the others.
+// Sends a signal to every rank that is alive. Returns whether it reached one. One rank is enough: the ranks agree on
+// signals.
 bool forward(int signal, const StatusBoard& board) {
   bool reached = false;
   for (int rank = 0; rank < board.size(); ++rank) {
@@ -95,7 +96,7 @@ void kill_ranks(const StatusBoard& board) {
   }
 }
 
-// The beginning of what a command prints.
+// The beginning of a command's output.
 std::string beginning_of(const std::string& command) {
   const auto close = [](std::FILE* pipe) { pclose(pipe); };
   std::unique_ptr<std::FILE, decltype(close)> pipe(popen(command.c_str(), "r"), close);
@@ -103,7 +104,7 @@ std::string beginning_of(const std::string& command) {
   std::string text(1024, '\0');
   text.resize(std::fread(text.data(), 1, text.size(), pipe.get()));
   while (std::fgetc(pipe.get()) != EOF) {
-  }  // so that the command does not die of a closed pipe
+  }  // reads the rest, because a closed pipe would kill the command
   return text;
 }
 
@@ -146,20 +147,20 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
                      const Environment& environment, const StatusBoard& board, StreamSocket& streams,
                      ForwardedSignals& signals) {
   int output[2];
-  if (pipe2(output, O_CLOEXEC | O_NONBLOCK) != 0) throw RunError("launcher", "cannot make a pipe");
-  fcntl(output[1], F_SETFL, 0);  // mpirun may wait
-  std::vector<std::string> words = mpirun_options(mpi_flavour(), num_ranks);
-  words.insert(words.begin(), mpirun);
+  if (pipe2(output, O_CLOEXEC | O_NONBLOCK) != 0) throw RunError("launcher", "cannot create a pipe");
+  fcntl(output[1], F_SETFL, 0);  // mpirun's end may block
+  std::vector<std::string> command = mpirun_options(mpi_flavour(), num_ranks);
+  command.insert(command.begin(), mpirun);
   std::string program(4096, '\0');
   program.resize(static_cast<size_t>(std::max<ssize_t>(0, readlink("/proc/self/exe", program.data(), program.size()))));
-  words.push_back(program);
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  const pid_t child = start(std::move(words), rank_environment(environment, board.name() + ":" + streams.name()),
+  command.push_back(program);
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  const pid_t child = start(std::move(command), rank_environment(environment, board.name() + ":" + streams.name()),
                             output[1], signals.usual());
   close(output[1]);
 
   MpirunEnd end;
-  int status = 0, unheard = 0;  // a signal that came before there was a rank to hear it
+  int status = 0, undelivered = 0;  // a signal that arrived before any rank had started
   bool running = true;
   std::optional<Clock::time_point> failed_at, signalled_at;
   RankWatch watch(board);
@@ -168,34 +169,34 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
     std::vector<pollfd> events{
         {signals.descriptor(), POLLIN, 0}, {streams.descriptor(), POLLIN, 0}, {output[0], POLLIN, 0}};
     watch.add_to(events);
-    poll(events.data(), events.size(), unheard ? 20 : kLookAround_ms);
+    poll(events.data(), events.size(), undelivered ? 20 : kLookAround_ms);
     streams.serve();
     if (!drain(output[0], end.noise)) {
       close(output[0]);
-      output[0] = -1;  // poll passes over it
+      output[0] = -1;  // poll ignores it
     }
     while (const int signal = signals.next()) {
       if (signal == SIGCHLD) continue;
       if (!signalled_at) signalled_at = Clock::now();
       if (!end.forwarded.empty() && Clock::now() - *signalled_at <= kSameRequest) continue;
       end.forwarded.push_back(signal);
-      if (unheard || end.forwarded.size() > 2) kill(child, SIGTERM);
-      unheard = signal;
+      if (undelivered || end.forwarded.size() > 2) kill(child, SIGTERM);
+      undelivered = signal;
     }
-    if (unheard && forward(unheard, board)) unheard = 0;
+    if (undelivered && forward(undelivered, board)) undelivered = 0;
     const pid_t ended = waitpid(child, &status, WNOHANG);
     if (ended < 0) end.wait_error = errno;
     running = ended == 0;
-    // mpirun or we end the others of a rank that has failed. One that is stopped or deaf is not waited for.
+    // After a failure mpirun or this launcher ends the other ranks. Ranks that do not end in time are killed.
     const std::vector<int> lost = watch.newly_lost();
-    const bool has_failed = board.first_failure().has_value();  // after the look: what dies later is a consequence
+    const bool has_failed = board.first_failure().has_value();  // after newly_lost(): later deaths are consequences
     if (!failed_at && !has_failed) end.lost = lost;
     if (!failed_at && (!lost.empty() || has_failed)) failed_at = Clock::now();
     if (running && failed_at && Clock::now() - *failed_at > grace) kill_ranks(board);
-    if (running && failed_at && Clock::now() - *failed_at > 2 * kGrace) kill(child, SIGKILL);  // it hears nothing
+    if (running && failed_at && Clock::now() - *failed_at > 2 * kGrace) kill(child, SIGKILL);  // it does not react
   }
   if (end.lost.empty()) end.lost = board.found_lost();
-  // Of several that were found dead at the same moment, the first waited for nobody.
+  // If several ranks were found dead at the same moment, those that waited for no other rank probably died first.
   std::stable_partition(end.lost.begin(), end.lost.end(), [&](int rank) { return !board.is_waiting(rank); });
   if (!end.lost.empty()) end.signal_of_lost = watch.signal_of(end.lost[0]);
   if (output[0] >= 0) {
@@ -203,7 +204,7 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
     close(output[0]);
   }
   end.was_killed = end.wait_error == 0 && WIFSIGNALED(status);
-  if (end.was_killed || end.wait_error != 0) kill_ranks(board);  // they would go on without it
+  if (end.was_killed || end.wait_error != 0) kill_ranks(board);  // they would continue without it
   end.code = end.was_killed ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   return end;
 }

@@ -1,4 +1,4 @@
-// One run of mpirun: its start, the signals on their way to the ranks, and its end.
+// One run of mpirun: its start, the forwarding of signals to the ranks, and its end.
 #pragma once
 
 #include <csignal>
@@ -13,8 +13,8 @@
 
 namespace tessera {
 
-// Keeps the signals that are forwarded, and the one of a child's end, from their usual effect; they are read instead.
-// SIGHUP and SIGINT that the parent ignores are left alone.
+// Blocks the signals that are forwarded, and SIGCHLD, and reads them from a descriptor instead. Does not change SIGHUP
+// and SIGINT if the parent ignores them.
 class ForwardedSignals {
  public:
   ForwardedSignals();
@@ -22,10 +22,10 @@ class ForwardedSignals {
   ForwardedSignals(const ForwardedSignals&) = delete;
   ForwardedSignals& operator=(const ForwardedSignals&) = delete;
 
-  int descriptor() const { return descriptor_; }  // to poll
-  int next();                                     // the number of one that has come; 0: none
-  int wait(double seconds);                       // for one, unless it is a child's end; 0: none has come
-  const sigset_t& usual() const { return usual_; }
+  int descriptor() const { return descriptor_; }    // to poll
+  int next();                                       // the number of a signal that has arrived; 0: none
+  int wait(double seconds);                         // waits for a signal except SIGCHLD; 0: none arrived
+  const sigset_t& usual() const { return usual_; }  // the signal mask before construction
 
  private:
   sigset_t usual_;
@@ -33,22 +33,22 @@ class ForwardedSignals {
 };
 
 struct MpirunEnd {
-  int code = 0;                // mpirun's exit code, 128 + n after a signal n
-  bool was_killed = false;     // mpirun itself, by a signal
-  int wait_error = 0;          // errno where the system does not say how mpirun ended; `code` means nothing then
-  std::vector<int> lost;       // ranks that died first, likeliest first: they neither ended in order nor failed
-  int signal_of_lost = 0;      // that ended the first of them; 0: not known
-  std::string noise;           // all that mpirun and the ranks' first moments wrote
-  std::vector<int> forwarded;  // signals, in their order
+  int code = 0;                // mpirun's exit code; 128 + n if signal n killed it
+  bool was_killed = false;     // a signal killed mpirun itself
+  int wait_error = 0;          // errno if the exit status of mpirun is unknown; `code` is then meaningless
+  std::vector<int> lost;       // ranks that died without an orderly end or an error, the most likely first one in front
+  int signal_of_lost = 0;      // the signal that killed lost[0]; 0: unknown
+  std::string noise;           // the output of mpirun, and of the ranks before they took over the launcher's streams
+  std::vector<int> forwarded;  // forwarded signals, in order
 };
 
-// Runs this program with `arguments` as `num_ranks` ranks on this machine and waits for their end. They find the board
-// and the socket by kLauncherVariable.
+// Runs this program with `arguments` as `num_ranks` ranks on this machine and waits until they end. The variable
+// kLauncherVariable gives the ranks the names of the board and of the socket.
 MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector<std::string>& arguments,
                      const Environment& environment, const StatusBoard& board, StreamSocket& streams,
                      ForwardedSignals& signals);
 
-// The flavour of the mpirun at `path`, by the version that it prints.
+// The flavour of the mpirun at `path`, from the output of `mpirun --version`.
 MpiFlavour flavour_of_mpirun(const std::string& path);
 
 }  // namespace tessera

@@ -18,7 +18,7 @@ int open_process([[maybe_unused]] int pid) {
 #endif
 }
 
-// The first version of the kernel's struct pidfd_info, which this system's headers may lack.
+// The first version of the kernel's struct pidfd_info. This system's headers may not have it.
 struct ProcessInfo {
   uint64_t mask, cgroup;
   uint32_t ids[11];
@@ -62,7 +62,7 @@ std::vector<int> RankWatch::newly_lost() {
     if (rank.has_gone || !rank.is_open) continue;
     if (rank.descriptor >= 0 ? !has_ended(rank.descriptor) : board_.is_there(number)) continue;
     rank.has_gone = true;
-    if (!board_.has_ended(number)) lost.push_back(number);  // after its end: what it wrote last counts
+    if (!board_.has_ended(number)) lost.push_back(number);  // read after its end, when the board is final
   }
   return lost;
 }

@@ -1,5 +1,5 @@
-// Which rank dies first. The launcher is not the parent of its ranks (mpirun is), so it holds a descriptor of each
-// process (pidfd_open) and learns of its end at once, before mpirun ends the other ranks.
+// Finds the rank that dies first. The launcher is not the parent of its ranks; mpirun is. Therefore it holds a
+// descriptor of each process (pidfd_open), which reports the end of the process before mpirun ends the other ranks.
 #pragma once
 
 #include <poll.h>
@@ -12,23 +12,23 @@ namespace tessera {
 
 class RankWatch {
  public:
-  explicit RankWatch(const StatusBoard& board);  // which outlives the watch
+  explicit RankWatch(const StatusBoard& board);  // the board must outlive the watch
   ~RankWatch();
   RankWatch(const RankWatch&) = delete;
   RankWatch& operator=(const RankWatch&) = delete;
 
-  // Adds the descriptors of all ranks that have joined the board and live. Each becomes readable when its process ends.
+  // Adds the descriptors of all living ranks that have joined the board. Each becomes readable when its process ends.
   void add_to(std::vector<pollfd>& events);
-  // The ranks whose processes have ended since the last call, neither in order nor with a failure of their own.
-  // Without pidfd_open (before Linux 5.3) it is as exact as calls are frequent.
+  // The ranks whose processes have ended since the last call, without an orderly end and without a reported failure.
+  // Without pidfd_open (before Linux 5.3) a process counts as ended only when a call finds it gone.
   std::vector<int> newly_lost();
-  // The signal that ended a rank that is gone; 0: none did, or the system does not say (before Linux 6.15). Waits a
-  // moment until the rank's parent has learned of its end.
+  // The signal that killed a rank that is gone; 0: none, or unknown (before Linux 6.15). Waits up to 0.5 s until the
+  // parent has reaped the process.
   int signal_of(int rank) const;
 
  private:
   struct Rank {
-    int descriptor = -1;  // -1: none could be had
+    int descriptor = -1;  // -1: not available
     bool is_open = false, has_gone = false;
   };
   const StatusBoard& board_;

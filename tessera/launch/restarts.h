@@ -1,4 +1,4 @@
-// When `--max-restarts` starts ranks again: what counts as progress, and how long it waits.
+// Restarts for `--max-restarts`: what counts as progress, and how long the launcher waits.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,16 @@ namespace tessera {
 
 // The checkpoints of an output folder: their steps, and when each was completed.
 using Checkpoints = std::map<int64_t, std::filesystem::file_time_type>;
-Checkpoints checkpoints_in(const std::string& output_dir);  // none where the folder cannot be read
-// Whether a run has completed a checkpoint between the two looks at its folder.
+Checkpoints checkpoints_in(const std::string& output_dir);  // empty if the folder cannot be read
+// Whether a run completed a checkpoint between `before` and `after`, two states of its folder.
 bool made_checkpoint(const Checkpoints& before, const Checkpoints& after);
 
-// Seconds before a restart (1, 2, …): --restart-pause, doubled with each, up to the longer of it and 300 s.
+// The pause before restart number `restart` (1, 2, …), in seconds. It starts with `first_s` and doubles with each
+// restart. The maximum is 300 s, or first_s if that is longer.
 double restart_pause_s(double first_s, int64_t restart);
 
-// The arguments of a restart. A run that was to begin again, or from somewhere else, continues from what it has saved
-// itself, if it `has_saved`.
+// The arguments of a restart. If the run `has_saved` a checkpoint of its own, it continues from there, whatever
+// --resume said.
 std::vector<std::string> restart_arguments(std::vector<std::string> arguments, const Settings& settings,
                                            bool has_saved);
 

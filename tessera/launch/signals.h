@@ -1,17 +1,17 @@
-// SIGTERM, SIGINT, SIGUSR1 and SIGHUP ask a run to save and end. A second one ends it at once with 128 + its number.
-// SIGINT and SIGHUP do nothing if the parent ignores them (app/surroundings.h).
+// SIGTERM, SIGINT, SIGUSR1 and SIGHUP ask a run to save and end. A second signal ends it immediately with exit code 128
+// + its number. SIGINT and SIGHUP have no effect if the parent ignores them (launch/surroundings.h).
 #pragma once
 
 #include <chrono>
 
 namespace tessera {
 
-// What comes so soon after the first signal is the same request: timeout(1) sends it to its child and then to the whole
-// group, and batch systems send to a step's processes and to the shell that has started them.
+// A signal that arrives so soon after the first one belongs to the same request. timeout(1) signals its child and then
+// the complete process group. Batch systems signal the processes of a step and also the shell that started them.
 inline constexpr std::chrono::milliseconds kSameRequest{100};
 
-// Handles the signals from construction to destruction; one at a time. Later ones are ignored: the run has ended, and
-// its exit code stands.
+// Handles the signals from construction to destruction. Only one object may exist at a time. After destruction the
+// signals are ignored: the run has ended, and its exit code must not change.
 class StopSignals {
  public:
   StopSignals();

@@ -1,5 +1,9 @@
 #include "tessera/report/trainer_lines.h"
 
+#include <fmt/format.h>
+
+#include <cmath>
+
 namespace tessera {
 namespace {
 
@@ -15,6 +19,14 @@ void add_rounded(Record& record, const Record& speed) {
   for (const Field& field : speed.fields()) {
     record.set(field.key, round_decimals(*field.value.get_if<double>(), field.key.ends_with("_runtime") ? 4 : 3));
   }
+}
+
+// A float of a Python dict with so many significant digits: "4.0", "1.235e+15", "nan".
+std::string digits_of(double value, int digits) {
+  if (std::isnan(value)) return "nan";  // without a sign
+  std::string text = fmt::format("{:.{}g}", value, digits);
+  const bool is_float = text.find_first_of(".en") != text.npos;
+  return is_float ? text : text + ".0";
 }
 
 }  // namespace
@@ -49,6 +61,38 @@ Record trainer_record(const TrainMetrics& metrics) {
 
 std::string trainer_line(const AnswerMetrics& metrics) {
   return "Evaluation Metrics: " + to_python({{"exact_match", metrics.exact_match}, {"f1", metrics.f1}});
+}
+
+std::string trainer_line(const StepMetrics& metrics, const Terminal& terminal) {
+  if (!terminal.interactive) return trainer_line(metrics);
+  // Significant digits of the loss, the norm, the rate and the epoch, from the best choice to one that always fits.
+  constexpr int kDigits[][4] = {{5, 4, 4, 7}, {5, 3, 4, 7}, {5, 3, 3, 7}, {4, 3, 3, 7}, {4, 2, 3, 7},
+                                {3, 2, 3, 7}, {3, 2, 2, 6}, {2, 1, 1, 6}, {1, 1, 1, 1}};
+  std::string line;
+  for (const auto& [loss, norm, rate, epoch] : kDigits) {
+    line = fmt::format("{{'loss': {}, 'grad_norm': {}, 'learning_rate': {}, 'epoch': {}}}",
+                       digits_of(round_decimals(metrics.loss, 4), loss), digits_of(metrics.grad_norm, norm),
+                       digits_of(metrics.learning_rate, rate), digits_of(round_decimals(metrics.epoch, 2), epoch));
+    if (line.size() <= static_cast<size_t>(kTerminalColumns)) break;
+  }
+  return line;
+}
+
+std::string trainer_line(const EvalMetrics& metrics, const Terminal& terminal) {
+  EvalMetrics shown = metrics;
+  if (terminal.interactive) shown.loss = round_decimals(metrics.loss, 4);
+  return trainer_line(shown);
+}
+
+std::string trainer_line(const TrainMetrics& metrics, const Terminal& terminal) {
+  TrainMetrics shown = metrics;
+  if (terminal.interactive) shown.mean_loss = round_decimals(metrics.mean_loss, 4);
+  return trainer_line(shown);
+}
+
+std::string trainer_line(const AnswerMetrics& metrics, const Terminal& terminal) {
+  if (!terminal.interactive) return trainer_line(metrics);
+  return trainer_line(AnswerMetrics{round_decimals(metrics.exact_match, 4), round_decimals(metrics.f1, 4)});
 }
 
 }  // namespace tessera

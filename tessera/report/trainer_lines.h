@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "tessera/report/console.h"
 #include "tessera/report/record.h"
 
 namespace tessera {
@@ -55,5 +56,13 @@ std::string trainer_line(const Metrics& metrics) {
 }
 // Evaluation Metrics: {'exact_match': …, 'f1': …}
 std::string trainer_line(const AnswerMetrics& metrics);
+
+// The same line for a stream. On an interactive terminal the line of a step has at most kTerminalColumns columns, and
+// losses and scores have at most 4 decimals. Elsewhere the line is unchanged.
+constexpr int kTerminalColumns = 80;
+std::string trainer_line(const StepMetrics& metrics, const Terminal& terminal);
+std::string trainer_line(const EvalMetrics& metrics, const Terminal& terminal);
+std::string trainer_line(const TrainMetrics& metrics, const Terminal& terminal);
+std::string trainer_line(const AnswerMetrics& metrics, const Terminal& terminal);
 
 }  // namespace tessera

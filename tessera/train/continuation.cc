@@ -11,7 +11,7 @@ namespace tessera {
 
 namespace {
 
-// Keys that are not here may never change: they shape the model, the samples, their order or what is measured.
+// A key that is not in this table may never change. It determines the model, the samples, their order or the metrics.
 constexpr std::pair<const char*, MayChange> kMayChange[] = {
     {"epochs", MayChange::in_any_case},
     {"max_steps", MayChange::in_any_case},

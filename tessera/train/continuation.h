@@ -11,34 +11,36 @@
 namespace tessera {
 
 enum class MayChange {
-  never,            // else the model, the samples, their order or what is measured would differ
-  in_a_new_folder,  // a new run may begin from the checkpoint with another value
-  in_any_case,      // how long the run is
+  never,            // it determines the model, the samples, their order or the metrics
+  in_a_new_folder,  // a new run in another folder may start from the checkpoint with another value
+  in_any_case,      // the length of the run
 };
 
-// A key of the fingerprint (train_state.h) that differs.
+// A key of the fingerprint (train_state.h) whose value differs.
 struct Change {
   std::string key;
-  std::string then, now;  // as JSON; "nothing" where there was no such key
+  std::string then, now;  // as JSON; `then` is "nothing" if the key was missing
   MayChange may_change;
 
   std::string shown() const;  // "lr = 0.01, and this run has 0.02"
 };
 
-// What differs of `now` from `then`. Keys that only `then` has do not count.
+// The keys of `now` that are missing in `then` or have another value there. Keys that only `then` has do not count.
 std::vector<Change> changes_between(const Record& then, const Record& now);
-// Those of `changes` that forbid a continuation in the same folder, or in a new one.
+// The changes that do not permit a continuation in the same folder, or in a new one.
 std::vector<Change> forbidden_among(const std::vector<Change>& changes, bool in_a_new_folder);
-// "was made with lr = 0.01, and this run has 0.02; with seed = 42, …": the first three.
+// "was made with lr = 0.01, and this run has 0.02; with seed = 42, …". Lists the first three changes and counts the
+// rest.
 std::string listed(const std::vector<Change>& changes);
-// A value of a record as JSON.
+// One value of a record as JSON.
 std::string json_text(const Value& value);
 
-// The length of a run. As the Trainer: a fraction of an epoch is rounded up to a whole step.
+// The number of steps of a run. As in the Trainer, epochs are rounded up to full steps. max_steps 0: `epochs` decides.
 int64_t total_steps(int64_t max_steps, double epochs, int64_t steps_per_epoch);
-// The schedule of a run of so many steps.
+// The learning-rate schedule of a run of `num_steps` steps.
 ScheduleOptions schedule_options(const Settings& settings, int64_t num_steps);
-// What a run says that continues one of another length after `step`: what becomes of the schedule.
+// The message of a run that continues after `step` with another number of steps. It describes the effect on the
+// schedule.
 std::string note_of_length(const Settings& settings, int64_t steps_then, int64_t steps_now, int64_t step,
                            int64_t num_updates);
 

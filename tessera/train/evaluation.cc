@@ -19,15 +19,15 @@ std::string trimmed(const std::string& text) {
   return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
 }
 
-// This rank's part of the items [first, first + batch_size · ranks) that there are.
+// This rank's part of the items [first, min(first + batch_size · ranks, num_items)).
 ElemRange part_of_rank(const Communicator& world, int64_t first, int64_t batch_size, int64_t num_items) {
   const int64_t size = std::min(batch_size * world.size(), num_items - first);
   return {first + size * world.rank() / world.size(), first + size * (world.rank() + 1) / world.size()};
 }
 
-// All ranks' lists of tokens, in the order of ranks.
+// The token lists of all ranks, in the order of ranks. Collective.
 std::vector<std::vector<int32_t>> gather_tokens(Communicator& world, const std::vector<std::vector<int32_t>>& own) {
-  std::string text;  // each list as its length and its elements, 4 bytes each
+  std::string text;  // for each list its length and its elements, 4 bytes each
   const auto put = [&](const void* data, size_t bytes) { text.append(static_cast<const char*>(data), bytes); };
   for (const auto& ids : own) {
     const auto length = static_cast<uint32_t>(ids.size());
@@ -72,7 +72,7 @@ std::optional<LossEvaluation> evaluate_loss(Engine& engine, Communicator& world,
   const auto sums = world.sum({loss_sum, num_targets}, "the evaluation's loss");
   result.loss = sums[0] / sums[1];
   if (!std::isfinite(result.loss)) {
-    console.note(fmt::format("warning: the evaluation's loss is {}: the model computes no finite numbers from the data",
+    console.note(fmt::format("warning: the evaluation's loss is {}. The model computes NaN or infinity from the data",
                              std::isnan(result.loss) ? "nan" : "infinite"));
   }
   result.runtime_s = steady_seconds() - begin_s;
@@ -104,7 +104,7 @@ std::optional<AnswerEvaluation> evaluate_answers(Engine& engine, Communicator& w
     exact += exact_match(result.predictions[i], dataset.examples[i].answers, scoring);
     f1_sum += f1(result.predictions[i], dataset.examples[i].answers, scoring);
   }
-  // A question that is too long to ask has no answer, which scores 0, as in SQuAD's own script.
+  // A question that is too long for the model has no answer. It scores 0, as in SQuAD's own script.
   const auto num_questions = static_cast<double>(num_examples + dataset.use.rows_too_long);
   result.metrics = {exact / num_questions, f1_sum / num_questions};
   result.runtime_s = steady_seconds() - begin_s;
@@ -135,8 +135,8 @@ Record predictions_by_id(const std::vector<Example>& examples, const std::vector
   }
   if (num_repeated > 0) {
     console.note(
-        fmt::format("warning: {} of {} examples have an id that an earlier one has: their predictions are "
-                    "stored under \"id#2\" and so on",
+        fmt::format("warning: {} of {} examples repeat the id of an earlier example. Their predictions have keys such "
+                    "as \"id#2\"",
                     num_repeated, examples.size()));
   }
   return record;

@@ -19,28 +19,29 @@ struct LossEvaluation {
   int64_t num_samples = 0, num_steps = 0;
 };
 
-// Asked between batches, on all ranks: whether to give up, which the ranks must agree on.
+// Called between batches on all ranks. Returns whether to stop the evaluation; all ranks must return the same.
 using StopNow = std::function<bool()>;
 
-// Every sample once over all ranks, `batch_size` a rank at a time, in order. Nothing when stopped.
+// Evaluates every sample once, in order, with batches of `batch_size` samples per rank. Returns nothing if `stop`
+// returns true. Collective.
 std::optional<LossEvaluation> evaluate_loss(Engine& engine, Communicator& world, const std::vector<Sample>& samples,
                                             int64_t batch_size, Console& console, const StopNow& stop = {});
 
 struct AnswerEvaluation {
-  AnswerMetrics metrics;  // means over the examples, and the questions that are too long to ask, which count as 0
+  AnswerMetrics metrics;  // means over all questions; questions that are too long for the model count as 0
   double runtime_s = 0;
   std::vector<std::string> predictions;  // [examples]
 };
 
-// Answers every prompt of the data set, `batch_size` a rank at a time, and scores them, with the same outcome on all
-// ranks. Nothing when stopped.
+// Generates an answer to every prompt of the data set, with batches of `batch_size` prompts per rank, and scores it.
+// All ranks get the same result. Returns nothing if `stop` returns true. Collective.
 std::optional<AnswerEvaluation> evaluate_answers(Engine& engine, Communicator& world, const Dataset& dataset,
                                                  const Tokenizer& tokenizer, int64_t batch_size, int64_t max_new_tokens,
                                                  Scoring scoring, Console& console, const StopNow& stop = {});
 
-// {id: answer}, the predictions that SQuAD's own evaluation script reads. A row without an id has its number in the
-// data set as its id. No answer is lost where ids repeat: the first keeps the id, which is the one that the script
-// finds, the others get "id#2", "id#3", …, and a note tells so.
+// {id: answer}, the predictions in the format of SQuAD's own evaluation script. The id of a row without one is its
+// number in the data set. If ids repeat, the first row keeps the id, and the script finds its answer. The other rows
+// get "id#2", "id#3", …, and the console prints a warning.
 Record predictions_by_id(const std::vector<Example>& examples, const std::vector<std::string>& predictions,
                          Console& console);
 

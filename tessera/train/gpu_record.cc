@@ -12,9 +12,9 @@ namespace tessera {
 
 Record gpu_record(const GpuUsage& usage) {
   Record record;
-  const auto put = [&](const char* key, const Statistic& statistic, bool whole) {
+  const auto put = [&](const char* key, const Statistic& statistic, bool integral) {
     if (statistic.count == 0) return;
-    const auto value = [&](double x) { return whole ? Value(std::llround(x)) : Value(x); };
+    const auto value = [&](double x) { return integral ? Value(std::llround(x)) : Value(x); };
     record.set(key, Record{{"mean", value(statistic.mean())}, {"peak", value(statistic.peak)}});
   };
   put("memory_bytes", usage.memory_bytes, true);

@@ -1,4 +1,4 @@
-// What summary.json, metrics.jsonl and the end table tell of GPUs.
+// The values about GPUs in summary.json, metrics.jsonl and the table at the end.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@
 namespace tessera {
 
 // {"memory_bytes": {"mean": …, "peak": …}, "process_memory_bytes": …, "utilization_percent": …, "power_w": …,
-// "sm_clock_mhz": …}, less what nothing was told of.
+// "sm_clock_mhz": …}. Quantities without a sample are missing.
 Record gpu_record(const GpuUsage& usage);
 
-// Each number the highest of the ranks'.
+// For each number, the maximum over the ranks.
 Record highest_of(const std::vector<Record>& gpu_records);
 
 // "14.2 GiB at most, 13.6 GiB by this program; on average 93 % busy, 612 W, 1755 MHz"

@@ -19,7 +19,8 @@ Record eval_record(const EvalOutcome& outcome) {
   return record;
 }
 
-// Reads typed values out of a record that to_json() wrote; a file with a right checksum but other contents is an error.
+// Reads typed values from a record that to_json() wrote. A missing key or another type is an InputError, even if the
+// file's checksum is right.
 class RecordReader {
  public:
   RecordReader(const Record& record, const std::string& where) : record_(record), where_(where) {}
@@ -27,15 +28,16 @@ class RecordReader {
   template <typename T>
   T get(const char* key) const {
     const Value* value = record_.find(key);
-    if constexpr (std::is_same_v<T, double>) {  // a whole number may have lost its fraction on the way
+    if constexpr (std::is_same_v<T, double>) {  // the JSON of an integral double may be an integer
       if (value && value->get_if<int64_t>()) return static_cast<double>(*value->get_if<int64_t>());
     }
-    if constexpr (std::is_same_v<T, double>) {  // JSON has no NaN: a loss that is none was written as null
+    if constexpr (std::is_same_v<T, double>) {  // JSON has no NaN: it was written as null
       if (value && value->get_if<std::nullptr_t>()) return std::numeric_limits<double>::quiet_NaN();
     }
     if (!value || !value->get_if<T>()) {
-      throw InputError(where_, fmt::format("the key \"{}\" is missing or of another type", key),
-                       "Another version of Tessera wrote this checkpoint: resume with that one, or use --resume none");
+      throw InputError(
+          where_, fmt::format("the key \"{}\" is missing or has another type", key),
+          "Another version of Tessera wrote this checkpoint. Resume with that version, or use --resume none");
     }
     return *value->get_if<T>();
   }
@@ -111,7 +113,8 @@ Record TrainState::fingerprint_in(const std::string& text, const std::string& wh
 
 TrainState TrainState::from_json(const std::string& text, const Record& fingerprint, const std::string& where) {
   const std::vector<Change> changes = changes_between(fingerprint_in(text, where), fingerprint);
-  if (!changes.empty()) throw UsageError(where, listed(changes), "Use the settings of the run that made it");
+  if (!changes.empty())
+    throw UsageError(where, listed(changes), "Use the settings of the run that made the checkpoint");
   return from_json(text, where);
 }
 
@@ -133,7 +136,7 @@ TrainState TrainState::from_json(const std::string& text, const std::string& whe
   state.before = read.outcome("before");
   for (const Value& value : read.get<std::vector<Value>>("rows")) {
     const Record* row = value.get_if<Record>();
-    if (!row) throw InputError(where, "\"rows\" holds something else than records");
+    if (!row) throw InputError(where, "\"rows\" contains a value that is not a record");
     const RecordReader row_reader(*row, where);
     state.rows.push_back(
         {row_reader.get<double>("epoch"), row_reader.get<double>("train_loss"), row_reader.outcome("eval")});
@@ -148,7 +151,7 @@ TrainState TrainState::from_json(const std::string& text, const std::string& whe
     const RecordReader scale(record, where);
     state.loss_scale = {scale.get<double>("scale"), scale.get<int64_t>("clean_steps"),
                         scale.get<int64_t>("hysteresis_left")};
-    // Before skipped updates of every precision were counted, those of fp16 were here.
+    // Older checkpoints count the skipped updates of fp16 here.
     if (scale.find("num_skipped")) state.health.num_skipped = scale.get<int64_t>("num_skipped");
   }
   if (read.find("health")) {
@@ -224,9 +227,9 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
     TESSERA_ASSERT(setting);
     std::visit([&](const auto& value) { record.set(name, value); }, setting->get(settings));
   }
-  // However many ranks and micro-batches make it up.
+  // Only the product matters: the ranks and micro-batches may differ.
   record.set("batch_size x grad_accum x ranks", settings.batch_size * settings.grad_accum * num_ranks);
-  // After the settings that shape the samples, so that one of those is named where it is the cause.
+  // Follows the settings that determine the samples. If one of them differs, messages then name it first.
   return record.set("dataset_samples", samples.size()).set("dataset_checksum", checksum_of(samples));
 }
 

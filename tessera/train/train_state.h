@@ -1,5 +1,5 @@
-// What a training run has done so far, beside parameters and optimizer states: what a checkpoint must carry so that the
-// run goes on bit for bit.
+// The progress of a training run, without parameters and optimizer states. A checkpoint contains it, and a resumed run
+// then repeats the original run bit for bit.
 #pragma once
 
 #include <optional>
@@ -14,30 +14,30 @@
 
 namespace tessera {
 
-// One evaluation's outcome; what was not asked for is absent.
+// The result of one evaluation. Metrics that were not requested are empty.
 struct EvalOutcome {
   std::optional<double> loss, exact_match, f1;
 };
 
-// A line of the table at the end: an epoch (or, with evaluation every n steps, the time up to an evaluation).
+// A row of the table at the end: the steps from one evaluation to the next, by default an epoch.
 struct EpochRow {
   double epoch = 0, train_loss = 0;
   EvalOutcome eval;
 };
 
-// What tells a run that goes wrong.
+// Indicators of a run that diverges.
 struct TrainHealth {
   int64_t num_skipped = 0;           // steps whose update was skipped
-  int64_t skipped_in_a_row = 0;      // of the last steps, without those that searched the loss scale
-  std::optional<double> first_loss;  // the first that was finite
-  int64_t sound_checkpoint = -1;     // the step of the last checkpoint with which a loss was finite; -1: none
+  int64_t skipped_in_a_row = 0;      // latest consecutive skipped updates, without those of the loss-scale search
+  std::optional<double> first_loss;  // the first finite loss
+  int64_t sound_checkpoint = -1;     // step of the last checkpoint after which a loss was finite; -1: none
 };
 
 struct TrainState {
   int64_t step = 0;        // updates done
-  double total_loss = 0;   // sum of the steps' losses, here and below of those that are finite
-  int64_t loss_steps = 0;  // their number
-  double logged_loss = 0;  // the same since the last line
+  double total_loss = 0;   // sum of the steps' losses; here and below, finite losses only
+  int64_t loss_steps = 0;  // the number of steps in the sum
+  double logged_loss = 0;  // the same since the last logged line
   int64_t logged_steps = 0;
   double row_loss = 0;  // the same since the last row of the table
   int64_t row_steps = 0;
@@ -48,37 +48,39 @@ struct TrainState {
   std::vector<EpochRow> rows;
   std::optional<double> best_metric;
   int64_t best_step = 0;
-  int64_t num_updates = 0;                   // steps that were not skipped
-  int64_t evaluated_step = -1;               // the last step that was evaluated after
+  int64_t num_updates = 0;                   // steps whose update was not skipped
+  int64_t evaluated_step = -1;               // the step of the last evaluation
   Record eval_timing;                        // of the last evaluation
-  std::optional<LossScaleState> loss_scale;  // of fp16
-  std::optional<bool> fused_micro_batches;   // of the run that saved it
-  int64_t metrics_bytes = 0;                 // of metrics.jsonl when the checkpoint was made
-  double runtime_s = 0;                      // over all runs up to the checkpoint
-  // Throughput without each run's first step (which also brings memory and caches into place), evaluations and
-  // checkpoints.
+  std::optional<LossScaleState> loss_scale;  // fp16 only
+  std::optional<bool> fused_micro_batches;   // whether the run that saved it fused them
+  int64_t metrics_bytes = 0;                 // size of metrics.jsonl when the checkpoint was made
+  double runtime_s = 0;                      // of all runs up to the checkpoint
+  // Time and amount of work for the throughput. They exclude evaluations, checkpoints, and the first step of each run,
+  // because it also allocates memory and fills caches.
   double steady_s = 0;
   int64_t steady_samples = 0, steady_tokens = 0;
-  std::vector<int64_t> stop_steps;  // of checkpoints that were made because the run was stopped there
-  std::string origin;               // the checkpoint of another folder that the run began from; empty: none
+  std::vector<int64_t> stop_steps;  // steps of the checkpoints that exist only because a run was stopped there
+  std::string origin;               // the checkpoint in another folder that the run began from; empty: none
 
   std::string to_json(const Record& fingerprint) const;
-  // InputError when the text is not what to_json makes.
+  // InputError if to_json cannot have written the text.
   static TrainState from_json(const std::string& text, const std::string& where);
-  // The same; UsageError also when `fingerprint` differs, naming the settings.
+  // The same. If `fingerprint` differs, UsageError with the settings that differ.
   static TrainState from_json(const std::string& text, const Record& fingerprint, const std::string& where);
+  // The fingerprint that to_json was given.
   static Record fingerprint_in(const std::string& text, const std::string& where);
 };
 
-// What of a model's configuration its parameters mean nothing without.
+// The part of a model's configuration that its parameters depend on.
 Record model_fingerprint(const ModelConfig& config);
-// A checksum of all tokens and targets.
+// A checksum of the tokens and targets of all samples.
 std::string checksum_of(const std::vector<Sample>& samples);
-// The settings and facts that a resumed run must share with the run that made the checkpoint to repeat it, except those
-// that may change (continuation.h).
+// The settings and facts that determine the results of a run. A resumed run must have the values of the checkpoint's
+// run, except for keys that may change (continuation.h).
 Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples,
                          int num_ranks);
-// What is computed with must be the same on all ranks: UsageError on each that names a rank and the key. Collective.
+// All ranks must have the same fingerprint. Otherwise every rank throws a UsageError that names a rank and the key.
+// Collective.
 void check_ranks_agree(Communicator& world, const Record& fingerprint);
 
 // Writes the arrays of an engine and the state to a checkpoint.

@@ -54,8 +54,8 @@ static bool fits_fused(const Settings& settings, const Worker& worker, const Mod
   return plan.device.peak_total() <= cuda_memory_of(worker.device()).usable_bytes;
 }
 
-// Whether the micro-batches of a step run as one: on a GPU that has memory for it, where small ones leave most of it
-// idle.
+// Whether the micro-batches of a step run as one. True on a GPU with enough memory, because small batches leave most of
+// the GPU idle. Collective.
 static bool runs_fused(const Settings& settings, const Worker& worker, const ModelConfig& config, const Dataset& train,
                        const Dataset* eval) {
   if (settings.fuse_micro_batches == Settings::FuseMicroBatches::off || settings.grad_accum == 1) return false;
@@ -75,12 +75,12 @@ static WorkBounds work_within_memory(const Settings& settings, const Worker& wor
   return work_of(settings);
 }
 
-// Whether the run is likely to begin with a checkpoint.
+// Whether the run will probably start from a checkpoint.
 static bool resumes(const Settings& settings) {
   return settings.resume != "none" && (settings.resume != "auto" || !checkpoint_steps(settings.output_dir).empty());
 }
 
-// Throws where the run does not fit any more. Where it does, returns what to do about memory that ran out.
+// Throws OutOfMemoryError if the run does not fit any more. If it fits, returns advice on how to use less memory.
 std::string Trainer::check_memory_again() const {
   const Dataset* eval = eval_ ? &*eval_ : nullptr;
   const auto work_of = [&](const Settings& s) { return training_work(s, train_, eval, false); };
@@ -88,8 +88,8 @@ std::string Trainer::check_memory_again() const {
   const LocalRanks local = worker_.local_ranks();
   check_memory(config_, settings_, work_of, rank, local, usable_gpu_bytes(worker_.device()));
   if (fused_ && !fits_fused(settings_, worker_, config_, train_, eval)) {
-    throw OutOfMemoryError("memory", "another process has taken GPU memory since the run was found to fit",
-                           "Start it again, or with --fuse-micro-batches off");
+    throw OutOfMemoryError("memory", "another process took GPU memory after this run was found to fit",
+                           "Start the run again, or add --fuse-micro-batches off");
   }
   return advice_for_less(config_, settings_, work_of, rank, local, usable_gpu_bytes(worker_.device()));
 }
@@ -125,7 +125,7 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
   if (eval_) eval_every_ = interval(settings_.eval_strategy, settings_.eval_steps);
   save_every_ = interval(settings_.save_strategy, settings_.save_steps);
   if (settings_.precision == Settings::Precision::fp16) loss_scaler_.emplace(settings_.loss_scaling());
-  check_ranks_agree(worker_.world(), fingerprint_);  // and the output folder exists when this is done
+  check_ranks_agree(worker_.world(), fingerprint_);  // after this call the output folder exists for all ranks
   within_memory([&] { return check_memory_again(); }, [&] { engine_.prepare(work_); });
   if (settings_.save_async) background_ = std::make_unique<BackgroundCheckpoint>(worker_.host(), worker_.world());
 }
@@ -143,7 +143,7 @@ Trainer::Interval Trainer::interval(Settings::Interval kind, int64_t steps) cons
 }
 
 int Trainer::run() {
-  if (stop_asked() || !take_output_folder()) return stop();  // before the model is loaded, which may take long
+  if (stop_asked() || !take_output_folder()) return stop();  // loading the model may take long
   return within_memory([&] { return check_memory_again(); },
                        [&] {
                          resume_or_start();
@@ -155,7 +155,7 @@ int Trainer::run() {
                        });
 }
 
-// With --json, standard output is the summary alone.
+// With --json, standard output contains only the summary.
 void Trainer::say(const std::string& line) {
   if (settings_.json)
     console_.note(line);
@@ -176,11 +176,10 @@ int Trainer::train() {
                             format_count(static_cast<int64_t>(train_.samples.size())), num_steps_, settings_.batch_size,
                             settings_.grad_accum, ranks.empty() ? "" : " a rank", ranks, worker_.pool().num_threads()));
   if (settings_.offload.uses(Settings::Offload::Tier::host) && worker_.device().host_visible()) {
-    console_.note(
-        "The CPU's device and host are the same memory: what is offloaded to the host takes as much as before");
+    console_.note("On the CPU, device and host share the same memory. Offloading to the host saves no memory");
   }
   if (settings_.pin_memory && worker_.device().kind() == DeviceKind::cpu) {
-    console_.note("--pin-memory changes nothing without a GPU, whose copies it is for");
+    console_.note("--pin-memory changes nothing without a GPU. It only affects copies to and from a GPU");
   }
   if (settings_.eval_before && eval_ && state_.step == 0 && !state_.evaluated_before) {
     const std::optional<EvalOutcome> before = evaluate();
@@ -212,7 +211,7 @@ int Trainer::train() {
   return static_cast<int>(ExitCode::kDone);
 }
 
-// Whether any rank has got a signal to stop. Collective.
+// Whether any rank has received a signal to stop. Collective.
 bool Trainer::stop_asked() {
   if (worker_.num_ranks() == 1) {
     stop_signal_ = received_signal_();
@@ -234,7 +233,7 @@ int Trainer::stop() {
   progress_.reset();
   const std::string when =
       state_.step > 0 ? fmt::format("after step {}; saved", state_.step) : "before it had anything to save";
-  console_.note(fmt::format("Stopped by signal {} {}. Start the same command again to go on.", stop_signal_, when));
+  console_.note(fmt::format("Stopped by signal {} {}. Start the same command again to continue.", stop_signal_, when));
   return static_cast<int>(ExitCode::kSavedAfterSignal);
 }
 
@@ -255,7 +254,7 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
 
   ++state_.step;
   state_.num_updates = engine_.num_updates();
-  watch_update(result, loss_scale);  // which may end the run
+  watch_update(result, loss_scale);  // may end the run
   state_.num_samples += result.num_sequences;
   state_.num_tokens += result.num_tokens;
   state_.num_targets += result.num_targets;
@@ -277,7 +276,7 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
 void Trainer::log_step(const StepResult& result, double learning_rate, double loss_scale) {
   const StepMetrics metrics{state_.logged_loss / static_cast<double>(state_.logged_steps), result.gradient_norm,
                             learning_rate, epoch_now()};
-  say(trainer_line(metrics));
+  say(trainer_line(metrics, terminal()));
   Record timing{{"runtime_s", runtime_s()}};
   if (state_.steady_s > 0)
     timing.set("samples_per_second", static_cast<double>(state_.steady_samples) / state_.steady_s);
@@ -296,7 +295,7 @@ void Trainer::append(const char* kind, const Record& values, const Record& timin
   if (metrics_) metrics_->append(kind, state_.step, epoch_now(), values, timing);
 }
 
-// Nothing when the ranks have agreed to stop.
+// Returns nothing if the ranks stop. Collective.
 std::optional<EvalOutcome> Trainer::evaluate() {
   worker_.enter(Phase::evaluation);
   EvalOutcome outcome;
@@ -317,13 +316,13 @@ std::optional<EvalOutcome> Trainer::evaluate() {
     values.set("exact_match", *outcome.exact_match).set("f1", *outcome.f1);
     state_.eval_timing.set("answers_runtime", answers->runtime_s);
   }
-  say(trainer_line(metrics));
-  if (answers) say(trainer_line(answers->metrics));
+  say(trainer_line(metrics, terminal()));
+  if (answers) say(trainer_line(answers->metrics, terminal()));
   append("eval", values, state_.eval_timing);
   return outcome;
 }
 
-// False when the ranks have agreed to stop.
+// Returns false if the ranks stop. Collective.
 bool Trainer::evaluate_after_step() {
   progress_->pause();
   const std::optional<EvalOutcome> outcome = evaluate();
@@ -338,7 +337,7 @@ bool Trainer::evaluate_after_step() {
 }
 
 bool Trainer::improves(const EvalOutcome& outcome) {
-  if (!std::isfinite(outcome.loss.value())) return false;  // whatever its answers are
+  if (!std::isfinite(outcome.loss.value())) return false;  // even if exact match or F1 is better
   const double metric = metric_of(outcome, settings_.metric_for_best_model);
   if (state_.best_metric && metric <= *state_.best_metric) return false;
   state_.best_metric = metric;
@@ -356,12 +355,12 @@ void Trainer::finish() {
     const fs::path best = checkpoint_folder(folder, state_.best_step);
     restore_checkpoint(Checkpoint::open_verified(best, worker_.world(), &worker_.pool()), engine_, false,
                        worker_.pool());
-    console_.note(fmt::format("Took the best model, of step {}", state_.best_step));
+    console_.note(fmt::format("Loaded the best model, from step {}", state_.best_step));
   }
   const double mean_loss = state_.step ? state_.total_loss / static_cast<double>(state_.loss_steps) : 0;
   const Record gpu = gpu_of_all_ranks();
   const TrainMetrics metrics{runtime_s(), state_.num_samples, state_.step, mean_loss, epoch_now()};
-  say(trainer_line(metrics));
+  say(trainer_line(metrics, terminal()));
   worker_.enter(Phase::save);
   check_parameters();
   std::optional<ModelWriter> writer;

@@ -19,33 +19,33 @@
 
 namespace tessera {
 
-// The bounds of what the engine will be asked for: the same for a run and for its plan.
-// `fused`: with the micro-batches of a step as one.
+// The largest batches that the engine will get. A run and its plan use the same bounds. `fused`: the micro-batches of a
+// step run as one.
 WorkBounds training_work(const Settings& settings, const Dataset& train, const Dataset* eval, bool fused = false);
 
-// An evaluation as the search for the best model sees it: higher is better.
+// The value that the search for the best model compares. Higher is better.
 double metric_of(const EvalOutcome& outcome, Settings::Metric metric);
 
 class Trainer {
  public:
-  // Reads data and model and allocates all memory; nothing is written but the output folder and its lock.
-  // `resolved_config` is kept as resolved-config.toml. `received_signal` returns the number of a signal that asks this
-  // rank to stop, or 0. Of several ranks the first alone prints and writes, but for
-  // checkpoints. UsageError, InputError, OutOfMemoryError, RunError, CommunicationError. Collective.
+  // Reads the data and the model's configuration and allocates all memory. Writes only the output folder and its lock.
+  // run() saves `resolved_config` as resolved-config.toml. `received_signal` returns the number of a signal that asks
+  // this rank to stop, or 0. Only the first rank prints and writes files; all ranks write checkpoints. UsageError,
+  // InputError, OutOfMemoryError, RunError, CommunicationError. Collective.
   Trainer(const Settings& settings, std::string resolved_config, Console& console, World* world,
           std::function<int()> received_signal);
 
-  // Trains, or goes on from a checkpoint, until the end or until a signal has come to one of the ranks. Returns the
-  // process's exit code.
+  // Trains from the start or from a checkpoint, until the end or until one of the ranks receives a signal. Returns the
+  // exit code of the process. Collective.
   int run();
-  // For a process that ends next, whatever it was doing: others may use the output folder, unless a thread still writes
-  // a checkpoint there.
+  // Releases the output folder for other runs, unless a thread may still write a checkpoint there. Call it only if the
+  // process ends immediately afterwards.
   void unlock_output() {
     if (!background_) lock_.reset();
   }
 
  private:
-  struct Interval {  // every n steps; 0: never
+  struct Interval {  // every `every` steps; 0: never
     int64_t every = 0;
     bool due(int64_t step, int64_t last) const { return every > 0 && (step % every == 0 || step == last); }
   };
@@ -63,6 +63,7 @@ class Trainer {
   void make_way();
   void forget_overwritten_runs() const;
   void say(const std::string& line);
+  const Terminal& terminal() const { return settings_.json ? console_.err_terminal() : console_.out_terminal(); }
   int train();
   void one_step(const BatchPlan& plan, int64_t step_of_epoch);
   void watch_update(const StepResult& result, double loss_scale);
@@ -93,9 +94,9 @@ class Trainer {
   const std::string resolved_config_;
   Console& console_;
   const std::function<int()> received_signal_;
-  ReadAhead read_ahead_;  // until the model is loaded
+  ReadAhead read_ahead_;  // lives until the model is loaded
   Worker worker_;
-  std::optional<OutputLock> lock_;  // of the first rank
+  std::optional<OutputLock> lock_;  // first rank only
   ModelConfig config_;
   Tokenizer tokenizer_;
   Dataset train_;
@@ -109,18 +110,18 @@ class Trainer {
   ScheduleOptions schedule_;
   Interval eval_every_, save_every_;
   TrainState state_;
-  double begin_s_ = steady_seconds();  // of training: data and model have been read
-  double runtime_before_s_ = 0;        // of the runs that this one continues
+  double begin_s_ = steady_seconds();  // start of the training, after data and model were read
+  double runtime_before_s_ = 0;        // runtime of the runs that this run continues
   int64_t last_saved_step_ = -1;
-  int64_t bytes_sent_ = 0;                 // by this rank, in training
-  bool warned_of_loss_ = false;            // that it explodes
-  bool rotates_ = false;                   // checkpoints, once a step has shown the newest one to be sound
-  std::optional<MetricsLog> metrics_;      // of the first rank
-  std::optional<LossScaler> loss_scaler_;  // of fp16
+  int64_t bytes_sent_ = 0;                 // by this rank during training
+  bool warned_of_loss_ = false;            // the warning about an exploding loss was printed
+  bool rotates_ = false;                   // remove old checkpoints when a step has shown that the newest is sound
+  std::optional<MetricsLog> metrics_;      // first rank only
+  std::optional<LossScaler> loss_scaler_;  // fp16 only
   std::unique_ptr<BackgroundCheckpoint> background_;
-  int stop_signal_ = 0;  // that the ranks have agreed to stop by
+  int stop_signal_ = 0;  // the signal for which all ranks stop; 0: none
   std::optional<Progress> progress_;
-  std::unique_ptr<GpuSampler> gpu_sampler_;  // while training on a GPU
+  std::unique_ptr<GpuSampler> gpu_sampler_;  // only during training on a GPU
   int64_t steps_of_this_run_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// A training run's checkpoints: writing them, keeping the newest.
+// The checkpoints of a training run: writes them and removes old ones.
 #include "tessera/store/all_ranks.h"
 #include "tessera/train/trainer.h"
 
@@ -6,7 +6,7 @@ namespace tessera {
 
 void Trainer::checkpoint() {
   if (last_saved_step_ == state_.step) {
-    rotates_ = true;  // an evaluation since may have found another best model
+    rotates_ = true;  // a later evaluation may have changed the best model
     return;
   }
   worker_.enter(Phase::save);
@@ -30,8 +30,8 @@ void Trainer::checkpoint() {
   if (progress_) progress_->resume();
 }
 
-// A checkpoint that is still being written does not count yet. While updates are skipped, the last checkpoint that was
-// seen to be sound stays too: parameters may be finite and too large to compute with.
+// A checkpoint that is still being written does not count. While updates are skipped, also keeps the last checkpoint
+// that is known to be sound: parameters can be finite and still too large to compute with.
 void Trainer::rotate() {
   Rotation rotation{static_cast<int>(settings_.save_total_limit), {}, {}};
   if (state_.health.skipped_in_a_row > 0) rotation.protected_steps.insert(state_.health.sound_checkpoint);
@@ -43,7 +43,7 @@ void Trainer::rotate() {
 void Trainer::finish_checkpoints() {
   if (background_) {
     background_->wait();
-    background_.reset();  // its memory is free for what is yet to do
+    background_.reset();  // frees its memory for the rest of the run
     rotates_ = true;
   }
   if (std::exchange(rotates_, false)) rotate();

@@ -1,4 +1,4 @@
-// A training run that goes wrong: updates that are skipped, a loss that explodes, parameters that are not finite.
+// Detects divergence in a training run: skipped updates, an exploding loss, non-finite parameters.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -13,12 +13,12 @@ namespace tessera {
 namespace fs = std::filesystem;
 
 static std::string numbers_of(const StepResult& result) {
-  const auto text = [](double x) { return std::isnan(x) ? "nan" : fmt::format("{}", x); };  // without a sign
+  const auto text = [](double x) { return std::isnan(x) ? "nan" : fmt::format("{}", x); };  // NaN has no sign
   return fmt::format("the loss is {} and the norm of the gradients {}", text(result.loss()),
                      text(result.gradient_norm));
 }
 
-// What makes updates smaller or their arithmetic wider.
+// Settings that make updates smaller or use a wider type.
 static std::string remedy_of(const Settings& settings) {
   using P = Settings::Precision;
   const char* const wider = settings.precision == P::fp16   ? ", or use --precision bf16 or fp32"
@@ -28,7 +28,7 @@ static std::string remedy_of(const Settings& settings) {
                      settings.lr, wider);
 }
 
-// Counts a skipped update, reports it, and ends the run where it must not go on. All ranks have the same numbers.
+// Counts and reports a skipped update, and ends the run if the limit is reached. All ranks have the same values.
 void Trainer::watch_update(const StepResult& result, double loss_scale) {
   TrainHealth& health = state_.health;
   const bool is_finite = std::isfinite(result.loss());
@@ -47,8 +47,9 @@ void Trainer::watch_update(const StepResult& result, double loss_scale) {
   append("skipped", record.set("in_a_row", searches ? 0 : health.skipped_in_a_row), {});
   const std::string numbers = numbers_of(result);
   if (searches) {
-    console_.note(fmt::format("Step {} skipped: gradients overflow at a loss scale of {}; it is {} now ({})",
-                              state_.step, loss_scale, loss_scaler_->scale(), numbers));
+    console_.note(
+        fmt::format("Step {} skipped: gradients overflow at a loss scale of {}. The new loss scale is {} ({})",
+                    state_.step, loss_scale, loss_scaler_->scale(), numbers));
     return;
   }
   const int64_t most = settings_.max_skipped_updates;
@@ -77,15 +78,15 @@ void Trainer::watch_loss(double loss) {
                             state_.step, loss, *first, remedy_of(settings_)));
 }
 
-// Ends the run with what it can be continued from. Collective.
+// Ends the run with an error that names the checkpoint to continue from. Collective.
 void Trainer::end_diverged(const std::string& where, const std::string& what, const std::string& remedy) {
   if (background_) background_->wait();
   const int64_t step = state_.health.sound_checkpoint;
   const std::string folder = checkpoint_folder(settings_.output_dir, step).string();
   const std::string from =
       step >= 0 ? fmt::format(
-                      "The last sound checkpoint is {0}; tessera export --checkpoint {0} makes a model of it to "
-                      "start from",
+                      "The last sound checkpoint is {0}. To start from it, make a model with tessera export "
+                      "--checkpoint {0}",
                       folder)
                 : "No checkpoint of the run is known to be sound: start again with --resume none";
   throw RunError(where, what, fmt::format("{}. {}", remedy, from));
@@ -96,12 +97,12 @@ void Trainer::note_skipped_end() const {
   if (count == 0) return;
   const std::string updates = count == 1 ? "update of the run was" : fmt::format("{} updates of the run were", count);
   console_.note(
-      fmt::format("warning: the last {} skipped, because loss or gradients were not finite. The model may be of "
-                  "no use",
+      fmt::format("warning: the last {} skipped, because loss or gradients were not finite. The model may be "
+                  "unusable",
                   updates));
 }
 
-// Before anything is written that replaces what was there. Collective.
+// Refuses to save non-finite parameters. Call it before any file is replaced. Collective.
 void Trainer::check_parameters() {
   const std::optional<int64_t> unit = engine_.find_non_finite_unit();
   if (!unit) return;

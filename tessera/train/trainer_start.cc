@@ -1,4 +1,4 @@
-// What a training run begins with: the output folder, and a checkpoint or a new model.
+// The start of a training run: takes the output folder, then loads a checkpoint or a new model.
 #include <fmt/format.h>
 
 #include "tessera/base/read_file.h"
@@ -14,13 +14,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// What a finished run leaves, in the order in which --overwrite moves it.
+// What a finished run leaves in its folder.
 constexpr const char* kMetrics = "metrics.jsonl";
 constexpr const char* kResults[] = {"model", "summary.json"};
 constexpr const char* kOverwrittenRun = "overwritten-run";
 
 fs::path full_path(const fs::path& path) {
-  std::error_code ignored;  // a path that cannot be looked at is reported where it is used
+  std::error_code ignored;  // an unreadable path is reported when it is used
   const fs::path full = fs::weakly_canonical(fs::absolute(path), ignored);
   return full.has_filename() ? full : full.parent_path();
 }
@@ -38,13 +38,13 @@ bool has_results(const fs::path& folder) {
   return false;
 }
 
-// Whether a run that began from the checkpoint `origin` is the one that --resume asks for again.
+// Whether `origin`, the checkpoint that a run began from, is the one that --resume names.
 bool began_from(const std::string& origin, const std::string& resume) {
   const fs::path asked = full_path(resume);
   return !origin.empty() && (origin == asked || fs::path(origin).parent_path() == asked);
 }
 
-// Moves a run's results and checkpoints into a folder of their own, from where they can be brought back.
+// Moves a run's results and checkpoints into a separate folder. A user can move them back by hand.
 void move_run_aside(const fs::path& folder) {
   const std::vector<int64_t> steps = checkpoint_steps(folder);
   if (steps.empty() && !has_results(folder)) return;
@@ -70,7 +70,7 @@ void move_run_aside(const fs::path& folder) {
 
 }  // namespace
 
-// False when the ranks have agreed to stop. Collective: the first rank takes the folder while the others wait.
+// Returns false if the ranks stop. Collective: the first rank takes the folder while the others wait.
 bool Trainer::take_output_folder() {
   for (bool is_noted = false;;) {
     const auto waiting_for = on_all_ranks(worker_.world(), "the output folder", [&]() -> std::string {
@@ -85,13 +85,13 @@ bool Trainer::take_output_folder() {
   return true;
 }
 
-// Where --resume points to, as the first rank sees it. Collective.
+// The kind of place that --resume names, as the first rank sees it. Collective.
 Trainer::Source Trainer::source_of_start() const {
   if (settings_.resume == "none") return Source::nothing;
   if (settings_.resume == "auto") return Source::newest;
   const fs::path asked = full_path(settings_.resume), own = full_path(settings_.output_dir);
   const bool is_here = asked == own || asked.parent_path() == own;
-  const auto seen = on_all_ranks(worker_.world(), "the place of --resume", [&] { return is_here ? "here" : ""; });
+  const auto seen = on_all_ranks(worker_.world(), "the folder of --resume", [&] { return is_here ? "here" : ""; });
   return seen[0].empty() ? Source::elsewhere : Source::here;
 }
 
@@ -117,7 +117,7 @@ void Trainer::resume_or_start() {
     }
     if (is_asked_for && (source == Source::here || !settings_.overwrite)) refuse_other_settings(*checkpoint, forbidden);
     if (!settings_.overwrite) {
-      throw UsageError(settings_.output_dir, "holds the checkpoints of another run than --resume asks for",
+      throw UsageError(settings_.output_dir, "holds the checkpoints of a run that --resume does not name",
                        "Choose another --output-dir, or give --overwrite to replace that run");
     }
   }
@@ -129,7 +129,7 @@ void Trainer::resume_or_start() {
   }
 }
 
-// For a run that continues none of the output folder. Collective.
+// Called if this run does not continue the run in the output folder. Collective.
 void Trainer::refuse_to_replace_results() const {
   on_all_ranks(worker_.world(), "the results in the output folder", [&]() -> std::string {
     if (!worker_.is_first() || settings_.overwrite || !has_results(settings_.output_dir)) return "";
@@ -145,9 +145,9 @@ void Trainer::refuse_to_replace_results() const {
 void Trainer::restore(const Checkpoint& checkpoint, TrainState state) {
   if (state.step > num_steps_) {
     throw UsageError(settings_.max_steps > 0 ? "--max-steps" : "--epochs",
-                     fmt::format("the run ends after step {}, and {} is of step {}", num_steps_,
+                     fmt::format("the run ends after step {}, but {} is from step {}", num_steps_,
                                  checkpoint.folder().string(), state.step),
-                     "Give more steps or epochs, or an earlier checkpoint with --resume");
+                     "Increase the number of steps or epochs, or name an earlier checkpoint with --resume");
   }
   state_ = std::move(state);
   restore_checkpoint(checkpoint, engine_, true, worker_.pool());
@@ -156,28 +156,28 @@ void Trainer::restore(const Checkpoint& checkpoint, TrainState state) {
   if (loss_scaler_ && state_.loss_scale) loss_scaler_->restore(*state_.loss_scale);
   if (checkpoint.world_size() != worker_.num_ranks()) {
     console_.note(
-        fmt::format("The checkpoint was made by {} ranks, and this run has {}: the same state, and sums that "
-                    "round otherwise from here on",
+        fmt::format("The checkpoint was made by {} ranks, and this run has {}. The state is the same; sums round "
+                    "differently from here on",
                     checkpoint.world_size(), worker_.num_ranks()));
   }
   if (state_.fused_micro_batches.value_or(fused_) != fused_) {
     console_.note(
-        fused_ ? "The checkpoint's run computed a step's micro-batches one by one, and this run computes them as "
-                 "one: sums that round otherwise from here on. --fuse-micro-batches off keeps them apart"
-               : "The checkpoint's run computed a step's micro-batches as one, and this run computes them one "
-                 "by one: sums that round otherwise from here on");
+        fused_ ? "The checkpoint's run computed the micro-batches of a step one by one, and this run computes them as "
+                 "one. Sums round differently from here on. To avoid this, use --fuse-micro-batches off"
+               : "The checkpoint's run computed the micro-batches of a step as one, and this run computes them one "
+                 "by one. Sums round differently from here on");
   }
   state_.fused_micro_batches = fused_;
 }
 
-// Continues the run of the output folder. `newer_are`: what becomes of newer checkpoints, which point beyond the end of
-// metrics.jsonl.
+// Continues the run in the output folder. Newer checkpoints get the suffix `newer_are`, because they refer to records
+// beyond the new end of metrics.jsonl. Collective.
 void Trainer::resume(const Checkpoint& checkpoint, TrainState state, const std::vector<Change>& changes,
                      const char* newer_are) {
   const fs::path name = checkpoint_folder(settings_.output_dir, state.step);
   if (full_path(checkpoint.folder()) != full_path(name)) {
     throw UsageError("--resume", fmt::format("{} was set aside", checkpoint.folder().string()),
-                     fmt::format("Rename it to {} first, or begin another run from it with another --output-dir",
+                     fmt::format("Rename it to {} first, or start a new run from it with another --output-dir",
                                  name.filename().string()));
   }
   restore(checkpoint, std::move(state));
@@ -187,7 +187,7 @@ void Trainer::resume(const Checkpoint& checkpoint, TrainState state, const std::
   }
   set_checkpoints_aside(settings_.output_dir, worker_.world(), state_.step, newer_are,
                         [&](const std::string& text) { console_.note(text); });
-  rotate();  // as the run that made it may not have come to do
+  rotate();  // the earlier run may have ended before it did this
   console_.note(fmt::format("Resuming from {} (step {} of {})", checkpoint.folder().string(), state_.step, num_steps_));
   const std::string text = checkpoint.trainer_state();
   const Record then = TrainState::fingerprint_in(text, state_file(checkpoint));
@@ -200,19 +200,19 @@ void Trainer::resume(const Checkpoint& checkpoint, TrainState state, const std::
   }
 }
 
-// A new run from a checkpoint of another folder.
+// Begins a new run from a checkpoint in another folder. Collective.
 void Trainer::begin_elsewhere(const Checkpoint& checkpoint) {
   const std::string text = checkpoint.trainer_state(), where = state_file(checkpoint);
   const auto changes = changes_between(TrainState::fingerprint_in(text, where), fingerprint_);
   if (const auto forbidden = forbidden_among(changes, true); !forbidden.empty()) {
     throw UsageError(where, listed(forbidden),
-                     "Give these as the checkpoint's run had them, or take its model alone with tessera export");
+                     "Use the values of the checkpoint's run, or take only its model with tessera export");
   }
   restore(checkpoint, TrainState::from_json(text, where));
   state_.origin = full_path(checkpoint.folder()).string();
   state_.best_metric.reset();  // its checkpoint is not in this folder
   state_.best_step = 0;
-  state_.health.sound_checkpoint = -1;  // nor is that one
+  state_.health.sound_checkpoint = -1;  // this checkpoint is in the other folder too
   state_.stop_steps.clear();
   make_way();
   if (worker_.is_first()) {
@@ -222,14 +222,14 @@ void Trainer::begin_elsewhere(const Checkpoint& checkpoint) {
     std::string records = fs::exists(source) ? read_file(source, {}) : "";
     const bool is_its_log = records.size() >= bytes && (bytes == 0 || records[bytes - 1] == '\n');
     if (!is_its_log) {
-      console_.note(fmt::format("warning: {} does not hold the records up to step {}: {} begins with the next one",
+      console_.note(fmt::format("warning: {} does not hold the records up to step {}: {} begins with the next step",
                                 source.string(), state_.step, log.string()));
     }
     records.resize(is_its_log ? bytes : 0);
     write_file_atomically(log, records);
     metrics_.emplace(MetricsLog::resume(log.string(), static_cast<int64_t>(records.size())));
   }
-  console_.note(fmt::format("A new run from {} (step {} of {}). The best model is looked for from here on",
+  console_.note(fmt::format("A new run from {} (step {} of {}). The search for the best model starts here",
                             checkpoint.folder().string(), state_.step, num_steps_));
   for (const Change& change : changes) console_.note("The checkpoint's run had " + change.shown());
 }
@@ -245,7 +245,7 @@ void Trainer::start_again() {
   }
 }
 
-// For a new run that has its model: what an earlier one left in the output folder keeps another name. Collective.
+// Renames the results of an earlier run in the output folder. Called when the new run has its model. Collective.
 void Trainer::make_way() {
   on_all_ranks(worker_.world(), "moving an earlier run aside", [&]() -> std::string {
     if (worker_.is_first() && settings_.overwrite) move_run_aside(settings_.output_dir);
@@ -255,7 +255,7 @@ void Trainer::make_way() {
                         [&](const std::string& text) { console_.note(text); });
 }
 
-// Once this run has results of its own, those that --overwrite moved aside are not needed any more.
+// Removes the runs that --overwrite moved aside. Called when this run has written its own results.
 void Trainer::forget_overwritten_runs() const {
   if (!worker_.is_first() || !settings_.overwrite) return;
   for (const std::string& name : names_in_folder(settings_.output_dir)) {

@@ -1,4 +1,4 @@
-// What a training run tells at its end: summary.json and the table.
+// The results of a training run: summary.json and the table at the end.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,9 +17,9 @@ namespace tessera {
 
 namespace fs = std::filesystem;
 
-// The most memory this process has had resident.
+// The peak resident memory of this process, in bytes; 0: unknown.
 static int64_t peak_resident_bytes() {
-  // Not getrusage(): its figure starts at what the parent process had.
+  // getrusage() is not usable: its value starts at the memory of the parent process.
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
     if (line.starts_with("VmHWM:")) return std::atoll(line.c_str() + 6) * 1024;
@@ -39,7 +39,7 @@ double metric_of(const EvalOutcome& outcome, Settings::Metric metric) {
   return 0;
 }
 
-// The highest of what each rank has. Collective.
+// The maximum over the ranks. Collective.
 int64_t Trainer::most_of_ranks(int64_t bytes) const {
   int64_t most = 0;
   for (const std::string& text : worker_.world().all_gather_text(std::to_string(bytes), "memory")) {
@@ -48,7 +48,7 @@ int64_t Trainer::most_of_ranks(int64_t bytes) const {
   return most;
 }
 
-// Over the training of this run, evaluations included. Collective.
+// The use of GPUs during the training of this run, including evaluations. Collective.
 Record Trainer::gpu_of_all_ranks() {
   Record mine;
   if (gpu_sampler_) mine = gpu_record(gpu_sampler_->usage());
@@ -89,7 +89,7 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   if (eval_) record.set("eval_data", data_record(eval_->use));
   record.merge(timing_record(metrics)).merge(state_.eval_timing);
   const auto rate = [](int64_t n, double s) { return s > 0 ? static_cast<double>(n) / s : 0.0; };
-  const bool steady = state_.steady_s > 0;  // else the run had no step but its first
+  const bool steady = state_.steady_s > 0;  // otherwise no run of this training had a second step
   record.set("train_samples_per_second_steady",
              steady ? rate(state_.steady_samples, state_.steady_s) : rate(state_.num_samples, metrics.runtime_s));
   record.set("train_tokens_per_second_steady",

@@ -10,23 +10,23 @@
 #include "tessera/device/cuda/architectures.h"
 #include "tessera/settings/engine_options.h"
 
-
 namespace tessera {
 
 void check_gpus(const std::vector<std::string>& gpus) {
   for (size_t rank = 0; rank < gpus.size(); ++rank) {
     if (gpus[rank].empty() != gpus[0].empty()) {
       throw UsageError("--device auto",
-                       fmt::format("finds {} on rank 0, and {} on rank {}", gpus[0].empty() ? "no GPU" : "a GPU",
+                       fmt::format("finds {} on rank 0, but {} on rank {}", gpus[0].empty() ? "no GPU" : "a GPU",
                                    gpus[rank].empty() ? "none" : "one", rank),
-                       "Start the ranks where all have one, or use --device cpu");
+                       "Start the ranks on machines where each of them has a GPU, or use --device cpu");
     }
     if (gpus[rank].empty()) continue;
     const auto first = static_cast<size_t>(std::find(gpus.begin(), gpus.end(), gpus[rank]) - gpus.begin());
     if (first == rank) continue;
-    throw UsageError("--device", fmt::format("ranks {} and {} have the same GPU", first, rank),
-                     "Start at most one rank a GPU of each machine, and let CUDA_VISIBLE_DEVICES show each rank all of "
-                     "its machine's GPUs or one of its own; or use --device cpu");
+    throw UsageError(
+        "--device", fmt::format("ranks {} and {} have the same GPU", first, rank),
+        "Start at most one rank per GPU. Let CUDA_VISIBLE_DEVICES show each rank all GPUs of its machine, or a "
+        "GPU of its own. Or use --device cpu");
   }
 }
 
@@ -34,8 +34,8 @@ void check_code(const CudaInfo& info, const CudaDeviceInfo& gpu) {
   if (!has_no_code_for(10 * gpu.major + gpu.minor, info.architectures)) return;
   throw UsageError(
       "--device",
-      fmt::format("this program holds no code for {} of compute capability {}.{}, but for {}", gpu.name, gpu.major,
-                  gpu.minor, info.architectures),
+      fmt::format("this program has no code for {} of compute capability {}.{}. It has code for {}", gpu.name,
+                  gpu.major, gpu.minor, info.architectures),
       fmt::format("Build it with -DTESSERA_CUDA_ARCHITECTURES={}{}, or use --device cpu", gpu.major, gpu.minor));
 }
 
@@ -43,7 +43,7 @@ void check_precision(Settings::Precision precision, const CudaDeviceInfo& gpu) {
   using P = Settings::Precision;
   if (gpu.major >= 8 || (precision != P::bf16 && precision != P::tf32)) return;
   throw UsageError("--precision",
-                   fmt::format("{} takes a GPU of compute capability 8.0 or later, and {} has {}.{}",
+                   fmt::format("{} needs a GPU of compute capability 8.0 or later, but {} has {}.{}",
                                precision == P::bf16 ? "bf16" : "tf32", gpu.name, gpu.major, gpu.minor),
                    "Use fp16 or fp32");
 }
@@ -55,11 +55,11 @@ std::string note_of_no_gpu(const CudaInfo& info, const std::function<const char*
     const char* const value = variable(name);
     if (!value) continue;
     const std::string_view list = value;
-    if (list.empty() || list == "-1") return "";  // meant to have none
+    if (list.empty() || list == "-1") return "";  // the user wants no GPU
     if (sign.empty()) sign = fmt::format("{} is {}", name, list);
   }
   if (sign.empty()) return "";
-  const std::string note = fmt::format("No GPU is used, though {}: {}", sign, info.problem);
+  const std::string note = fmt::format("No GPU is used, although {}: {}", sign, info.problem);
   if (!info.built || info.has_driver) return note;
   return note + ". Containers show GPUs when started with --nv (Apptainer) or --gpus all (Docker)";
 }
@@ -94,10 +94,10 @@ Worker::Worker(const Settings& settings, World* world)
   const bool is_hybrid = settings.strategy == S::hybrid_shard || settings.strategy == S::hybrid_shard_zero2;
   if (is_hybrid && found == 0 && asked == 0 && settings.shard_group_size == 0) {
     throw UsageError("--strategy",
-                     "hybrid strategies share within a node, and the nodes have different numbers of ranks, or ranks "
-                     "that do not follow each other",
-                     "Give --shard-group-size, or as many ranks to each node, one node after the other (mpirun "
-                     "--map-by slot, srun --distribution=block)");
+                     "hybrid strategies shard within a node, but the nodes have different numbers of ranks, or ranks "
+                     "that are not consecutive",
+                     "Set --shard-group-size. Or start the same number of ranks on each node, one node after the "
+                     "other (mpirun --map-by slot, srun --distribution=block)");
   }
 }
 
@@ -123,7 +123,7 @@ void Worker::note_device(const Settings& settings, Console& console) const {
   const DType dtype = engine_options(settings).dtype;
   if (device_->kind() != DeviceKind::cpu || size_of(dtype) != 2) return;
   console.note(std::string("The CPU emulates ") + name_of(dtype) +
-               " by rounding what it computes in fp32: the numbers of 16 bits, but slower than --precision fp32");
+               ": it computes in fp32 and rounds the results. This is slower than --precision fp32");
 }
 
 void Worker::enter(Phase phase) {

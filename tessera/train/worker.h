@@ -1,4 +1,4 @@
-// What one rank works with: threads, memory and kernels, and the other ranks.
+// The resources of one rank: threads, memory, kernels, and the other ranks.
 #pragma once
 
 #include <functional>
@@ -13,23 +13,23 @@
 
 namespace tessera {
 
-// `gpus` tells each rank's GPU, by an empty text that it has none: UsageError where two ranks have the same, or some
-// have one and others not.
+// `gpus`: the GPU of each rank, by rank; empty: no GPU. UsageError if two ranks have the same GPU, or if only some
+// ranks have one.
 void check_gpus(const std::vector<std::string>& gpus);
 
-// UsageError where the program was built for later GPUs.
+// UsageError if the program has no code for this GPU.
 void check_code(const CudaInfo& info, const CudaDeviceInfo& gpu);
 
-// UsageError where the GPU's tensor cores do not know the type of --precision.
+// UsageError if the GPU's tensor cores do not support the type of --precision.
 void check_precision(Settings::Precision precision, const CudaDeviceInfo& gpu);
 
-// What a run with --device auto that goes to the CPU is told where it may have been meant for a GPU: with a driver on
-// the machine, or variables that give it GPUs. Else empty.
+// A note for runs with --device auto that use the CPU although a GPU was probably intended: the machine has a driver,
+// or `variable` returns variables that assign GPUs. Otherwise empty.
 std::string note_of_no_gpu(const CudaInfo& info, const std::function<const char*(const char*)>& variable);
 
 class Worker {
  public:
-  // As one of the ranks of a world, or alone without one. Collective.
+  // This rank of `world`; a single rank if `world` is null. Collective.
   explicit Worker(const Settings& settings, World* world = nullptr);
 
   ThreadPool& pool() { return pool_; }
@@ -40,12 +40,12 @@ class Worker {
   int num_ranks() const { return group_->size(); }
   LocalRanks local_ranks() const;
   bool is_first() const { return rank() == 0; }
-  // As the work of one rank of this world is planned.
+  // This rank, for a plan of its work.
   PlannedRank planned_rank() const;
   EnginePlace place() { return {*device_, *host_, *group_, ranks_per_node_}; }
-  // Tells, where it is so, that no GPU is used though there seems to be one, and that 16-bit arithmetic is emulated.
+  // Prints a note if no GPU is used although one seems to exist, and one if 16-bit arithmetic is emulated.
   void note_device(const Settings& settings, Console& console) const;
-  // A phase of the run, for the ledgers of the device and of the host's tier, and for the account of a failure.
+  // Sets the phase of the run for the ledgers of device and host, and for reports of failures.
   void enter(Phase phase);
 
  private:

@@ -40,7 +40,7 @@ class Longer(Continued):
         self.assertEqual(self.rates("out"), before + self.rates("whole")[4:])
         self.assertEqual(self.json_of("out", "summary.json")["steps"], 8)
         self.assertEqual(self.checkpoints("out"), [4, 6, 8])
-        self.fails(USAGE, "--max-steps: the run ends after step 5, and out/checkpoint-8 is of step 8", "train", *RUN,
+        self.fails(USAGE, "--max-steps: the run ends after step 5, but out/checkpoint-8 is from step 8", "train", *RUN,
                    "--output-dir", "out", "--max-steps", "5")
 
     def test_more_epochs_where_no_rate_depends_on_them(self):
@@ -160,8 +160,8 @@ class Elsewhere(Continued):
 
     def test_into_a_folder_with_another_run(self):
         self.run_train("new", "--epochs", "1")
-        self.fails(USAGE, "new: holds the checkpoints of another run than --resume asks for", "train", *RUN, "--output-dir",
-                   "new", "--resume", "out/checkpoint-6")
+        self.fails(USAGE, "new: holds the checkpoints of a run that --resume does not name", "train", *RUN,
+                   "--output-dir", "new", "--resume", "out/checkpoint-6")
         self.run_train("new", "--resume", "out/checkpoint-6", "--overwrite")
         self.assertEqual((self.checkpoints("new"), self.set_aside("new")), ([6, 12, 18], []))
 

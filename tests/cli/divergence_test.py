@@ -115,7 +115,7 @@ class Sound(DivergenceTest):
         for more in [[], ["--save-async"]]:
             with self.subTest(more=more):
                 last, _ = self.ends("out", *words, *more, "--save-total-limit", "1", "--resume", "none", "--overwrite")
-                sound = int(last.split("The last sound checkpoint is out/checkpoint-")[1].split(";")[0])
+                sound = int(last.split("The last sound checkpoint is out/checkpoint-")[1].split(".")[0])
                 skips = [record["step"] for record in self.metrics("out", "skipped")]
                 self.assertGreater(sound, 0)
                 self.assertEqual(sound, skips[0] - 2)
@@ -128,7 +128,7 @@ class Sound(DivergenceTest):
                            job=[word for word in JOB if word not in ("--init", "random")])
                 # A run that resumes keeps and names it.
                 last, _ = self.ends("out", *words, *more, "--save-total-limit", "1")
-                self.assertIn(f"The last sound checkpoint is out/checkpoint-{sound};", last)
+                self.assertIn(f"The last sound checkpoint is out/checkpoint-{sound}. ", last)
                 self.assertEqual(self.checkpoints("out"), [sound, skips[-1] - 1])
 
     def test_an_exploding_loss_is_warned_of_once(self):

@@ -11,7 +11,7 @@ from tessera_cli import PROGRAM, RUN_LIMIT_S, main
 from tiny_job import JOB, USAGE, jsonl, questions
 
 TIMEOUT_S = 3.0  # --owner-timeout
-LIBRARY = os.path.join(os.path.dirname(PROGRAM), "tests", "libfail_at_call.so")
+LIBRARY = os.path.join(os.path.dirname(PROGRAM), "tests", "libfault_at_call.so")
 
 
 class Owner(Continued):
@@ -107,7 +107,8 @@ class Owner(Continued):
 
     def test_without_flock(self):
         for number in (37, 38):  # ENOLCK, ENOSYS
-            env = {"LD_PRELOAD": LIBRARY, "FAIL_FUNCTIONS": "flock", "FAIL_ERRNO": str(number)}
+            env = {"LD_PRELOAD": LIBRARY, "FAULT_CALLS": "flock", "FAULT_CALL": "1", "FAULT_TIMES": str(10**6),
+                   "FAULT_KIND": f"error {number}"}
             env["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
             first = self.start_on([], env=env)
             self.wait_for_checkpoint(first)

@@ -120,8 +120,8 @@ class LossScale(PrecisionTest):
         self.assertEqual(summary["loss_scale"], 2.0 ** (24 - len(skipped)))
         for i, record in enumerate(skipped):  # each halves the scale
             self.assertEqual(record["loss_scale"], 2.0 ** (24 - i))
-            self.assertIn(f"Step {record['step']} skipped: gradients overflow at a loss scale of {2 ** (24 - i)}; it is "
-                          f"{2 ** (23 - i)} now (the loss is {record['loss']} and the norm of the gradients ", err)
+            self.assertIn(f"Step {record['step']} skipped: gradients overflow at a loss scale of {2 ** (24 - i)}. The "
+                          f"new loss scale is {2 ** (23 - i)} (the loss is {record['loss']} and the norm of the ", err)
             self.assertEqual(record["in_a_row"], 0)  # the search for the scale never ends a run
         self.assertEqual(err.count(" skipped: "), len(skipped))
         # The schedule counts updates alone, and the loss falls.

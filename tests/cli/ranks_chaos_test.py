@@ -1,11 +1,12 @@
-"""Runs that meet a fault at a random point: a call on a file fails, the disk is full, a process is killed or signalled.
+"""Runs with a fault at a random point: a call on a file fails, the disk is full, a process is killed or gets a signal.
 
-Whatever the fault, a run either does what it would have done without it, or ends with the right exit code and one error
-line. Started again, it goes on to the results of the run that met no fault, bit for bit.
+A run with a fault either gives the results of a run without it, or ends with the right exit code and one error line.
+The same command then continues the run, with the same results bit for bit.
 
 TESSERA_CHAOS_POINTS  number of points (default 100, about two minutes)
 TESSERA_CHAOS_SEED    number of the first point (default 0); a failure names its point
 """
+import errno
 import os
 import random
 import shutil
@@ -19,37 +20,39 @@ NUM_POINTS = int(os.environ.get("TESSERA_CHAOS_POINTS", 100))
 FIRST_POINT = int(os.environ.get("TESSERA_CHAOS_SEED", 0))
 SHIM = os.path.join(os.path.dirname(PROGRAM), "tests", "libfault_at_call.so")
 STOPS = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP]
-# Twelve steps of 12 samples, whatever the number of ranks.
+# Twelve steps of 12 samples, for every number of ranks.
 JOB = EVALUATED + ["--epochs", "6", "--save-strategy", "steps", "--save-steps", "3", "--eval-strategy", "steps",
                    "--eval-steps", "4", "--eval-before"]
 VARIANTS = {1: [], 2: ["--strategy", "full_shard"], 3: ["--strategy", "zero2", "--save-async"]}
-EVERY = 1 << 30  # calls: a disk that stays full
+EVERY = 1 << 30  # number of calls; for example a disk that stays full
+CALLS = {"read": "open_read read pread", "write": "open_write write pwrite fsync ftruncate mkdir rename"}
 
 
 class Fault:
-    """A fault, and the exit codes with which a run may meet it; 0 where it may do without the call."""
+    """A fault, and the exit codes that a run with it may have. 0: the run may succeed without the call."""
 
     def __init__(self, draw, ranks):
         self.call_class = draw.choice(["read", "write"])
         self.times = 1
         what = draw.choice(["kill", "stop", "error", "error", "harmless"])
         if what == "kill":
-            self.kind = str(int(signal.SIGKILL))
+            self.kind = f"signal {int(signal.SIGKILL)}"
             self.codes = [-signal.SIGKILL] if ranks == 1 else [COMMUNICATION_FAILED]
         elif what == "stop":
-            self.kind = str(int(draw.choice(STOPS)))
+            number = int(draw.choice(STOPS))
+            self.kind = f"signal {number}"
             self.codes = [SAVED_AFTER_SIGNAL, 0]
-            # Before the run listens, and after its last step, a signal ends it as it ends any program.
-            self.codes += [-int(self.kind)] if ranks == 1 else [128 + int(self.kind), COMMUNICATION_FAILED]
+            # Without the handlers, before the start and after the last step, the signal's default action ends the run.
+            self.codes += [-number] if ranks == 1 else [128 + number, COMMUNICATION_FAILED]
         elif what == "harmless":
-            self.kind = draw.choice(["EINTR", "short"])
+            self.kind = draw.choice([f"error {errno.EINTR}", "short"])
             self.codes = [0]
         elif self.call_class == "read":
-            self.kind = draw.choice(["EIO", "ESTALE", "EMFILE", "ENOMEM"])
+            self.kind = f"error {draw.choice([errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENOMEM])}"
             self.times = draw.choice([1, EVERY])
             self.codes = [0, FAILED, INPUT, OUT_OF_MEMORY]
         else:
-            self.kind = draw.choice(["EIO", "ENOSPC"])
+            self.kind = f"error {draw.choice([errno.EIO, errno.ENOSPC])}"
             self.times = draw.choice([1, EVERY])
             self.codes = [0, FAILED]
         self.is_error = what == "error"
@@ -61,13 +64,13 @@ class Chaos(TinyJobTest):
         return [PROGRAM, "train", *JOB, "--output-dir", output, *own, *VARIANTS[ranks]]
 
     def run_with(self, output, ranks, **variables):
-        env = {"LD_PRELOAD": SHIM, "FAULT_FOLDER": self.folder, **variables} if variables else {}
+        env = {"LD_PRELOAD": SHIM, "FAULT_PATH": self.folder, **variables} if variables else {}
         run = Run(self.words(output, ranks), self.folder, env=env)
         self.addCleanup(run.destroy)
         return run.end()
 
     def whole(self, ranks):
-        """The run without a fault, and one that was stopped half-way."""
+        """The outputs of a run without a fault, and of one that was stopped half-way."""
         name, half = f"whole-{ranks}", f"half-{ranks}"
         if not os.path.isdir(self.path(name)):
             code, err = self.run_with(name, ranks)
@@ -81,12 +84,12 @@ class Chaos(TinyJobTest):
         return name, half
 
     def num_calls(self, start, ranks, call_class):
-        """How many calls of a class the first and the last rank make, from the start that is given."""
+        """The number of calls of a class: of rank 0, or of the only process."""
         key = (start, ranks, call_class)
         if key not in self.counts:
             self.begin(start, ranks)
             counted = self.path("count")
-            code, err = self.run_with("out", ranks, FAULT_CLASS=call_class, FAULT_COUNT=counted,
+            code, err = self.run_with("out", ranks, FAULT_CALLS=CALLS[call_class], FAULT_COUNT=counted,
                                       **({"FAULT_RANK": "0"} if ranks > 1 else {}))
             self.assertEqual(code, 0, err)
             with open(counted, encoding="utf-8") as file:
@@ -105,13 +108,14 @@ class Chaos(TinyJobTest):
         start = draw.choice(["new", "half"])
         whole, _ = self.whole(ranks)
         fault = Fault(draw, ranks)
-        rank = draw.choice([0, 0, ranks - 1])  # the first has most to do with files
+        rank = draw.choice([0, 0, ranks - 1])  # the first rank makes the most calls on files
         call = draw.randint(1, self.num_calls(start, ranks, fault.call_class))
         point = f"{fault.kind} at {fault.call_class} {call} of rank {rank} of {ranks}, x{fault.times}, {start}"
         self.begin(start, ranks)
-        code, err = self.run_with("out", ranks, FAULT_CLASS=fault.call_class, FAULT_CALL=str(call), FAULT_KIND=fault.kind,
-                                  FAULT_TIMES=str(fault.times), **({"FAULT_RANK": str(rank)} if ranks > 1 else {}))
-        # A rank other than the first may make fewer calls, so that it meets nothing.
+        code, err = self.run_with("out", ranks, FAULT_CALLS=CALLS[fault.call_class], FAULT_CALL=str(call),
+                                  FAULT_KIND=fault.kind, FAULT_TIMES=str(fault.times),
+                                  **({"FAULT_RANK": str(rank)} if ranks > 1 else {}))
+        # Other ranks may make fewer calls than the first. Then no fault occurs.
         self.assertIn(code, [*fault.codes, 0] if rank > 0 else fault.codes, (point, err))
         self.assertNotIn("assertion failed", err)
         if code != 0 and fault.is_error:

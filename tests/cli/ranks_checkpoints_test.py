@@ -1,4 +1,4 @@
-"""Checkpoints of several ranks: read by others, damaged, without room; and what is offloaded to files."""
+"""Checkpoints of several ranks: read by other worlds, damaged, on a full disk, and with states offloaded to files."""
 import os
 import random
 import resource
@@ -10,7 +10,7 @@ from ranks_job import RUN_FAILED, TOLERANCE, RanksTest
 from tessera_cli import main
 from tiny_job import EVALUATED, ON_GPU, cut, flip_a_bit
 
-# 12 steps, saved after every 2.
+# 12 steps with a checkpoint after every second step.
 JOB = EVALUATED + ["--epochs", "6", "--save-strategy", "steps", "--save-steps", "2", "--save-total-limit", "0",
                    "--eval-strategy", "no"]
 
@@ -20,7 +20,7 @@ class Checkpoints(RanksTest):
         return super().train_ranks(output, *words, ranks=ranks, job=JOB, **options)
 
     def copy(self, output, last, of="whole"):
-        """A copy of a run as if killed after a checkpoint."""
+        """Copies a run to the state after a kill that followed a checkpoint."""
         shutil.copytree(self.path(of), self.path(output))
         for step in self.checkpoints(output):
             if step > last:
@@ -35,7 +35,7 @@ class Elsewhere(Checkpoints):
         self.assertEqual(self.checkpoints("whole"), [2, 4, 6, 8, 10, 12])
 
     def test_another_strategy_of_as_many_ranks(self):
-        """All of these add up alike, so parameters and moments that are the same give the same bits to the end."""
+        """These strategies sum in the same order, so the same parameters and moments give the same bits at the end."""
         os.mkdir(self.path("files"))
         for words in [["--strategy", "zero2" if ON_GPU else "no_shard"], ["--strategy", "zero1", "--offload", "optimizer"],
                       ["--strategy", "full_shard", "--offload", "optimizer:file,gradients:file,parameters:file",
@@ -51,7 +51,7 @@ class Elsewhere(Checkpoints):
         losses = [record["loss"] for record in self.metrics("whole", "train")]
         before, writers = "whole", 4
         for ranks, last in (1, 4), (3, 6), (2, 10):
-            # Its end: nothing is computed, and the model's file is that of the run that saved the checkpoint.
+            # From its last checkpoint: the run computes nothing and writes the same model file.
             shutil.copytree(self.path(before), self.path("same"))
             shutil.rmtree(self.path("same", "model"))
             err = self.train_ranks("same", *words, ranks=ranks)
@@ -60,7 +60,7 @@ class Elsewhere(Checkpoints):
             for name in os.listdir(self.path(before, "model")):
                 self.assertEqual(self.read("same", "model", name), self.read(before, "model", name), name)
             shutil.rmtree(self.path("same"))
-            # Its middle: moments that were not the same would show in the losses.
+            # From the middle: wrong moments would change the losses.
             output = f"on-{ranks}"
             self.copy(output, last, of=before)
             self.train_ranks(output, *words, ranks=ranks)
@@ -108,7 +108,7 @@ class Continued(Checkpoints):
                     shutil.rmtree(self.path(output))
 
     def test_stops(self):
-        """The checkpoint of a stop is replaced by the next one, whoever gets the signal."""
+        """The next checkpoint replaces the checkpoint of a stop, whichever process gets the signal."""
         for ranks in 2, 4:
             lines = 10
             for rank in 1, None, 0:
@@ -123,7 +123,7 @@ class Continued(Checkpoints):
                 self.assertLessEqual(len(self.checkpoints("out")), 3)
                 lines = self.num_lines("out") + 20
             RanksTest.train_ranks(self, "out", "--save-total-limit", "2", "--eval-strategy", "no", ranks=ranks)
-            self.assertEqual([step for step in self.checkpoints("out") if step % 7], [200])  # the last
+            self.assertEqual([step for step in self.checkpoints("out") if step % 7], [200])  # the last step
             shutil.rmtree(self.path("out"))
 
 
@@ -133,7 +133,7 @@ class Damage(Checkpoints):
         self.train_ranks("whole", "--strategy", "full_shard", ranks=3)
 
     def test_any_file(self):
-        """A bit of it, its end, or all of it: the checkpoint before is used, and it is told."""
+        """With a flipped bit, a cut end or a missing file, the run warns and uses the previous checkpoint."""
         source = random.Random(6)
 
         def flip(path):
@@ -167,7 +167,7 @@ class FullDisk(Checkpoints):
     JOB = ["--save-strategy", "steps", "--save-steps", "7", "--save-total-limit", "1"]
 
     def test_of_one_rank(self):
-        """The last good checkpoint stays, nothing of the failed one does, and with room the run goes on from there."""
+        """The last good checkpoint stays, the failed one is removed, and the run continues when the disk has space."""
         for words in [], ["--save-async"]:
             words = ["--strategy", "full_shard", *words]
             self.train_ranks_long("whole", *words)

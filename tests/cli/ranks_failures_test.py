@@ -1,4 +1,4 @@
-"""Ranks that are killed, stopped or signalled at any moment: all end, one message says why, and the run goes on."""
+"""Ranks that are killed, stopped or get a signal at any moment: all end, one line reports why, the run can continue."""
 import os
 import random
 import re
@@ -10,7 +10,7 @@ from ranks_job import COMMUNICATION_FAILED, LONG, MPIRUN, PHASES, SAVED_AFTER_SI
 from tessera_cli import PROGRAM, main
 from tiny_job import EVALUATED
 
-# "A rank": it had not joined the launcher's board yet.
+# "a rank": it had not yet joined the launcher's board.
 KILLED = rf"(rank \d|a rank) {mpirun.killed(9, 'Killed')}.*\bin phase ({PHASES})\b"
 COMM_TIMEOUT_S = 3  # longer than the pauses of a busy machine
 STOPPED = (rf"rank 0: (\w+ of .*: waited {COMM_TIMEOUT_S} s for (rank 1|the other ranks of its group)\.|"
@@ -35,7 +35,7 @@ class Killed(RanksTest):
             else:
                 self.assertEqual(code, COMMUNICATION_FAILED, err)
                 self.assert_one_error(err, KILLED)
-        self.fail("killed runs do not get anywhere")
+        self.fail("killed runs make no progress")
 
     def check(self, seed, *words, ranks):
         self.train_ranks("whole", *words, ranks=ranks)
@@ -61,7 +61,7 @@ class Killed(RanksTest):
                    "--save-total-limit", "1", "--load-best-model-at-end", ranks=4)
 
     def test_under_plain_mpirun(self):
-        """Which adds words of its own, and makes its own exit code of it."""
+        """mpirun prints more lines and chooses the exit code."""
         words = ["train", *LONG, "--output-dir", "out", "--batch-size", "6", "--strategy", "full_shard"]
         for rank, lines in (0, 15), (1, 40):
             run = Run([*MPIRUN, "-n", "2", PROGRAM, *words], self.folder)
@@ -70,7 +70,7 @@ class Killed(RanksTest):
             self.assertTrue(run.signal(rank, signal.SIGKILL))
             code, err = run.end()
             self.assertNotEqual(code, 0, err)
-            if not mpirun.IS_OPEN_MPI:  # Hydra kills the rank that would report, and names the process itself
+            if not mpirun.IS_OPEN_MPI:  # Hydra kills the rank that would report, and prints its own message
                 continue
             errors = re.findall("^error: .*", err, re.MULTILINE)
             self.assertEqual(len(errors), 1, err)
@@ -78,7 +78,7 @@ class Killed(RanksTest):
                              rf"message\. Rank {rank} was in phase ({PHASES})\. ")
 
     def test_restarts(self):
-        """The launcher goes on by itself."""
+        """The launcher restarts the ranks."""
         self.train_ranks("whole", ranks=2)
         run = self.start("out", "--max-restarts", "2", "--restart-pause", "0.1", "--resume", "none")
         for lines in (60, 140):
@@ -103,23 +103,24 @@ class Killed(RanksTest):
 
 
 @unittest.skipIf(os.environ.get("TESSERA_TEST_SANITIZED") == "thread",
-                 "the thread sanitizer does not go with a library before its own")
+                 "the thread sanitizer does not work with a preloaded library")
 class AtCalls(RanksTest):
-    """By count, not by the clock: at the calls by which a rank reads another's memory or changes a file."""
+    """Signals at counted calls, independent of the clock: calls that read another rank's memory or change a file."""
     JOB = EVALUATED + ["--strategy", "full_shard", "--epochs", "2", "--save-strategy", "steps", "--save-steps", "2",
                        "--save-total-limit", "1", "--eval-strategy", "steps", "--eval-steps", "2",
                        "--eval-before", "--forward-prefetch"]
-    LIBRARY = os.path.join(os.path.dirname(PROGRAM), "tests", "libdie_at_call.so")
-    NUM_CALLS = 6  # of each rank
+    LIBRARY = os.path.join(os.path.dirname(PROGRAM), "tests", "libfault_at_call.so")
+    NUM_CALLS = 6  # per rank
 
     def start_counted(self, output, rank, **variables):
-        env = {"LD_PRELOAD": self.LIBRARY, "DIE_RANK": str(rank), "DIE_COUNT": self.path("count"), **variables}
-        # The sanitizers' library must come first unless one says so.
+        env = {"LD_PRELOAD": self.LIBRARY, "FAULT_RANK": str(rank), "FAULT_COUNT": self.path("count"),
+               "FAULT_CALLS": "process_vm_readv pwrite fsync mkdir rename", **variables}
+        # Without this option the sanitizer's library must be loaded first.
         env["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
         return self.start(output, job=self.JOB, env=env)
 
     def check_everywhere(self, number, check):
-        """Runs that get the signal, each at another call, and whose end is checked. The same command goes on."""
+        """Sends the signal at several calls, each in a new run, checks the end, and continues with the same command."""
         self.train_ranks("whole", job=self.JOB)
         for rank in 0, 1:
             code, err = self.start_counted("counted", rank).end()
@@ -129,7 +130,8 @@ class AtCalls(RanksTest):
             shutil.rmtree(self.path("counted"))
             for call in [1, *(1 + (2 * i + 1) * num_calls // (2 * self.NUM_CALLS) for i in range(self.NUM_CALLS))]:
                 with self.subTest(rank=rank, call=call, of=num_calls):
-                    check(*self.start_counted("out", rank, DIE_CALL=str(call), DIE_SIGNAL=str(int(number))).end())
+                    run = self.start_counted("out", rank, FAULT_CALL=str(call), FAULT_KIND=f"signal {int(number)}")
+                    check(*run.end())
                     self.train_ranks("out", job=self.JOB)
                     self.assert_same_results("whole", "out")
                     self.assertEqual(self.checkpoints("out"), self.checkpoints("whole"))
@@ -148,7 +150,7 @@ class AtCalls(RanksTest):
         self.assertGreater(len(phases), 1)
 
     def test_signalled(self):
-        """From the first call, long before there is a model, to the last, where it is being written."""
+        """From the first call, long before the model is loaded, to the last one, during its saving."""
         said = set()
 
         def check(code, err):
@@ -163,7 +165,7 @@ class AtCalls(RanksTest):
 
 
 class Stopped(RanksTest):
-    """A rank that does nothing any more, but is there."""
+    """A rank that exists but does nothing any more."""
 
     def check(self, wait, *words):
         run = self.start("out", *words, "--comm-timeout", str(COMM_TIMEOUT_S))
@@ -190,7 +192,7 @@ class Stopped(RanksTest):
 
 class Signalled(RanksTest):
     def test_signals(self):
-        """To the launcher, which tells all, or to one rank: all of them agree, save and end."""
+        """A signal to the launcher, which forwards it, or to one rank: all ranks agree, save and end."""
         self.train_ranks("whole", ranks=3)
         lines = 10
         for rank, number in [(None, signal.SIGTERM), (1, signal.SIGUSR1), (2, signal.SIGTERM), (None, signal.SIGUSR1)]:
@@ -198,7 +200,7 @@ class Signalled(RanksTest):
                 run = self.start("out", "--save-async", "--max-restarts", "3", ranks=3)
                 run.process_of(2)
                 self.assertTrue(self.wait_until(run, lambda: self.num_lines("out") >= lines))
-                if lines > 10:  # past what the run before has written: it is at work
+                if lines > 10:  # beyond the lines of the previous run: this run trains
                     self.assertTrue(self.wait_until(run, lambda: "Resuming" in run.text() and
                                                     " samples, " in run.text()))
                 self.assertTrue(run.signal(rank, number))

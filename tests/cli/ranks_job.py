@@ -1,4 +1,4 @@
-"""Training as several ranks, seen from outside: its processes, how far it is, and how it ends."""
+"""Training with several ranks, observed from outside: its processes, its progress and its end."""
 import glob
 import math
 import os
@@ -16,10 +16,10 @@ from mpirun import MPIRUN  # noqa: E402,F401
 from tessera_cli import PROGRAM, RUN_LIMIT_S
 from tiny_job import EVALUATED, ON_GPU, TinyJobTest
 
-# Many steps, evaluations and checkpoints, in a second or two. Whatever the number of ranks, 12 samples are a step.
+# Many steps, evaluations and checkpoints in one or two seconds. A step has 12 samples, for every number of ranks.
 LONG = EVALUATED + ["--epochs", "100", "--save-strategy", "steps", "--save-steps", "7", "--save-total-limit", "3",
                     "--eval-strategy", "steps", "--eval-steps", "25", "--eval-before", "--eval-batch-size", "1"]
-# A sum over a step's tokens, some 600, rounds by at most so much of its size when it is taken in another order.
+# The relative error of a sum over the about 600 tokens of a step, if the order of summation changes.
 TOLERANCE = 600 * 2**-23
 RUN_FAILED, COMMUNICATION_FAILED, SAVED_AFTER_SIGNAL = 1, 5, 75
 ALL_GONE_S = 10  # after a failure
@@ -27,19 +27,19 @@ PHASES = "start|load|resume|step|evaluation|save"
 
 
 class Run:
-    """A training run under way. All of its processes, orphans too, are known by a variable of their environment."""
+    """A running training. A variable in the environment identifies all its processes, including orphans."""
 
     def __init__(self, words, folder, env=None, **options):
         self.mark = f"RANKS_TEST_RUN={uuid.uuid4()}"
         name, value = self.mark.split("=")
-        self.ranks = {}  # their processes, where they have been looked for
-        self.errors = os.path.join(folder, f"errors-{value}")  # a pipe would be held open by orphans
+        self.ranks = {}  # process of each rank; filled by process_of()
+        self.errors = os.path.join(folder, f"errors-{value}")  # orphans would keep a pipe open
         with open(self.errors, "wb") as errors:
             self.process = subprocess.Popen(words, cwd=folder, env={**mpirun.clean_environment(), **(env or {}), name: value}, stdin=subprocess.DEVNULL,
                                             stdout=subprocess.DEVNULL, stderr=errors, **options)
 
     def processes(self):
-        """{process: its rank, or None of the launcher and mpirun} of all that there are."""
+        """{process: rank} of all living processes. The rank of the launcher and of mpirun is None."""
         found = {}
         for entry in os.listdir("/proc"):
             if not entry.isdigit():
@@ -55,13 +55,13 @@ class Run:
         return found
 
     def process_of(self, rank):
-        """Waits for the rank to be there; None if the run ends first."""
+        """Waits until the rank's process exists and returns it; None if the run ends first."""
         while rank not in self.ranks and self.process.poll() is None:
             self.ranks = {its_rank: process for process, its_rank in self.processes().items() if its_rank is not None}
         return self.ranks.get(rank)
 
     def signal(self, rank, number):
-        """To a rank, or to the launcher where that is None; whether it was there."""
+        """Sends a signal to a rank, or to the launcher if `rank` is None. Returns whether the process existed."""
         process = self.process.pid if rank is None else self.process_of(rank)
         if process is None or self.process.poll() is not None:
             return False
@@ -72,7 +72,7 @@ class Run:
         return True
 
     def end(self):
-        """Exit code and standard error, once every process is gone."""
+        """Waits until all processes are gone. Returns the exit code and standard error."""
         code = self.process.wait(timeout=RUN_LIMIT_S)
         deadline = time.monotonic() + ALL_GONE_S
         while self.processes():
@@ -104,13 +104,13 @@ class RanksTest(TinyJobTest):
         return run
 
     def train_ranks(self, output, *words, ranks=2, job=LONG, **options):
-        """Trains to the end; standard error."""
+        """Trains to the end and returns standard error."""
         code, err = self.start(output, *words, ranks=ranks, job=job, **options).end()
         self.assertEqual(code, 0, err)
         return err
 
     def assert_near(self, expected, output):
-        """Two runs measured the same but for roundings."""
+        """The metrics of two runs agree, except for rounding."""
         records = [(kind, record) for kind in ["train", "eval"] for record in self.metrics(output, kind)]
         others = [(kind, record) for kind in ["train", "eval"] for record in self.metrics(expected, kind)]
         self.assertEqual(len(records), len(others))
@@ -122,14 +122,14 @@ class RanksTest(TinyJobTest):
                 self.assertEqual(record.get(key), other.get(key), (key, kind))
 
     def assert_same_sums(self, expected, output, words):
-        """Bit for bit, but where a CPU draws parameters or updates them in a GPU's stead, which rounds otherwise."""
+        """Equal bits, except if a CPU initializes or updates parameters instead of a GPU, which rounds differently."""
         if ON_GPU and "--offload" in words:
             self.assert_near(expected, output)
         else:
             self.assert_same_results(expected, output)
 
     def wait_until(self, run, condition):
-        """Whether it came true before the run ended."""
+        """Waits for the condition. Returns False if the run ends first."""
         while not condition():
             if run.process.poll() is not None:
                 return False
@@ -140,7 +140,7 @@ class RanksTest(TinyJobTest):
         return bool(glob.glob(self.path(output, "checkpoint-*.tmp-*")))
 
     def wait_for_moment(self, run, output, source):
-        """Some moment from the start of the processes to the run's end, often one in a save or an evaluation."""
+        """Waits for a random moment between start and end of the run, often during a save or an evaluation."""
         begin = self.num_lines(output)
         moment = source.choice(["start", "step", "save", "evaluation"])
         if moment == "start":
@@ -149,7 +149,7 @@ class RanksTest(TinyJobTest):
         run.process_of(0)
         target = begin + source.randint(1, 120)
         is_there = lambda: self.num_lines(output) != begin and self.num_lines(output) >= target
-        if moment == "evaluation":  # the next one begins when the train record of its step is there
+        if moment == "evaluation":  # it begins when metrics.jsonl has the train record of its step
             is_there = lambda: self.num_lines(output) != begin and self.last_step(output) % 25 == 0
         self.wait_until(run, is_there)
         if moment == "save":
@@ -161,7 +161,7 @@ class RanksTest(TinyJobTest):
         return int(steps[-1]) if steps else 0
 
     def assert_one_error(self, err, pattern):
-        """The last line tells it, and it is the only one that does."""
+        """The last line reports the error, and no other line does."""
         errors = [line for line in err.splitlines() if "error" in line.lower()]
         self.assertEqual(len(errors), 1, err)
         self.assertRegex(errors[0], "^error: " + pattern)

@@ -1,5 +1,5 @@
-"""Calls that fail while a run opens its checkpoint: what passes is tried again, other errors end the run, and no
-checkpoint is taken for a damaged one. On one rank and on several."""
+"""Calls that fail while a run opens its checkpoint. Temporary errors are retried, other errors end the run, and no
+checkpoint is treated as damaged. With one rank and with several."""
 import errno
 import os
 import shutil
@@ -14,14 +14,15 @@ ALWAYS = 10**6
 
 
 @unittest.skipIf(os.environ.get("TESSERA_TEST_SANITIZED") == "thread",
-                 "the thread sanitizer does not go with a library before its own")
+                 "the thread sanitizer does not work with a preloaded library")
 class ReadErrors(RanksTest):
-    LIBRARY = os.path.join(os.path.dirname(PROGRAM), "tests", "libfail_at_call.so")
+    LIBRARY = os.path.join(os.path.dirname(PROGRAM), "tests", "libfault_at_call.so")
 
     def failing(self, ranks, rank, number, functions, path, call, count):
-        """Resumes with calls that fail; exit code, standard error."""
-        env = {"LD_PRELOAD": self.LIBRARY, "FAIL_RANK": "" if ranks == 1 else str(rank), "FAIL_ERRNO": str(number),
-               "FAIL_FUNCTIONS": functions, "FAIL_PATH": path, "FAIL_CALL": str(call), "FAIL_COUNT": str(count)}
+        """Resumes with calls that fail. Returns exit code and standard error."""
+        env = {"LD_PRELOAD": self.LIBRARY, "FAULT_RANK": "" if ranks == 1 else str(rank),
+               "FAULT_KIND": f"error {int(number)}", "FAULT_CALLS": functions, "FAULT_PATH": path,
+               "FAULT_CALL": str(call), "FAULT_TIMES": str(count)}
         env["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
         return self.start("out", "--strategy", "full_shard" if ranks > 1 else "no_shard", ranks=ranks, job=JOB,
                           env=env).end()
@@ -36,11 +37,12 @@ class ReadErrors(RanksTest):
         before = sorted(os.listdir(self.path("out")))
         last = ranks - 1
         file = f"checkpoint-10/rank-{last:05}-of-{ranks:05}"
-        # Errors that stay: the run ends with them, names the rank and the file, and changes no checkpoint.
+        # Permanent errors: the run ends, reports the error, the rank and the file, and changes no checkpoint.
         for number, functions, path, call, code in [
                 (errno.EIO, "pread", file, 1, RUN_FAILED), (errno.EIO, "pread", "checkpoint-10/manifest.json", 1, RUN_FAILED),
-                (errno.ESTALE, "open", file, 1, RUN_FAILED), (errno.EMFILE, "open", file, 2, RUN_FAILED),
-                (errno.ENOMEM, "open pread", "checkpoint-10", 2, OUT_OF_MEMORY), (errno.EACCES, "open", file, 1, INPUT),
+                (errno.ESTALE, "open_read", file, 1, RUN_FAILED), (errno.EMFILE, "open_read", file, 2, RUN_FAILED),
+                (errno.ENOMEM, "open_read pread", "checkpoint-10", 2, OUT_OF_MEMORY),
+                (errno.EACCES, "open_read", file, 1, INPUT),
                 (errno.EIO, "stat", "out/checkpoint-10", 1, RUN_FAILED)][::every]:
             with self.subTest(ranks=ranks, number=errno.errorcode[number], functions=functions, path=path):
                 got, err = self.failing(ranks, last, number, functions, path, call, ALWAYS)
@@ -49,16 +51,16 @@ class ReadErrors(RanksTest):
                                            rf"cannot read: {os.strerror(number)}")
                 self.assertNotIn("warning", err)
                 self.assertEqual(sorted(os.listdir(self.path("out"))), before)
-        # A folder that cannot be listed is not one without checkpoints.
+        # A folder that cannot be listed must not count as a folder without checkpoints.
         for functions in "opendir", "readdir":
-            got, err = self.failing(ranks, 0, errno.EIO, functions, "out", 1, ALWAYS)
+            got, err = self.failing(ranks, 0, errno.EIO, functions, "/out", 1, ALWAYS)
             self.assertEqual(got, RUN_FAILED, err)
             self.assertIn("cannot read: Input/output error", err)
             self.assertEqual(sorted(os.listdir(self.path("out"))), before)
-        # Errors that pass: nothing shows.
-        for number, functions, count in [(errno.EINTR, "open pread", 20), (errno.ESTALE, "pread", 2),
-                                         (errno.EIO, "open pread fstat stat opendir readdir", 3), (errno.EMFILE, "open", 2),
-                                         (errno.EAGAIN, "pread", 2)][::every]:
+        # Temporary errors have no visible effect.
+        for number, functions, count in [(errno.EINTR, "open_read pread", 20), (errno.ESTALE, "pread", 2),
+                                         (errno.EIO, "open_read pread fstat stat opendir readdir", 3),
+                                         (errno.EMFILE, "open_read", 2), (errno.EAGAIN, "pread", 2)][::every]:
             shutil.copytree(self.path("out"), self.path("kept"))
             with self.subTest(ranks=ranks, number=errno.errorcode[number], count=count):
                 got, err = self.failing(ranks, last, number, functions, "checkpoint-10", 2, count)

@@ -1,11 +1,11 @@
-"""Whole jobs drawn at random: models, data, batches, precisions, strategies, ranks, offload, signals, resume, export.
+"""Jobs drawn at random: models, data, batches, precisions, strategies, ranks, offload, signals, resume, export.
 
-Every job of `draw_job` is valid: it must end with 0, or with 75 after a signal and with 0 when it is started again. What
-it booked must not exceed the plan, and in fp32 its losses must be those of the plain run on one rank.
+Every Job is valid: it must end with exit code 0. After a signal it may end with 75, and the same command must then end
+with 0. Its ledger must not exceed the plan, and in fp32 its losses must be those of the plain run on one rank.
 
-TESSERA_SWARM_JOBS    number of jobs (default 120; with the same number of damaged ones about two minutes)
+TESSERA_SWARM_JOBS    number of jobs (default 120; with the same number of damaged jobs about two minutes)
 TESSERA_SWARM_SEED    number of the first job (default 0); a failure names its job
-TESSERA_SWARM_RANKS   the most ranks of a job (default 4); 1 where there is no MPI
+TESSERA_SWARM_RANKS   maximum number of ranks of a job (default 4); 1 without MPI
 """
 import json
 import math
@@ -24,12 +24,12 @@ FIRST_JOB = int(os.environ.get("TESSERA_SWARM_SEED", 0))
 LARGEST_WORLD = min(MOST_RANKS, int(os.environ.get("TESSERA_SWARM_RANKS", 4)))
 SHARDS_PARAMETERS = ["zero3", "shard_grad_op", "full_shard", "hybrid_shard", "hybrid_shard_zero2"]
 SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP]
-# Values that some setting does not take: each must be refused in one line, or work.
+# Values that are invalid for some settings. Each must be refused with one error line, or work.
 ODD_VALUES = ["-1", "0", "1", "3", "nan", "inf", "1e30", "-0.5", "", " ", "x", "none", "auto", "9999999999999999999", "2147483647",
               "/dev/null", "/", "out", "../..", "é", "a,b", "host:file", "%s%n", "[1]"]
 ERRORS = [FAILED, USAGE, INPUT, OUT_OF_MEMORY]
-ENOUGH_S = 3  # after which a job that still runs is asked to stop
-# A step's loss is a sum over some hundred tokens, and differences grow from step to step with the rate.
+ENOUGH_S = 3  # a job that still runs after this time gets a signal
+# The loss of a step is a sum over some hundred tokens. Differences grow with each step and with the learning rate.
 LOSS_TOLERANCE = 1e-3
 
 
@@ -38,12 +38,12 @@ class Draw(random.Random):
         return self.random() < share
 
     def magnitude(self, low, high):
-        """Each power of two as likely as the next."""
+        """All powers of two are equally likely."""
         return min(high, max(low, round(2 ** self.uniform(math.log2(low), math.log2(high)))))
 
 
 def draw_model(draw, folder):
-    """The words that name a new model; its files are in `folder`."""
+    """The arguments that describe a new model. Its files are in `folder`."""
     heads = draw.randint(1, 4)
     shape = {"hidden": heads * draw.choice([4, 8, 16, 20]), "heads": heads, "layers": draw.randint(1, 3)}
     vocabulary = draw.choice([400, draw.magnitude(400, 60000)])
@@ -72,7 +72,7 @@ def draw_data(draw, folder, name, are_questions):
 
 
 class Job:
-    """Words of the command line by what they are about, so that the plain run can leave some out."""
+    """The arguments of a job in groups, because the plain run omits some groups."""
 
     def __init__(self, draw, folder):
         self.model = draw_model(draw, folder)
@@ -86,7 +86,7 @@ class Job:
         accum = draw.choice([1, 1, 2, 3])
         self.sizes = ["--grad-accum", accum]
         self.batch = batch
-        # A prompt's fixed words take about 30 tokens.
+        # The fixed text of a prompt takes about 30 tokens.
         lengths, objectives = ([64, 200], ["completion", "causal_lm"]) if has_questions else ([16, 64, 200], ["causal_lm"])
         self.text = ["--max-length", draw.choice(lengths), "--objective", draw.choice(objectives)]
         self.text += ["--truncation", draw.choice(["context", "right"])] if has_questions and draw.flip(0.3) else []
@@ -110,7 +110,7 @@ class Job:
         self.saving += ["--save-dtype", draw.choice(["fp32", "bf16", "fp16"])] if draw.flip(0.3) else []
         if self.evaluation and draw.flip(0.3):
             self.saving += ["--load-best-model-at-end"]
-            self.saving[3] = self.evaluation[7]  # the best must have been saved
+            self.saving[3] = self.evaluation[7]  # the best model must have been saved
         self.sharding = self.draw_sharding(draw)
         self.memory = ["--activation-checkpointing", draw.choice(["none", "block"])]
         self.memory += ["--fuse-micro-batches", "off"] if ON_GPU and draw.flip() else []
@@ -141,7 +141,7 @@ class Job:
         return self.common() + ["--batch-size", self.batch, "--precision", self.precision] + self.sharding + self.memory
 
     def plain(self):
-        """The same steps on one rank that shards, offloads and recomputes nothing."""
+        """The same steps on one rank, without sharding, offload and checkpointing."""
         return self.common() + ["--batch-size", self.batch * self.ranks, "--precision", self.precision]
 
     def common(self):
@@ -160,7 +160,7 @@ class Swarm(TinyJobTest):
         return code, err
 
     def interrupt(self, draw, words):
-        """Signals a run after some lines of its metrics, if it is still there then; it may end as it likes to."""
+        """Sends a signal to a run after some lines of its metrics. The run may already have ended."""
         run = self.start("out", words)
         after, number = draw.randint(0, 8), draw.choice(SIGNALS + [signal.SIGKILL])
         while run.process.poll() is None and self.num_lines("out") < after:
@@ -168,7 +168,7 @@ class Swarm(TinyJobTest):
         was_there = run.signal(None, number)
         code, err = run.end()
         self.assertNotIn("assertion failed", err)
-        allowed = [0, SAVED_AFTER_SIGNAL, -number, 128 + number] if was_there else [0]  # -number: before it listens
+        allowed = [0, SAVED_AFTER_SIGNAL, -number, 128 + number] if was_there else [0]  # -number: no handlers yet
         self.assertIn(code, allowed, err)
 
     def check_outputs(self, draw, job):
@@ -213,13 +213,13 @@ class Swarm(TinyJobTest):
             self.check_losses(job)
 
     def run_damaged(self, number):
-        """A job with one or two values replaced by odd ones."""
+        """Runs a job with one or two values replaced by odd values."""
         draw = Draw(number)
         shutil.rmtree(self.path("out"), ignore_errors=True)
         words = [str(word) for word in Job(draw, self.folder).words()]
         values = [i for i, word in enumerate(words) if not word.startswith("--")]
         for i in draw.sample(values, draw.randint(1, 2)):
-            if words[i - 1] not in ("--nproc", "--threads"):  # an odd number of processes is no error of ours
+            if words[i - 1] not in ("--nproc", "--threads"):  # they would start too many processes or threads
                 words[i] = draw.choice(ODD_VALUES)
         print(number, words) if "TESSERA_SWARM_VERBOSE" in os.environ else None
         run = self.start("out", words)

@@ -1,4 +1,4 @@
-"""Training as several ranks computes what one process computes, whatever they share, and is started in any way."""
+"""Several ranks compute the results of one process, with every strategy and every kind of launcher."""
 import json
 import math
 import os
@@ -9,7 +9,7 @@ from tessera_cli import PROGRAM, main
 from tiny_job import EVALUATED, ON_GPU, read_tensors, safetensors
 
 STRATEGIES = ["no_shard", "zero1", "zero2", "shard_grad_op", "full_shard", "hybrid_shard", "hybrid_shard_zero2"]
-# 22 samples in steps of 12, and 7 questions in batches of 2: neither divides among ranks. Some answers are right.
+# 22 samples in steps of 12, and 7 questions in batches of 2. Ranks get unequal shares. Some answers are right.
 JOB = EVALUATED + ["--epochs", "4", "--eval-strategy", "steps", "--eval-steps", "2", "--eval-before",
                    "--eval-batch-size", "2", "--save-strategy", "no"]
 
@@ -25,8 +25,8 @@ class Exactness(RanksTest):
 
     def check_world(self, ranks):
         groups = ["--shard-group-size", "2"] if ranks == 4 else []
-        # The first of those whose sums are the same: 2 groups of 2 add up in another order than 1 of 4, and NCCL's
-        # all_reduce in another than its reduce_scatter.
+        # For each order of summation, the first output with it. 2 groups of 2 ranks and 1 group of 4 sum in different
+        # orders. So do NCCL's all_reduce and its reduce_scatter.
         first = {}
         for strategy in STRATEGIES:
             with self.subTest(strategy=strategy):
@@ -56,7 +56,7 @@ class Exactness(RanksTest):
         self.check_world(4)
 
     def test_ways_to_the_same_sums(self):
-        """Accumulation, prefetch, checkpointing, buckets, offload, who reads: again and again the same bits."""
+        """Accumulation, prefetch, checkpointing, buckets, offload and the reading rank do not change a bit."""
         self.train_ranks("two", "--strategy", "full_shard", ranks=2, job=JOB)
         os.mkdir(self.path("files"))
         files = ["--offload-dir", "files", "--offload"]
@@ -73,14 +73,14 @@ class Exactness(RanksTest):
                 err = self.train_ranks(f"other-{i}", *words, job=JOB)
                 self.assert_same_sums("two", f"other-{i}", words)
                 offloads = not ON_GPU and any(word.startswith("optimizer") and ":file" not in word for word in words)
-                self.assertEqual(err.count("device and host are the same memory"), int(offloads))
+                self.assertEqual(err.count("device and host share the same memory"), int(offloads))
                 self.assertEqual(err.count("--pin-memory changes nothing without a GPU"),
                                  0 if ON_GPU else words.count("--pin-memory"))
         self.assertEqual(os.listdir(self.path("files")), [])
 
     def test_parameters_of_a_file(self):
-        """Each rank reads its own part of it, or the first one reads it for all."""
-        job = ["--model", "plain/model", *JOB[4:]]  # no --init random
+        """Each rank reads its own part of the file, or the first rank reads it for all."""
+        job = ["--model", "plain/model", *JOB[4:]]  # without --init random
         self.assertEqual(JOB[2:4], ["--init", "random"])
         self.train("alone", "--batch-size", "12", job=job)
         self.assertNotEqual(self.metrics("alone", "train")[0]["loss"], self.metrics("plain", "train")[0]["loss"])
@@ -156,7 +156,7 @@ class Start(RanksTest):
                    env={"RANK": "1", "WORLD_SIZE": "2"})
 
     def assert_one_error(self, err, pattern):
-        """mpirun adds words of its own."""
+        """Exactly one line is an error. mpirun may print other lines."""
         errors = [line for line in err.splitlines() if line.startswith("error: ")]
         self.assertEqual(len(errors), 1, err)
         self.assertRegex(errors[0], pattern)
@@ -167,7 +167,7 @@ class Start(RanksTest):
         self.assert_one_error(err, "--nproc: 2 contradicts the 3 ranks that mpirun has started")
 
     def run_differing(self, script, *words):
-        """Three ranks of which rank 2 runs a script of its own, with the program and its words in "$@"."""
+        """Runs three ranks. Rank 2 runs `script`, with the program and its arguments in "$@"."""
         condition = 'if [ "$OMPI_COMM_WORLD_RANK" = 2 ]; then'
         path = self.write("one_differs", f'#!/bin/sh\n{condition} {script}; fi\nexec "$@"\n')
         os.chmod(path, 0o755)
@@ -212,7 +212,7 @@ class Start(RanksTest):
                 self.write(f"elsewhere/{name}", text)
 
     def elsewhere(self):
-        """In elsewhere/, another node's copy of first/model, which has been trained, and of the data."""
+        """Makes elsewhere/, another node's copy of the data and of first/model, a trained model."""
         self.train("first", "--max-steps", "1", job=JOB)
         for folder in [["first", "model"], ["tok"]]:
             shutil.copytree(self.path(*folder), self.path("elsewhere", *folder))
@@ -234,8 +234,8 @@ class Start(RanksTest):
             self.assert_one_error(self.differing("cd elsewhere", words),
                                   "weights_checksum: is .* on rank 0, but .* on rank 2")
 
-    def test_a_head_of_its_own(self):
-        """Whichever rank finds it."""
+    def test_a_head_that_differs_from_the_embedding(self):
+        """Any rank may find the difference."""
         words = self.elsewhere()
         path = self.path("first", "model", "model.safetensors")
         tensors = read_tensors(path)

@@ -105,7 +105,7 @@ class Stopped(Interrupted):
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=RUN_LIMIT_S)
         step = self.checkpoints("out")[-1]
-        self.assertIn(f"Stopped by signal 15 after step {step}; saved. Start the same command again to go on.",
+        self.assertIn(f"Stopped by signal 15 after step {step}; saved. Start the same command again to continue.",
                       err.decode())
         self.assertFalse(os.path.exists(self.path("out", "model")))
         _, _, err = self.run_tessera("train", *LONG, "--output-dir", "out")
@@ -121,8 +121,8 @@ class Stopped(Interrupted):
             pipe.write(self.read("train.jsonl"))
         _, err = process.communicate(timeout=RUN_LIMIT_S)
         self.assertEqual(process.returncode, SAVED_AFTER_SIGNAL, err)
-        self.assertEqual(err, b"Stopped by signal 15 before it had anything to save. Start the same command again to go "
-                         b"on.\n")
+        self.assertEqual(err, b"Stopped by signal 15 before it had anything to save. Start the same command again to "
+                         b"continue.\n")
         self.assertEqual(os.listdir(self.path("out")), [])
 
     def test_a_second_signal_ends_at_once(self):
@@ -231,7 +231,7 @@ class Resume(Interrupted):
             (["--lr", "2e-2"], "was made with lr = 0.01, and this run has 0.02"),
             (["--batch-size", "8"], "was made with batch_size x grad_accum x ranks = 4, and this run has 8"),
             (["--grad-accum", "2"], "was made with batch_size x grad_accum x ranks = 4, and this run has 8"),
-            (["--epochs", "2"], "--epochs: the run ends after step 12, and out/checkpoint-238 is of step 238"),
+            (["--epochs", "2"], "--epochs: the run ends after step 12, but out/checkpoint-238 is from step 238"),
             (["--lr", "2e-2", "--seed", "1", "--no-shuffle", "--max-length", "60", "--epochs", "41"],
              "was made with seed = 42, and this run has 1; with shuffle = true, and this run has false; with max_length = "
              "512, and this run has 60; and 2 more settings differ"),

@@ -3,6 +3,7 @@ import ast
 import json
 import math
 import os
+import pty
 import re
 import struct
 import subprocess
@@ -41,6 +42,30 @@ class Output(TinyJobTest):
         self.assertEqual(summary["train_loss"], lines[-1]["train_loss"])
         self.assert_same_timing(lines[-1], summary, whole[:3])
         self.assert_same_timing(lines[-3], summary, evaluation[1:4])
+
+    def test_lines_on_a_terminal(self):
+        """The line of a step fits 80 columns. metrics.jsonl keeps all digits."""
+        controller, terminal = pty.openpty()
+        process = subprocess.Popen([PROGRAM, "train", *EVALUATED, "--output-dir", "out", "--epochs", "2"],
+                                   cwd=self.folder, env={**os.environ, "TERM": "xterm"}, stdin=subprocess.DEVNULL,
+                                   stdout=terminal, stderr=subprocess.DEVNULL)
+        os.close(terminal)
+        out = b""
+        try:
+            while part := os.read(controller, 4096):
+                out += part
+        except OSError:  # the other end is closed
+            pass
+        os.close(controller)
+        self.assertEqual(process.wait(timeout=RUN_LIMIT_S), 0)
+        lines = [line for line in out.decode().splitlines() if line.startswith("{'loss'")]
+        records = self.metrics("out", "train")
+        self.assertEqual(len(lines), len(records))
+        for line, record in zip(lines, records):
+            self.assertLessEqual(len(line), 80, line)
+            for key, value in ast.literal_eval(line).items():
+                self.assertTrue(math.isclose(value, record[key], rel_tol=0.06), (line, key, record))
+        self.assertGreater(max(len(str(record["grad_norm"])) for record in records), 15)
 
     def assert_same_timing(self, line, record, keys):
         for key in keys:

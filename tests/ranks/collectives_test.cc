@@ -1,4 +1,4 @@
-// Every collective on every type against sums taken one after the other in the order of ranks, bit for bit.
+// Compares every collective on every type, bit for bit, with sequential sums in the order of ranks.
 #include <unistd.h>
 
 #include <cstring>
@@ -13,14 +13,14 @@ namespace tessera {
 namespace {
 
 constexpr DType kAllTypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32, DType::u8};
-// Elements of a shard: none, few, no multiple of any vector. Floats come in more chunks than one, too.
+// Numbers of elements of a shard: zero, few, and no multiple of a vector's width. kChunks needs several chunks.
 constexpr int64_t kSizes[] = {0, 1, 7, 1024, 4099};
 constexpr int64_t kChunks = 600'007;
 
 using Bytes = std::vector<std::byte>;
 
-// What rank `rank` contributes at element i. Simple: small whole numbers, whose sums are exact in every type. Else
-// numbers whose sums depend on the order.
+// The contribution of rank `rank` at element i. `simple`: small integers with exact sums in every type. Otherwise
+// numbers with sums that depend on the order.
 double value_of(int rank, int64_t i, bool simple) {
   if (simple) return static_cast<double>((rank + 1) * (i % 5));
   const uint64_t bits = (static_cast<uint64_t>(i) * 8 + static_cast<uint64_t>(rank) + 1) * 0x9e3779b97f4a7c15u;
@@ -74,7 +74,7 @@ void add(Bytes& sum, const Bytes& other, int64_t i) {
   put(sum, i, static_cast<T>(get<T>(sum, i) + get<T>(other, i)));
 }
 
-// Σ over the ranks, in their order.
+// Σ over the ranks, in the order of ranks.
 Bytes reference_sum(int size, int64_t num_elems, DType dtype, bool simple) {
   Bytes sum = contribution(0, num_elems, dtype, simple);
   const auto load = [&](const Bytes& bytes, int64_t i) {
@@ -106,7 +106,7 @@ Bytes reference_sum(int size, int64_t num_elems, DType dtype, bool simple) {
   return sum;
 }
 
-// An array of the device, where collectives find it.
+// An array in the memory of the device.
 class Array {
  public:
   Array(Device& device, const Bytes& bytes, DType dtype)
@@ -148,7 +148,7 @@ class Collectives : public testing::Test {
     for (const DType dtype : kAllTypes) {
       for (const int64_t shard : kSizes) {
         for (const bool simple : {true, false}) {
-          if (!simple && test_uses_cuda() && size_ > 2) continue;  // NCCL has an order of its own
+          if (!simple && test_uses_cuda() && size_ > 2) continue;  // NCCL sums in another order
           SCOPED_TRACE(testing::Message() << name_of(dtype) << " " << shard << (simple ? " simple" : ""));
           check(dtype, shard, simple);
         }
@@ -253,7 +253,7 @@ TEST_F(Collectives, HostCallsBesideAStreamAtWork) {
 }
 
 TEST_F(Collectives, GroupsOfAGridDoNotMixTheirNumbers) {
-  // 4 ranks: 2 × 2, by rows and by columns; 3: 2 and 1.
+  // 4 ranks: a grid of 2 × 2. 3 ranks: rows of 2 and 1.
   const auto row = group_->split(rank_ / 2, rank_ % 2, std::min(2, size_ - rank_ / 2 * 2));
   const auto column = group_->split(rank_ % 2, rank_ / 2, (size_ - rank_ % 2 + 1) / 2);
   const std::vector<float> own = {static_cast<float>(1 << rank_)};
@@ -297,7 +297,7 @@ TEST_F(Collectives, SendTheBytesThatACountingGroupCounts) {
 }
 
 TEST_F(Collectives, ArraysOfMoreElementsThanAnIntCounts) {
-  if (size_ != 2) {  // once is enough: it takes 2 GiB a rank
+  if (size_ != 2) {  // one size is enough: the test needs 2 GiB per rank
     EXPECT_NE(size_, 2);
     return;
   }

@@ -1,4 +1,4 @@
-// A small model's training as one of the ranks of a test, and as one process on the same global batches.
+// Trains a small model as one of the ranks of a test, and as one process on the same global batches.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@
 
 namespace tessera {
 
-constexpr int kSteps = 2, kMicroBatches = 3, kSequences = 5;  // 5 sequences: no world but 1 divides them
+constexpr int kSteps = 2, kMicroBatches = 3, kSequences = 5;  // no world of 2 to 4 ranks divides 5 sequences
 constexpr int64_t kVocabulary = 37, kNewTokens = 4;
 constexpr double kLearningRate = 1e-2;
 inline WorkBounds work_of(int num_micro_batches) {
@@ -44,7 +44,8 @@ inline ModelConfig small_config(const std::string& architecture) {
 
 using Sequence = std::pair<std::vector<int32_t>, std::vector<int32_t>>;  // ids, labels
 
-// The sequences of one global micro-batch. The last of a step is short: some ranks of larger worlds have none of it.
+// The sequences of one global micro-batch. The last one of a step is short: some ranks of larger worlds get no
+// sequence.
 inline std::vector<Sequence> sequences_of(int step, int micro_batch) {
   RandomStream random(static_cast<uint64_t>(100 * step + micro_batch), 1);
   std::vector<Sequence> sequences(micro_batch + 1 == kMicroBatches ? 2 : kSequences);
@@ -84,13 +85,13 @@ inline std::vector<PackedBatch> window_of(int step, int rank, int world_size, in
   return window;
 }
 
-using States = std::map<std::pair<int64_t, int>, std::vector<float>>;  // by unit and kind
+using States = std::map<std::pair<int64_t, int>, std::vector<float>>;  // key: unit and kind
 
 struct Outcome {
   std::vector<double> losses, norms;
   double eval_loss = 0;
-  std::vector<std::vector<int32_t>> answers;  // of this rank's prompts
-  States initial, states;                     // of all ranks
+  std::vector<std::vector<int32_t>> answers;  // to this rank's prompts
+  States initial, states;                     // of all ranks, before and after training
 };
 
 inline std::vector<std::vector<int32_t>> prompts_of(int rank, int world_size) {
@@ -101,7 +102,7 @@ inline std::vector<std::vector<int32_t>> prompts_of(int rank, int world_size) {
   return prompts;
 }
 
-// The whole arrays, from what each rank saves, in one exchange.
+// The complete arrays, gathered in one exchange from the parts that each rank saves. Collective.
 inline States all_states(Engine& engine, Communicator& world) {
   struct Piece {
     int64_t unit, kind, begin, size;
@@ -109,7 +110,7 @@ inline States all_states(Engine& engine, Communicator& world) {
   States states;
   for (int64_t u = 0; u < engine.model().num_units(); ++u) {
     for (const StateKind kind : kStateKinds) {
-      // A value that is never written shows itself.
+      // A value that no rank writes stays NaN.
       states[{u, static_cast<int>(kind)}].assign(static_cast<size_t>(engine.model().unit(u).table().num_elems()), NAN);
     }
   }
@@ -135,23 +136,23 @@ inline States all_states(Engine& engine, Communicator& world) {
 }
 
 #ifdef TESSERA_TEST_CUDA_STREAMS
-// The CPU with a GPU's streams, on a stand-in for CUDA's runtime.
+// A CPU device with CUDA streams, on a stand-in for CUDA's runtime.
 class CpuWithCudaStreams final : public CpuDevice {
  public:
   using CpuDevice::CpuDevice;
-  bool host_visible() const override { return false; }  // as a GPU's memory is not: all passes through buffers
+  bool host_visible() const override { return false; }  // like a GPU's memory: all transfers use buffers
   std::unique_ptr<Stream> make_stream() override {
     return std::make_unique<cuda::CudaStream>(0, cuda::CudaStream::Waits::in_own_thread);
   }
 };
 #endif
 
-// Of a CPU the plan takes for granted that nothing passes through buffers on its way to and from the host.
+// For a CPU the plan assumes that transfers to and from the host need no staging buffers.
 inline bool plan_knows_staging(const Device& device) {
   return device.kind() == DeviceKind::cuda || device.host_visible();
 }
 
-// This rank's, of the kind that the program was asked for.
+// This rank's device, of the kind that --device selects.
 inline std::unique_ptr<Device> make_test_device(ThreadPool& pool) {
   if (test_uses_cuda()) return make_cuda_device(cuda_ordinal_of_rank(test_world().local_rank()));
 #ifdef TESSERA_TEST_CUDA_STREAMS
@@ -174,11 +175,11 @@ class Rig {
     Engine engine({device, host, world, ranks_per_node}, config, options);
     engine.prepare(work_of(num_micro_batches));
     engine.initialize_parameters(5);
-    // Everything passes through a checkpoint's arrays once.
+    // Saves and loads all states once, as a checkpoint does.
     enter(Phase::save);
     Outcome outcome;
     outcome.initial = all_states(engine, world);
-    // A GPU draws other bits than a CPU, each what it keeps: all runs begin with those of the plain one.
+    // Initial parameters differ in their bits between GPU and CPU. All runs start with those of the plain run.
     const States& states = test_uses_cuda() && !initial_.empty() ? initial_ : outcome.initial;
     enter(Phase::resume);
     engine.load_states([&](StateKind kind, int64_t unit, ElemRange range, View to) {
@@ -203,7 +204,7 @@ class Rig {
     outcome.answers = engine.generate(prompts_of(world.rank(), world.size()), kNewTokens, 1);
     enter(Phase::save);
     outcome.states = all_states(engine, world);
-    // What the first rank would save as a model is what all ranks would save in a checkpoint.
+    // The model that the first rank collects must equal the parameters that all ranks save.
     std::vector<std::vector<float>> collected;
     engine.collect_parameters([&](int64_t unit, ElemRange range, View part) {
       if (range.begin == 0) collected.emplace_back();
@@ -220,7 +221,7 @@ class Rig {
     return outcome;
   }
 
-  // As much of each kind of work as was announced, on every rank: what a plan is made for.
+  // Does the largest work that prepare() announced, on every rank. The plan assumes this amount.
   template <typename Enter>
   void largest_work(Engine& engine, int num_micro_batches, const Enter& enter) {
     const BatchBounds bounds = work_of(1).training;
@@ -242,7 +243,7 @@ class Rig {
     engine.generate(prompts, kNewTokens, -1);
   }
 
-  // The plain run: one process, all sequences.
+  // The plain run: one process with all sequences.
   Outcome plain(const ModelConfig& config, EngineOptions options, int num_micro_batches) {
     const auto device = make_cpu_device(pool_), host = make_cpu_device(pool_);
     const auto alone = make_self_communicator();
@@ -252,7 +253,7 @@ class Rig {
     return outcome;
   }
 
-  // As this rank of the test's world. The ledgers must be those of the plan.
+  // The run as this rank of the test's world. Checks that the ledgers agree with the plan.
   Outcome sharded(const ModelConfig& config, const EngineOptions& options, int num_micro_batches, int ranks_per_node) {
     World& world = test_world();
     const auto device = make_test_device(pool_);
@@ -272,7 +273,7 @@ class Rig {
         const auto category = static_cast<Category>(c);
         if (category == Category::staging && !plan_knows_staging(*device)) continue;
         if (phase == Phase::load && category == Category::staging) {
-          // New parameters are drawn where they are kept; those of a file may have to pass through the host.
+          // Parameters are initialized on the tier that holds them. Those in a file may need a buffer in host memory.
           EXPECT_LE(host->ledger().peak(phase, category), plan.host.peak(phase, category));
           continue;
         }
@@ -288,24 +289,25 @@ class Rig {
  private:
   ThreadPool pool_;
   States initial_;       // of the plain run
-  bool pinned_ = false;  // of the run before: both kinds of memory get their turn
+  bool pinned_ = false;  // whether the previous run used pinned memory; runs alternate
 };
 
-// How far a run may be from the plain one of the same precision.
+// The maximum difference between a run and the plain run of the same precision.
 struct Tolerance {
-  double loss, norm, parameters;  // relative; the last of the root of the sum of squares
+  double loss, norm, parameters;  // relative; `parameters` refers to the root of the sum of squares
 };
 
-// f32 sums of a few hundred terms differ by their order: 1e-7 times the root of their number, here some 2e-6 of the
-// loss. AdamW divides by the gradient's own size, so that its first steps move a parameter by the learning rate times
-// at most the relative error of that gradient: elements whose gradient nearly cancels get a wider bound, and the biases
-// of keys, whose gradient is of rounding alone, move by the learning rate all the same.
+// f32 sums of a few hundred terms depend on their order by 1e-7 times the root of the number of terms, here about 2e-6
+// of the loss. AdamW divides by the size of the gradient. An error of its first steps is therefore at most the learning
+// rate times the relative error of the gradient. Elements whose gradient nearly cancels need a wider bound. The
+// gradient of the key biases is only rounding error, but they still move by the learning rate.
 constexpr Tolerance kSinglePrecision{1e-4, 1e-3, 1e-2};
 
-// In 16 bits a difference of that kind may tip an element of an activation to the next number, u = 2^-8 (bf16) or 2^-11
-// of it away, and gradients that are reduced in 16 bits differ by as much; the loss and the norm average over such
-// elements. More of AdamW's small gradients change their sign. A GPU's attention rounds what the CPU's keeps in 32
-// bits, and after an update the loss feels both the forward's and the gradients' rounding: 1.4 u was seen in f16.
+// In 16 bits such a difference may round an element of an activation to the neighbouring number, at a relative distance
+// of u = 2^-8 (bf16) or 2^-11 (f16). Gradients that are reduced in 16 bits differ by the same amount. The loss and the
+// norm average over such elements. More of AdamW's small gradients change their sign. The attention of a GPU rounds
+// values that the CPU keeps in 32 bits. After an update the loss contains the rounding of forward and of the gradients:
+// up to 1.4 u was measured in f16.
 inline Tolerance tolerance_of(const EngineOptions& options) {
   const DType reduced = options.sharding.reduce_dtype.value_or(options.dtype);
   if (options.dtype == DType::f32 && reduced == DType::f32) return kSinglePrecision;

@@ -1,5 +1,5 @@
-// Every strategy, tier and order of the engine against the plain run of one process on the same global batches, and
-// every ledger against its plan.
+// Compares every strategy, tier and order of the engine with the plain run: one process on the same global batches.
+// Also compares every ledger with its plan.
 #include <array>
 #include <map>
 #include <tuple>
@@ -15,7 +15,7 @@ struct Case {
   std::string name;
 };
 
-// Every strategy on every tier it may have, with every time of reducing, with and without checkpointing.
+// Every strategy on every tier that it supports, with every GradientSync, with and without checkpointing.
 std::vector<Case> all_cases() {
   struct Tiers {
     Tier optimizer, gradients, parameters;
@@ -38,13 +38,13 @@ std::vector<Case> all_cases() {
           options.gradients = tiers.gradients;
           options.parameters = tiers.parameters;
           options.gradient_sync = sync;
-          // The orders of gathering go round among the cases.
+          // The options of gathering rotate through the cases.
           options.backward_prefetch = static_cast<BackwardPrefetch>(turn % 3);
           options.forward_prefetch = turn / 3 % 2;
           options.max_units_in_flight = 1 + turn % 4;
           options.bucket_bytes = turn % 2 ? 1000 : 100000;
-          if (turn / 6 % 5 < 4) options.late_blocks = turn / 6 % 5;     // else time tells, on GPUs
-          if (turn / 2 % 3) options.piece_elems = turn / 2 % 3 * 1000;  // else a unit is one piece
+          if (turn / 6 % 5 < 4) options.late_blocks = turn / 6 % 5;     // otherwise a GPU chooses by the measured time
+          if (turn / 2 % 3) options.piece_elems = turn / 2 % 3 * 1000;  // otherwise a unit is one piece
           options.file_folder = testing::TempDir();
           ++turn;
           cases.push_back({options, checkpoint_blocks,
@@ -59,13 +59,13 @@ std::vector<Case> all_cases() {
   return cases;
 }
 
-// A world of 4 is two nodes of 2, so that hybrid strategies have shards and replicas.
+// A world of 4 has two nodes of 2 ranks. Hybrid strategies then have shards and replicas.
 int ranks_per_node() {
   return test_world().size() == 4 ? 2 : test_world().size();
 }
 
-// One of every `stride` of all cases. A stride that shares no factor with the numbers of tiers, times and the like goes
-// round among all of them.
+// Every `stride`-th case from `first` on. If the stride shares no factor with the numbers of tiers, syncs and so on,
+// the cases cover all values of each.
 std::vector<Case> some_cases(size_t stride, size_t first) {
   const std::vector<Case> all = all_cases();
   std::vector<Case> some;
@@ -73,8 +73,8 @@ std::vector<Case> some_cases(size_t stride, size_t first) {
   return some;
 }
 
-// Against the plain run, and where reductions are the same, by groups and by when gradients are reduced, against each
-// other, to the bit.
+// Compares each case with the plain run. Cases with the same groups and the same time of reduction must agree with each
+// other bit for bit.
 void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_batches) {
   Rig rig;
   const ModelConfig config = small_config("bloom");
@@ -94,10 +94,11 @@ void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_
     expect_close(plain, outcome, tolerance_of(options));
     if (testing::Test::HasFailure()) return;
     const ShardPlan plan(test.options, test_world().size(), test_world().rank(), ranks_per_node());
-    // NCCL adds more than two numbers up in an order that differs between its collectives and within a bucket.
+    // NCCL sums more than two numbers in an order that depends on the collective and on the place in a bucket.
     if (test_uses_cuda() && test_world().size() > 2 && !plan.shard_optimizer()) continue;
-    // The norm of gradients that are added up beyond the device is taken there, piece by piece.
-    const int64_t on_device = test_uses_cuda() ? 0 : ShardOptions().piece_elems;  // CPUs: as if a unit were one piece
+    // If gradients accumulate outside the device, their norm is computed there, piece by piece.
+    const int64_t on_device =
+        test_uses_cuda() ? 0 : ShardOptions().piece_elems;  // on CPUs the norm treats a unit as one piece
     const bool beyond = test.options.gradients != Tier::device && num_micro_batches > 1;
     const int64_t pieces_of_norm = beyond ? test.options.piece_elems : on_device;
     auto& first = same_reductions[{plan.shard_group_size(), plan.reduce_every_micro_batch(), pieces_of_norm}];
@@ -111,7 +112,7 @@ TEST(Engine, EveryStrategyAndTierGivesThePlainRun) {
   check(all_cases(), {}, kMicroBatches);
 }
 
-// When units are gathered changes nothing, wherever their parameters lie.
+// The order of gathering does not change results, on any tier of the parameters.
 TEST(Engine, EveryOrderOfGatheringGivesThePlainRun) {
   std::vector<Case> cases;
   for (const auto& [strategy, tier] :
@@ -137,7 +138,7 @@ TEST(Engine, StepsOfOneMicroBatchGiveThePlainRun) {
   check(some_cases(5, 0), {}, 1);
 }
 
-// Parameters and activations of 16 bits, masters of 32, and gradients that are computed and travel in either.
+// 16-bit parameters and activations with 32-bit masters. Gradients are computed and reduced in 16 or 32 bits.
 TEST(Engine, HalvesGiveThePlainRun) {
   struct Types {
     DType dtype;
@@ -160,8 +161,8 @@ TEST(Engine, HalvesGiveThePlainRun) {
   }
 }
 
-// NaN and infinity reach neither parameters nor moments, whichever rank has them, and all ranks skip the same updates;
-// the next step is as if they had not been.
+// NaN and infinity of any rank reach neither parameters nor moments. All ranks skip the same updates, and the next step
+// is not affected.
 TEST(Engine, NothingUpdatesFromWhatIsNotFinite) {
   ThreadPool pool(1);
   World& world = test_world();
@@ -192,14 +193,14 @@ TEST(Engine, NothingUpdatesFromWhatIsNotFinite) {
     };
     EXPECT_EQ(engine->find_non_finite_unit(), std::nullopt);
     EXPECT_FALSE(step(*engine, 0, loss_scale).skipped);
-    EXPECT_TRUE(step(*engine, 1, INFINITY).skipped);  // gradients alone, on every rank
+    EXPECT_TRUE(step(*engine, 1, INFINITY).skipped);  // only the gradients are non-finite, on every rank
     EXPECT_FALSE(step(*engine, 1, loss_scale).skipped);
     for (int number = 0; number < 2; ++number) EXPECT_FALSE(step(*other, number, loss_scale).skipped);
     const States sound = all_states(*engine, *communicator);
     EXPECT_EQ(sound, all_states(*other, *communicator));
     EXPECT_EQ(engine->num_updates(), 2);
 
-    // A parameter of the last rank: activations, loss and gradients.
+    // A non-finite parameter on the last rank. It affects activations, loss and gradients.
     const int64_t unit = config.num_layers;
     const ParameterSpec& spec = engine->model().unit(unit).table().specs().back();
     const auto element = static_cast<size_t>(spec.offset + spec.shape.num_elems() - 1);
@@ -237,7 +238,7 @@ TEST(Engine, ARunRepeatsBitForBit) {
   expect_close(rig.plain(config, options, kMicroBatches), first, kSinglePrecision);
 }
 
-// On a GPU blocks are graphs from the second time on that a size comes; elsewhere never.
+// On a GPU, blocks run as graphs from the second batch of the same size on. Other devices use no graphs.
 TEST(Engine, GraphsChangeNoBit) {
   ThreadPool pool(1);
   World& world = test_world();
@@ -274,7 +275,7 @@ TEST(Engine, GraphsChangeNoBit) {
   }
 }
 
-// Where states and parameters are kept changes no bit of what is drawn, nor of the steps of one micro-batch from there.
+// The tiers of states and parameters change no bit of the initial parameters, nor of steps with one micro-batch.
 TEST(Engine, TiersChangeNoBit) {
   constexpr Tier kTiers[] = {Tier::device, Tier::host, Tier::file};
   std::vector<std::tuple<Tier, Tier, Tier>> all_tiers;
@@ -317,7 +318,7 @@ TEST(Engine, TiersChangeNoBit) {
   }
 }
 
-// sync_module_states: the others ask for nothing and get the same, and the plan knows what passes by.
+// sync_module_states: only rank 0 reads, all ranks get the same parameters, and the plan includes the transfer.
 TEST(Engine, RankZeroReadsForAll) {
   constexpr Tier D = Tier::device, H = Tier::host, F = Tier::file;
   const auto value_of = [](int64_t unit, int64_t i) { return static_cast<float>(unit + i % 100); };
@@ -371,7 +372,7 @@ TEST(Engine, RankZeroReadsForAll) {
   }
 }
 
-// What each rank saves covers the model once, and any world can read it.
+// The ranges that the ranks save cover every element exactly once.
 TEST(Engine, SavedRangesCoverEveryElementOnce) {
   for (const int world_size : {1, 2, 3, 4, 6}) {
     for (const auto strategy : {ShardingStrategy::no_shard, ShardingStrategy::zero1, ShardingStrategy::hybrid_shard}) {

@@ -1,4 +1,4 @@
-// Ranks that do not come, or come to something else. Needs two ranks or more.
+// Ranks that miss a collective or call another one. Needs at least two ranks.
 #include "rank_test.h"
 #include "tessera/comm/mpi/message_lane.h"
 #include "tessera/comm/mpi/mpi_communicator.h"
@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-// What comes after a lane has failed does not come into memory that its caller may have freed.
+// A message that arrives after a lane has failed is not written to memory that the caller may have freed.
 TEST(FailedLane, LeavesMemoryAlone) {
   MPI_Comm messages = MPI_COMM_NULL, host = MPI_COMM_NULL;
   const int rank = test_world().rank(), color = rank < 2 ? 0 : MPI_UNDEFINED;
@@ -16,9 +16,9 @@ TEST(FailedLane, LeavesMemoryAlone) {
   const View view = view_of(x.data(), {16});
   if (rank == 0) {
     MessageLane lane({.rank = 0, .world_ranks = {0, 1}, .timeout_s = 0.01}, messages, View());
-    MPI_Barrier(host);  // rank 1 has said that it takes part
+    MPI_Barrier(host);  // rank 1 has announced the broadcast
     EXPECT_THROW(lane.broadcast(view, 1, "parameters of h.4"), CommunicationError);
-    MPI_Barrier(host);  // then it sends
+    MPI_Barrier(host);  // now rank 1 sends its data
     MPI_Barrier(host);
     int is_there = 0;
     while (!is_there && x[0] == 7) MPI_Iprobe(1, 0, messages, &is_there, MPI_STATUS_IGNORE);
@@ -41,7 +41,7 @@ TEST(FailedLane, LeavesMemoryAlone) {
 
 class Failures : public testing::Test {
  protected:
-  // What the work on a stream throws.
+  // The text of the error that the work on a stream throws.
   template <typename Work>
   std::string error_of(const Work& work) {
     const auto stream = device_->make_stream();
@@ -62,7 +62,7 @@ class Failures : public testing::Test {
   std::vector<float> x_ = std::vector<float>(1000);
 };
 
-TEST_F(Failures, SizesThatDifferAreTold) {
+TEST_F(Failures, SizesThatDifferAreReported) {
   ASSERT_GE(size_, 2);
   const int64_t num_elems = rank_ == 0 ? 999 : 1000;
   const std::string error = error_of(
@@ -71,7 +71,7 @@ TEST_F(Failures, SizesThatDifferAreTold) {
   EXPECT_TRUE(has(error, "3996 bytes of f32") && has(error, "4000 bytes of f32")) << error;
 }
 
-TEST_F(Failures, CollectivesThatDifferAreTold) {
+TEST_F(Failures, CollectivesThatDifferAreReported) {
   const View x = view_of(x_.data(), {1000});
   const std::string error = error_of([&](Stream& stream) {
     if (rank_ == 0) return group_->all_reduce(x, stream, "gradients of h.3");
@@ -81,11 +81,11 @@ TEST_F(Failures, CollectivesThatDifferAreTold) {
   EXPECT_TRUE(has(error, "broadcast of parameters of h.4")) << error;
 }
 
-TEST_F(Failures, SumsOfDifferentLengthsAreTold) {
+TEST_F(Failures, SumsOfDifferentLengthsAreReported) {
   EXPECT_THROW(group_->sum(std::vector<double>(static_cast<size_t>(1 + rank_)), "losses"), CommunicationError);
 }
 
-TEST_F(Failures, ARankThatDoesNotComeIsNamed) {
+TEST_F(Failures, AMissingRankIsNamed) {
   auto group =
       make_mpi_communicator(MPI_COMM_WORLD, device_.get(), {.timeout_s = 1, .transport = test_transport()}, nullptr);
   const int late = size_ - 1;
@@ -96,12 +96,14 @@ TEST_F(Failures, ARankThatDoesNotComeIsNamed) {
   });
   EXPECT_TRUE(has(error, "rank " + std::to_string(rank_) + ": reduce_scatter of gradients of h.3")) << error;
   if (rank_ != late) {
-    const size_t names = error.find("waited 1 s for rank");  // all that are late, be it by the machine's fault
+    const size_t names =
+        error.find("waited 1 s for rank");  // names all late ranks; a busy machine may delay others too
     ASSERT_NE(names, std::string::npos) << error;
     EXPECT_TRUE(has(error.substr(error.find("for rank", names)), std::to_string(late))) << error;
     others_have_failed();
   }
-  // Messages may still be on their way to a group whose collective has failed: it is never used again, nor taken apart.
+  // Messages may still arrive for a group whose collective has failed. Therefore it is neither used again nor
+  // destroyed.
   static std::vector<std::pair<Communicator*, Device*>> kept;
   kept.emplace_back(group.release(), device_.release());
 }

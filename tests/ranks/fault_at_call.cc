@@ -1,13 +1,20 @@
-// Preloaded into a run (LD_PRELOAD), makes calls on files below FAULT_FOLDER fail, or ends the process in them:
+// A library for LD_PRELOAD. It counts chosen calls of a process, and makes some of them fail or sends a signal in them.
 //
-//   FAULT_CLASS   the calls that count: read (open for reading, read) or write (open for writing, write, sync, rename, …)
-//   FAULT_CALL    the first of them that fails, from 1; without it none does
-//   FAULT_TIMES   how many fail (default 1)
-//   FAULT_KIND    an errno's name, "short" (half of the bytes), or a signal's number, which the process gets in the call
-//   FAULT_RANK    the rank that is meant; without it every process is
-//   FAULT_COUNT   a file that gets the number of the calls at the end
+//   FAULT_CALLS  the calls to count, separated by blanks. For reading: open_read, read, pread, fstat, stat, opendir,
+//                readdir. For writing: open_write, write, pwrite, fsync, ftruncate, mkdir, rename. Others: flock,
+//                process_vm_readv
+//   FAULT_PATH   counts only calls on files with this text in their absolute path; empty: all files except the standard
+//                streams. process_vm_readv has no path and always counts
+//   FAULT_RANK   the rank whose calls count; empty: all processes
+//   FAULT_CALL   the number of the first call with a fault, from 1; empty: no fault
+//   FAULT_TIMES  how many calls in a row have the fault (default 1)
+//   FAULT_KIND   "error N": the call fails with errno N; "signal N": the process gets signal N before the call;
+//                "short": the call transfers half of the bytes
+//   FAULT_COUNT  a file; at its end the process writes the number of counted calls there
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -29,6 +36,15 @@ const char* variable(const char* name) {
   return value ? value : "";
 }
 
+bool is_chosen(const char* call) {
+  static const char* const chosen = variable("FAULT_CALLS");
+  const size_t length = std::strlen(call);
+  for (const char* at = std::strstr(chosen, call); at; at = std::strstr(at + 1, call)) {
+    if ((at == chosen || at[-1] == ' ') && (at[length] == ' ' || at[length] == 0)) return true;
+  }
+  return false;
+}
+
 bool is_the_rank() {
   static const bool is = [] {
     const char* wanted = variable("FAULT_RANK");
@@ -41,76 +57,67 @@ bool is_the_rank() {
   return is;
 }
 
-bool is_below(const char* path) {
-  static const char* const folder = variable("FAULT_FOLDER");
-  return *folder && std::strncmp(path, folder, std::strlen(folder)) == 0;
+bool is_meant(const char* path) {
+  static const char* const wanted = variable("FAULT_PATH");
+  if (path[0] == '/') return std::strstr(path, wanted);
+  char folder[PATH_MAX], full[2 * PATH_MAX];
+  std::snprintf(full, sizeof full, "%s/%s", getcwd(folder, sizeof folder) ? folder : "", path);
+  return std::strstr(full, wanted);
 }
 
 bool is_meant(int file) {
-  if (file <= STDERR_FILENO) return false;  // where the error is reported
+  if (file <= STDERR_FILENO) return false;  // errors are reported there
+  if (!*variable("FAULT_PATH")) return true;
   char link[64], path[PATH_MAX];
   std::snprintf(link, sizeof link, "/proc/self/fd/%d", file);
   const ssize_t length = readlink(link, path, sizeof path - 1);
   if (length <= 0) return false;
   path[length] = 0;
-  return is_below(path);
+  return is_meant(path);
 }
 
-bool is_meant(const char* path) {
-  if (path[0] == '/') return is_below(path);
-  char folder[PATH_MAX];
-  return getcwd(folder, sizeof folder) && is_below(folder);  // the tests give paths inside their folder
-}
-
-int error_of(const char* kind) {
-  constexpr struct {
-    const char* name;
-    int number;
-  } kErrors[] = {{"EIO", EIO},       {"ENOSPC", ENOSPC}, {"EINTR", EINTR}, {"ESTALE", ESTALE},
-                 {"EMFILE", EMFILE}, {"ENOMEM", ENOMEM}, {"EAGAIN", EAGAIN}};
-  for (const auto& [name, number] : kErrors) {
-    if (!std::strcmp(kind, name)) return number;
-  }
-  return 0;
+bool is_meant(std::nullptr_t) {
+  return true;
 }
 
 std::atomic<long> num_calls{0};
 enum class Fault { none, error, half };
 
-// What happens to a call of this class on what is meant.
-Fault fault_of(const char* kind_of_call) {
-  static const char* const wanted = variable("FAULT_CLASS");
+// Counts a call that is meant, and returns its fault. Sets errno for an error. A signal is delivered here.
+Fault next_fault() {
   static const long first = std::atol(variable("FAULT_CALL")), times = std::max(1L, std::atol(variable("FAULT_TIMES")));
   static const char* const kind = variable("FAULT_KIND");
-  if (std::strcmp(wanted, kind_of_call)) return Fault::none;
   const long call = ++num_calls;
   if (first == 0 || call < first || call - first >= times) return Fault::none;
-  if (!std::strcmp(kind, "short")) return Fault::half;
-  if (const int error = error_of(kind)) {
-    errno = error;
+  int number = 0;
+  if (std::sscanf(kind, "error %d", &number) == 1) {
+    errno = number;
     return Fault::error;
   }
-  std::raise(std::atoi(kind));
-  return Fault::none;
+  if (std::sscanf(kind, "signal %d", &number) == 1) std::raise(number);
+  return std::strcmp(kind, "short") == 0 ? Fault::half : Fault::none;
 }
 
-template <typename Meant>
-Fault fault_in(const char* kind_of_call, Meant meant) {
-  return is_the_rank() && is_meant(meant) ? fault_of(kind_of_call) : Fault::none;
+// `target`: the path or the descriptor of the file, or nullptr for a call without a file.
+template <typename Target>
+Fault fault_in(const char* call, Target target) {
+  return is_chosen(call) && is_the_rank() && is_meant(target) ? next_fault() : Fault::none;
 }
 
-size_t shortened(size_t bytes) {
-  return bytes > 1 ? bytes / 2 : bytes;
+template <typename Target>
+bool fails(const char* call, Target target) {
+  return fault_in(call, target) == Fault::error;
 }
 
-// The function of this name that would have been called.
-template <typename Function>
-Function* next(const char* name) {
-  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+template <typename Real>
+ssize_t transfer(const char* call, int file, size_t bytes, const Real& real) {
+  const Fault fault = fault_in(call, file);
+  if (fault == Fault::error) return -1;
+  return real(fault == Fault::half && bytes > 1 ? bytes / 2 : bytes);
 }
 
-const char* class_of_open(int flags) {
-  return (flags & O_ACCMODE) == O_RDONLY ? "read" : "write";
+bool open_fails(const char* path, int flags) {
+  return fails((flags & O_ACCMODE) == O_RDONLY ? "open_read" : "open_write", path);
 }
 
 __attribute__((destructor)) void write_count() {
@@ -123,65 +130,98 @@ __attribute__((destructor)) void write_count() {
 
 }  // namespace
 
+// The function that this library hides.
+#define REAL(name)                                                                        \
+  ([] {                                                                                   \
+    static auto* const real = reinterpret_cast<decltype(&name)>(dlsym(RTLD_NEXT, #name)); \
+    return real;                                                                          \
+  }())
+
 extern "C" {
 
-#define FAULT_OPEN(name)                                                       \
-  int name(const char* path, int flags, ...) {                                 \
-    va_list arguments;                                                         \
-    va_start(arguments, flags);                                                \
-    const mode_t mode = flags & O_CREAT ? va_arg(arguments, mode_t) : 0;       \
-    va_end(arguments);                                                         \
-    if (fault_in(class_of_open(flags), path) == Fault::error) return -1;       \
-    static auto* const real = next<int(const char*, int, ...)>(#name);         \
-    return real(path, flags, mode);                                            \
+#define FAULT_OPEN(name)                                                 \
+  int name(const char* path, int flags, ...) {                           \
+    va_list arguments;                                                   \
+    va_start(arguments, flags);                                          \
+    const mode_t mode = flags & O_CREAT ? va_arg(arguments, mode_t) : 0; \
+    va_end(arguments);                                                   \
+    return open_fails(path, flags) ? -1 : REAL(name)(path, flags, mode); \
   }
 FAULT_OPEN(open)
 FAULT_OPEN(open64)
 
-#define FAULT_TRANSFER(name, kind_of_call, pointer, parameters, arguments)     \
-  ssize_t name(int file, pointer data, size_t bytes parameters) {              \
-    const Fault fault = fault_in(kind_of_call, file);                          \
-    if (fault == Fault::error) return -1;                                      \
-    if (fault == Fault::half) bytes = shortened(bytes);                        \
-    static auto* const real = next<decltype(name)>(#name);                     \
-    return real(file, data, bytes arguments);                                  \
-  }
-#define COMMA ,
-FAULT_TRANSFER(read, "read", void*, , )
-FAULT_TRANSFER(pread, "read", void*, COMMA off_t offset, COMMA offset)
-FAULT_TRANSFER(pread64, "read", void*, COMMA off64_t offset, COMMA offset)
-FAULT_TRANSFER(write, "write", const void*, , )
-FAULT_TRANSFER(pwrite, "write", const void*, COMMA off_t offset, COMMA offset)
-FAULT_TRANSFER(pwrite64, "write", const void*, COMMA off64_t offset, COMMA offset)
+ssize_t read(int file, void* data, size_t bytes) {
+  return transfer("read", file, bytes, [&](size_t some) { return REAL(read)(file, data, some); });
+}
+
+ssize_t pread(int file, void* data, size_t bytes, off_t offset) {
+  return transfer("pread", file, bytes, [&](size_t some) { return REAL(pread)(file, data, some, offset); });
+}
+
+ssize_t pread64(int file, void* data, size_t bytes, off64_t offset) {
+  return transfer("pread", file, bytes, [&](size_t some) { return REAL(pread64)(file, data, some, offset); });
+}
+
+ssize_t write(int file, const void* data, size_t bytes) {
+  return transfer("write", file, bytes, [&](size_t some) { return REAL(write)(file, data, some); });
+}
+
+ssize_t pwrite(int file, const void* data, size_t bytes, off_t offset) {
+  return transfer("pwrite", file, bytes, [&](size_t some) { return REAL(pwrite)(file, data, some, offset); });
+}
+
+ssize_t pwrite64(int file, const void* data, size_t bytes, off64_t offset) {
+  return transfer("pwrite", file, bytes, [&](size_t some) { return REAL(pwrite64)(file, data, some, offset); });
+}
+
+int fstat(int file, struct stat* status) noexcept {
+  return fails("fstat", file) ? -1 : REAL(fstat)(file, status);
+}
+
+int stat(const char* path, struct stat* status) noexcept {
+  return fails("stat", path) ? -1 : REAL(stat)(path, status);
+}
+
+DIR* opendir(const char* path) {
+  return fails("opendir", path) ? nullptr : REAL(opendir)(path);
+}
+
+dirent* readdir(DIR* stream) {
+  return fails("readdir", dirfd(stream)) ? nullptr : REAL(readdir)(stream);
+}
+
+dirent64* readdir64(DIR* stream) {
+  return fails("readdir", dirfd(stream)) ? nullptr : REAL(readdir64)(stream);
+}
 
 int fsync(int file) {
-  if (fault_in("write", file) == Fault::error) return -1;
-  static auto* const real = next<decltype(fsync)>("fsync");
-  return real(file);
+  return fails("fsync", file) ? -1 : REAL(fsync)(file);
 }
 
 int ftruncate(int file, off_t length) noexcept {
-  if (fault_in("write", file) == Fault::error) return -1;
-  static auto* const real = next<decltype(ftruncate)>("ftruncate");
-  return real(file, length);
+  return fails("ftruncate", file) ? -1 : REAL(ftruncate)(file, length);
 }
 
 int mkdir(const char* path, mode_t mode) noexcept {
-  if (fault_in("write", path) == Fault::error) return -1;
-  static auto* const real = next<decltype(mkdir)>("mkdir");
-  return real(path, mode);
+  return fails("mkdir", path) ? -1 : REAL(mkdir)(path, mode);
 }
 
 int rename(const char* from, const char* to) noexcept {
-  if (fault_in("write", to) == Fault::error) return -1;
-  static auto* const real = next<decltype(rename)>("rename");
-  return real(from, to);
+  return fails("rename", to) ? -1 : REAL(rename)(from, to);
 }
 
 int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) noexcept {
-  if (fault_in("write", to) == Fault::error) return -1;
-  static auto* const real = next<decltype(renameat2)>("renameat2");
-  return real(from_folder, from, to_folder, to, flags);
+  return fails("rename", to) ? -1 : REAL(renameat2)(from_folder, from, to_folder, to, flags);
+}
+
+int flock(int file, int operation) noexcept {
+  return fails("flock", file) ? -1 : REAL(flock)(file, operation);
+}
+
+ssize_t process_vm_readv(pid_t pid, const iovec* local, unsigned long num_local, const iovec* remote,
+                         unsigned long num_remote, unsigned long flags) noexcept {
+  if (fails("process_vm_readv", nullptr)) return -1;
+  return REAL(process_vm_readv)(pid, local, num_local, remote, num_remote, flags);
 }
 
 }  // extern "C"

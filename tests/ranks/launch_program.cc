@@ -1,4 +1,4 @@
-// A program of Tessera's command line whose verbs do to ranks what tests of the launcher want to see.
+// A program with Tessera's command line and verbs for tests of the launcher.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -23,7 +23,7 @@ void sleep_ms(int time) {
   std::this_thread::sleep_for(std::chrono::milliseconds(time));
 }
 
-// What the ranks are, from the first one.
+// The first rank prints what the ranks see of their surroundings.
 int say(const Invocation& invocation) {
   World& world = *invocation.world;
   const auto ranks = world.communicator().all_gather_text(std::to_string(world.rank()), "ranks");
@@ -39,12 +39,12 @@ int say(const Invocation& invocation) {
   return 0;
 }
 
-// `--prompt ACTION`: steps of collectives, in the third of which the last rank does something bad.
+// Runs steps of collectives. In the third step the last rank performs `--prompt ACTION`, a failure.
 int misbehave(const Invocation& invocation) {
   World& world = *invocation.world;
   const std::string action = invocation.settings().prompt;
   if (action == "stop-in-mpi" && world.rank() == world.size() - 1) {
-    world.communicator().barrier("groups to form");  // the others go on to MPI's own collectives
+    world.communicator().barrier("groups to form");  // the others continue with MPI's own collectives
     raise(SIGSTOP);
   }
   if (action == "stop-at-end") {
@@ -71,13 +71,13 @@ int misbehave(const Invocation& invocation) {
       if (action == "kill") raise(SIGKILL);
       if (action == "stop") raise(SIGSTOP);
       if (action == "segv") {
-        std::signal(SIGSEGV, SIG_DFL);  // where a sanitizer has a story of its own to tell
+        std::signal(SIGSEGV, SIG_DFL);  // otherwise a sanitizer would print its own report
         raise(SIGSEGV);
       }
       if (action == "throw") throw RunError("disk", "is full", "Make room");
       if (action == "memory") throw std::bad_alloc();
       if (action == "input") throw InputError("model.safetensors", "is cut");
-      if (action == "watch") {  // over a GPU, which the thread that computes waits for without end
+      if (action == "watch") {  // like the watch of a GPU's collectives: the computing thread waits forever
         std::thread([&] {
           world.fail(ExitCode::kCommunication, "all_gather of parameters of h.4: waited 7 s", {});
         }).join();
@@ -91,7 +91,7 @@ int misbehave(const Invocation& invocation) {
   return 0;
 }
 
-// Until a signal comes to all ranks: 75.
+// Works until a signal arrives, then returns 75 on all ranks.
 int work(const Invocation& invocation) {
   World& world = *invocation.world;
   if (world.rank() == 0) Console::of_process().print("at work");
@@ -103,7 +103,7 @@ int work(const Invocation& invocation) {
   return static_cast<int>(ExitCode::kSavedAfterSignal);
 }
 
-// Fails as often as `--prompt TIMES` says, which it counts in a file beside its checkpoints.
+// Fails in the first `--prompt TIMES` starts. Counts its starts in a file in the output folder.
 int recover(const Invocation& invocation) {
   World& world = *invocation.world;
   const Settings& settings = invocation.settings();

@@ -1,4 +1,4 @@
-"""The launcher of ranks, with a program whose verbs do what the tests want: `python3 launch_test.py launch_program`."""
+"""Tests of the launcher of ranks, with the verbs of launch_program: `python3 launch_test.py PATH_OF_LAUNCH_PROGRAM`."""
 import os
 import pty
 import re
@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import mpirun  # noqa: E402
 
 MPIRUN = [*mpirun.MPIRUN, "-n", "3"]
-# When a rank dies, Open MPI leaves the others a second to report; Hydra kills them at once.
+# When a rank dies, Open MPI gives the others one second to report it. Hydra kills them immediately.
 OTHERS_HAVE_TIME = mpirun.IS_OPEN_MPI
 
 
@@ -36,7 +36,7 @@ class Launch(unittest.TestCase):
         return process.returncode, (out or b"").decode(), err.decode()
 
     def fails(self, code, pattern, *words, **options):
-        """One line on standard error, which matches."""
+        """Expects this exit code and exactly one line on standard error. The line matches `pattern`."""
         got, out, err = self.run_program(*words, **options)
         self.assertEqual((got, out), (code, ""), err)
         self.assertRegex(err, "^error: " + pattern)
@@ -67,7 +67,7 @@ class Launch(unittest.TestCase):
 
     def test_threads_by_the_environment(self):
         _, out, _ = self.run_program("say", "--nproc", "2", env={"OMP_NUM_THREADS": "5"}, stdin=subprocess.DEVNULL)
-        self.assertIn(" 0 threads,", out)  # what OMP_NUM_THREADS says
+        self.assertIn(" 0 threads,", out)  # 0: OMP_NUM_THREADS decides
 
     def test_ranks_write_to_the_launchers_terminal(self):
         controller, terminal = pty.openpty()
@@ -119,14 +119,14 @@ class Launch(unittest.TestCase):
         self.fails(4, "rank 2: out of memory", "misbehave", "--nproc", "3", "--prompt", "memory")
         self.fails(3, "rank 2: model.safetensors: is cut", "misbehave", "--nproc", "3", "--prompt", "input")
 
-    def test_what_all_ranks_find_is_told_once(self):
+    def test_an_error_of_all_ranks_is_reported_once(self):
         self.fails(3, r"rank \d: model.safetensors: is cut", "misbehave", "--nproc", "3", "--prompt", "all")
 
     def test_a_rank_that_is_killed(self):
-        story = r"Rank 2 was in phase step\. Ranks? [01](, 1)? waited in all_reduce of gradients of h\.3\.$"
-        self.fails(5, f"rank 2 {mpirun.killed(9, 'Killed')}.* " + story,
+        account = r"Rank 2 was in phase step\. Ranks? [01](, 1)? waited in all_reduce of gradients of h\.3\.$"
+        self.fails(5, f"rank 2 {mpirun.killed(9, 'Killed')}.* " + account,
                    "misbehave", "--nproc", "3", "--prompt", "kill")
-        self.fails(5, rf"rank 2 {mpirun.killed(11, 'Segmentation fault')}\. " + story,
+        self.fails(5, rf"rank 2 {mpirun.killed(11, 'Segmentation fault')}\. " + account,
                    "misbehave", "--nproc", "3", "--prompt", "segv")
 
     def test_a_rank_that_is_stopped(self):
@@ -142,7 +142,7 @@ class Launch(unittest.TestCase):
             self.fails(5, rf"rank [01]: the ranks have not {phase} within 6 s\. Rank 2 \(process \d+\) is stopped, in "
                        r"phase start\.", "misbehave", "--nproc", "3", "--prompt", action, "--comm-timeout", "1")
             code, _, err = self.run_program("misbehave", "--prompt", action, "--comm-timeout", "1", before=MPIRUN)
-            if OTHERS_HAVE_TIME:  # Hydra's own code is 9
+            if OTHERS_HAVE_TIME:  # with Hydra the exit code is 9
                 self.assertEqual(code, 5, err)
             self.assertRegex(err, rf"error: rank [01]: the ranks have not {phase} .* Rank 2 .* is stopped")
             self.assertEqual(err.count("error: "), 1, err)
@@ -177,7 +177,7 @@ class Launch(unittest.TestCase):
         self.assertRegex(err, r"error: rank 2 .* was killed, or .*\. Rank 2 was in phase step\.\n")
         self.assertEqual(err.count("error: "), 1, err)
 
-    def test_a_termination_under_plain_mpirun_is_no_accident(self):
+    def test_a_termination_under_plain_mpirun_is_not_an_error(self):
         process = self.start("work", before=MPIRUN)
         self.assertEqual(process.stdout.readline(), b"at work\n")
         process.send_signal(signal.SIGTERM)
@@ -204,10 +204,10 @@ class Launch(unittest.TestCase):
             self.assertEqual((process.returncode, err), (75, b""))
 
     def test_an_ignored_hangup_stays_ignored(self):
-        """As under nohup."""
+        """The same as under nohup."""
         process = self.at_work(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
         process.send_signal(signal.SIGHUP)
-        time.sleep(0.2)  # a run that took it would be about to end
+        time.sleep(0.2)  # enough time for a run that handles the signal to react
         self.assertIsNone(process.poll())
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=RUN_LIMIT_S)
@@ -231,7 +231,7 @@ class Launch(unittest.TestCase):
             self.assertEqual((process.returncode, err), (75, b""))
 
     def test_a_reader_that_goes_away(self):
-        """A verb that prints results ends without a word, on ranks as alone."""
+        """A verb that prints results ends silently, with several ranks as with one."""
         reader, writer = os.pipe()
         os.close(reader)
         code, _, err = self.run_program("say", "--nproc", "2", stdout=writer)
@@ -246,19 +246,19 @@ class Launch(unittest.TestCase):
         code, out, err = self.run_program("say", "--nproc", "2", env={"PATH": self.folder + ":" + os.environ["PATH"]})
         self.assertEqual((code, out), (1, ""))
         self.assertRegex(err, r"error: mpirun ended with exit code 7\. .*/mpirun is from Open MPI 1\.6\.5, but this program "
-                         r"uses .*: put its mpirun first in PATH:\nbad\n")
+                         r"uses .*\. Put its mpirun first in PATH:\nbad\n")
 
     def test_signals_that_come_together_are_one(self):
         process = self.at_work("--max-restarts", "3")
         for number in signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCONT:
-            process.send_signal(number)  # it finds three of them when it goes on
+            process.send_signal(number)  # three signals are pending when it continues
         _, err = process.communicate(timeout=RUN_LIMIT_S)
         self.assertEqual((process.returncode, err), (75, b""))
 
-    def test_a_signal_before_there_are_ranks_reaches_them(self):
+    def test_a_signal_before_the_start_of_ranks_reaches_them(self):
         process = self.start("work", "--nproc", "2", "--max-restarts", "3")
         children = ""
-        while not children:  # it takes signals when it starts mpirun, and BLAS's threads, which would too, are gone then
+        while not children:  # it handles signals from the start of mpirun on; the threads of BLAS have ended by then
             with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="utf-8") as file:
                 children = file.read()
         process.send_signal(signal.SIGUSR1)
@@ -288,7 +288,7 @@ class Launch(unittest.TestCase):
         return self.run_program("recover", "--nproc", "2", "--prompt", prompt, "--restart-pause", pause,
                                 "--output-dir", self.folder, *words)
 
-    def test_restarts_go_on_from_the_last_checkpoint(self):
+    def test_restarts_continue_from_the_last_checkpoint(self):
         code, out, err = self.recover("--max-restarts", "2", "--resume", "none", prompt="2")
         self.assertEqual((code, out), (0, "start 3, resume auto\n"), err)
         restarts = re.findall(rf"warning: rank 0 {mpirun.killed(9, 'Killed')}.*\. Restart (\d) of 2 in (\S+) s, from (\S+)\n", err)
@@ -298,14 +298,15 @@ class Launch(unittest.TestCase):
         code, _, err = self.recover("--max-restarts", "1", prompt="9")
         self.assertEqual(code, 5)
         self.assertEqual((err.count("warning: "), err.count("error: ")), (1, 1), err)
-        self.assertIn(" Not started again: all 1 restarts are used up\n", err)
+        self.assertIn(" Not restarted: all 1 restarts are used\n", err)
 
     def test_no_restart_without_progress(self):
         code, _, err = self.run_program("misbehave", "--nproc", "2", "--prompt", "kill", "--max-restarts", "9",
                                         "--restart-pause", "0", "--output-dir", self.folder)
         self.assertEqual(code, 5, err)
-        self.assertEqual(re.findall(r" Restart \d of 9 in 0 s, from .*", err), [" Restart 1 of 9 in 0 s, from where the run began"])
-        self.assertRegex(err, r"(?m)^error: rank 1 was killed .* Not started again: restart 1 has made no newer checkpoint$")
+        self.assertEqual(re.findall(r" Restart \d of 9 in 0 s, from .*", err),
+                         [" Restart 1 of 9 in 0 s, from the start of the run"])
+        self.assertRegex(err, r"(?m)^error: rank 1 was killed .* Not restarted: restart 1 made no new checkpoint$")
 
     def test_a_signal_ends_the_pause(self):
         process = self.start("recover", "--nproc", "2", "--prompt", "9", "--restart-pause", "1000", "--max-restarts", "1",
@@ -314,12 +315,12 @@ class Launch(unittest.TestCase):
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=RUN_LIMIT_S)
         self.assertEqual((process.returncode, err), (75, b"Stopped by signal 15 before restart 1. Start the same command "
-                                                     b"again to go on.\n"))
+                                                     b"again to continue.\n"))
 
-    def test_what_would_come_again_is_not_restarted(self):
+    def test_an_error_that_would_repeat_is_not_restarted(self):
         self.fails(3, "rank 2: model.safetensors", "misbehave", "--nproc", "3", "--prompt", "input",
                    "--max-restarts", "5")
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1] + sys.argv[2:])  # which choose tests
+    unittest.main(argv=sys.argv[:1] + sys.argv[2:])  # the remaining arguments choose tests

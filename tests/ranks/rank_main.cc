@@ -18,7 +18,7 @@ int run(int size) {
     std::fprintf(stderr, "the world has %d ranks, not %d\n", world->size(), size);
     world->abort(ExitCode::kRunFailed);
   }
-  if (world->rank() > 0) {  // one report is enough, but failures of all ranks are told
+  if (world->rank() > 0) {  // rank 0 prints the normal report; the others print only their failures
     auto& listeners = testing::UnitTest::GetInstance()->listeners();
     delete listeners.Release(listeners.default_result_printer());
     struct Failures : testing::EmptyTestEventListener {
@@ -33,10 +33,10 @@ int run(int size) {
   int failed = RUN_ALL_TESTS();
   const auto& outcome = *testing::UnitTest::GetInstance();
   if (outcome.successful_test_count() == 0 || outcome.skipped_test_count() > 0) {
-    std::fprintf(stderr, "rank %d: no test has run, or one was skipped\n", world->rank());
+    std::fprintf(stderr, "rank %d: no test ran, or one was skipped\n", world->rank());
     failed = 1;
   }
-  // The others may wait for a rank that has failed.
+  // The other ranks may wait for a rank that has failed, so end all of them.
   if (failed) world->abort(ExitCode::kRunFailed);
   world.reset();
   return 0;
@@ -62,11 +62,11 @@ int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   int size = 0;
   for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    if (word.starts_with("--world=")) size = std::atoi(word.c_str() + 8);
-    if (word == "--device=cuda") tessera::uses_cuda = true;
-    if (word == "--transport=messages") tessera::transport = tessera::Transport::messages;
-    if (word == "--transport=direct") tessera::transport = tessera::Transport::direct;
+    const std::string argument = argv[i];
+    if (argument.starts_with("--world=")) size = std::atoi(argument.c_str() + 8);
+    if (argument == "--device=cuda") tessera::uses_cuda = true;
+    if (argument == "--transport=messages") tessera::transport = tessera::Transport::messages;
+    if (argument == "--transport=direct") tessera::transport = tessera::Transport::direct;
   }
   return tessera::run(size);
 }

@@ -1,5 +1,5 @@
-// Tests that run as ranks: `mpirun -n N program --world=N [--transport=messages] [--device=cuda]`. A program fails when
-// its world is not of the size it was told, when a test is skipped, and when it has none.
+// Tests that run as ranks: `mpirun -n N program --world=N [--transport=messages] [--device=cuda]`. A program fails if
+// its world does not have N ranks, if a test is skipped, or if no test runs.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// Of the program's main.
+// Set by main() in rank_main.cc.
 World& test_world();
 Transport test_transport();
 // --device=cuda: the ranks compute on GPUs.

@@ -1,4 +1,4 @@
-// Stands in for NCCL: collectives do nothing but tell a test of themselves, which says what they return.
+// A stand-in for NCCL. Its collectives only call a function of the test, and return what the test has set.
 #include <nccl.h>
 
 #include <atomic>
@@ -11,7 +11,7 @@ std::atomic<void (*)()> on_collective{nullptr};
 std::atomic<int> num_destroyed, num_aborted;
 
 ncclResult_t collective() {
-  if (auto* tell = on_collective.load()) tell();
+  if (auto* call = on_collective.load()) call();
   return result;
 }
 
@@ -19,10 +19,10 @@ ncclResult_t collective() {
 
 extern "C" {
 
-void stub_nccl_set(ncclResult_t of_calls, ncclResult_t between_calls, void (*tell)()) {
+void stub_nccl_set(ncclResult_t of_calls, ncclResult_t between_calls, void (*call)()) {
   result = of_calls;
   asynchronous = between_calls;
-  on_collective = tell;
+  on_collective = call;
   num_destroyed = num_aborted = 0;
 }
 int stub_nccl_num_destroyed() {

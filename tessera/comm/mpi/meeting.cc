@@ -29,7 +29,7 @@ constexpr double kSlack_s = 5;
   if (!has_launcher) {  // the first rank that can must report it: when one rank ends, all others end too
     const bool is_first = board ? board->claim_report() : rank == 0;
     if (!is_first) std::this_thread::sleep_for(std::chrono::seconds(1));
-    if ((is_first || !board) && options.tell) options.tell(text);
+    if ((is_first || !board) && options.report) options.report(text);
   }
   std::_Exit(static_cast<int>(ExitCode::kCommunication));
 }

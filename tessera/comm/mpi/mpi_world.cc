@@ -118,7 +118,7 @@ class MpiWorld final : private MpiLibrary, public World {
     board_ = make_board(rank(), size(), std::move(launchers_board));
     if (options_.board.empty() && size() > 1) {
       const auto lost = [this](int peer) {
-        fail_after(peer, ExitCode::kCommunication, fmt::format("rank {} is gone", peer), options_.tell);
+        fail_after(peer, ExitCode::kCommunication, fmt::format("rank {} is gone", peer), options_.report);
       };
       watch_ = std::make_unique<PeerWatch>(*board_, rank(), lost, [this] { terminate(); });
     }
@@ -145,7 +145,7 @@ class MpiWorld final : private MpiLibrary, public World {
       return make_mpi_communicator(MPI_COMM_WORLD, cuda ? nullptr : &device, options_, board_.get());
     }();
     if (!cuda) return group;
-    const auto end_run = [this](const CommunicationError& error) { fail(error.code(), error.what(), options_.tell); };
+    const auto end_run = [this](const CommunicationError& error) { fail(error.code(), error.what(), options_.report); };
     return make_nccl_communicator(
         std::move(group), std::make_shared<NcclMemory>(device),
         {.rank = rank(), .timeout_s = options_.timeout_s, .board = board_.get(), .fail = end_run});
@@ -153,8 +153,8 @@ class MpiWorld final : private MpiLibrary, public World {
   void enter_phase(const char* phase) override { board_->enter_phase(rank(), phase); }
   void set_exit_code(int code) override { exit_code_ = code; }
 
-  void fail(ExitCode code, const std::string& error, const std::function<void(const std::string&)>& tell) override {
-    fail_after(std::nullopt, code, error, tell);
+  void fail(ExitCode code, const std::string& error, const std::function<void(const std::string&)>& report) override {
+    fail_after(std::nullopt, code, error, report);
   }
   void abort(ExitCode code) override {
     board_->end(rank(), static_cast<int>(code));  // others need not look for the cause
@@ -164,7 +164,7 @@ class MpiWorld final : private MpiLibrary, public World {
  private:
   // Ends all ranks because this one has failed. `lost` is the rank whose process is gone and caused it, if known.
   [[noreturn]] void fail_after(std::optional<int> lost, ExitCode code, const std::string& error,
-                               const std::function<void(const std::string&)>& tell) {
+                               const std::function<void(const std::string&)>& report) {
     failing_.lock();  // never unlocked: the watch's thread and the computing thread may fail at the same moment
     std::string text = names_a_rank(error) ? error : fmt::format("rank {}: {}", rank(), error);
     const bool is_consequence = code == ExitCode::kCommunication;
@@ -179,9 +179,9 @@ class MpiWorld final : private MpiLibrary, public World {
       if (watch_) lost = watch_->lost();
       if (!lost) sleep_ms(50);
     }
-    const bool tells = options_.board.empty() && board_->claim_report();
-    if (tells && tell) tell(account(lost));
-    if (!tells && options_.board.empty()) sleep_ms(1000);  // mpirun must not kill the rank that reports
+    const bool reports = options_.board.empty() && board_->claim_report();
+    if (reports && report) report(account(lost));
+    if (!reports && options_.board.empty()) sleep_ms(1000);  // mpirun must not kill the rank that reports
     end_all(code);
   }
   std::string account(std::optional<int> lost) const {

@@ -16,7 +16,7 @@ struct Pending : testing::Test {
     stream.put();
     pending.called(stream);
   }
-  // "call: seconds", or nothing, so many seconds after the start.
+  // The running collective as "call: seconds" at a time after the start; empty: none.
   std::string look(double seconds) {
     const auto passed = [](double s) {
       return std::chrono::duration_cast<PendingCollectives::Clock::duration>(std::chrono::duration<double>(s));
@@ -45,7 +45,7 @@ TEST_F(Pending, TimeRunsWhileTheStreamIsInTheCollective) {
 }
 
 TEST_F(Pending, WorkBeforeACollectiveIsNotItsTime) {
-  stream.put();  // of this rank's own
+  stream.put();  // work of this rank
   collective("a", stream);
   EXPECT_EQ(look(1), "");
   EXPECT_EQ(look(100), "");
@@ -74,18 +74,18 @@ TEST_F(Pending, ACallThatDoesNotReturnRuns) {
 struct Watch : testing::Test {
   WatchOptions options(double timeout_s) {
     return {.rank = 1, .timeout_s = timeout_s, .board = board.get(), .fail = [this](const CommunicationError& error) {
-              if (!told.exchange(true)) failure.set_value(error.what());  // a real one ends the program
+              if (!failed.exchange(true)) failure.set_value(error.what());  // in a run, fail() ends the process
             }};
   }
 
-  std::atomic<bool> told = false;
+  std::atomic<bool> failed = false;
   std::promise<std::string> failure;
   std::unique_ptr<StatusBoard> board = StatusBoard::create(2);
   std::string library_error;
   ManualStream stream;
 };
 
-TEST_F(Watch, ACollectiveThatDoesNotEndIsTold) {
+TEST_F(Watch, ACollectiveThatDoesNotEndIsReported) {
   CollectiveWatch watch(options(0.01), [] { return std::string(); });
   watch.begin("reduce_scatter", "gradients of h.3", stream);
   stream.put();

@@ -1,4 +1,4 @@
-// A stream whose work is done when a test says so.
+// A stream whose work finishes when the test calls finish().
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@ namespace tessera {
 
 class ManualStream final : public Stream {
  public:
-  // One more piece of work, and the end of all so far.
+  // put() adds a piece of work. finish() completes all work so far.
   void put() { ++*num_put_; }
   void finish() { *num_done_ = num_put_->load(); }
 
@@ -18,7 +18,7 @@ class ManualStream final : public Stream {
   void wait(const Event&) override {}
   void run(std::function<void()>) override {}
   void copy(View, View) override {}
-  void* native() const override { return reinterpret_cast<void*>(2); }  // cudaStreamPerThread: there without a device
+  void* native() const override { return reinterpret_cast<void*>(2); }  // cudaStreamPerThread exists without a device
 
  private:
   using Count = std::shared_ptr<std::atomic<int>>;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kSuccess = 0, kCudaError = 1, kSystemError = 2, kRemoteError = 6;  // ncclResult_t
 
-// One of two ranks, whose other one always answers the same.
+// A rank of a group of two. The other rank always gives the same answer as this one.
 class HostOfTwo final : public Communicator {
  public:
   int rank() const override { return 0; }
@@ -32,7 +32,7 @@ class HostOfTwo final : public Communicator {
   void broadcast(View, int, Stream&, const char*) override {}
 };
 
-// Opened before the program looks for the library of this name, and found by it.
+// Opens the stand-in first. The program's dlopen() of the same name then finds it.
 template <typename Function>
 Function* of_stub(const char* name) {
   static void* const library = dlopen(TESSERA_STUBS "/nccl/libnccl.so.2", RTLD_NOW);

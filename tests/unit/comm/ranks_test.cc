@@ -13,14 +13,14 @@ namespace {
 
 using Environment = std::map<std::string, std::string>;
 
-// By a program that uses Open MPI.
+// detect_ranks() in a program that uses Open MPI.
 std::optional<RankEnvironment> detect(const Environment& environment) {
   return detect_ranks(environment, {.family = MpiFlavour::Family::open_mpi, .major = 4});
 }
 
 TEST(DetectRanks, NothingMeansOneProcess) {
   EXPECT_FALSE(detect({}));
-  EXPECT_FALSE(detect({{"RANK", "1"}})) << "without WORLD_SIZE it may be anybody's";
+  EXPECT_FALSE(detect({{"RANK", "1"}})) << "without WORLD_SIZE it may belong to another program";
   EXPECT_FALSE(detect({{"RANK", "major"}}));
 }
 
@@ -86,8 +86,8 @@ TEST(DetectRanks, MpichsMpirun) {
   EXPECT_EQ(ranks->source, "mpirun");
   EXPECT_TRUE(ranks->has_mpi);
   EXPECT_FALSE(detect_ranks(hydra, open_mpi)->has_mpi);
-  EXPECT_FALSE(detect_ranks({{"PMI_RANK", "2"}}, mpich)) << "without PMI_SIZE it may be anybody's";
-  // Each MPI understands its own launcher's variables where those of another one are inherited.
+  EXPECT_FALSE(detect_ranks({{"PMI_RANK", "2"}}, mpich)) << "without PMI_SIZE it may belong to another program";
+  // Each MPI uses the variables of its own launcher and ignores inherited variables of another launcher.
   hydra.insert({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
   EXPECT_EQ(detect_ranks(hydra, mpich)->size, 3);
   EXPECT_EQ(detect_ranks(hydra, open_mpi)->size, 4);
@@ -200,7 +200,7 @@ TEST(SumInOrder, IsTheOrderOfTheInputs) {
 }
 
 TEST(SumInOrder, SixteenBitsAreRoundedOnce) {
-  // 1 + 2^-9 + 2^-9 = 1 + 2^-8: in bf16 (8 bits) a tie that goes to even, 1; a third 2^-9 tips it to 1 + 2^-7.
+  // 1 + 2^-9 + 2^-9 = 1 + 2^-8 is a tie in bf16 (8 bits). It rounds to even, 1. A third 2^-9 rounds up to 1 + 2^-7.
   const uint16_t one = f32_to_bf16(1), tiny = f32_to_bf16(0x1p-9f);
   const auto* x = reinterpret_cast<const std::byte*>(&one);
   const auto* y = reinterpret_cast<const std::byte*>(&tiny);

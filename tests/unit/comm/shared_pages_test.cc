@@ -38,7 +38,7 @@ TEST(SharedPages, AreNotOpenedOnceTheirMakerHasLeftThem) {
   ASSERT_TRUE(opened);
   made.reset();
   EXPECT_FALSE(SharedPages::open(name, kBytes));
-  opened.data()[0] = std::byte{1};  // those who have them keep them
+  opened.data()[0] = std::byte{1};  // existing mappings stay valid
 }
 
 TEST(SharedPages, NoOtherFileIsTakenForThem) {

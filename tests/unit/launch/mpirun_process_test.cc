@@ -27,7 +27,7 @@ TEST(MpirunProcess, ItsExitCode) {
 }
 
 TEST(MpirunProcess, AnEndThatCannotBeLearnedIsNoSuccess) {
-  std::signal(SIGCHLD, SIG_IGN);  // the system then forgets how children end
+  std::signal(SIGCHLD, SIG_IGN);  // the system then discards the exit status of children
   const MpirunEnd end = run("/bin/false");
   std::signal(SIGCHLD, SIG_DFL);
   EXPECT_EQ(end.wait_error, ECHILD);

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
+#include <random>
 
 namespace tessera {
 namespace {
@@ -51,6 +53,54 @@ TEST(TrainerLines, WhatDependsOnTheClockUnrounded) {
 TEST(TrainerLines, Answers) {
   EXPECT_EQ(trainer_line(AnswerMetrics{.exact_match = 0.8125, .f1 = 0.875}),
             "Evaluation Metrics: {'exact_match': 0.8125, 'f1': 0.875}");
+}
+
+constexpr Terminal kScreen{.interactive = true};
+
+TEST(TrainerLines, StepOnATerminal) {
+  const StepMetrics usual{
+      .loss = 2.34567, .grad_norm = 1.3012345678901234, .learning_rate = 4.9750000000000003e-05, .epoch = 0.333};
+  EXPECT_EQ(trainer_line(usual, kScreen),
+            "{'loss': 2.3457, 'grad_norm': 1.301, 'learning_rate': 4.975e-05, 'epoch': 0.33}");
+  EXPECT_EQ(trainer_line(usual, Terminal{}), trainer_line(usual));
+  const StepMetrics wide{
+      .loss = 0.012345, .grad_norm = 0.0012345678901234567, .learning_rate = 4.9753e-05, .epoch = 10.333};
+  EXPECT_EQ(trainer_line(wide, kScreen),
+            "{'loss': 0.0123, 'grad_norm': 0.0012, 'learning_rate': 4.98e-05, 'epoch': 10.33}");
+  EXPECT_EQ(
+      trainer_line(StepMetrics{.loss = -std::nan(""), .grad_norm = INFINITY, .learning_rate = 0, .epoch = 4}, kScreen),
+      "{'loss': nan, 'grad_norm': inf, 'learning_rate': 0.0, 'epoch': 4.0}");
+}
+
+TEST(TrainerLines, EveryStepFitsATerminal) {
+  std::mt19937_64 random(7);
+  const auto any_size = [&](double from, double to) {
+    return std::pow(10, std::uniform_real_distribution(from, to)(random));
+  };
+  for (int i = 0; i < 20000; ++i) {
+    const StepMetrics metrics{.loss = any_size(-5, i % 2 ? 3 : 38),
+                              .grad_norm = any_size(i % 3 ? -4 : -300, i % 3 ? 4 : 300),
+                              .learning_rate = any_size(i % 5 ? -9 : -300, 1),
+                              .epoch = any_size(-3, i % 7 ? 3 : 9)};
+    const std::string line = trainer_line(metrics, kScreen);
+    ASSERT_LE(line.size(), static_cast<size_t>(kTerminalColumns)) << line << " is " << trainer_line(metrics);
+    ASSERT_EQ(trainer_line(metrics, Terminal{}), trainer_line(metrics));
+    double loss = 0;  // what is left of it is rounded, not cut
+    ASSERT_EQ(std::sscanf(line.c_str(), "{'loss': %lf", &loss), 1);
+    ASSERT_NEAR(loss, metrics.loss, 0.00005 + 0.5 * metrics.loss) << line;
+  }
+}
+
+TEST(TrainerLines, OthersOnATerminal) {
+  const EvalMetrics eval{.loss = 2.3456789, .runtime_s = 0, .num_samples = 1000, .num_steps = 250, .epoch = 1};
+  EXPECT_EQ(trainer_line(eval, kScreen), "{'eval_loss': 2.3457, 'eval_runtime': 0.0, 'epoch': 1.0}");
+  EXPECT_EQ(trainer_line(eval, Terminal{}), trainer_line(eval));
+  const TrainMetrics train{.runtime_s = 0, .num_samples = 0, .num_steps = 0, .mean_loss = 2.3456789, .epoch = 2};
+  EXPECT_EQ(trainer_line(train, kScreen), "{'train_runtime': 0.0, 'train_loss': 2.3457, 'epoch': 2.0}");
+  EXPECT_EQ(trainer_line(train, Terminal{}), trainer_line(train));
+  const AnswerMetrics answers{.exact_match = 1.0 / 3, .f1 = 0.42857142857142855};
+  EXPECT_EQ(trainer_line(answers, kScreen), "Evaluation Metrics: {'exact_match': 0.3333, 'f1': 0.4286}");
+  EXPECT_EQ(trainer_line(answers, Terminal{}), trainer_line(answers));
 }
 
 }  // namespace

@@ -1,4 +1,3 @@
-// Which settings may differ between a checkpoint's run and one that resumes from it.
 #include "tessera/train/continuation.h"
 
 #include <gmock/gmock.h>
@@ -38,8 +37,8 @@ TEST(Continuation, LengthMayChangeAnywhereAndRatesInANewFolder) {
             "was made with seed = 42, and this run has 7; with lr = 5e-05, and this run has 0.001");
 }
 
-// Every key of a fingerprint: alone, forbidden in the same folder unless it is the length, and never more so in
-// another.
+// A change of any single fingerprint key is forbidden in the same folder, unless the key sets the length. A new folder
+// never forbids more.
 TEST(Continuation, EveryKeyIsJudged) {
   const Record then = fingerprint({});
   int num_in_a_new_folder = 0, num_always = 0;
@@ -57,7 +56,7 @@ TEST(Continuation, EveryKeyIsJudged) {
     EXPECT_THAT(changes_between(then, now), IsEmpty());
   }
   EXPECT_EQ(num_always, 2);
-  EXPECT_EQ(num_in_a_new_folder, 17);  // as many as the table has: each of its keys is one of the fingerprint
+  EXPECT_EQ(num_in_a_new_folder, 17);  // the size of the table: all its keys are in the fingerprint
 }
 
 TEST(Continuation, TheNoteSaysWhatTheScheduleDoes) {

@@ -13,7 +13,7 @@ struct Outcome {
   std::string notes;
 };
 
-// Of examples with these ids, whose predictions are their numbers.
+// The keys for examples with these ids. The prediction of example i is "i".
 Outcome keys_of(const std::vector<std::string>& ids) {
   Outcome outcome;
   Console console({}, {{}, [&](std::string_view text) { outcome.notes += text; }, {}});
@@ -25,7 +25,7 @@ Outcome keys_of(const std::vector<std::string>& ids) {
   }
   const Record record = predictions_by_id(examples, predictions, console);
   for (const Field& field : record.fields()) {
-    EXPECT_EQ(field.value, Value(predictions[outcome.keys.size()]));  // none lost, in their order
+    EXPECT_EQ(field.value, Value(predictions[outcome.keys.size()]));  // all are present, in order
     outcome.keys.push_back(field.key);
   }
   EXPECT_EQ(std::set(outcome.keys.begin(), outcome.keys.end()).size(), ids.size());
@@ -40,7 +40,7 @@ TEST(Predictions, AreKeyedById) {
 
 TEST(Predictions, ARowWithoutIdHasItsNumber) {
   EXPECT_THAT(keys_of({"", "a", ""}).keys, testing::ElementsAre("0", "a", "2"));
-  const Outcome outcome = keys_of({"", "0", "0#2"});  // ids of rows come before numbers
+  const Outcome outcome = keys_of({"", "0", "0#2"});  // ids of rows take precedence over numbers
   EXPECT_THAT(outcome.keys, testing::ElementsAre("0#3", "0", "0#2"));
   EXPECT_EQ(outcome.notes, "");
 }
@@ -48,7 +48,7 @@ TEST(Predictions, ARowWithoutIdHasItsNumber) {
 TEST(Predictions, AreKeptWhereIdsRepeat) {
   const Outcome outcome = keys_of({"a", "b", "a", "a#2", "a"});
   EXPECT_THAT(outcome.keys, testing::ElementsAre("a", "b", "a#3", "a#2", "a#4"));
-  EXPECT_THAT(outcome.notes, testing::HasSubstr("warning: 2 of 5 examples have an id that an earlier one has"));
+  EXPECT_THAT(outcome.notes, testing::HasSubstr("warning: 2 of 5 examples repeat the id of an earlier example"));
 }
 
 TEST(Predictions, ManyTakeNoTime) {

@@ -1,4 +1,4 @@
-// What a checkpoint says of a run besides its arrays.
+// The state of a run in a checkpoint, without the arrays.
 #include "tessera/train/train_state.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ TEST(TrainState, ComesBackAsItWas) {
   EXPECT_EQ(back.to_json(kFingerprint), state.to_json(kFingerprint));
 }
 
-// Checkpoints made before a run told how it computed micro-batches are read too.
+// Older checkpoints do not contain fused_micro_batches.
 TEST(TrainState, WhatWasNotToldIsNotKnown) {
   const TrainState back = there_and_back({});
   EXPECT_EQ(back.fused_micro_batches, std::nullopt);
@@ -49,7 +49,7 @@ TEST(TrainState, WhatWasNotToldIsNotKnown) {
   EXPECT_FALSE(back.health.first_loss);
 }
 
-// Checkpoints made before skipped updates of every precision were counted, those of fp16 with its scale.
+// Older checkpoints count only the skipped updates of fp16, in loss_scale.
 TEST(TrainState, ReadsTheCountsOfEarlierVersions) {
   TrainState state;
   state.step = 12;

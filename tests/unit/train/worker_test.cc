@@ -22,11 +22,11 @@ TEST(Worker, RanksHaveGpusOfTheirOwn) {
   EXPECT_EQ(error_of({"a", "b", "c"}), "");
   EXPECT_EQ(error_of({"", "", ""}), "");
   EXPECT_THAT(error_of({"a", "b", "c", "b"}), testing::HasSubstr("ranks 1 and 3 have the same GPU"));
-  EXPECT_THAT(error_of({"a", "b", "", "c"}), testing::HasSubstr("finds a GPU on rank 0, and none on rank 2"));
-  EXPECT_THAT(error_of({"", "b"}), testing::HasSubstr("finds no GPU on rank 0, and one on rank 1"));
+  EXPECT_THAT(error_of({"a", "b", "", "c"}), testing::HasSubstr("finds a GPU on rank 0, but none on rank 2"));
+  EXPECT_THAT(error_of({"", "b"}), testing::HasSubstr("finds no GPU on rank 0, but one on rank 1"));
 }
 
-// A run that was meant for a GPU does not begin on the CPU without a word.
+// A run that was probably intended for a GPU prints a note before it starts on the CPU.
 TEST(Worker, TellsWhyThereIsNoGpu) {
   std::map<std::string, std::string> variables;
   CudaInfo info;
@@ -42,14 +42,14 @@ TEST(Worker, TellsWhyThereIsNoGpu) {
   variables["SLURM_JOB_GPUS"] = "0,1";
   EXPECT_EQ(
       note(),
-      "No GPU is used, though SLURM_JOB_GPUS is 0,1: no NVIDIA driver is loaded. Containers show GPUs when started "
+      "No GPU is used, although SLURM_JOB_GPUS is 0,1: no NVIDIA driver is loaded. Containers show GPUs when started "
       "with --nv (Apptainer) or --gpus all (Docker)");
   variables["CUDA_VISIBLE_DEVICES"] = "";
   EXPECT_EQ(note(), "");
   variables.clear();
   info.has_driver = true;
   info.problem = "the driver supports CUDA 11.8, and this program was built with 13.0";
-  EXPECT_EQ(note(), "No GPU is used, though this machine has a driver: " + info.problem);
+  EXPECT_EQ(note(), "No GPU is used, although this machine has a driver: " + info.problem);
   info.devices.emplace_back();
   EXPECT_EQ(note(), "");
 }
