@@ -1,4 +1,4 @@
-"""The mpirun of the MPI that the program is built with: the one first in PATH, or TEST_MPIRUN."""
+"""The mpirun of the MPI that the program is built with: TEST_MPIRUN, or the first mpirun in PATH."""
 import os
 import subprocess
 
@@ -6,7 +6,7 @@ PATH = os.environ.get("TEST_MPIRUN", "mpirun")
 VERSION = subprocess.run([PATH, "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False).stdout.decode()
 IS_OPEN_MPI = "Open MPI" in VERSION
 MAJOR = int(VERSION.split("Open MPI) ")[1].split(".")[0]) if IS_OPEN_MPI else 0
-# As root too, and more ranks than cores.
+# Allows root, and more ranks than cores.
 OPTIONS = [] if not IS_OPEN_MPI else ["--allow-run-as-root", "--bind-to", "none", "--stdin", "none",
                                       *(["--map-by", ":OVERSUBSCRIBE"] if MAJOR >= 5 else ["--oversubscribe"])]
 MPIRUN = [PATH, *OPTIONS]
@@ -14,13 +14,13 @@ RANK_VARIABLE = "OMPI_COMM_WORLD_RANK" if IS_OPEN_MPI else "PMI_RANK"
 
 
 def killed(number, name):
-    """What the launcher says about a rank. With MPICH it knows the signal from the system alone, from Linux 6.15 on."""
+    """The launcher's message about a killed rank. With MPICH, it knows the signal only on Linux 6.15 or later."""
     text = rf"was killed by signal {number} \({name}\)"
     return text if IS_OPEN_MPI else rf"(?:{text}|was killed, or has ended without a message)"
 
 
 def clean_environment():
-    """What a shell has in which no rank runs. Open MPI 4's mpirun needs no ssh then."""
+    """The environment of a shell outside any rank. It also lets Open MPI 4's mpirun start without ssh."""
     prefixes = ("TESSERA_", "OMPI_", "OMP_", "PMI", "PRTE_", "HYDRA_")
     clean = {k: v for k, v in os.environ.items() if not k.startswith(prefixes)}
     if IS_OPEN_MPI and MAJOR < 5:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that docs/performance.md is what tools/make_performance_page.py makes of bench/results/*.json."""
+"""Checks that docs/performance.md equals the output of tools/make_performance_page.py for bench/results/*.json."""
 import importlib.util
 import json
 import unittest
@@ -19,7 +19,7 @@ script = load_script()
 
 
 class PerformancePage(unittest.TestCase):
-    def test_the_committed_page_is_what_the_script_makes(self):
+    def test_the_committed_page_equals_the_output_of_the_script(self):
         self.assertEqual(script.PAGE.read_text(encoding="utf-8"), script.make_page(),
                          "run tools/make_performance_page.py and commit docs/performance.md")
 
@@ -30,7 +30,7 @@ class PerformancePage(unittest.TestCase):
                 continue
             keys = {column["key"] for column in result["columns"]}
             self.assertIn(result["section"], script.SECTIONS, path.name)
-            for name in ["machine", "commit", "command", "date"]:  # null where not known, never left out
+            for name in ["machine", "commit", "command", "date"]:  # null if unknown, but always present
                 self.assertIn(name, result, path.name)
             for row in result["rows"]:
                 self.assertLessEqual(set(row["values"]), keys, (path.name, row["name"]))

@@ -1,4 +1,4 @@
-// Stands in for NCCL: collectives do nothing but tell a test of themselves, which says what they return.
+// Replaces NCCL. A collective only calls the test's callback and returns the result that the test has set.
 #include <nccl.h>
 
 #include <atomic>
@@ -11,7 +11,7 @@ std::atomic<void (*)()> on_collective{nullptr};
 std::atomic<int> num_destroyed, num_aborted;
 
 ncclResult_t collective() {
-  if (auto* tell = on_collective.load()) tell();
+  if (auto* callback = on_collective.load()) callback();
   return result;
 }
 
@@ -19,10 +19,10 @@ ncclResult_t collective() {
 
 extern "C" {
 
-void stub_nccl_set(ncclResult_t of_calls, ncclResult_t between_calls, void (*tell)()) {
+void stub_nccl_set(ncclResult_t of_calls, ncclResult_t between_calls, void (*callback)()) {
   result = of_calls;
   asynchronous = between_calls;
-  on_collective = tell;
+  on_collective = callback;
   num_destroyed = num_aborted = 0;
 }
 int stub_nccl_num_destroyed() {
