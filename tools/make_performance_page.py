@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Makes docs/performance.md from bench/results/*.json. Needs Python's standard library alone.
+"""Makes docs/performance.md from bench/results/*.json. Needs only Python's standard library.
 
   tools/make_performance_page.py            write the page
-  tools/make_performance_page.py --check    exit with 1 if the page is not what this script makes
+  tools/make_performance_page.py --check    exit with 1 if the page differs from this script's output
 
 bench/results/README.md describes the files.
 """
@@ -35,7 +35,7 @@ def number(value, digits):
 
 
 def cell(value, digits):
-    """A number, a text, or an object with "median", "runs", "least" and "most"."""
+    """Formats a number, a text, or an object with "median", "runs", "least" and "most"."""
     if value is None:
         return ""
     if not isinstance(value, dict):
@@ -52,7 +52,7 @@ def middle(value):
 
 
 def column_value(column, values):
-    """The cell of a row. A ratio is computed unless the row holds it."""
+    """Returns the cell of a row. Computes a ratio unless the row holds it."""
     value = values.get(column["key"])
     if value is None and "ratio_of" in column:
         over, under = (middle(values.get(key)) for key in column["ratio_of"])
@@ -101,7 +101,7 @@ def page_of(result):
     text, own_machine, own_commit = table(result)
     facts = ([] if own_machine else [f"Machine: {result['machine'] or MISSING}."])
     facts += [] if own_commit else [f"Commit: {version(result)}."]
-    commands = {}  # of rows that have their own
+    commands = {}  # commands of rows that have their own
     for row in result["rows"]:
         if "command" in row:
             gpus = row["values"].get("gpus")
@@ -152,7 +152,7 @@ def main():
     if not parser.parse_args().check:
         PAGE.write_text(text, encoding="utf-8")
     elif PAGE.read_text(encoding="utf-8") != text:
-        sys.exit("error: docs/performance.md is not what bench/results/*.json make. Run tools/make_performance_page.py")
+        sys.exit("error: docs/performance.md does not match bench/results/*.json. Run tools/make_performance_page.py")
 
 
 if __name__ == "__main__":
