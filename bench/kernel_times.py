@@ -55,10 +55,10 @@ def main():
     for _, time, name in rows[first:last]:
         times[name_of[name]] += time
         counts[name_of[name]] += 1
-    whole = rows[last][0] - rows[first][0]
+    total = rows[last][0] - rows[first][0]
     busy, computing = covered(rows[first:last]), covered(row for row in rows[first:last] if COLLECTIVE not in row[2])
-    print(f"{whole / num_steps / 1e6:.2f} ms per step, {(last - first) / num_steps:.0f} kernels, {num_steps} steps. The "
-          f"GPU is busy {busy / whole:.1%} of the time, {(busy - computing) / num_steps / 1e6:.2f} ms of that only with "
+    print(f"{total / num_steps / 1e6:.2f} ms per step, {(last - first) / num_steps:.0f} kernels, {num_steps} steps. The "
+          f"GPU is busy {busy / total:.1%} of the time, {(busy - computing) / num_steps / 1e6:.2f} ms of that only with "
           "collectives\n")
     print("| ms per step | calls | µs each | kernel |\n|---|---|---|---|")
     for name, time in times.most_common():

@@ -309,16 +309,16 @@ class Writer:
 
     def _talk(self, sentences, facts):
         """Questions before, between and after the sentences. Each answer comes somewhere after its fact."""
-        dice, parts, told = self.dice, [], 0
+        dice, parts, done = self.dice, [], 0
         for fact in facts:
-            start = told if dice.chance(0.6) else dice.between(told, len(sentences))
+            start = done if dice.chance(0.6) else dice.between(done, len(sentences))
             where = next(index for index, (_, its_facts) in enumerate(sentences) if fact in its_facts)
             end = len(sentences) if dice.chance(0.6) else dice.between(max(start, where + 1), len(sentences))
             asker = dice.pick(ASKERS)
             question, answer = self.question(fact)
-            parts += [plain(sentences[told:start]), self._set(ASK if start else ASK_FIRST, asker, question=question),
+            parts += [plain(sentences[done:start]), self._set(ASK if start else ASK_FIRST, asker, question=question),
                       plain(sentences[start:end]), self._set(REPLIES, asker, answer=answer)]
-            told = end
+            done = end
         return " ".join(part for part in parts if part)
 
     def _listen(self, sentences, wanted):

@@ -67,7 +67,7 @@ class Products {
   std::vector<cublasLtMatmulHeuristicResult_t> candidates(const Product& product, const Plan& plan, int count) const;
   bool is_to_be_tuned(const Product& product, const Plan& plan) const;
   void tune(const Product& product, Plan& plan);
-  bool bits_tell(const Product& product) const;
+  bool bits_show_order(const Product& product) const;
   float time_ms(const Product& product, Plan& plan);
   unsigned long long* device_sum() const { return reinterpret_cast<unsigned long long*>(workspace_); }
   void launch(const Product& product, Plan& plan);

@@ -54,7 +54,7 @@ TEST_F(ReadFile, RefusesPathsThatAreNotFiles) {
   EXPECT_EQ(refusal("/dev/zero", {.pipes = true}), "/dev/zero: is not a regular file");
   EXPECT_THAT(refusal("/proc/self/mem"), ::testing::StartsWith("/proc/self/mem: cannot be read: "));
   EXPECT_EQ(refusal(write("long", "123"), {.longest_bytes = 2}),
-            (folder_ / "long").string() + ": has more than the 2 bytes that such a file may have");
+            (folder_ / "long").string() + ": has more than 2 bytes, the limit for this file");
 }
 
 TEST_F(ReadFile, ReadsPipesWhereAllowed) {

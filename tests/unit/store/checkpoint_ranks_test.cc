@@ -256,9 +256,9 @@ TEST(WriteCheckpointOfRanks, HolesOverlapsAndContradictionsAreErrors) {
       return rank == 0 ? ArrayRange{"a", 6, 0, first_end} : ArrayRange{"a", second_total, second_begin, 6};
     };
   };
-  EXPECT_THAT(refusal(cut(3, 4, 6), DType::f32), HasSubstr("rank 1 holds elements 4 to 6 where those from 3 on"));
-  EXPECT_THAT(refusal(cut(4, 3, 6), DType::f32), HasSubstr("rank 1 holds elements 3 to 6 where those from 4 on"));
-  EXPECT_THAT(refusal(cut(0, 3, 6), DType::f32), HasSubstr("rank 1 holds elements 3 to 6 where those from 0 on"));
+  EXPECT_THAT(refusal(cut(3, 4, 6), DType::f32), HasSubstr("rank 1 holds elements 4 to 6, but element 3 must"));
+  EXPECT_THAT(refusal(cut(4, 3, 6), DType::f32), HasSubstr("rank 1 holds elements 3 to 6, but element 4 must"));
+  EXPECT_THAT(refusal(cut(0, 3, 6), DType::f32), HasSubstr("rank 1 holds elements 3 to 6, but element 0 must"));
   EXPECT_THAT(refusal(cut(3, 6, 6), DType::f32), HasSubstr("3 of its 6 elements"));
   EXPECT_THAT(refusal(cut(3, 3, 7), DType::f32), HasSubstr("do not agree on array \"a\": 6 f32 or 7 f32"));
   EXPECT_THAT(refusal(cut(3, 3, 6), DType::bf16), HasSubstr("do not agree on array \"a\": 6 f32 or 6 bf16"));
