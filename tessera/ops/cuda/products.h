@@ -53,7 +53,7 @@ class Products {
   // result has the same bits as cuBLASLt's own choice, so results do not depend on measurements. The bits show the
   // order of additions only if factors are dense and results are many; other products are not measured. A product that
   // adds to its own result is not measured either: it takes the algorithm of the product that overwrites the result. A
-  // measuring run waits for the GPU. After kMaxMeasured such runs no more are measured.
+  // measuring run waits for the GPU. At most kMaxMeasured runs measure.
   void set_tuning(bool on) { tuning_ = on; }
 
  private:
