@@ -1,7 +1,8 @@
-// Bandwidth of the collectives, and of the memory in the same run: mpirun -n 2 --bind-to none comm_bench [MIB]
+// Bandwidth of the collectives, and of memory in the same run: mpirun -n 2 --bind-to none comm_bench [MIB]
 //
-// Bytes per rank: what a rank gets from the others, (R−1)/R of the full array; twice that for all_reduce. The floor of
-// an all_gather is to write them once; memcpy is measured on all ranks at the same time, since they share the memory.
+// Bytes per rank: the bytes that a rank receives from the others, (R−1)/R of the full array; twice that for all_reduce.
+// An all_gather must at least write them once. memcpy runs on all ranks at the same time, because they share the
+// memory.
 #include <fmt/format.h>
 
 #include <algorithm>

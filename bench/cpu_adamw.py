@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""AdamW on the CPU, which updates what is offloaded: Tessera's beside torch's and DeepSpeed's. See README.md.
+"""Compares AdamW on the CPU, as used for offloaded states: Tessera, torch and DeepSpeed. See README.md.
 
     bench/cpu_adamw.py [--ops-bench build/ops_bench] [--repeat 3]
 
-Needs torch in this Python; DeepSpeed is measured if it is there (it compiles its operator the first time).
+Needs torch in this Python. Also measures DeepSpeed if it is installed (it compiles its operator the first time).
 """
 import argparse
 import os
@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-ELEMS = 1 << 25  # as ops_bench has: four f32 arrays of 128 MiB, more than caches hold
-BYTES = 28  # a parameter: itself and both moments read and written, the gradient read
+ELEMS = 1 << 25  # as in ops_bench: four f32 arrays of 128 MiB, more than caches hold
+BYTES = 28  # per parameter: reads and writes the parameter and both moments, reads the gradient
 SECONDS = 1.0
 
 
@@ -29,7 +29,7 @@ def ours(program):
 
 
 def theirs(optimizer):
-    """GB/s of the median step."""
+    """Returns GB/s of the median step."""
     optimizer.step()
     times, end = [], time.perf_counter() + SECONDS
     while time.perf_counter() < end or len(times) < 5:
@@ -42,10 +42,10 @@ def theirs(optimizer):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ops-bench", default=ROOT / "build/ops_bench", type=Path)
-    parser.add_argument("--repeat", type=int, default=3, help="turns; the medians count")
+    parser.add_argument("--repeat", type=int, default=3, help="number of turns; the table shows medians")
     args = parser.parse_args()
     if not args.ops_bench.exists():
-        sys.exit(f"error: no {args.ops_bench}: tools/build.sh ops_bench makes it")
+        sys.exit(f"error: {args.ops_bench} does not exist. Run tools/build.sh ops_bench")
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     parameter = torch.nn.Parameter(torch.randn(ELEMS) * 0.02)
     parameter.grad = torch.randn(ELEMS) * 1e-3
@@ -65,7 +65,7 @@ def main():
         for name, optimizer in peers.items():
             rates[name].append(theirs(optimizer))
     print(f"{threads} threads, torch {torch.__version__}, {ELEMS:,} parameters in f32, {BYTES} bytes each\n")
-    print("| | GB/s | Tessera is |\n|---|---|---|")
+    print("| | GB/s | Tessera's ratio |\n|---|---|---|")
     mine = statistics.median(rates["Tessera"])
     for name, values in rates.items():
         rate = statistics.median(values)

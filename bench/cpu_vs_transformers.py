@@ -3,7 +3,7 @@
 
     bench/cpu_vs_transformers.py --dataset xquad.en.json [--tokenizer-data xquad.es.json ...] [--jobs completion dense]
 
-The sides take turns; printed are medians over the repetitions. Results go to standard output and --result, progress
+The sides take turns. The table shows medians over the repetitions. Results go to standard output and --result, progress
 to standard error.
 """
 import argparse
@@ -54,7 +54,7 @@ def log(text):
 
 
 def make_environment(folder):
-    """A virtual environment with the pinned peer; made once. Returns its interpreter."""
+    """Creates a virtual environment with the pinned peer, once. Returns its interpreter."""
     python, complete = folder / "bin/python", folder / "complete"
     requirements = ROOT / "tools/requirements-bench.txt"
     if not complete.exists():
@@ -66,7 +66,7 @@ def make_environment(folder):
 
 
 def memory_kib(path, key):
-    """A field of /proc/meminfo or /proc/PID/status; 0 where there is none (the process has just ended)."""
+    """Returns a field of /proc/meminfo or /proc/PID/status; 0 if it does not exist (the process has just ended)."""
     try:
         for line in Path(path).read_text().splitlines():
             if line.startswith(key + ":"):
@@ -77,8 +77,8 @@ def memory_kib(path, key):
 
 
 def run_measured(command, threads, limit_bytes, log_path):
-    """Runs a command on the first `threads` cores; returns peak resident bytes, seconds and CPU seconds. Raises if it
-    fails or grows beyond the limit: better to stop it than to let the kernel choose a victim."""
+    """Runs a command on the first `threads` cores. Returns peak resident bytes, seconds and CPU seconds. Raises if it
+    fails or exceeds the memory limit. It is stopped then, because the kernel might otherwise kill another process."""
     cores = sorted(os.sched_getaffinity(0))[:threads]
     environment = os.environ | {name: str(threads) for name in
                                 ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
@@ -139,7 +139,7 @@ def measure(side, python, arguments, name, job, steps, repetition):
 
 
 def run_job(name, python, arguments):
-    """{side: [Run, ...]}; a side that does not fit or fails is left out with a message."""
+    """{side: [Run, ...]}; omits a side that does not fit or fails, with a message."""
     job = JOBS[name]
     steps = arguments.steps or job.steps
     log(f"{name}: {steps} steps of {arguments.batch_size} x {arguments.grad_accum} samples")
@@ -199,16 +199,16 @@ def parse_arguments():
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--peer-padding", nargs="+", choices=["max_length", "longest"], default=["max_length"])
     parser.add_argument("--only-peer", action="store_true", help="leave Tessera out")
-    parser.add_argument("--memory-limit-gib", type=float, help="stop a run beyond it (default: 95%% of the machine)")
+    parser.add_argument("--memory-limit-gib", type=float, help="stop a run that uses more (default: 95%% of the machine)")
     parser.add_argument("--tessera", type=Path, default=ROOT / "build/tessera")
-    parser.add_argument("--python", type=Path, help="use this interpreter's packages instead of making .venv-bench")
+    parser.add_argument("--python", type=Path, help="use this interpreter and its packages instead of .venv-bench")
     parser.add_argument("--work", type=Path, default=ROOT / "runs/bench-cpu", help="folder for models and data")
-    parser.add_argument("--result", type=Path, help="write all figures there as JSON")
+    parser.add_argument("--result", type=Path, help="write all values to this file as JSON")
     arguments = parser.parse_args()
     arguments.sides = [f"trainer-{padding}" for padding in arguments.peer_padding]
     if not arguments.only_peer:
         if not arguments.tessera.exists():
-            parser.error(f"{arguments.tessera} does not exist: build it, or give --tessera or --only-peer")
+            parser.error(f"{arguments.tessera} does not exist. Build it, or give --tessera or --only-peer")
         arguments.sides.insert(0, "tessera")
     if not arguments.memory_limit_gib:
         arguments.memory_limit_gib = 0.95 * memory_kib("/proc/meminfo", "MemTotal") / 2**20

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Attention on a GPU: Tessera's kernels beside cuDNN's and FlashAttention-2's, as torch has them. See README.md.
+"""Compares attention on a GPU: Tessera's kernels, and cuDNN's and FlashAttention-2's through torch. See README.md.
 
     bench/cuda_attention.py [--ops-bench build/cuda_ops_bench]
 
-bf16, causal, 16 heads of 64, sequences of 512, as bloom-560m has. µs of the kernels alone, as CUPTI sees them.
+bf16, causal, 16 heads of 64, sequences of 512, as in bloom-560m. µs of the kernels only, measured by CUPTI.
 """
 import argparse
 import re
@@ -17,12 +17,12 @@ from torch.profiler import ProfilerActivity, profile
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADS, HEAD_DIM, LENGTH, STEPS = 16, 64, 512, 20
-# What torch does besides attention's own kernels: copies of gradients, zeros.
+# torch's other kernels around attention: copies of gradients, zeros.
 OTHERS = re.compile(r"at::native|Memset|Memcpy")
 
 
 def alibi_mask(batch):
-    """The slope times the key's place, and the causal mask: what a kernel without ALiBi of its own is given."""
+    """Returns the slope times the key's position plus the causal mask, for kernels without built-in ALiBi."""
     place = torch.arange(LENGTH, device="cuda")
     slopes = torch.tensor([2 ** (-8 * (h + 1) / HEADS) for h in range(HEADS)], device="cuda")
     mask = (slopes[:, None, None] * place).expand(HEADS, LENGTH, LENGTH)
@@ -30,7 +30,7 @@ def alibi_mask(batch):
 
 
 def theirs(batch, backend, alibi):
-    """µs of the forward and of the backward pass."""
+    """Returns µs of the forward and of the backward pass."""
     q, k, v = (torch.randn(batch, HEADS, LENGTH, HEAD_DIM, device="cuda", dtype=torch.bfloat16, requires_grad=True)
                for _ in range(3))
     d_o, mask = torch.randn_like(q), alibi_mask(batch) if alibi else None
@@ -54,7 +54,7 @@ def theirs(batch, backend, alibi):
 
 
 def ours(program):
-    """{tokens: [forward, backward]}"""
+    """Returns {tokens: [forward, backward]}."""
     done = subprocess.run([program, "attention", "bf16"], capture_output=True, text=True, check=True)
     times = {}
     for tokens, us in re.findall(r"^attention (?:forward|backward) (\d+)\s+([\d.]+)", done.stdout, re.M):
@@ -67,7 +67,7 @@ def main():
     parser.add_argument("--ops-bench", default=ROOT / "build/cuda_ops_bench", type=Path)
     args = parser.parse_args()
     if not args.ops_bench.exists():
-        sys.exit(f"error: no {args.ops_bench}: tools/build.sh cuda_ops_bench makes it")
+        sys.exit(f"error: {args.ops_bench} does not exist. Run tools/build.sh cuda_ops_bench")
     mine = ours(args.ops_bench)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}\n")
     print("| tokens | | forward µs | backward µs |\n|---|---|---|---|")

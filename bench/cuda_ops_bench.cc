@@ -1,5 +1,5 @@
-// Speed of the CUDA kernels at bloom-560m's shapes: microseconds a call, as a CUDA graph of many calls runs them (so
-// that launches from the host do not count), and what that is of the ceilings given.
+// Speed of the CUDA kernels at bloom-560m's shapes: microseconds per call, and the fraction of the given ceilings. The
+// calls run as a CUDA graph of many calls, so launches from the host do not count.
 //   cuda_ops_bench [filter] [bf16|f16|f32|tf32] [tuned|untuned] [TFLOP/s ceiling] [TB/s ceiling]
 // Shapes: N tokens in sequences of 512, C = 1024 channels, 16 heads, V = 250880.
 #include <cuda_runtime_api.h>
@@ -38,7 +38,7 @@ class Bench {
   Kernels& kernels() { return *kernels_; }
   const DType dtype;
 
-  // Random numbers of N(0, scale²), kept until clear().
+  // Random numbers from N(0, scale²), kept until clear().
   View random(Shape shape, DType type, double scale = 1) {
     const View view = zeros(shape, type);
     kernels_->fill_normal(view, 0, scale, buffers_.size(), 0, 0);
@@ -57,7 +57,8 @@ class Bench {
   }
   void clear() { buffers_.clear(); }
 
-  // Returns microseconds a call, or 0 where the filter leaves it out. `flops` or `bytes`: what a call must do.
+  // Returns microseconds per call, or 0 if the filter excludes the line. `flops` or `bytes`: the necessary work of a
+  // call.
   double line(const std::string& name, double flops, double bytes, const std::function<void()>& call) {
     if (name.find(filter_) == std::string::npos) return 0;
     const double us = time_us(call);
@@ -73,7 +74,7 @@ class Bench {
     using cuda::check;
     constexpr int kCalls = 10, kReplays = 7;
     const auto stream = static_cast<cudaStream_t>(device_->compute_stream().native());
-    kernels_->measure_products(tune_);  // cuBLASLt is asked for algorithms outside the capture
+    kernels_->measure_products(tune_);  // cuBLASLt's algorithms are chosen outside the capture
     call();
     kernels_->measure_products(false);
     cudaGraph_t graph = nullptr;
@@ -111,7 +112,7 @@ class Bench {
   std::vector<Buffer> buffers_;
 };
 
-// One linear layer's three products; returns their sum.
+// The three products of a linear layer. Returns the sum of their times.
 double linear(Bench& bench, const std::string& name, int64_t N, int64_t in, int64_t out, bool gelu, bool residual,
               DType gradient) {
   Kernels& k = bench.kernels();
@@ -125,7 +126,7 @@ double linear(Bench& bench, const std::string& name, int64_t N, int64_t in, int6
   double sum = bench.line(name + " forward", flops, 0, [&] {
     k.linear_forward(x, weight, bias, {after, {}, residual ? added : View{}}, gelu ? pre : View{}, y);
   });
-  // The layer after a gelu multiplies by its derivative, and a block's backward takes the gelu again.
+  // The layer after a gelu multiplies by its derivative. A block's backward pass also computes the gelu again.
   const Activation before = in > out ? Activation::gelu_tanh : Activation::none;
   const View gelu_again = in > out ? bench.random({N, in}) : View{};
   sum += bench.line(name + " backward input", flops, 0, [&] {

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Tessera on GPUs beside the Python stack: the whole table in one call of under 8 minutes. Builds nothing.
+"""Compares Tessera on GPUs with the Python stack: the complete table in one call of under 8 minutes. Builds nothing.
 
   bench/gpu_table.py [--tessera build/tessera] [--dataset xquad.en.json] [--budget SECONDS] [--repeat 3] [--only WORD[,WORD]]
 
-Needs python3 alone. Makes its own data, random words of a fixed seed; --dataset adds the row of real questions. Weights
-are random, of the shapes of bloom-560m and bloom-7b1. Rows whose GPUs are not there are left out, saying so. All rows run
-once, then again as long as the budget lasts, at most --repeat times; medians count. A training run's rate is that of its steps after
-the warm-up, and its memory what Tessera's ledger had at most on the GPU. The table goes to standard output as Markdown,
-progress to standard error. The peers' figures were taken on H200 GPUs (docs/performance.md). To try the script itself
-out without a GPU: --try-out, which runs a tiny model for a few steps on the CPU.
+Needs only python3. Makes its own data, random words from a fixed seed; --dataset adds the row of real questions. Weights
+are random, with the shapes of bloom-560m and bloom-7b1. Rows that need more GPUs than the machine has are omitted with a
+message. All rows run once, then again within the budget, at most --repeat times; the table shows medians. A training run's
+rate is that of its steps after the warm-up. Its memory is the peak of Tessera's ledger on the GPU. The table goes to
+standard output as Markdown, progress to standard error. The peers' values were measured on H200 GPUs
+(docs/performance.md). --try-out tests the script itself without a GPU: it runs a tiny model for a few steps on the CPU.
 """
 import argparse
 import ctypes
@@ -33,7 +33,7 @@ DENSE = ["--objective", "causal_lm"]
 
 @dataclass
 class Goal:
-    """A number that a row is to reach. `value(row, rows)` is None where it cannot be told."""
+    """A value that a row should reach. `value(row, rows)` returns None if it is unknown."""
     name: str
     value: object
     must: float = None
@@ -53,20 +53,20 @@ class Goal:
 class Row:
     key: str
     job: str
-    words: list
+    options: list  # of tessera
     gpus: int = 1
-    batch: tuple = (1, 4)  # samples a micro-batch and rank, micro-batches a step
+    batch: tuple = (1, 4)  # samples per micro-batch and rank, micro-batches per step
     warm_steps: int = 20
-    steps: int = 100       # in all
+    steps: int = 100       # including the warm-up
     data: str = "dense"
     model: str = "bloom-560m"
-    kind: str = "train"    # or "eval", or "endless": a training that is ended once its steps are done
+    kind: str = "train"    # or "eval", or "endless": a training that the script stops after its steps
     peer: str = ""
     peer_rate: float = None
     peer_mib: float = None
-    bare: str = "bf16-4x4"  # the row of the same work with nothing offloaded, where there is one
+    bare: str = "bf16-4x4"  # the row with the same work and without offload, if it exists
     goals: list = field(default_factory=list)
-    estimate_s: float = 15  # of a run, until one has been made
+    estimate_s: float = 15  # of a run; replaced by the first measurement
     runs: list = field(default_factory=list)
     problem: str = ""
 
@@ -80,7 +80,7 @@ class Row:
 
 
 def ratio(key, of):
-    """A goal's value: a median of the row by a figure of the peer."""
+    """A goal's value: a median of the row divided by a value of the peer."""
     def value(row, rows):
         measured, theirs = row.median(key), getattr(row, of)
         return measured / theirs if measured and theirs else None
@@ -101,7 +101,7 @@ def scaling(row, rows):
 
 
 def floor_s(row, rows):
-    """A step's least time with the optimizer on the CPU: the slowest of what could all go on at once. {what: seconds}"""
+    """Lower bounds of a step's time with the optimizer on the CPU, for works that can all overlap: {work: seconds}."""
     rates = row.runs[0].get("rates") if row.runs else None
     compute = {}
     if row.bare:
@@ -113,13 +113,13 @@ def floor_s(row, rows):
         return None
     layers, width, vocabulary = SHAPES[row.model]
     blocks, root = 12 * layers * width * width, vocabulary * width
-    # Blocks that are kept on the host come for each pass; else the new parameters come once.
-    brought = root + (2 if "parameters" in " ".join(row.words) else 1) * blocks
+    # Blocks that are kept on the host are copied for each pass. Otherwise the new parameters are copied once.
+    brought = root + (2 if "parameters" in " ".join(row.options) else 1) * blocks
     return {**compute,
             "gradients to the host, 2 bytes each": 2 * (blocks + root) / rates["to_host"],
             "parameters to the GPU, 2 bytes each time": 2 * brought / rates["to_gpu"],
-            # Gradients of 16 bits (micro-batches run as one), masters and moments read and written in 32.
-            "AdamW on the CPU with nothing beside it, 26 bytes each": 26 * (blocks + root) / rates["adamw"]}
+            # 16-bit gradients (micro-batches run as one); 32-bit masters and moments, read and written.
+            "AdamW alone on the CPU, 26 bytes each": 26 * (blocks + root) / rates["adamw"]}
 
 
 def over_floor(row, rows):
@@ -199,29 +199,31 @@ class Bench:
 
     def command(self, row):
         model = str(self.folder / "config.json") if row.model == "tiny" else row.model
-        words = [str(self.args.tessera), "eval" if row.kind == "eval" else "train", "--model", model, "--init", "random",
-                 "--tokenizer", str(ROOT / "recipes/quickstart/model"),
-                 "--eval-dataset" if row.kind == "eval" else "--dataset", str(self.data[row.data]), "--max-length", str(TOKENS), "--device", self.args.device, "--json", *row.words]
+        command = [str(self.args.tessera), "eval" if row.kind == "eval" else "train", "--model", model, "--init", "random",
+                   "--tokenizer", str(ROOT / "recipes/quickstart/model"),
+                   "--eval-dataset" if row.kind == "eval" else "--dataset", str(self.data[row.data]),
+                   "--max-length", str(TOKENS), "--device", self.args.device, "--json", *row.options]
         if row.kind == "eval":
-            return words + ["--eval-generation", "--eval-size", str(self.args.prompts), "--eval-batch-size", "256",
-                            "--max-new-tokens", str(self.args.new_tokens)]
-        words += [*TRAIN, *(DENSE if row.data == "dense" else []), "--output-dir", str(self.folder / "out"), "--batch-size",
-                  str(row.batch[0]), "--grad-accum", str(row.batch[1]), "--logging-steps", str(row.warm_steps),
-                  # An endless one is ended from here, before it would collect and save its model.
-                  "--max-steps", str(row.steps if row.kind == "train" else 1000 * row.steps)]
-        return words + (["--nproc", str(row.gpus)] if row.gpus > 1 else [])
+            return command + ["--eval-generation", "--eval-size", str(self.args.prompts), "--eval-batch-size", "256",
+                              "--max-new-tokens", str(self.args.new_tokens)]
+        command += [*TRAIN, *(DENSE if row.data == "dense" else []), "--output-dir", str(self.folder / "out"),
+                    "--batch-size", str(row.batch[0]), "--grad-accum", str(row.batch[1]),
+                    "--logging-steps", str(row.warm_steps),
+                    # The script stops an endless run before it would collect and save its model.
+                    "--max-steps", str(row.steps if row.kind == "train" else 1000 * row.steps)]
+        return command + (["--nproc", str(row.gpus)] if row.gpus > 1 else [])
 
     def logged(self):
-        """[(step, seconds)] of the run so far."""
+        """Returns [(step, seconds)] of the run so far."""
         try:
             lines = (self.folder / "out" / "metrics.jsonl").read_text().splitlines()
             records = [json.loads(line) for line in lines]
-        except (OSError, ValueError):  # not there yet, or half a line
+        except (OSError, ValueError):  # no file yet, or half a line
             return []
         return [(r["step"], r["timing"]["runtime_s"]) for r in records if r["kind"] == "train"]
 
     def measure(self, row):
-        """One run: {"rate", "mib", "mhz", ...}."""
+        """Runs once. Returns {"rate", "mib", "mhz", ...}."""
         shutil.rmtree(self.folder / "out", ignore_errors=True)
         if row.kind == "endless":
             return self.rate_of(row, self.logged_of_endless(row)) | {"gib": self.most_mib / 1024 if self.most_mib else None}
@@ -233,7 +235,8 @@ class Bench:
             return {"rate": self.args.prompts / summary["answers_runtime"]}
         gpu = summary.get("gpu", {})
         peaks = summary["ledger_peak_bytes"]
-        run = {"mib": (peaks["total"] - peaks["context"]) / 2**20,  # as the peers' figures, which are their allocators'
+        run = {"mib": (peaks["total"] - peaks["context"]) / 2**20,  # without the context, because the peers' values are
+                                                                    # their allocators'
                "all_mib": peaks["total"] / 2**20, "loss": summary["train_loss"],
                "mhz": gpu.get("sm_clock_mhz", {}).get("mean"), "watt": gpu.get("power_w", {}).get("mean"),
                "busy": gpu.get("utilization_percent", {}).get("mean"),
@@ -270,17 +273,17 @@ class Bench:
         if row.problem:
             return
         if self.left_s() < row.estimate_s:
-            row.problem = "" if row.runs else f"no time was left of {self.args.budget:g} s"
+            row.problem = "" if row.runs else f"the budget of {self.args.budget:g} s was used up"
             return
         begin = time.monotonic()
         try:
             run = self.measure(row)
-            if "--pin-memory" in row.words and not row.runs:
+            if "--pin-memory" in row.options and not row.runs:
                 run["rates"] = measured_rates(self.args.tessera)
             row.runs.append(run)
             result = f"{run['rate']:.4g} samples/s"
         except subprocess.TimeoutExpired:
-            row.problem = result = "did not end in the time that was left"
+            row.problem = result = "did not end within the remaining time"
         except (RuntimeError, OSError, ValueError, KeyError) as error:
             row.problem = result = str(error).replace("|", "/")
         row.estimate_s = 1.1 * (time.monotonic() - begin)
@@ -295,7 +298,7 @@ def output_of(*command):
 
 
 def visible_gpus():
-    """What nvidia-smi -i takes, of the GPUs that a program sees."""
+    """Returns the GPUs that a program sees, as arguments of nvidia-smi -i."""
     all_gpus = [str(i) for i, line in enumerate(output_of("nvidia-smi", "-L").splitlines()) if line.startswith("GPU")]
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     return all_gpus if named is None else [gpu.strip() for gpu in named.split(",") if gpu.strip()][:len(all_gpus)]
@@ -308,7 +311,7 @@ def used_mib():
 
 
 def clocks():
-    """What `nvidia-smi -q` tells of the first GPU's clocks and power, as lines."""
+    """Returns the first GPU's clocks and power from `nvidia-smi -q`, as lines."""
     lines, section = [], ""
     for line in output_of("nvidia-smi", "-q", "-i", ",".join(visible_gpus()[:1]), "-d", "CLOCK,POWER").splitlines():
         key, colon, value = (part.strip() for part in line.partition(":"))
@@ -320,8 +323,8 @@ def clocks():
 
 
 def measured_rates(tessera):
-    """Bytes a second from and to the GPU, of pinned memory, in a process of its own, and of AdamW on the CPU with nothing
-    beside it. None without an ops_bench beside the program."""
+    """Returns bytes per second from and to the GPU with pinned memory, measured in a separate process, and of AdamW
+    alone on the CPU. Returns None if the program's folder has no ops_bench."""
     out = output_of(sys.executable, __file__, "--measure-copies")
     for line in output_of(str(Path(tessera).with_name("ops_bench")), "adamw").splitlines():
         if out and line.startswith("adamw, bf16 "):
@@ -374,7 +377,7 @@ def print_table(rows, facts):
         outcome = [goal.text(value) for goal, value in values if value is not None]
         floor = floor_s(row, by_key) if any(goal.value is over_floor for goal in row.goals) else None
         if any(goal.value is over_floor for goal in row.goals) and row.runs and not row.runs[0].get("rates"):
-            outcome.append("no floor: there is no ops_bench beside the program, or it failed")
+            outcome.append("no floor: the program's folder has no ops_bench, or it failed")
         if floor:
             outcome.append("floors: " + ", ".join(f"{what} {1000 * seconds:.0f} ms" for what, seconds in floor.items()))
         if row.median("process_mib"):
@@ -391,11 +394,11 @@ def print_table(rows, facts):
 
 
 def try_out(args, rows):
-    """The same rows with what any CPU does in seconds."""
+    """Reduces the rows to work that any CPU does in seconds."""
     args.device, args.prompts, args.new_tokens = "cpu", 4, 2
     for row in rows:
         row.model, row.warm_steps, row.steps, row.estimate_s = "tiny", 1, 2, 3
-        row.batch, row.words = (1, row.batch[1]), [word for word in row.words if word != "--pin-memory"]
+        row.batch, row.options = (1, row.batch[1]), [one for one in row.options if one != "--pin-memory"]
     return 4
 
 
@@ -403,10 +406,12 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tessera", type=Path, default=ROOT / "build" / "tessera")
     parser.add_argument("--dataset", type=Path, help="XQuAD English (xquad.en.json)")
-    parser.add_argument("--budget", type=float, default=440, metavar="SECONDS", help="no run begins that would not end in it")
+    parser.add_argument("--budget", type=float, default=440, metavar="SECONDS",
+                        help="start only runs that end within this time")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--only", default="", metavar="WORD[,WORD]", help="rows with one of these in their keys alone: fp16, bf16-8, zero, …")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="write all runs there, as JSON")
+    parser.add_argument("--only", default="", metavar="WORD[,WORD]",
+                        help="only rows with one of these in their keys: fp16, bf16-8, zero, …")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="write all runs to this file as JSON")
     parser.add_argument("--try-out", action="store_true", help="a tiny model on the CPU")
     parser.add_argument("--measure-copies", action="store_true", help=argparse.SUPPRESS)
     parser.set_defaults(device="cuda", prompts=256, new_tokens=50)
@@ -421,7 +426,7 @@ def main():
     names = [line for line in output_of("nvidia-smi", "-L").splitlines() if line.startswith("GPU")]
     num_gpus = try_out(args, rows) if args.try_out else len(visible_gpus())
     if num_gpus == 0:
-        sys.exit("nvidia-smi lists no GPU. --try-out tries the script out on the CPU")
+        sys.exit("nvidia-smi lists no GPU. To test the script on the CPU, give --try-out")
     for row in rows:
         if row.gpus > num_gpus:
             row.problem = f"needs {row.gpus} GPUs, {num_gpus} found"
@@ -438,7 +443,7 @@ def main():
     facts += ["After: " + "; ".join(clocks()),
               "Libraries: " + ", ".join(f"{name} {cuda.get(name)}" for name in ("driver", "cuda", "nccl", "cublaslt"))]
     if args.try_out:
-        facts.append("Tried out with a tiny model on the CPU: no figure above means anything.")
+        facts.append("Test run with a tiny model on the CPU: the values above mean nothing.")
     print_table(rows, facts)
     if args.results:
         args.results.write_text(json.dumps({row.key: row.runs or row.problem for row in rows}, indent=1))

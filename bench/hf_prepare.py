@@ -1,6 +1,6 @@
-"""Makes what both sides of a benchmark read: a tokenizer, a model folder with random weights, and the training rows.
+"""Makes the inputs of both sides of a benchmark: a tokenizer, a model folder with random weights, and training rows.
 
-Started by bench/cpu_vs_transformers.py inside its virtual environment. What already exists in the folder is kept.
+bench/cpu_vs_transformers.py starts this script in its virtual environment. Existing files in the folder are kept.
 """
 import argparse
 import json
@@ -20,7 +20,7 @@ SEED = 0
 
 
 def read_squad(path):
-    """Rows of a SQuAD v1.1 file."""
+    """Returns the rows of a SQuAD v1.1 file."""
     articles = json.loads(path.read_text(encoding="utf-8"))["data"]
     return [{"id": str(qa["id"]), "context": paragraph["context"], "question": qa["question"],
              "answers": {"text": [a["text"] for a in qa["answers"]],
@@ -45,7 +45,7 @@ def make_tokenizer(folder, rows):
 
 
 def make_model(folder, shape, tokenizer):
-    """shape: vocabulary, width, layers, heads. Random weights as BLOOM initialises them, saved in fp32."""
+    """shape: vocabulary, width, layers, heads. Saves random weights, initialised as in BLOOM, in fp32."""
     vocab, hidden, layers, heads = shape
     torch.manual_seed(SEED)
     config = BloomConfig(vocab_size=vocab, hidden_size=hidden, n_layer=layers, n_head=heads, bos_token_id=1,
@@ -56,13 +56,13 @@ def make_model(folder, shape, tokenizer):
 
 
 def completion_rows(rows, count):
-    """A seeded choice of questions; both sides train on the same ones."""
+    """Chooses questions by a seed. Both sides train on the same ones."""
     order = random.Random(SEED).sample(range(len(rows)), len(rows))
     return [rows[order[i % len(rows)]] for i in range(count)]
 
 
 def dense_rows(rows, count, tokenizer):
-    """Rows whose prompt alone has more than MAX_LENGTH tokens: cut there, nothing is left that could be skipped."""
+    """Returns rows whose prompts have more than MAX_LENGTH tokens. Cut there, they hold nothing that could be skipped."""
     chosen = completion_rows(rows, count)
     more = iter(completion_rows(rows, 8 * count)[::-1])
     dense = []
@@ -77,7 +77,7 @@ def dense_rows(rows, count, tokenizer):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--datasets", type=Path, nargs="+", required=True, help="the first one is trained on")
+    parser.add_argument("--datasets", type=Path, nargs="+", required=True, help="training uses the first one")
     parser.add_argument("--model-name", required=True)
     parser.add_argument("--shape", type=int, nargs=4, required=True, metavar=("V", "C", "L", "H"))
     parser.add_argument("--rows", required=True, choices=["completion", "dense"])

@@ -1,6 +1,6 @@
-"""The peer: fine-tunes a BLOOM folder with the Hugging Face Trainer on the CPU and writes its figures as JSON.
+"""The peer: fine-tunes a BLOOM folder with the Hugging Face Trainer on the CPU and writes its measurements as JSON.
 
-Started by bench/cpu_vs_transformers.py inside its virtual environment.
+bench/cpu_vs_transformers.py starts this script in its virtual environment.
 """
 import argparse
 import json
@@ -13,7 +13,7 @@ from workshop_samples import make_sample, pad_batch
 
 
 class StepTimes(TrainerCallback):
-    """The moments at which training began and each step ended, and the losses."""
+    """Records the time at the start of training and at the end of each step, and the losses."""
 
     def __init__(self):
         self.began, self.ends, self.losses = None, [], []
@@ -29,7 +29,7 @@ class StepTimes(TrainerCallback):
             self.losses.append(float(logs["loss"]))
 
     def steady_seconds(self):
-        """Of every step but the first; of the first where it is the only one."""
+        """Returns the seconds of all steps except the first; of the first step if it is the only one."""
         return self.ends[-1] - (self.ends[0] if len(self.ends) > 1 else self.began)
 
 
@@ -43,7 +43,7 @@ def make_collator(tokenizer, padding, max_length):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--dataset", type=Path, required=True, help="rows, one JSON object a line")
+    parser.add_argument("--dataset", type=Path, required=True, help="rows, one JSON object per line")
     parser.add_argument("--objective", choices=["completion", "causal_lm"], required=True)
     parser.add_argument("--padding", choices=["max_length", "longest"], required=True)
     parser.add_argument("--max-length", type=int, required=True)

@@ -1,6 +1,6 @@
-// Loaded into any CUDA program by the driver (CUDA_INJECTION64_PATH): keeps what ran on the GPU and when, through
-// CUPTI, and writes it at the end to the file that KERNEL_TIMES names, with a rank's number behind it. A line each:
-// begin and duration in ns, stream, name. kernel_times.py makes a table of it.
+// The driver loads this library into any CUDA program (CUDA_INJECTION64_PATH). It records through CUPTI which kernels
+// and copies ran on the GPU, and when. At the end it writes them to the file that KERNEL_TIMES names, with the rank's
+// number appended. One line each: begin and duration in ns, stream, name. kernel_times.py makes a table of it.
 #include <cupti.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ struct Activity {
   std::string name;
 };
 
-// Never destroyed: CUPTI delivers the last ones while the program ends.
+// Never destroyed, because CUPTI delivers the last records while the program ends.
 std::vector<Activity>& activities() {
   static auto* const all = new std::vector<Activity>;
   return *all;
@@ -34,7 +34,7 @@ void buffer_requested(uint8_t** buffer, size_t* size, size_t* max_records) {
   *max_records = 0;
 }
 
-// CUDA 12's records: the fields taken here lie at the same places in CUDA 13's.
+// CUDA 12's records. The fields used here have the same offsets in CUDA 13's.
 using KernelRecord = CUpti_ActivityKernel9;
 using CopyRecord = CUpti_ActivityMemcpy5;
 
@@ -65,7 +65,7 @@ void write() {
   const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
   std::FILE* const file = path ? std::fopen((std::string(path) + (rank ? rank : "")).c_str(), "w") : nullptr;
   if (!file) {
-    std::fputs("kernel_times: KERNEL_TIMES names no file that can be written\n", stderr);
+    std::fputs("kernel_times: cannot write the file that KERNEL_TIMES names\n", stderr);
     return;
   }
   const std::lock_guard guard(lock());

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Where the time of a training step goes on a GPU, kernel by kernel. See README.md.
+"""Shows the time of a training step on a GPU, kernel by kernel. See README.md.
 
-    bench/kernel_times.py FILE [--steps 20]     FILE: what libkernel_times.so has written
+    bench/kernel_times.py FILE [--steps 20]     FILE: the output of libkernel_times.so
 """
 import argparse
 import re
@@ -9,20 +9,20 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
-UPDATE = "adamw_kernel"  # the first one of a step's ends it
+UPDATE = "adamw_kernel"  # the first one of a step ends the step
 COLLECTIVE = "nccl"
 BETWEEN_UPDATES_NS = 1_000_000
 
 
 def steps_of(rows):
-    """Indices of the first kernel of each step's update."""
+    """Returns the indices of the first kernel of each step's update."""
     updates = [i for i, (_, _, name) in enumerate(rows) if UPDATE in name]
     return [i for k, i in enumerate(updates)
             if k == 0 or rows[i][0] - sum(rows[updates[k - 1]][:2]) > BETWEEN_UPDATES_NS]
 
 
 def covered(rows):
-    """ns in which at least one of the rows, sorted by their begin, runs."""
+    """Returns the ns during which at least one of the rows runs. Rows are sorted by their begin."""
     covered, end = 0, 0
     for begin, time, _ in rows:
         covered += max(0, begin + time - max(begin, end))
@@ -37,7 +37,7 @@ def short(name):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
-    parser.add_argument("--steps", type=int, default=20, help="the last so many, but for the very last")
+    parser.add_argument("--steps", type=int, default=20, help="use this many steps: the latest, without the very last")
     args = parser.parse_args()
     rows = []
     for line in args.file.read_text().splitlines():
@@ -45,7 +45,7 @@ def main():
         rows.append((int(begin), int(time), name))
     steps = steps_of(rows)
     if len(steps) < 3:
-        parser.exit(1, f"{args.file}: {len(steps)} steps with an update on the GPU are too few\n")
+        parser.exit(1, f"{args.file}: {len(steps)} steps with an update on the GPU are too few. Train for more steps\n")
     num_steps = min(args.steps, len(steps) - 2)
     first, last = steps[-num_steps - 2], steps[-2]
     names = sorted({name for _, _, name in rows[first:last]})
@@ -55,11 +55,12 @@ def main():
     for _, time, name in rows[first:last]:
         times[name_of[name]] += time
         counts[name_of[name]] += 1
-    whole = rows[last][0] - rows[first][0]
+    total = rows[last][0] - rows[first][0]
     busy, computing = covered(rows[first:last]), covered(row for row in rows[first:last] if COLLECTIVE not in row[2])
-    print(f"{whole / num_steps / 1e6:.2f} ms a step, {(last - first) / num_steps:.0f} kernels, {num_steps} steps; the GPU "
-          f"busy {busy / whole:.1%} of it, {(busy - computing) / num_steps / 1e6:.2f} ms of that with collectives alone\n")
-    print("| ms a step | times | µs each | kernel |\n|---|---|---|---|")
+    print(f"{total / num_steps / 1e6:.2f} ms per step, {(last - first) / num_steps:.0f} kernels, {num_steps} steps. The "
+          f"GPU is busy {busy / total:.1%} of the time, {(busy - computing) / num_steps / 1e6:.2f} ms of that only with "
+          "collectives\n")
+    print("| ms per step | calls | µs each | kernel |\n|---|---|---|---|")
     for name, time in times.most_common():
         print(f"| {time / num_steps / 1e6:.3f} | {counts[name] / num_steps:.1f} | {time / counts[name] / 1e3:.1f} | {name} |")
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The losses of 100 steps beside transformers', from the same weights, on the same rows in one order. See README.md.
+"""Compares the losses of 100 steps with transformers: same weights, same rows, same order. See README.md.
 
     bench/loss_curves.py [--device cuda|cpu] [--tessera build/tessera] [--svg docs/loss_curves.svg] [--results FILE]
 
-Fine-tunes the quickstart's model with both sides in every precision, in a minute or two. Needs torch and transformers in
+Both sides fine-tune the quickstart's model in every precision, in a minute or two. Needs torch and transformers in
 this Python. Draws --svg; the table goes to standard output as Markdown, progress to standard error.
 """
 import argparse
@@ -29,7 +29,7 @@ QUICKSTART = ROOT / "recipes/quickstart"
 MODEL = QUICKSTART / "model"
 BATCH_SIZE, ACCUMULATION, MAX_LENGTH = 4, 2, 256
 LEARNING_RATE, WARMUP_STEPS, WEIGHT_DECAY, MAX_NORM = 3e-4, 10, 0.01, 1.0
-INITIAL_SCALE_POWER = 12  # of fp16's loss scale: small enough that neither side skips an update
+INITIAL_SCALE_POWER = 12  # of fp16's loss scale: so small that neither side skips an update
 PER_STEP = ("loss", "grad_norm", "num_targets", "num_tokens")
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -39,8 +39,8 @@ def log(text):
 
 
 def run_tessera(program, device, precision, steps, rows, folder):
-    """{"loss": [...], "grad_norm": [...], "num_targets": [...], "num_tokens": [...]}, a number for each step; and the
-    numbers of the steps without an update, because gradients overflowed in fp16: "skipped_steps"."""
+    """{"loss": [...], "grad_norm": [...], "num_targets": [...], "num_tokens": [...]}, a value per step. Also
+    "skipped_steps": the steps without an update, because gradients overflowed in fp16."""
     output = folder / f"tessera-{precision}"
     command = [program, "train", "--model", MODEL, "--dataset", rows, "--no-shuffle", "--max-length", MAX_LENGTH,
                "--batch-size", BATCH_SIZE, "--grad-accum", ACCUMULATION, "--max-steps", steps, "--lr", LEARNING_RATE,
@@ -58,7 +58,7 @@ def run_tessera(program, device, precision, steps, rows, folder):
 
 
 def make_steps(rows, steps, tokenizer, device):
-    """The micro-batches of each step, padded to their longest row."""
+    """Returns the micro-batches of each step, padded to their longest row."""
     samples = [make_sample(tokenizer, row, "completion", MAX_LENGTH) for row in rows]
     micro_batches = []
     for i in range(0, len(samples), BATCH_SIZE):
@@ -69,7 +69,7 @@ def make_steps(rows, steps, tokenizer, device):
 
 
 def run_transformers(device, precision, steps):
-    """What the Trainer does, as a plain loop: the same keys as run_tessera. 16 bits by autocast, masters in fp32."""
+    """The Trainer's computation as a plain loop. Returns the keys of run_tessera. 16 bits by autocast, masters in fp32."""
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     model = BloomForCausalLM.from_pretrained(MODEL, dtype=torch.float32).to(device).train()
     matrices, others = [[p for p in model.parameters() if (p.ndim > 1) == of] for of in (True, False)]
@@ -97,7 +97,7 @@ def run_transformers(device, precision, steps):
         else:
             schedule.step()
         out["loss"].append(sum(losses).item())
-        out["grad_norm"].append(norm.item() if norm.isfinite() else None)  # as JSON has it
+        out["grad_norm"].append(norm.item() if norm.isfinite() else None)  # JSON has no infinity
         out["num_targets"].append(num_targets.item())
         out["num_tokens"].append(sum(batch["attention_mask"].sum() for batch in micro_batches).item())
     return out
@@ -108,12 +108,12 @@ def distances(a, b):
 
 
 def compare(runs):
-    """{precision: {"tessera": ..., "transformers": ...}}, what both sides' losses differ by added to each."""
+    """Adds "difference", the distances of both sides' losses, to {precision: {"tessera": ..., "transformers": ...}}."""
     for precision, sides in runs.items():
         ours, theirs = sides["tessera"], sides["transformers"]
         for key in ("num_targets", "num_tokens"):
             if ours[key] != theirs[key]:
-                sys.exit(f"{precision}: the sides saw different rows: {key} {ours[key]} and {theirs[key]}")
+                sys.exit(f"{precision}: the two sides read different rows: {key} {ours[key]} and {theirs[key]}")
         sides["difference"] = distances(ours, theirs)
 
 
@@ -150,20 +150,20 @@ def parse_arguments():
     parser.add_argument("--tessera", type=Path, default=ROOT / "build/tessera")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--precisions", nargs="+", choices=["fp32", "tf32", "bf16", "fp16"],
-                        help="default: all that the device has, less fp16 on a CPU, where torch takes many minutes")
+                        help="default: all of the device; no fp16 on a CPU, because torch takes many minutes")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--svg", type=Path, default=ROOT / "docs/loss_curves.svg")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="write every step's figures there as JSON")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="write the values of every step as JSON")
     args = parser.parse_args()
     if args.device == "cuda" and not torch.cuda.is_available():
-        parser.error("--device cuda: torch finds no GPU")
+        parser.error("--device cuda: torch finds no GPU. Give --device cpu")
     if args.steps < 2:
-        parser.error(f"--steps {args.steps}: at least 2, to draw lines")
+        parser.error(f"--steps {args.steps}: give at least 2, because the curves are lines")
     if not args.precisions:
         args.precisions = ["fp32", "tf32", "bf16", "fp16"] if args.device == "cuda" else ["fp32", "bf16"]
     args.tessera = args.tessera.resolve()
     if not args.tessera.exists():
-        parser.error(f"{args.tessera} does not exist: build it, or give --tessera")
+        parser.error(f"{args.tessera} does not exist. Build it, or give --tessera")
     return args
 
 

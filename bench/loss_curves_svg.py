@@ -1,20 +1,20 @@
-"""Draws what bench/loss_curves.py measured: both sides' losses, one panel a precision, and below what they differ by.
+"""Draws the results of bench/loss_curves.py: both sides' losses, one panel per precision, and their difference below.
 
-Mid-tones on a transparent ground, for light and dark pages alike.
+Medium tones on a transparent background, for both light and dark pages.
 """
 import math
 
 GREY = "#7d8590"
 OURS, THEIRS = "#2f81d7", "#e0912f"
 OF_PRECISION = {"fp32": "#2f81d7", "tf32": "#2da06a", "bf16": "#e0912f", "fp16": "#c9569f"}
-LEAST_DIFFERENCE = 1e-8  # a float's rounding of losses near 1 is several times as large
+LEAST_DIFFERENCE = 1e-8  # the float rounding of losses near 1 is several times as large
 WIDTH, LEFT, RIGHT, GAP = 860, 56, 16, 14
 PANEL_TOP, PANEL_HEIGHT, LOW_TOP, LOW_HEIGHT = 52, 150, 274, 150
 HEIGHT = LOW_TOP + LOW_HEIGHT + 26
 
 
 class Panel:
-    """A rectangle whose axes are steps 1 to `steps` and values from `low` to `high`, on a log scale where `decades`."""
+    """A rectangle whose axes are steps 1 to `steps` and values from `low` to `high`, log scale if `decades` is set."""
 
     def __init__(self, x, y, width, height, steps, low, high, decades=False):
         self.x, self.y, self.width, self.height, self.steps = x, y, width, height, steps
@@ -29,7 +29,7 @@ class Panel:
         return self.y + self.height * (1 - min(max(part, 0), 1))
 
     def frame(self, ticks, labels):
-        """Grid lines at the ticks, their labels on the left, and steps below."""
+        """Draws grid lines at the ticks, their labels on the left, and steps below."""
         parts = [f'<rect x="{self.x}" y="{self.y}" width="{self.width:.0f}" height="{self.height}" class="frame"/>']
         for tick, label in zip(ticks, labels):
             y = self.place_y(tick)
@@ -37,8 +37,8 @@ class Panel:
             parts.append(f'<text x="{self.x - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
         middle = self.steps // 2
         marks = [(1, 1, "start"), (middle, f"step {middle}", "middle"), (self.steps, self.steps, "end")]
-        for step, words, anchor in marks:
-            parts.append(text(self.place_x(step), self.y + self.height + 15, words, anchor))
+        for step, label, anchor in marks:
+            parts.append(text(self.place_x(step), self.y + self.height + 15, label, anchor))
         return parts
 
     def line(self, values, colour, width):
@@ -46,12 +46,12 @@ class Panel:
         return f'<polyline points="{points}" stroke="{colour}" stroke-width="{width}"/>'
 
 
-def text(x, y, words, anchor="start", more=""):
-    return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}"{more}>{words}</text>'
+def text(x, y, content, anchor="start", more=""):
+    return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}"{more}>{content}</text>'
 
 
 def legend(x, y, entries):
-    """entries: (name, colour, line width), one after the other."""
+    """entries: (name, colour, line width), from left to right."""
     parts = []
     for name, colour, width in entries:
         parts.append(f'<path d="M{x} {y - 4}h22" stroke="{colour}" stroke-width="{width}"/>')
@@ -75,7 +75,7 @@ def loss_panels(runs, steps):
 
 
 def difference_panel(runs, steps):
-    """What is less than LEAST_DIFFERENCE, or nothing at all, lies on the lower edge."""
+    """Values below LEAST_DIFFERENCE, including 0, are drawn on the lower edge."""
     largest = max(max(sides["difference"]) for sides in runs.values())
     ticks = [LEAST_DIFFERENCE]
     while ticks[-1] < largest or len(ticks) == 1:
@@ -89,7 +89,7 @@ def difference_panel(runs, steps):
 
 
 def draw(runs, facts):
-    """The SVG of {precision: {"tessera": {"loss": [...]}, "transformers": ..., "difference": [...]}}."""
+    """Returns the SVG of {precision: {"tessera": {"loss": [...]}, "transformers": ..., "difference": [...]}}."""
     steps = facts["steps"]
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
              f'font-size="12" fill="{GREY}">',

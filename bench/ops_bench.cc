@@ -1,7 +1,7 @@
-// Speed of the CPU's kernels at the shapes of small and middle BLOOMs: best and median of many calls, as GFLOP/s or
-// GB/s of the arrays that must be read and written. Products stand beside OpenBLAS's on as many threads.
+// Speed of the CPU's kernels at the shapes of small and medium BLOOMs: best and median of many calls, as GFLOP/s or as
+// GB/s of the arrays that must be read and written. Products are compared with OpenBLAS on the same number of threads.
 //   ops_bench [filter] [seconds per line]
-// Shapes: N tokens, C channels; 800 × 1024 is four SQuAD prompts in bloom-560m, 2048 × 512 four full rows of a small
+// Shapes: N tokens, C channels. 800 × 1024 is four SQuAD prompts in bloom-560m. 2048 × 512 is four full rows of a small
 // model.
 #include <cblas.h>
 #include <dlfcn.h>
@@ -30,7 +30,7 @@ class Bench {
                "best rate", "median");
   }
 
-  // `work`: billions of operations or bytes a call.
+  // `work`: 10^9 operations or bytes per call.
   void line(const std::string& name, double work, const char* unit, const std::function<void()>& call) {
     if (name.find(filter_) == std::string::npos) return;
     std::vector<double> times;
@@ -45,7 +45,7 @@ class Bench {
     fmt::print("{:<44} {:>10.3f} {:>10.1f} {:>10.1f} {}\n", name, median * 1e3, work / times[0], work / median, unit);
   }
 
-  // Random numbers of N(0, 1), kept until the next call of clear().
+  // Random numbers from N(0, 1), kept until the next call of clear().
   View floats(Shape shape) {
     const View view = array(shape, DType::f32);
     kernels_->fill_normal(view, 0, 1, buffers_.size(), 0, 0);
@@ -82,7 +82,7 @@ class Bench {
   std::vector<Buffer> buffers_;
 };
 
-// The kernels leave the library one thread. Others than OpenBLAS stay with it.
+// The kernels set the library to one thread. Libraries other than OpenBLAS keep that setting.
 void set_blas_threads(int count) {
   if (void* function = dlsym(RTLD_DEFAULT, "openblas_set_num_threads")) {
     reinterpret_cast<void (*)(int)>(function)(count);
@@ -237,5 +237,5 @@ int main(int argc, char** argv) {
   head(bench, 64, 32000, 512);
   head(bench, 16, 250880, 1024);
   head(bench, 1, 250880, 1024);
-  flat(bench, (int64_t{1} << 24) * std::clamp(bench.num_threads(), 2, 16));  // beyond what caches of many cores hold
+  flat(bench, (int64_t{1} << 24) * std::clamp(bench.num_threads(), 2, 16));  // exceeds the caches of many cores
 }

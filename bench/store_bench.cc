@@ -1,7 +1,7 @@
-// Bandwidth of checkpoints beside that of dd on the same disk, in turns, because disks have their moods:
+// Bandwidth of checkpoints, compared with dd on the same disk. Both run in turns, because the speed of disks varies:
 //   store_bench FOLDER [GIB]
-// Writing counts until everything is on the disk. Before each reading the page cache is asked to forget the files.
-// "verify" is all that opening a checkpoint reads; "read" then takes the arrays out of it.
+// Writing ends when everything is on the disk. Before each reading, the files are dropped from the page cache. "verify"
+// measures all the reading of opening a checkpoint. "read" then reads the arrays from it.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Every sharding strategy side by side: speed, bytes sent, memory planned and measured.
+"""Compares all sharding strategies: speed, bytes sent, memory planned and measured.
 
   bench/strategies.py [--tessera build/tessera] [--dataset FILE] [--model 12x512|bloom-560m] [--nproc 2] [--steps 8]
                       [--repeat 3] [--batch-size 8] [--grad-accum 2] [--strategies no_shard full_shard …]
                       [--words "--objective causal_lm …"]
 
-One rank with all threads (the baseline) and every strategy on --nproc ranks take turns, --repeat times. Printed are
-the median rate of each, and the median, least and greatest of its ratios to the baseline of the same turn. The global
-batch, --batch-size samples x --grad-accum micro-batches, is the same for all. Weights are random; the tokenizer is that
-of the quickstart.
+One rank with all threads (the baseline) and every strategy on --nproc ranks take turns, --repeat times. The output is
+the median rate of each, and the median, minimum and maximum of its ratios to the baseline of the same turn. The global
+batch, --batch-size samples x --grad-accum micro-batches, is the same for all. Weights are random. The tokenizer is the
+quickstart's.
 """
 import argparse
 import json
@@ -34,10 +34,10 @@ def arguments():
     parser.add_argument("--nproc", type=int, default=2)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--batch-size", type=int, default=8, help="of all ranks together")
+    parser.add_argument("--batch-size", type=int, default=8, help="for all ranks together")
     parser.add_argument("--grad-accum", type=int, default=2)
     parser.add_argument("--strategies", nargs="+", default=STRATEGIES)
-    parser.add_argument("--words", default="", help="further words for tessera train")
+    parser.add_argument("--words", default="", help="more arguments for tessera train, in one text")
     return parser.parse_args()
 
 

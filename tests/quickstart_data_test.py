@@ -16,7 +16,7 @@ RECIPE = ROOT / "recipes" / "quickstart"
 def load_generator():
     spec = importlib.util.spec_from_file_location("make_quickstart_data", ROOT / "tools" / "make_quickstart_data.py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
+    sys.modules[spec.name] = module  # dataclasses look up their module
     spec.loader.exec_module(module)
     return module
 
@@ -37,7 +37,7 @@ def words(text):
 
 
 def ordinary_words():
-    """Every word that is no made-up name, once as it stands and once as a sentence begins."""
+    """Every word that is not an invented name, unchanged and with a capital letter."""
     lines = generator.TEMPLATES.read_text(encoding="utf-8").splitlines()
     syllables = [number for number, line in enumerate(lines) if line.startswith("list syllables")]
     first_after = next(number for number, line in enumerate(lines)
@@ -57,7 +57,7 @@ class Committed(unittest.TestCase):
             for name in ("train.json", "eval.json"):
                 self.assertEqual((Path(folder) / name).read_bytes(), (RECIPE / name).read_bytes(), name)
 
-    def test_answers_stand_where_they_say(self):
+    def test_answers_are_at_their_offsets(self):
         for world in ("train", "eval"):
             for paragraph in paragraphs(committed(world)):
                 for question in paragraph["qas"]:
@@ -79,7 +79,7 @@ class Committed(unittest.TestCase):
 
 
 class Worlds(unittest.TestCase):
-    def test_share_no_name(self):
+    def test_worlds_share_no_names(self):
         ordinary = ordinary_words()
         names = {}
         for world in ("train", "eval"):
@@ -132,9 +132,9 @@ class Variety(unittest.TestCase):
             kinds = [fact.kind.name for thing in things for fact in thing.facts]
             rivals += len(set(kinds)) < len(kinds)
         self.assertEqual(counts, {2, 3, 4})
-        self.assertGreater(rivals, 180)  # passages in which two things have a fact of the same kind
+        self.assertGreater(rivals, 180)  # passages with two things that have a fact of the same kind
 
-    def test_answers_stand_everywhere(self):
+    def test_answers_are_in_all_parts_of_a_passage(self):
         places = [question["answers"][0]["answer_start"] / len(passage["context"])
                   for passage in self.paragraphs["eval"] for question in passage["qas"]]
         quarters = [sum(low <= place < low + 0.25 for place in places) for low in (0, 0.25, 0.5, 0.75)]

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Checks that every file includes only what its room may include, and that vendors' headers stay in their folders."""
+"""Checks the includes: every file only headers that its room may include, vendors' headers only in their folders."""
 import re
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1] / "tessera"
-# The table of docs/architecture.md. `app` alone wires everything.
+# The table of docs/architecture.md. Only `app` includes all rooms.
 MAY_INCLUDE = {
     "base": "",
     "device": "base",
@@ -24,7 +24,7 @@ MAY_INCLUDE = {
     "launch": "base comm store report settings",
     "app": "base device ops comm data model optim engine store report settings load plan train launch",
 }
-# Headers that may appear only below these folders.
+# Headers that may be included only in these folders.
 VENDORS = {
     r"cblas": ["ops/cpu"],
     r"cuda|cublas|cudnn|cub/": ["device/cuda", "ops/cuda", "comm/nccl"],
@@ -56,10 +56,10 @@ def violations():
                 continue
             for pattern, folders in VENDORS.items():
                 if re.match(pattern, header) and not any(str(relative).startswith(f) for f in folders):
-                    yield f"{place}: <{header}> belongs into {' or '.join(folders)}"
+                    yield f"{place}: <{header}> belongs in {' or '.join(folders)}"
 
 
 if __name__ == "__main__":
     found = list(violations())
-    print("\n".join(found) or "every include keeps to the table")
+    print("\n".join(found) or "every include follows the table")
     sys.exit(bool(found))

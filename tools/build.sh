@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what tools/packages.txt lists (if anything is missing) and builds Release into build/.
-#   tools/build.sh [-DOPTION=VALUE ...] [TARGET ...]     options go to CMake; without a target: everything
+# Installs the missing packages of tools/packages.txt and builds Release into build/.
+#   tools/build.sh [-DOPTION=VALUE ...] [TARGET ...]     options are passed to CMake; without a target: everything
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,7 +10,7 @@ for package in $packages; do
   [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
 done
 if [ ${#missing[@]} -gt 0 ]; then
-  command -v apt-get >/dev/null || { echo "error: no apt-get here. Install the like of: ${missing[*]}" >&2; exit 1; }
+  command -v apt-get >/dev/null || { echo "error: this system has no apt-get. Install the equivalents of these packages: ${missing[*]}" >&2; exit 1; }
   as_root=""
   if [ "$(id -u)" != 0 ]; then
     command -v sudo >/dev/null || { echo "error: run as root, or install these: apt-get install ${missing[*]}" >&2; exit 1; }
@@ -26,9 +26,9 @@ while [[ ${1:-} == -D* ]]; do options+=("$1"); shift; done
 if [ ! -f build/build.ninja ] || [ ${#options[@]} -gt 0 ]; then
   cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release "${options[@]}" >/dev/null
 fi
-if [ -t 1 ]; then  # one line that changes
+if [ -t 1 ]; then  # one line that is updated
   NINJA_STATUS="Building %f/%t, %e s: " ninja -C build "$@"
-else  # a line for each tenth of the steps, and what fails
+else  # one line per tenth of the steps, and errors
   NINJA_STATUS="%f/%t %e " ninja -C build "$@" | awk '
     $1 ~ /^[0-9]+\/[0-9]+$/ { split($1, n, "/"); tenth = int(10 * n[1] / n[2])
                               if (tenth != last && n[1] > 0) { last = tenth; printf "Building: %s steps, %d s\n", $1, $2; fflush() }; next }

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Loads a folder that Tessera saved, with transformers (`gpt`: with torch), and fails on any complaint.
+"""Loads a folder that Tessera saved with transformers (`gpt`: with torch). Any warning or error is a failure.
 
     check_saved_model.py FOLDER --ids 5,6,7 [--ids 8,9]     prints [{"ids": [...], "logits": [[...], ...]}, ...]
     check_saved_model.py FOLDER --compare FILE [--atol A]   FILE: safetensors with ids [N], starts [B+1], logits [N, V]
 
-A complaint is a warning of any library, a missing, unexpected or misshapen tensor, or a tokenizer that does not load.
-Exit code 0: all is well; 1: not.
+A failure is a warning of any library, a missing or unexpected tensor, a wrong shape, or a tokenizer that does not load.
+Exit code 0: no failures. 1: failures.
 """
 import argparse
 import json
@@ -25,7 +25,7 @@ from transformers import AutoTokenizer, BloomForCausalLM
 
 
 class Complaints(logging.Handler):
-    """Collects what transformers logs at level WARNING and above."""
+    """Collects the messages that transformers logs at level WARNING and above."""
 
     def __init__(self):
         super().__init__(logging.WARNING)
@@ -55,7 +55,7 @@ def load_tokenizer(folder, vocab_size, complaints):
 
 
 def load(folder):
-    """The model in fp32, and the list of complaints."""
+    """Returns the model in fp32 and the list of failures."""
     handler = Complaints()
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.get_logger().addHandler(handler)
@@ -78,7 +78,7 @@ def logits_of(model, ids):
 
 
 def compare(model, path, atol, rtol):
-    """The largest difference, and whether all are within atol + rtol·|expected|."""
+    """Returns the largest difference, and whether all differences are within atol + rtol·|expected|."""
     expected = load_file(path)
     starts = expected["starts"].tolist()
     logits = torch.cat([logits_of(model, expected["ids"][b:e]) for b, e in zip(starts, starts[1:])])

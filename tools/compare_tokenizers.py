@@ -2,13 +2,13 @@
 """Compares Tessera's tokenizer with Hugging Face's `tokenizers`, and writes the reference files of the unit tests.
 
   tools/compare_tokenizers.py write-references
-      writes tests/unit/data/tokenizer_references from the texts in this script alone.
+      writes tests/unit/data/tokenizer_references from the texts in this script.
   tools/compare_tokenizers.py compare --program build/tests/unit_data squad1.json [squad2.json ...]
-      trains BLOOM-, GPT-2-, Llama-3- and Qwen2-shaped tokenizers on the contexts, questions and answers of SQuAD
-      files, has the unit test compare ids and decoded texts of all of them, of random Unicode and of invalid UTF-8,
-      and prints the encoding speed of both on the contexts, one thread each. Compares the trainers, too.
+      trains BLOOM-, GPT-2-, Llama-3- and Qwen2-shaped tokenizers on contexts, questions and answers of SQuAD
+      files. The unit test then compares ids and decoded texts of them, of random Unicode and of invalid UTF-8.
+      Prints the encoding speed of both on the contexts, with one thread each. Also compares the trainers.
 
-The library is installed into a virtual environment of its own (--venv), made when missing.
+The library is installed into its own virtual environment (--venv), which is created if it does not exist.
 """
 import argparse
 import functools
@@ -50,7 +50,7 @@ OWN_TEXTS = [
 
 
 def own_interpreter(path):
-    """Runs this script again with an interpreter that has the library."""
+    """Runs this script again with an interpreter that has the library, unless this one has it."""
     try:
         import tokenizers  # noqa: F401
         return
@@ -100,7 +100,7 @@ def to_json(tokenizer, merges_as_strings=False, **model):
 
 
 def shapes(texts, vocab_size):
-    """The well-known kinds: name -> text of a tokenizer.json."""
+    """Returns the well-known kinds: name -> text of a tokenizer.json."""
     from tokenizers import AddedToken, normalizers, pre_tokenizers, processors
     sequence = pre_tokenizers.Sequence
     bloom = train(texts, vocab_size, sequence([split(BLOOM), byte_level()]))
@@ -121,7 +121,7 @@ def shapes(texts, vocab_size):
         processors.TemplateProcessing(single="<|begin_of_text|> $A", pair="<|begin_of_text|> $A $B",
                                       special_tokens=[("<|begin_of_text|>", llama3.token_to_id("<|begin_of_text|>"))])])
     value = json.loads(to_json(llama3, ignore_merges=True))
-    value["model"]["merges"] = value["model"]["merges"][::2]  # words that only ignore_merges reaches
+    value["model"]["merges"] = value["model"]["merges"][::2]  # words that only ignore_merges can produce
     kept = {a + b for a, b in value["model"]["merges"]}
     value["model"]["merges"] = [m for m in value["model"]["merges"]
                                 if all(len(part) == 1 or part in kept for part in m)]
@@ -135,7 +135,7 @@ def shapes(texts, vocab_size):
 
 
 def options(texts):
-    """Every flag and behavior once: name -> text of a tokenizer.json with a small vocabulary."""
+    """Returns every flag and behavior once: name -> text of a tokenizer.json with a small vocabulary."""
     from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers
     sequence, result = pre_tokenizers.Sequence, {}
 
@@ -174,11 +174,11 @@ def assigned_characters(database):
 
 
 def random_texts(generator, count, database=unicodedata):
-    """Valid texts: any characters, and mixtures that provoke splits, contractions, normal forms and added tokens.
+    """Returns valid texts: any characters, and mixtures that cause splits, contractions, normal forms and added tokens.
 
-    The library's tables are of Unicode 16 for splits and 13 for normal forms; ours are those of the installed
-    Oniguruma and utf8proc. Characters are drawn from the versions that all of them know: Python 3.11's 14.0, or the
-    older 3.2 where compatibility mappings of newer characters would differ.
+    The library's tables are from Unicode 16 for splits and 13 for normal forms. Ours come from the installed
+    Oniguruma and utf8proc. Characters are drawn from versions that all of them know: Python 3.11's 14.0, or the
+    older 3.2 if compatibility mappings of newer characters would differ.
     """
     characters = assigned_characters(database)
     spaces = [" "] * 8 + list("\t\n\r\v\f\x85\xa0\u1680\u2003\u2028\u202f\u205f\u3000") + ["\r\n", "  ", "\n\n"]
@@ -203,14 +203,14 @@ def random_texts(generator, count, database=unicodedata):
 
 
 def touching_texts(database):
-    """Every character beside added tokens that look at their neighbours."""
+    """Returns every character next to added tokens that check their neighbours."""
     characters = assigned_characters(database)
     for begin in range(0, len(characters), 100):
         yield " ".join(f"word{c} {c}word {c}[LR]{c}" for c in characters[begin:begin + 100])
 
 
 def broken_bytes(generator, count):
-    """Byte strings, most of them no UTF-8."""
+    """Returns byte strings. Most are invalid UTF-8."""
     yield from [b"\xff", b"\xc0\x80", b"\xe2\x82", b"a\xe2\x82b", b"\xf0\x9f\x98", b"\xf0\x9f\x98 ", 
                 b"\xed\xa0\x80", b"\xed\xbf\xbf",
                 b"\xf4\x90\x80\x80", b"\xf5\x80", b"\xe0\x80\x80", b"\xf0\x80\x80\x80", b"\xe0\xa0",
@@ -223,7 +223,7 @@ def broken_bytes(generator, count):
 
 
 def cases(library_json, texts, byte_strings, generator, num_decodes):
-    """What the library gives, in the form that tokenizer_reference_test.cc reads."""
+    """Returns the library's results in the form that tokenizer_reference_test.cc reads."""
     from tokenizers import Tokenizer
     tokenizer = Tokenizer.from_str(library_json)
     size = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values())
@@ -249,7 +249,7 @@ def write_kind(folder, name, library_json, *case_arguments):
 
 
 def write_trainer(folder, texts, vocab_size):
-    """What the library's trainer learns, in the form that tokenizer_trainer_test.cc reads; returns its tokenizer."""
+    """Writes the library's trained vocabulary for tokenizer_trainer_test.cc, and returns its tokenizer."""
     from tokenizers import pre_tokenizers
     trained = train(texts, vocab_size, pre_tokenizers.Sequence([split(BLOOM), byte_level()]), min_frequency=2)
     model = json.loads(to_json(trained, merges_as_strings=True))["model"]
@@ -286,7 +286,7 @@ def read_squad(paths):
 
 
 def library_speed(library_json, texts, repeats=5):
-    """Seconds, cold and best, of the library's fastest call on one thread."""
+    """Returns the seconds of the library's fastest call on one thread: cold, and the best."""
     from tokenizers import Tokenizer
     tokenizer = Tokenizer.from_str(library_json)
     times = []
@@ -314,7 +314,7 @@ def compare_trainers(program, texts, vocab_size):
         begin = time.perf_counter()
         trained = write_trainer(folder, texts, vocab_size)
         seconds = time.perf_counter() - begin
-        ours = run_test(program, folder, "TokenizerTrainer.LearnsTheVocabularyThatTheLibraryLearns")
+        ours = run_test(program, folder, "TokenizerTrainer.LearnsTheSameVocabularyAsTheLibrary")
         loaded = Tokenizer.from_file(str(folder / "trained.json"))
         assert all(loaded.encode(text).ids == trained.encode(text).ids for text in texts)
         print(f"trainer: {loaded.get_vocab_size()} tokens equal, and equal ids of all texts; library {seconds:.1f} s, "

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every fuzzer for a while: tools/fuzz.sh [SECONDS] (60). Needs clang and its runtime: apt-get install clang libclang-rt-14-dev
+# Runs every fuzzer for SECONDS (default 60): tools/fuzz.sh [SECONDS]. Needs clang and its runtime: apt-get install clang libclang-rt-14-dev
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
@@ -7,7 +7,7 @@ cmake -S . -B build-fuzz -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DTESSERA_TESTS=O
   -DTESSERA_MPI=OFF -DTESSERA_SANITIZE=fuzzer-no-link,address >/dev/null
 fuzzers=$(ls tests/fuzz/*_fuzz.cc | sed 's|.*/\(.*\)_fuzz.cc|fuzz_\1|')
 ninja -C build-fuzz --quiet $fuzzers
-# Files that are as they should be, to begin with.
+# Valid files to start from.
 declare -A seeds=(
   [fuzz_config]=recipes/quickstart/*.toml
   [fuzz_model_config]=tests/parity/data/*/config.json

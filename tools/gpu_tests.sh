@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs the tests that need GPUs from a build that is there, and builds nothing: kernels, parity with transformers,
-# collectives and the engine on 1, 2 and 4 ranks, which share the GPUs if there are fewer, precisions, memory, resuming,
-# ranks and their failures, and the sanitizer on the small models.
-#   tools/gpu_tests.sh [--build FOLDER] [--no-sanitizer] [--only WORD]      WORD: a part of the names that it prints
+# Runs the tests that need GPUs. Uses an existing build. The tests cover kernels, parity with transformers,
+# collectives and the engine on 1, 2 and 4 ranks (which share the GPUs if the machine has fewer), precisions, memory,
+# resume, ranks and their failures, and the sanitizer on the small models.
+#   tools/gpu_tests.sh [--build FOLDER] [--no-sanitizer] [--only WORD]      WORD: a part of a printed name
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,17 +16,17 @@ while [ $# -gt 0 ]; do
   esac
 done
 tests=$build/tests
-[ -x "$tests/gpu_ops" ] || { echo "error: no $tests/gpu_ops: build with CUDA, -DTESSERA_TESTS=ON" >&2; exit 2; }
-# Those that CUDA_VISIBLE_DEVICES leaves.
+[ -x "$tests/gpu_ops" ] || { echo "error: $tests/gpu_ops does not exist. Build with CUDA and -DTESSERA_TESTS=ON" >&2; exit 2; }
+# The GPUs that CUDA_VISIBLE_DEVICES leaves visible.
 gpus=$("$build/tessera" doctor --json | python3 -c 'import json, sys; found = json.load(sys.stdin)["cuda"]["gpus"]
 print(len(found) if isinstance(found, list) else 0)')
-[ "${gpus:-0}" -gt 0 ] || { echo "error: there is no GPU: see $build/tessera doctor" >&2; exit 2; }
+[ "${gpus:-0}" -gt 0 ] || { echo "error: no GPU is available. See $build/tessera doctor" >&2; exit 2; }
 visible=${CUDA_VISIBLE_DEVICES:-$(seq -s, 0 $((gpus - 1)))}
 mpirun="mpirun --allow-run-as-root --oversubscribe --bind-to none"
 
 failed=() output=$(mktemp)
 trap 'rm -f "$output"' EXIT
-# check NAME SECONDS COMMAND...: one line on success, the end of its output on failure.
+# check NAME SECONDS COMMAND...: prints one line on success, and the end of the command's output on failure.
 check() {
   local name=$1 limit=$2 begin=$SECONDS code
   shift 2
@@ -48,14 +48,14 @@ skip() { echo "skipped $1: $2"; }
 echo "$gpus GPUs: $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sort | uniq -c | xargs)"
 check ops 600 "$tests/gpu_ops"
 check parity 600 "$tests/gpu_parity"
-# NCCL refuses two ranks on one GPU unless it takes them for ranks of different machines; it then sends through sockets,
-# and the processes take turns on the GPU.
+# NCCL refuses two ranks on one GPU. With different NCCL_HOSTIDs it treats them as ranks of different machines and sends
+# through sockets. The processes then take turns on the GPU.
 share='export NCCL_HOSTID=rank$OMPI_COMM_WORLD_RANK NCCL_SOCKET_IFNAME=lo
   gpus=('${visible//,/ }')
   export CUDA_VISIBLE_DEVICES=${gpus[OMPI_COMM_WORLD_LOCAL_RANK % '$gpus']}
   exec "$@"'
 for ranks in 1 2 4; do
-  # Hundreds of cases each start NCCL, which with fewer thread blocks has less to prepare.
+  # Each of the hundreds of cases starts NCCL. It starts faster with fewer thread blocks.
   export NCCL_MAX_CTAS=2
   for what in collectives engine; do
     program=("$tests/ranks_$what" --world="$ranks" --device=cuda)
@@ -67,7 +67,7 @@ for ranks in 1 2 4; do
   done
   unset NCCL_MAX_CTAS
 done
-# cli NAME SECONDS FILE [TEST...]: tests of the program, on GPUs.
+# cli NAME SECONDS FILE [TEST...]: runs tests of the program on GPUs.
 cli() {
   local name=$1 limit=$2 file=$3
   shift 3
@@ -95,23 +95,23 @@ fi
 
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
 if [ $sanitize = no ] || [ -z "$sanitizer" ]; then
-  skip "memcheck and racecheck" "$([ $sanitize = no ] && echo "not asked for" || echo "compute-sanitizer is not there")"
+  skip "memcheck and racecheck" "$([ $sanitize = no ] && echo "disabled by --no-sanitizer" || echo "compute-sanitizer is not installed")"
 else
-  # sanitize TOOL OPTIONS PROGRAM...: PROGRAM a file of the tests' folder.
+  # sanitize TOOL OPTIONS PROGRAM...: PROGRAM is a file in the tests' folder.
   sanitize() {
     local tool=$1 options=$2 program=$3
     shift 3
     check "$tool of $program" 1500 "$sanitizer" --tool "$tool" $options --error-exitcode 9 --print-limit 20 \
       "$tests/$program" "$@"
   }
-  # Calls of CUDA that fail are what some tests are about.
+  # Some tests make CUDA calls fail on purpose.
   sanitize memcheck "--report-api-errors no" gpu_ops
   sanitize memcheck "--report-api-errors no" gpu_parity
-  # Some twenty runs of the engine: with graphs and without, offloaded to the host and to files.
+  # About twenty runs of the engine: with and without graphs, offloaded to the host and to files.
   engine=(ranks_engine --world=1 --device=cuda)
   sanitize memcheck "--report-api-errors no" "${engine[@]}" --gtest_filter='*Repeats*:*Graphs*:*RankZero*'
-  # Looking for races takes hundreds of times as long, most of it in cuBLASLt's kernels, and ends in an error of the
-  # tool's own where they are left out of it (13.0): hence fewer products.
+  # racecheck takes hundreds of times as long, mostly in cuBLASLt's kernels. Excluding those kernels ends in an internal
+  # error of the tool (13.0). Therefore it runs fewer products.
   sanitize racecheck "" gpu_ops --gtest_filter='-*Measuring*:*Tf32*'
   sanitize racecheck "" gpu_parity --gtest_filter='*small*-*TwentyUpdates*'
   sanitize racecheck "" "${engine[@]}" --gtest_filter='*Repeats*:*RankZero*'

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes the quickstart's data: a little encyclopedia of made-up things, and questions about it.
+"""Writes the quickstart's data: a small encyclopedia of invented things, and questions about it.
 
     python3 tools/make_quickstart_data.py                             recipes/quickstart/{train,eval}.json
-    python3 tools/make_quickstart_data.py --pretrain corpus.jsonl     the text that the tiny model is pretrained on
+    python3 tools/make_quickstart_data.py --pretrain corpus.jsonl     the pretraining text of the tiny model
 
-Every name is composed of syllables, and a name belongs to exactly one of three worlds (pretrain, train, eval): a
-checksum of the name decides. So no question of eval.json asks about anybody or anything that the model has met before.
-The sentences stand in quickstart_templates.txt. The output depends on the seed alone, on every platform and Python.
+Every name is composed of syllables and belongs to exactly one of three worlds (pretrain, train, eval). A
+checksum of the name decides which. The questions of eval.json therefore only use names that the model has never seen.
+The sentences are in quickstart_templates.txt. The output depends only on the seed, on every platform and Python.
 """
 
 import argparse
@@ -56,7 +56,7 @@ SUMMARIES = ["In short,", "To sum up,", "As we have read,", "Remember that", "In
 
 
 class Dice:
-    """Random choices from random() alone, the one method whose sequence Python promises to keep."""
+    """Random choices that use only random(), because Python guarantees only the sequence of this method."""
 
     def __init__(self, seed):
         self._next = random.Random(seed).random
@@ -103,7 +103,7 @@ class Kind:
 
 
 def read_templates(path):
-    """(kinds of things, each with its kinds of facts and their sentences; lists of words by name)"""
+    """Returns (kinds of things, each with its kinds of facts and their sentences; lists of words by name)."""
     kinds, lists = [], {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         word, _, rest = line.strip().partition(" ")
@@ -128,7 +128,7 @@ def read_templates(path):
 
 
 class Names:
-    """Made-up names and values of one world."""
+    """Invented names and values of one world."""
 
     def __init__(self, lists, world, dice):
         self.lists, self.world, self.dice = lists, world, dice
@@ -184,7 +184,7 @@ class Thing:
     facts: list = field(default_factory=list)
 
     def fill(self, template, value="", how="name"):
-        """The template with its subject named, or told by pronoun or by "the noun"."""
+        """Returns the template with its subject as a name, a pronoun or "the noun"."""
         noun = f"the {self.kind.noun}"
         subject = {"name": self.name, "pronoun": self.pronoun, "noun": noun}[how]
         possessive = {"it": "its", "she": "her", "he": "his"}[self.pronoun] if how == "pronoun" else f"{subject}'s"
@@ -215,7 +215,7 @@ class Writer:
         self.names = Names(lists, world, self.dice)
 
     def _fresh(self, taken, draw, is_name):
-        """A value without a word of the earlier ones, a name that begins otherwise: a question has one answer."""
+        """Returns a value without a word of earlier ones, or a name with another beginning: one answer per question."""
         while True:
             value = draw()
             words = [word for word in value.lower().split() if word not in SMALL_WORDS]
@@ -225,7 +225,7 @@ class Writer:
                 return value
 
     def things(self, short=False):
-        """Things of one kind with facts of the same few kinds: each is a distractor of the others."""
+        """Returns things of one kind with facts of the same few kinds. Each is a distractor for the others."""
         dice, taken = self.dice, {}
         kind = dice.pick(self.kinds)
         count = dice.pick([2, 2, 2, 3, 3, 4])
@@ -248,7 +248,7 @@ class Writer:
         return things
 
     def _portrait(self, thing):
-        """Sentences about one thing, which is named first and then told by pronoun, noun or name."""
+        """Returns sentences about one thing. The first uses its name, later ones a pronoun, a noun or the name."""
         dice, sentences, how = self.dice, [], "name"
         if dice.chance(0.25):
             sentences.append((capital(thing.fill(dice.pick(thing.kind.open))), []))
@@ -266,7 +266,7 @@ class Writer:
         return sentences
 
     def passage(self, things):
-        """[(sentence, its facts)]: one thing after the other, or all mixed."""
+        """Returns [(sentence, its facts)]: one thing after the other, or all mixed."""
         dice = self.dice
         if dice.chance(0.65):
             return [sentence for thing in dice.shuffled(things) for sentence in self._portrait(thing)]
@@ -288,13 +288,13 @@ class Writer:
         return fact.thing.fill(self.dice.pick(fact.kind.sum), fact.value)
 
     def question(self, fact):
-        """(question, answer): mostly about the value, at times backwards about the thing itself."""
+        """Returns (question, answer). Most questions ask for the value, some ask backwards for the thing itself."""
         if self.dice.chance(self.backwards):
             return fact.thing.fill(self.dice.pick(fact.kind.back), fact.value), fact.thing.name
         return fact.thing.fill(self.dice.pick(fact.kind.ask)), fact.value
 
     def row(self):
-        """A text for pretraining: an article around which people listen, ask, answer and sum up, in prose."""
+        """Returns a text for pretraining: an article, around it people who listen, ask, answer and sum up in prose."""
         dice = self.dice
         things = self.things(short=dice.chance(0.7))
         sentences = self.passage(things)
@@ -308,21 +308,21 @@ class Writer:
         return self._talk(sentences, facts[: dice.between(2, 3)])
 
     def _talk(self, sentences, facts):
-        """Questions before, between and after the sentences; each is answered at some time after its fact was told."""
-        dice, parts, told = self.dice, [], 0
+        """Questions before, between and after the sentences. Each answer comes somewhere after its fact."""
+        dice, parts, done = self.dice, [], 0
         for fact in facts:
-            start = told if dice.chance(0.6) else dice.between(told, len(sentences))
+            start = done if dice.chance(0.6) else dice.between(done, len(sentences))
             where = next(index for index, (_, its_facts) in enumerate(sentences) if fact in its_facts)
             end = len(sentences) if dice.chance(0.6) else dice.between(max(start, where + 1), len(sentences))
             asker = dice.pick(ASKERS)
             question, answer = self.question(fact)
-            parts += [plain(sentences[told:start]), self._set(ASK if start else ASK_FIRST, asker, question=question),
+            parts += [plain(sentences[done:start]), self._set(ASK if start else ASK_FIRST, asker, question=question),
                       plain(sentences[start:end]), self._set(REPLIES, asker, answer=answer)]
-            told = end
+            done = end
         return " ".join(part for part in parts if part)
 
     def _listen(self, sentences, wanted):
-        """Somebody reads aloud, and after each sentence says whether it answers the question."""
+        """Somebody reads aloud and says after each sentence whether it answers the question."""
         dice = self.dice
         question, answer = self.question(wanted)
         no, yes = dice.pick(NOT_YET), dice.pick(FOUND)
@@ -338,12 +338,12 @@ class Writer:
 
 
 def span_of(answer, context):
-    """Where the answer stands as whole words: not 43 within 1843, nor 500 within 12,500."""
+    """Finds the answer as complete words: not 43 within 1843, nor 500 within 12,500."""
     return re.search(rf"(?<![\w,]){re.escape(answer)}(?!\w|,\d)", context)
 
 
 def squad(templates, world, seed, num_questions, per_passage):
-    """A SQuAD v1.1 object with one article a kind."""
+    """Returns a SQuAD v1.1 object with one article per kind."""
     writer = Writer(templates, world, seed)
     articles = {kind.name: {"title": kind.title, "paragraphs": []} for kind in writer.kinds}
     count = 0

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the reference files under tests/parity/data that Tessera's parity tests compare with (see its README.md).
+"""Writes the reference files of Tessera's parity tests to tests/parity/data (see its README.md).
 
     python3 -m venv .venv-references && .venv-references/bin/pip install -r tools/requirements-references.txt
     .venv-references/bin/python tools/make_references.py [NAME ...]
 
-Everything is computed by transformers and torch in fp32 on one CPU thread with deterministic algorithms. Letters:
+transformers and torch compute everything in fp32 on one CPU thread with deterministic algorithms. Letters:
 B sequences, N tokens, C channels, H heads, V vocabulary, L layers.
 """
 import argparse
@@ -26,13 +26,13 @@ from torch.nn.functional import cross_entropy
 from transformers import BloomConfig, BloomForCausalLM, get_linear_schedule_with_warmup
 from transformers.trainer_pt_utils import get_parameter_names
 
-IGNORED = -100          # a label that carries no loss
+IGNORED = -100          # a label without loss
 EOS, PAD = 2, 3
 FIRST_ORDINARY_ID = 4   # 0..3 are <unk>, <s>, </s>, <pad>
 STEPS, ACCUMULATION, WARMUP_STEPS = 20, 2, 3
 LEARNING_RATE, BETAS, EPSILON, WEIGHT_DECAY, MAX_NORM = 1e-3, (0.9, 0.999), 1e-8, 0.01, 1.0
 MAX_NEW_TOKENS = 12
-STEP_WITHOUT_TARGETS = 5  # the second micro-batch of this step has no target at all
+STEP_WITHOUT_TARGETS = 5  # the second micro-batch of this step has no target
 
 
 def bloom(vocab, channels, heads, layers, **more):
@@ -47,17 +47,17 @@ def gpt(vocab, channels, heads, layers, ff_dim):
 
 MODELS = {
     "bloom_small": bloom(97, 32, 4, 2),
-    "bloom_odd_heads": bloom(61, 24, 6, 3),       # a head count that is no power of two: other ALiBi slopes
+    "bloom_odd_heads": bloom(61, 24, 6, 3),       # a number of heads that is not a power of two: other ALiBi slopes
     "bloom_post_residual": bloom(61, 32, 4, 2, apply_residual_connection_post_layernorm=True),
     "bloom_three_heads": bloom(53, 48, 3, 1),
     "gpt_small": gpt(61, 32, 4, 2, 64),
-    "gpt_wide": gpt(61, 24, 2, 2, 80),            # a feed-forward width that is no multiple of C
+    "gpt_wide": gpt(61, 24, 2, 2, 80),            # a feed-forward width that is not a multiple of C
 }
 
 
 @dataclass
 class Batch:
-    """B sequences without padding; labels[b][t] is the token that position t shall predict, or IGNORED."""
+    """B sequences without padding. labels[b][t] is the token that position t must predict, or IGNORED."""
     ids: list[torch.Tensor]
     labels: list[torch.Tensor]
 
@@ -81,7 +81,7 @@ def make_sequence(generator, vocab, length, prompt_length):
 
 
 def make_batch(generator, vocab, shapes):
-    """shapes: a (length, prompt_length) for each sequence."""
+    """shapes: one (length, prompt_length) per sequence."""
     rows = [make_sequence(generator, vocab, *shape) for shape in shapes]
     return Batch([ids for ids, _ in rows], [labels for _, labels in rows])
 
@@ -98,7 +98,7 @@ def make_micro_batch(generator, vocab, step, micro):
 
 
 def initialize(model, generator):
-    """Weights larger than the usual ones, biases and norms random too, so that every gradient is visible."""
+    """Sets larger weights than usual, and random biases and norms, to make every gradient visible."""
     final_norm = "ln_f" if isinstance(model, BloomForCausalLM) else f"{len(model.transformer.layers) - 1}.norm2"
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -106,13 +106,13 @@ def initialize(model, generator):
             if p.ndim > 1:
                 p.copy_(values * (0.3 if "embedding" in name else 0.2))
             elif name.endswith(f"{final_norm}.weight"):
-                p.copy_(values)  # of both signs: otherwise a tied head mostly repeats the token it was given
+                p.copy_(values)  # both signs: otherwise a tied head mostly repeats its input token
             elif name.endswith("weight"):
                 p.copy_(1.0 + 0.1 * values)
             else:
                 p.copy_(0.1 * values)
         embedding = next(p for name, p in model.named_parameters() if "embedding" in name)
-        embedding[EOS] *= 1.7  # larger logits of </s>, of both signs, so that some generations end with it
+        embedding[EOS] *= 1.7  # larger logits of </s>, of both signs: some generations then end with it
         if model.lm_head.bias is not None:
             model.lm_head.bias[EOS] += 1.0
 
@@ -126,7 +126,7 @@ def logits_of(model, ids, mask=None):
 
 
 def batch_logits(model, batch):
-    """[N, V]: every sequence alone, so that no padding exists that could matter."""
+    """Returns [N, V]. Each sequence runs alone, without any padding."""
     return torch.cat([logits_of(model, row[None])[0] for row in batch.ids])
 
 
@@ -135,7 +135,7 @@ def loss_sum(model, batch):
 
 
 def check_padded_run(model, batch, logits, loss):
-    """The same batch padded on either side, as the Trainer runs it, gives the same logits and the same loss."""
+    """Checks that the batch padded on either side, as the Trainer runs it, gives the same logits and loss."""
     width = max(len(row) for row in batch.ids)
     for left in (False, True):
         ids = torch.full((len(batch.ids), width), PAD)
@@ -167,7 +167,7 @@ def forward_backward(model, batch):
 
 @torch.no_grad()
 def greedy(model, prompt):
-    """New ids, </s> included, and the smallest gap between the two best logits on the way."""
+    """Returns the new ids, including </s>, and the smallest gap between the two best logits of any step."""
     ids, gap = prompt[None], float("inf")
     for _ in range(MAX_NEW_TOKENS):
         best = logits_of(model, ids)[0, -1].topk(2)
@@ -179,9 +179,9 @@ def greedy(model, prompt):
 
 
 def choose_prompts(model, generator, vocab):
-    """Two prompts whose output ends with </s> and three of other lengths that never reach it, as (prompt, output).
+    """Finds two prompts whose output ends with </s> and three of other lengths without it, as (prompt, output).
 
-    None comes so close to a tie that rounding could decide it.
+    In none of them the two best logits are so close that rounding could choose the token.
     """
     ending, others = [], {}
     for i in range(2000):
@@ -211,17 +211,17 @@ def generate(model, generator, vocab):
 
 
 def check_generate(model, chosen):
-    """transformers' own generate(), on the prompts as one batch padded on the left, gives the same tokens."""
+    """Checks that transformers' own generate(), on the prompts as one left-padded batch, gives the same tokens."""
     width = max(len(prompt) for prompt, _ in chosen)
     ids = torch.stack([nn.functional.pad(p, (width - len(p), 0), value=PAD) for p, _ in chosen])
     mask = torch.stack([nn.functional.pad(torch.ones_like(p), (width - len(p), 0)) for p, _ in chosen])
     out = model.generate(input_ids=ids, attention_mask=mask, do_sample=False, max_new_tokens=MAX_NEW_TOKENS)
     for row, (_, output) in zip(out[:, width:], chosen):
-        assert row[:len(output)].equal(output), "generate() differs from step by step greedy decoding"
+        assert row[:len(output)].equal(output), "generate() differs from greedy decoding step by step"
 
 
 def make_optimizer(model):
-    """AdamW, decay groups and schedule as the Trainer makes them."""
+    """AdamW, decay groups and schedule as in the Trainer."""
     forbidden = [r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r"_norm(?:$|\.)"]
     decayed = set(get_parameter_names(model, [nn.LayerNorm], forbidden))
     named = list(model.named_parameters())
@@ -233,7 +233,7 @@ def make_optimizer(model):
 
 
 def train(model, generator, vocab):
-    """STEPS updates of ACCUMULATION micro-batches each; the loss is the mean over all targets of the step."""
+    """Runs STEPS updates of ACCUMULATION micro-batches each. The loss is the mean over all targets of the step."""
     optimizer, schedule = make_optimizer(model)
     out, losses, norms, rates = {}, [], [], []
     for step in range(STEPS):
@@ -265,7 +265,7 @@ def make_reference(name, folder):
     initialize(model, generator)
     shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder)
-    # Lengths 1 and 2, one whole sequence without a target, one that carries loss everywhere, completions.
+    # Sequences of lengths 1 and 2, one without any target, one that carries loss everywhere, and completions.
     batch = make_batch(generator, vocab, [(9, 4), (1, 0), (13, 0), (6, 6), (2, 1), (17, 12)])
     tensors = batch.tensors("") | forward_backward(model, batch)
     tensors |= generate(model, generator, vocab)
@@ -284,7 +284,7 @@ def main():
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if name not in MODELS]
     if unknown:
-        parser.error(f"unknown model {unknown[0]}; there are: {', '.join(MODELS)}")
+        parser.error(f"unknown model {unknown[0]}. Known models: {', '.join(MODELS)}")
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)

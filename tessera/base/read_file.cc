@@ -29,7 +29,7 @@ std::string read_file(const std::filesystem::path& path, const ReadOptions& opti
   while (file.read(part.data(), part.size()) || file.gcount() > 0) {
     text.append(part.data(), static_cast<size_t>(file.gcount()));
     if (text.size() > options.longest_bytes) {
-      refuse(fmt::format("has more than the {} bytes that such a file may have", options.longest_bytes));
+      refuse(fmt::format("has more than {} bytes, the limit for this file", options.longest_bytes));
     }
   }
   if (file.bad()) refuse(std::string("cannot be read: ") + std::strerror(errno));

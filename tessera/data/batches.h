@@ -1,4 +1,4 @@
-// Which samples form which micro-batch of which rank, and their layout without padding.
+// Assigns samples to micro-batches and ranks, and lays them out without padding.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 
 constexpr const char* kStructureRemedy =
     "Give SQuAD JSON ({\"data\": [{\"paragraphs\": ...}]}), or rows of {\"context\", \"question\", \"answers\": "
-    "{\"text\": [...]}} or {\"text\"} as a JSON array or one a line";
+    "{\"text\": [...]}} or {\"text\"} as a JSON array or one per line";
 
 // Why a row of the file cannot be used. Thrown to stop reading that row.
 struct RowFault {

@@ -251,9 +251,9 @@ void Tokenizer::State::encode_word(std::string_view word, Scratch& scratch, std:
   const uint64_t hash = cacheable ? WordCache::hash(word) : 0;
   if (cacheable && scratch.cache.append(word, hash, ids)) return;
   const size_t before = ids.size();
-  const auto whole = ignore_merges ? vocabulary.find(byte_symbols.symbols(word)) : vocabulary.end();
-  if (whole != vocabulary.end()) {
-    ids.push_back(whole->second);
+  const auto known = ignore_merges ? vocabulary.find(byte_symbols.symbols(word)) : vocabulary.end();
+  if (known != vocabulary.end()) {
+    ids.push_back(known->second);
   } else {
     bpe->encode(word, scratch.bpe, ids);
   }

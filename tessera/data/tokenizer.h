@@ -45,7 +45,7 @@ class Tokenizer {
   bool is_special(int32_t id) const;
   // Keys of its file that have a value but are not used: "truncation", "padding".
   const std::vector<std::string>& unused_keys() const;
-  // The text from which this tokenizer was made, byte for byte.
+  // The original text of this tokenizer, byte for byte.
   const std::string& json_text() const;
 
  private:

@@ -101,7 +101,7 @@ void read_byte_level(const Node& node, std::vector<SplitStep>& steps) {
 
 // byte_level is set if the last pre-tokenizer so far was ByteLevel.
 void read_pre_tokenizer(const Node& node, std::vector<SplitStep>& steps, bool& byte_level) {
-  if (node.json.is_null()) node.fail("there is no pre_tokenizer", kKinds);
+  if (node.json.is_null()) node.fail("the pre-tokenizer is null", kKinds);
   const std::string type = node.type();
   if (type == "Sequence") {
     const Node list = node.at("pretokenizers");
@@ -238,9 +238,10 @@ TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& whe
   if (root.has("normalizer")) read_normalizer(root.at("normalizer"), result.normal_forms);
 
   bool byte_level = false;
-  if (!root.has("pre_tokenizer")) version.fail("there is no pre_tokenizer, so this is not byte-level BPE", kKinds);
+  if (!root.has("pre_tokenizer")) version.fail("it has no pre_tokenizer, so this is not byte-level BPE", kKinds);
   read_pre_tokenizer(root.at("pre_tokenizer"), result.steps, byte_level);
-  if (!byte_level) root.at("pre_tokenizer").fail("there is no ByteLevel, so this is not byte-level BPE", kKinds);
+  if (!byte_level)
+    root.at("pre_tokenizer").fail("there is no ByteLevel pre-tokenizer, so this is not byte-level BPE", kKinds);
   if (!root.has("decoder") || root.at("decoder").type() != "ByteLevel") {
     throw InputError(root.child("decoder"), "the decoder is not ByteLevel", kKinds);
   }

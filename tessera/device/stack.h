@@ -28,7 +28,7 @@ class Stack {
     height_bytes_ = mark;
   }
   int64_t peak_bytes() const { return peak_bytes_; }
-  // The highest size of what measured scopes have pushed, since the last call.
+  // Returns the most bytes that a measured scope has held since the last call, and starts again from 0.
   int64_t take_measured_peak_bytes() { return std::exchange(measured_peak_bytes_, 0); }
 
  private:

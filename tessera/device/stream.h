@@ -20,7 +20,7 @@ class Event {
   explicit Event(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
   bool reached() const { return !state_ || state_->reached(); }
-  // Waits until the work before the event is done. Throws what that work threw.
+  // Waits until the work before the event is done. Throws the error of that work.
   void synchronize() const {
     if (state_) state_->synchronize();
   }

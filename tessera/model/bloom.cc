@@ -89,7 +89,7 @@ void BloomBlock::forward(Frame& f, const ParameterViews& p, View x, View y, Save
 void BloomBlock::backward(Frame& f, const ParameterViews& p, const ParameterViews& g, View x, const SavedViews& saved,
                           View d_y, View d_x) const {
   const auto& [stats1, qkv, log_sum_exp, o, mid, stats2, up, unused] = saved;
-  const StackScope whole(f.stack);
+  const StackScope outer_scope(f.stack);
   const int64_t N = x.shape[0], C = hidden_size_;
   const bool post = residual_from_norm_;
   const Dropout attention_dropout = dropout(f, 0, attention_dropout_), dense_dropout = dropout(f, 1, hidden_dropout_),

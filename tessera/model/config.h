@@ -38,7 +38,7 @@ ModelConfig read_model_config(const std::filesystem::path& path);
 std::vector<std::string> known_model_names();
 bool find_known_model(std::string_view name, ModelConfig& config);
 
-// What is invalid or contradictory in the numbers; empty if nothing is.
+// Describes what is invalid or contradictory in the numbers; empty if they are valid.
 std::string fault_of(const ModelConfig& config);
 
 // The config.json to save with weights of `dtype`.

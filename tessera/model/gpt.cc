@@ -1,6 +1,6 @@
 // N tokens, C channels, F inner channels, H heads; d0 … d3 are dropouts.
-//   s1 = x + d1(W_out · attention_d0(W_in · x));  n = norm1(s1);  s2 = n + d3(W_down · d2(relu(W_up · n)));  y =
-//   norm2(s2)
+//   s1 = x + d1(W_out · attention_d0(W_in · x));  n = norm1(s1);
+//   s2 = n + d3(W_down · d2(relu(W_up · n)));  y = norm2(s2)
 #include "tessera/model/gpt.h"
 
 #include <fmt/format.h>
@@ -68,7 +68,7 @@ void GptBlock::forward(Frame& f, const ParameterViews& p, View x, View y, SavedV
 void GptBlock::backward(Frame& f, const ParameterViews& p, const ParameterViews& g, View x, const SavedViews& saved,
                         View d_y, View d_x) const {
   const auto& [qkv, log_sum_exp, o, sum1, stats1, up, sum2, stats2] = saved;
-  const StackScope whole(f.stack);
+  const StackScope outer_scope(f.stack);
   const int64_t N = x.shape[0], C = hidden_size_;
   const bool drops = f.training && rate_ > 0;
   const View d_sum = f.push(N, C), norm = f.push(N, C), d_norm = f.push(N, C);

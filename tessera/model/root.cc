@@ -57,11 +57,11 @@ void Root::embed_backward(Frame& f, const ParameterViews& p, const ParameterView
   f.ops.embedding_backward(f.batch.ids, d_e, g[embedding_]);
 }
 
-// Cuts rows into chunks of equal size. Large chunks are whole tiles of a product.
+// Divides rows into chunks of equal size. Large chunks are full tiles of a product.
 //
-// The size does not grow steadily with the number of rows: `most` rows are one chunk, but one row more makes two chunks
-// of half the size. If a frame represents smaller batches too, it therefore uses the largest chunk of any of them. That
-// chunk never shrinks when `num_rows` or the height of the stack grows.
+// More rows can give smaller chunks: `most` rows are one chunk, but one row more makes two chunks of half the size. If
+// a frame represents smaller batches too, it therefore uses the largest chunk of any of them. That chunk never shrinks
+// when `num_rows` or the height of the stack grows.
 int64_t Root::chunk_rows(const Frame& f, int64_t num_rows) const {
   constexpr int64_t kTileRows = 128;
   const int64_t row_bytes = vocab_size_ * static_cast<int64_t>(size_of(f.dtype));
@@ -76,7 +76,7 @@ int64_t Root::chunk_rows(const Frame& f, int64_t num_rows) const {
 }
 
 void Root::head_loss(Frame& f, const ParameterViews& p, View x, View loss) const {
-  const MeasuredScope whole(f.stack);
+  const MeasuredScope outer_scope(f.stack);
   const int64_t M = f.batch.num_targets, rows = chunk_rows(f, M);
   for (int64_t begin = 0; begin < M; begin += rows) {
     const int64_t m = std::min(rows, M - begin);
@@ -90,7 +90,7 @@ void Root::head_loss(Frame& f, const ParameterViews& p, View x, View loss) const
 
 void Root::head_loss_backward(Frame& f, const ParameterViews& p, const ParameterViews& g, View x, double scale,
                               View loss, View d_x) const {
-  const MeasuredScope whole(f.stack);
+  const MeasuredScope outer_scope(f.stack);
   const int64_t M = f.batch.num_targets, rows = chunk_rows(f, M), C = hidden_size_;
   if (M == 0 && f.fresh_gradients) f.ops.fill(g[embedding_], 0);
   const View d_rows = f.push(M, C);  // gradient for the rows with loss
@@ -120,7 +120,7 @@ void Root::head_loss_backward(Frame& f, const ParameterViews& p, const Parameter
 }
 
 void Root::head_argmax(Frame& f, const ParameterViews& p, View x, View ids) const {
-  const MeasuredScope whole(f.stack);
+  const MeasuredScope outer_scope(f.stack);
   const int64_t M = x.shape[0], rows = chunk_rows(f, M);
   for (int64_t begin = 0; begin < M; begin += rows) {
     const int64_t m = std::min(rows, M - begin);

@@ -17,7 +17,7 @@ struct ScheduleOptions {
   Warmup warmup = Warmup::linear;
 };
 
-// For the update after `step` earlier ones (0 for the first): 0 means the lowest rate, 1 the highest.
+// The rate's position between the lowest (0) and the highest (1), for the update after `step` earlier ones.
 double schedule_factor(const ScheduleOptions& options, int64_t step);
 // The learning rate of this update.
 double scheduled_rate(const ScheduleOptions& options, double lowest, double highest, int64_t step);

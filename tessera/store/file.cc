@@ -99,7 +99,7 @@ void throw_write_error(const std::filesystem::path& path, int error, uint64_t ne
     if (statvfs(path.parent_path().c_str(), &disk) == 0) {
       what += fmt::format("; {} bytes are free", static_cast<uint64_t>(disk.f_bavail) * disk.f_frsize);
     }
-    throw RunError(path, what, "Free some room there, keep fewer checkpoints or choose another output folder");
+    throw RunError(path, what, "Free some space there, keep fewer checkpoints or choose another output folder");
   }
   const bool forbidden = error == EACCES || error == EPERM || error == EROFS;
   throw RunError(path, "cannot write: " + reason,

@@ -89,7 +89,7 @@ std::string fault_of(const ManifestArray& array, int world_size) {
       return fmt::format("array \"{}\" has a piece of rank {} of {}", printable(array.name), piece.rank, world_size);
     }
     if (piece.begin != reached || piece.end <= piece.begin) {
-      return fmt::format("array \"{}\": rank {} holds elements {} to {} where those from {} on must follow",
+      return fmt::format("array \"{}\": rank {} holds elements {} to {}, but element {} must come next",
                          printable(array.name), piece.rank, piece.begin, piece.end, reached);
     }
     reached = piece.end;
@@ -138,17 +138,17 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
 }
 
 Manifest merge_manifests(std::vector<Manifest> parts) {
-  Manifest whole{parts.at(0).step, parts[0].world_size, {}, {}};
-  std::map<std::string, size_t> places;  // in whole.arrays, by name
+  Manifest merged{parts.at(0).step, parts[0].world_size, {}, {}};
+  std::map<std::string, size_t> places;  // in merged.arrays, by name
   for (Manifest& part : parts) {
-    std::move(part.files.begin(), part.files.end(), std::back_inserter(whole.files));
+    std::move(part.files.begin(), part.files.end(), std::back_inserter(merged.files));
     for (ManifestArray& array : part.arrays) {
-      const auto [at, is_new] = places.try_emplace(array.name, whole.arrays.size());
+      const auto [at, is_new] = places.try_emplace(array.name, merged.arrays.size());
       if (is_new) {
-        whole.arrays.push_back(std::move(array));
+        merged.arrays.push_back(std::move(array));
         continue;
       }
-      ManifestArray& known = whole.arrays[at->second];
+      ManifestArray& known = merged.arrays[at->second];
       if (known.total_elems != array.total_elems || known.dtype != array.dtype) {
         throw RunError(
             "", fmt::format("the ranks do not agree on array \"{}\": {} {} or {} {}", known.name, known.total_elems,
@@ -157,12 +157,12 @@ Manifest merge_manifests(std::vector<Manifest> parts) {
       known.pieces.insert(known.pieces.end(), array.pieces.begin(), array.pieces.end());
     }
   }
-  for (ManifestArray& array : whole.arrays) {
+  for (ManifestArray& array : merged.arrays) {
     std::sort(array.pieces.begin(), array.pieces.end(),
               [](const ArrayPiece& a, const ArrayPiece& b) { return a.begin < b.begin; });
-    if (const std::string fault = fault_of(array, whole.world_size); !fault.empty()) throw RunError("", fault);
+    if (const std::string fault = fault_of(array, merged.world_size); !fault.empty()) throw RunError("", fault);
   }
-  return whole;
+  return merged;
 }
 
 Manifest read_manifest(const std::filesystem::path& path) {

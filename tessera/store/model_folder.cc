@@ -166,7 +166,7 @@ uint64_t TensorSource::sampled_checksum() const {
   std::vector<std::byte> values;
   for (const auto& [name, place] : places_) {
     const TensorInfo& info = files_[place.file].get(place.name);
-    const std::string text = fmt::format("{} {} {}\n", name, info.dtype_word, dims_text(info));
+    const std::string text = fmt::format("{} {} {}\n", name, info.dtype_name, dims_text(info));
     checksum.update(text.data(), text.size());
     const int64_t count = std::min(kSampledElems, info.num_elems()), begin = (info.num_elems() - count) / 2;
     values.resize(static_cast<size_t>(count) * size_of(*info.dtype));
@@ -192,7 +192,7 @@ void TensorSource::check_tensors(const std::vector<std::pair<std::string, Shape>
     if (info.dims.size() > 4 || info.shape() != shape) {
       misshapen.push_back(fmt::format("{}: {} instead of {}", name, dims_text(info), shape.to_string()));
     } else if (!info.dtype) {
-      unreadable.push_back(fmt::format("{}: {}", name, info.dtype_word));
+      unreadable.push_back(fmt::format("{}: {}", name, info.dtype_name));
     }
   }
   for (const auto& [key, place] : places_) {

@@ -108,8 +108,9 @@ void OutputLock::pause() const {
   std::this_thread::sleep_for(std::chrono::duration<double>(pause_s_));
 }
 
-// Makes a new file with this run's text and returns its descriptor; -1 where there is one of that name. The file
-// appears complete, under its name by a hard link; where the file system has none, it is made under its name.
+// Creates a file with this run's text and returns its descriptor, or -1 if a file with this name exists. The text is
+// first written to a draft, which a hard link then gives the name. The file therefore appears complete. Without hard
+// links, the file is created under its name and then written.
 int OutputLock::make_exclusively(const fs::path& path) const {
   const fs::path draft =
       fmt::format("{}-{}-{}.tmp-{}", file_.string(), checksum_text(checksum_of(text_.data(), text_.size())), gettid(),

@@ -8,7 +8,7 @@
 namespace tessera {
 
 // Makes the system load files into its page cache, one after the other, in a thread. Stops when all are loaded or when
-// this object is destroyed. Only a hint: it throws nothing, and whoever reads a file reports what is wrong with it.
+// this object is destroyed. Only a hint: it throws nothing. A later read of the file reports its errors.
 class ReadAhead {
  public:
   ReadAhead() = default;

@@ -23,7 +23,7 @@ namespace tessera {
 // SafetensorsFile::get checks that Tessera can compute with a tensor.
 struct TensorInfo {
   std::string name;
-  std::string dtype_word;       // as in the file: "F32", "F8_E4M3", ...
+  std::string dtype_name;       // as in the file: "F32", "F8_E4M3", ...
   std::optional<DType> dtype;   // empty: a type of the format that Tessera does not read
   std::vector<int64_t> dims;    // slowest first; empty for a scalar
   uint64_t begin = 0, end = 0;  // bytes [begin, end) of the data after the header

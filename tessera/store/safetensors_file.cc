@@ -100,7 +100,7 @@ const TensorInfo& SafetensorsFile::get(std::string_view name) const {
   const TensorInfo* info = find(name);
   if (!info) throw InputError(path_, fmt::format("has no tensor \"{}\"", printable(name)));
   if (!info->dtype) {
-    throw InputError(path_, fmt::format("tensor \"{}\" has type {}", printable(name), info->dtype_word),
+    throw InputError(path_, fmt::format("tensor \"{}\" has type {}", printable(name), info->dtype_name),
                      "Tessera reads F64, F32, F16, BF16, I64, I32 and U8: convert the model to one of them");
   }
   if (info->dims.size() > 4) {
@@ -121,7 +121,7 @@ void SafetensorsFile::read_range_into(const TensorInfo& info, int64_t elem_begin
   TESSERA_ASSERT(target.num_elems() == elem_end - elem_begin);
   if (*info.dtype != target.dtype && !converts(*info.dtype, target.dtype)) {
     throw InputError(path_, fmt::format("tensor \"{}\" has type {} where {} is needed", printable(info.name),
-                                        info.dtype_word, name_of(target.dtype)));
+                                        info.dtype_name, name_of(target.dtype)));
   }
   const int64_t chunk_elems = kChunkBytes / static_cast<int64_t>(size_of(*info.dtype));
   const int64_t num_chunks = (elem_end - elem_begin + chunk_elems - 1) / chunk_elems;

@@ -14,13 +14,13 @@ namespace {
 
 constexpr uint64_t kLongestHeader = 100'000'000;
 
-struct DTypeWord {
+struct DTypeEntry {
   std::string_view word;
   unsigned bits;
   std::optional<DType> dtype;
 };
 // Every type of the format, with its size. Types without a DType can be described but not read.
-constexpr std::array kDTypeWords = std::to_array<DTypeWord>({
+constexpr std::array kDTypeEntries = std::to_array<DTypeEntry>({
     {"F64", 64, DType::f64}, {"F32", 32, DType::f32}, {"F16", 16, DType::f16}, {"BF16", 16, DType::bf16},
     {"I64", 64, DType::i64}, {"I32", 32, DType::i32}, {"U8", 8, DType::u8},    {"I16", 16, {}},
     {"I8", 8, {}},           {"U64", 64, {}},         {"U32", 32, {}},         {"U16", 16, {}},
@@ -65,7 +65,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
       }
     } else if (state_ == State::tensor && key_ == "dtype") {
       once(dtype_seen_);
-      tensor_.dtype_word = std::move(value);
+      tensor_.dtype_name = std::move(value);
     } else {
       unexpected("a string");
     }
@@ -147,9 +147,9 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 // Checks one tensor: a known type, two offsets in order, and as many bytes as its shape needs.
 void HeaderReader::finish_tensor() {
   if (!dtype_seen_ || !shape_seen_ || !offsets_seen_) fail_tensor("dtype, shape or data_offsets is missing");
-  const auto type = std::find_if(kDTypeWords.begin(), kDTypeWords.end(),
-                                 [&](const DTypeWord& known) { return known.word == tensor_.dtype_word; });
-  if (type == kDTypeWords.end()) fail_tensor(fmt::format("unknown dtype \"{}\"", printable(tensor_.dtype_word)));
+  const auto type = std::find_if(kDTypeEntries.begin(), kDTypeEntries.end(),
+                                 [&](const DTypeEntry& known) { return known.word == tensor_.dtype_name; });
+  if (type == kDTypeEntries.end()) fail_tensor(fmt::format("unknown dtype \"{}\"", printable(tensor_.dtype_name)));
   tensor_.dtype = type->dtype;
   if (offsets_.size() != 2) fail_tensor("data_offsets must hold two numbers");
   tensor_.begin = offsets_[0];

@@ -18,7 +18,7 @@ constexpr uint64_t kBufferBytes = 1 << 20;
 // keep the manifest short.
 constexpr uint64_t kSegmentBytes = 64 << 20;
 
-std::string dtype_word(DType dtype) {
+std::string dtype_name(DType dtype) {
   std::string word = name_of(dtype);
   for (char& c : word) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return word;
@@ -69,7 +69,7 @@ std::string SafetensorsWriter::write_header(std::map<std::string, std::string> m
     auto dims = nlohmann::ordered_json::array();
     for (int i = 0; i < planned.shape.rank(); ++i) dims.push_back(planned.shape[i]);
     json[planned.name] = {
-        {"dtype", dtype_word(planned.dtype)}, {"shape", std::move(dims)}, {"data_offsets", {begin, end}}};
+        {"dtype", dtype_name(planned.dtype)}, {"shape", std::move(dims)}, {"data_offsets", {begin, end}}};
   }
   std::string text = json.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');

@@ -145,7 +145,7 @@ class Files(CliTest):
             ("eval_strategy = \"steps\"\n", 'c.toml:1: eval_strategy: "steps" needs the number of steps'),
             ("\nprecision = \"tf32\"\ndevice = \"cpu\"", 'c.toml:2: precision: "tf32" needs a GPU'),
             ("a." * 5000 + "a = 1\n", "c.toml:1: a: is "),
-            ("# " + "x" * 20000, "c.toml: has more than the 16384 bytes that such a file may have"),
+            ("# " + "x" * 20000, "c.toml: has more than 16384 bytes, the limit for this file"),
         ]:
             with self.subTest(text=text[:60]):
                 self.write("c.toml", text)

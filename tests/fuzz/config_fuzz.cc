@@ -1,5 +1,5 @@
-// Configuration files: whatever the bytes, settings are resolved and checked, or a UsageError says why not; and what
-// was resolved can be printed and read back.
+// Arbitrary bytes as a configuration file. Either the settings are resolved and checked, or a UsageError explains the
+// refusal. Resolved settings can be printed and read back.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

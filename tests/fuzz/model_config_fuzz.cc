@@ -1,4 +1,5 @@
-// Any bytes as a model's config.json: either an InputError, or a configuration that can be written and read again.
+// Arbitrary bytes as a model's config.json. Either parsing throws an InputError, or the configuration can be written
+// and read again.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -1,5 +1,5 @@
-// Any bytes as a safetensors file: the header's parser either throws InputError or describes tensors that tile the
-// data.
+// Arbitrary bytes as a safetensors file. The header's parser either throws an InputError or describes tensors that tile
+// the data.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Any bytes as a data set: rows_from_text either returns examples that hold what its header promises, or throws
-// InputError. The samples made of them must be well formed too.
+// Arbitrary bytes as a data set. rows_from_text either returns examples that satisfy its contract, or throws an
+// InputError. The samples made from the examples must be well formed too.
 #include <cstdint>
 #include <string_view>
 
@@ -30,7 +30,7 @@ void check(const tessera::Example& example) {
     num_tokens += std::ssize(sample.ids);
   }
   TESSERA_ASSERT(num_tokens <= row.num_tokens);
-  // None where question and answer are longer than 64 bytes.
+  // A row has no samples if question and answer are longer than 64 bytes.
   TESSERA_ASSERT(row.samples.empty() == !row.fault.what.empty());
   if (!example.text) TESSERA_ASSERT(f1(example.question, example.answers) <= 1.0);
 }

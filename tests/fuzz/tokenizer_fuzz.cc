@@ -1,4 +1,4 @@
-// Any bytes as a tokenizer.json: either an InputError or a tokenizer that encodes and decodes.
+// Arbitrary bytes as a tokenizer.json: either an InputError or a tokenizer that encodes and decodes.
 #include <cstddef>
 #include <cstdint>
 #include <numeric>

@@ -24,7 +24,7 @@ TEST_P(ArraysTest, FillConvertAdd) {
     for (const DType to : {DType::f32, DType::f64, DType::f16, DType::bf16}) {
       Tensor result(to, {n});
       rig().gpu_kernels->convert(from.gpu(), result.gpu());
-      Tensor expected(to, {n}, from.expected());  // rounded by the host
+      Tensor expected(to, {n}, from.expected());  // the host rounds
       EXPECT_EQ(result.bits(), expected.bits()) << name_of(to);
     }
     for (const DType type : gradient_types()) {
@@ -48,7 +48,7 @@ TEST_P(ArraysTest, SumOfSquares) {
     // Both sides sum in double, in different orders.
     sum.expect_close(static_cast<double>(n + 4) * 0x1p-53 * sum.largest(), "sum");
   }
-  // Many arrays, none of them and more than one launch takes: the bits of a call for each.
+  // Sums several arrays, no array, and more arrays than one launch takes. The bits equal those of one call per array.
   const Tensor x = random_tensor(dtype(), {300007}, 3);
   Tensor together(DType::f64, {1}, {2.5}), one_by_one(DType::f64, {1}, {2.5});
   std::vector<View> arrays;
@@ -62,8 +62,8 @@ TEST_P(ArraysTest, SumOfSquares) {
   EXPECT_EQ(together.bits(), one_by_one.bits());
 }
 
-// The CPU's polynomials and the GPU's functions differ by some units in the last place of numbers up to 6.
-TEST_P(ArraysTest, RandomNumbersAreTheCpusNumbers) {
+// The CPU uses polynomials, and the GPU its functions. They differ by some ulps of values up to 6.
+TEST_P(ArraysTest, RandomNumbersMatchTheCpu) {
   constexpr int64_t kCount = 1001;
   for (const int64_t first : {int64_t{0}, int64_t{5}, (int64_t{1} << 33) + 2}) {
     Tensor normal(dtype(), {kCount}), uniform(dtype(), {kCount});
@@ -71,18 +71,19 @@ TEST_P(ArraysTest, RandomNumbersAreTheCpusNumbers) {
       k.fill_normal(at(normal), 0.5, 2, 42, 3, first);
       k.fill_uniform(at(uniform), -3, 1, 42, 4, first);
     });
-    const double float_error = 0x1p-18;  // draws are of f32 whatever the type
+    const double float_error = 0x1p-18;  // draws are f32 for every type
     normal.expect_close(12 * roundoff(dtype()) + float_error, "normal");
     uniform.expect_close(3 * roundoff(dtype()) + float_error, "uniform");
   }
 }
 
-// f32, and its 16 bits and rest: drawn, filled and converted they have the host's bits, which make it again.
+// An f32 split into 16 bits and their rest. Drawn, filled and converted values have the host's bits. The join restores
+// the f32.
 class RestTest : public TypedTest {};
 INSTANTIATE_TEST_SUITE_P(Types, RestTest, ::testing::Values(DType::f16, DType::bf16),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
-TEST_P(RestTest, IsThatOfTheHost) {
+TEST_P(RestTest, EqualsTheHosts) {
   constexpr int64_t kCount = 1003;
   const Buffer buffers[] = {rig().gpu->allocate(4 * kCount, Category::activations),
                             rig().gpu->allocate(2 * kCount, Category::activations),
@@ -100,9 +101,9 @@ TEST_P(RestTest, IsThatOfTheHost) {
     for (const View& view : {x, narrow, rest}) fill(view);
   };
   const auto expect_rest = [&](const char* what) {
-    const std::vector<std::byte> whole = bytes_of(x);
+    const std::vector<std::byte> complete = bytes_of(x);
     std::vector<std::byte> expected(2 * kCount), joined(4 * kCount);
-    convert(whole.data(), DType::f32, expected.data(), rest_dtype, kCount);
+    convert(complete.data(), DType::f32, expected.data(), rest_dtype, kCount);
     EXPECT_EQ(bytes_of(rest), expected) << what;
     const std::vector<std::byte> upper = bytes_of(narrow);
     join(reinterpret_cast<const uint16_t*>(upper.data()), reinterpret_cast<const int16_t*>(expected.data()), rest_dtype,
@@ -140,7 +141,7 @@ TEST_P(RowsTest, GatherAndScatter) {
 
 TEST_P(RowsTest, EmbeddingBackwardAddsRowsOfEqualIds) {
   for (const DType gradient : gradient_types()) {
-    for (const int64_t num_rows : {1, 33, 700, 9000}) {  // the last is more than a chunk
+    for (const int64_t num_rows : {1, 33, 700, 9000}) {  // the last count is more than a chunk
       for (const int64_t channels : {3, 64, 600}) {
         constexpr int64_t kVocabulary = 300;
         RandomStream random(5, static_cast<uint64_t>(num_rows));
@@ -150,7 +151,7 @@ TEST_P(RowsTest, EmbeddingBackwardAddsRowsOfEqualIds) {
           ids.push_back(static_cast<int32_t>(i % 3 == 0 ? 7 : random.next_below(kVocabulary)));
           ++counts[static_cast<size_t>(ids.back())];
         }
-        if (num_rows > 1000 && channels > 100) continue;  // the same again, slower
+        if (num_rows > 1000 && channels > 100) continue;  // repeats the smaller case, only slower
         Tensor id(ids), d_y = random_tensor(dtype(), {num_rows, channels}, 1),
                         d_weight = random_tensor(gradient, {kVocabulary, channels}, 2);
         on_both({&d_weight}, [&](Kernels& k, const Side& at) { k.embedding_backward(at(id), at(d_y), at(d_weight)); });
@@ -189,9 +190,9 @@ TEST(AdamW, EqualsTheCpu) {
   }
 }
 
-// Where the state is updated decides nothing: five steps on either, of numbers of all sizes, those among them that are
-// too small for a normal one.
-TEST(AdamW, HasTheBitsOfTheCpu) {
+// The bits of the state do not depend on where it is updated. Five steps on either device, with values of all
+// magnitudes, including subnormal ones.
+TEST(AdamW, ComputesTheBitsOfTheCpu) {
   constexpr int64_t kCount = 100003;
   for (const DType gradient : {DType::f32, DType::f16, DType::bf16}) {
     for (const DType type : {DType::f32, DType::f16, DType::bf16}) {

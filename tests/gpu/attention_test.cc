@@ -51,8 +51,8 @@ const Case kCases[] = {
     {{200, 65}, 2, 80, QkvLayout::blocked, false, 0.2f},
     {{140}, 1, 128, QkvLayout::interleaved, true, 0.1f},
     {{60}, 1, 320, QkvLayout::blocked, true, 0.2f},
-    {{50}, 1, 320, QkvLayout::blocked},  // wider than tensor cores' kernels
-    {{70, 2}, 2, 20},                    // not whole vectors
+    {{50}, 1, 320, QkvLayout::blocked},  // wider than the tensor-core kernels
+    {{70, 2}, 2, 20},                    // not a multiple of a vector
     {{33}, 3, 5},
     {{9, 0, 4}, 2, 8},  // an empty sequence
     {std::vector<int32_t>(70, 3), 1, 16},
@@ -62,7 +62,7 @@ const Case kCases[] = {
      64},
 };
 
-// Slopes are f32 on both sides; the CPU's kernels want them so.
+// Slopes are f32 on both sides, as the CPU's kernels expect.
 struct SlopesOnBoth {
   explicit SlopesOnBoth(const Case& c) : gpu(c.slopes()) {
     for (const double x : gpu.expected()) cpu.push_back(static_cast<float>(x));
@@ -76,7 +76,7 @@ struct SlopesOnBoth {
 
 class AttentionTest : public TypedTest {
  protected:
-  // By the GPU's kernels, or by those that other GPUs have: from sm_80 on, and before.
+  // `own`: the kernels for this GPU. `mma`: those for other GPUs from sm_80 on. `older`: those for GPUs before sm_80.
   enum class By { own, mma, older };
   void check(const Case& c, By by);
 };
@@ -88,7 +88,7 @@ TEST_P(AttentionTest, ForwardAndBackward) {
 
 TEST_P(AttentionTest, ForwardAndBackwardByMma) {
   if (size_of(dtype()) != 2 || cuda::code_major_for_this_gpu() < 8)
-    GTEST_SKIP() << "mma.sync has 16-bit types, from sm_80";
+    GTEST_SKIP() << "mma.sync with 16-bit types needs sm_80 or later";
   for (const Case& c : kCases) {
     if (c.head_dim % 8 == 0 && c.head_dim <= 64) check(c, By::mma);
   }
@@ -131,14 +131,14 @@ void AttentionTest::check(const Case& c, By by) {
     k.attention_forward(at(qkv), at(starts), shape(at), dropout(at), at(o), at(log_sum_exp));
     k.attention_backward(at(qkv), at(o), at(log_sum_exp), at(d_o), at(starts), shape(at), dropout(at), at(d_qkv));
   });
-  // Scores reach slope·T and are rounded to ε of that, a relative error of the probabilities; o is an average of
-  // values ≤ 1 over 1 − rate, whose weights and result are rounded to the type.
+  // Scores reach slope·T and are rounded to ε of that, which is a relative error of the probabilities. o is an average
+  // of values ≤ 1 over 1 − rate. Its weights and the result are rounded to the type.
   const double scores =
       arithmetic_roundoff(dtype()) * (8 * (c.alibi ? c.longest() : 4) + 2 * static_cast<double>(c.head_dim) + 32);
   log_sum_exp.expect_close(scores * 2, "log_sum_exp");
   o.expect_close(2 * scores + 4 * roundoff(dtype()) * std::max(1.0, o.largest()), "o");
-  // Weights, d_score and the o in delta are rounded to the type; the sums over them are of either sign, so that the
-  // largest results bound their terms' sum within a small factor.
+  // Weights, d_score and the o in delta are rounded to the type. The sums over them have either sign. The largest
+  // results therefore bound the sum of their terms up to a small factor.
   const double largest = std::max(1.0, d_qkv.largest());
   d_qkv.expect_close((8 * scores + 12 * roundoff(dtype())) * largest, "d_qkv");
 

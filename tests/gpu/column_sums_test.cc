@@ -15,7 +15,7 @@ TEST_P(ColumnSumsTest, AreAddedToOneOrTwoArrays) {
   context.scratch = scratch.data();
   std::vector<DType> sum_types = gradient_types();
   if (dtype() == DType::f32) sum_types = {DType::f32, DType::f16, DType::bf16};
-  // Whole packs and not, one block of columns and several, wide ones, rows of one part and of several.
+  // Complete and incomplete packs, one block of columns and several, wide columns, rows in one part and in several.
   for (const auto& [N, C] :
        {std::pair<int64_t, int64_t>{1, 8}, {3, 5}, {700, 72}, {300, 4104}, {4096, 40}, {4099, 200}, {9000, 37}}) {
     for (const DType sum_type : sum_types) {
@@ -35,7 +35,7 @@ TEST_P(ColumnSumsTest, AreAddedToOneOrTwoArrays) {
         actual.insert(actual.end(), rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(C - first));
         EXPECT_EQ(rest.back(), others.expected().back()) << "past the end";
         const double tolerance =
-            2 * arithmetic_roundoff(dtype()) * static_cast<double>(N);  // what is expected rounds too
+            2 * arithmetic_roundoff(dtype()) * static_cast<double>(N);  // the expected values are rounded too
         for (size_t c = 0; c < actual.size(); ++c) {
           ASSERT_NEAR(actual[c], expected[c], tolerance + roundoff(sum_type) * std::abs(expected[c])) << "column " << c;
         }
@@ -44,8 +44,8 @@ TEST_P(ColumnSumsTest, AreAddedToOneOrTwoArrays) {
   }
 }
 
-// The bits of one by one, where loads are as wide.
-TEST_P(ColumnSumsTest, OfSeveralArraysAtOnce) {
+// The same bits as one call per array, for loads of the same width.
+TEST_P(ColumnSumsTest, OfSeveralArraysTogether) {
   Kernels& k = *rig().gpu_kernels;
   for (const int64_t N : {700, 5000}) {
     for (const auto& [first, second] : {std::pair<int64_t, int64_t>{72, 40}, {37, 61}, {32, 1024}, {5120, 4104}}) {

@@ -24,7 +24,7 @@ TEST(CudaDevice, AllocatesZeroedAlignedAndExact) {
   EXPECT_EQ(gpu.ledger().current(Category::staging), before);
 }
 
-TEST(CudaDevice, TooMuchIsAnErrorAndLeavesTheDeviceUsable) {
+TEST(CudaDevice, OutOfMemoryLeavesTheDeviceUsable) {
   Device& gpu = *rig().gpu;
   EXPECT_THROW(gpu.allocate(int64_t{1} << 50, Category::staging), OutOfMemoryError);
   Tensor x(DType::f32, {10});
@@ -47,21 +47,21 @@ TEST(CudaDevice, InfoAndMemory) {
   EXPECT_GE(memory.usable_bytes, rig().gpu->ledger().current_total());
 }
 
-TEST(PinnedHost, KeepsABlockForTheNextOfItsSize) {
+TEST(PinnedHost, ReusesABlockOfTheSameSize) {
   const auto host = make_pinned_host_device(rig().pool);
   constexpr int64_t kBytes = (int64_t{9} << 20) + 5;
   const auto all_zero = [](const Buffer& buffer) {
     return std::all_of(buffer.data(), buffer.data() + buffer.bytes(), [](std::byte b) { return b == std::byte{}; });
   };
   {
-    const Buffer buffer = host->allocate(kBytes, Category::staging), beside = host->allocate(1, Category::staging);
+    const Buffer buffer = host->allocate(kBytes, Category::staging), other = host->allocate(1, Category::staging);
     EXPECT_TRUE(all_zero(buffer));
     std::fill(buffer.data(), buffer.data() + kBytes, std::byte{7});
   }
   EXPECT_EQ(host->ledger().current_total(), 0);
   const Buffer smaller = host->allocate(kBytes - 4096, Category::staging);
   EXPECT_TRUE(all_zero(smaller));
-  const Buffer larger = host->allocate(2 * kBytes, Category::staging);  // more than there has been: nothing is kept
+  const Buffer larger = host->allocate(2 * kBytes, Category::staging);  // exceeds the peak so far: no block is kept
   EXPECT_TRUE(all_zero(larger));
   const std::byte* first = nullptr;
   {
@@ -107,8 +107,8 @@ TEST(CudaStream, OrdersCopiesHostWorkAndOtherStreams) {
   for (int64_t i = 0; i < kCount; ++i) ASSERT_EQ(to.as<float>()[i], static_cast<float>(2 * i));
 }
 
-// A stream that waits for the host keeps nobody who puts work on it, until kernels are to follow it.
-TEST(CudaStream, WaitsForTheHostBesideTheCaller) {
+// A stream that waits for the host does not block its caller. A caller blocks only when kernels must follow that work.
+TEST(CudaStream, WaitsForTheHostWithoutBlockingTheCaller) {
   Device& gpu = *rig().gpu;
   std::promise<void> go;
   float value = 0;
@@ -140,15 +140,15 @@ TEST(CudaStream, AFailureOfTheHostReachesTheComputeStream) {
   EXPECT_THROW(copies->native(), RunError);
 }
 
-// CUDA reads small arrays that are not pinned as soon as it is asked to copy them.
-TEST(CudaStream, CopiesWhatHostWorkAheadOfThemWrites) {
+// CUDA reads small arrays in pageable memory as soon as the copy is requested.
+TEST(CudaStream, CopiesTheResultOfEarlierHostWork) {
   Device& gpu = *rig().gpu;
   const auto files = gpu.make_stream(), copies = gpu.make_stream();
   constexpr int64_t kCount = 100;
   std::vector<float> host(kCount);
   const View from{reinterpret_cast<std::byte*>(host.data()), DType::f32, {kCount}};
   Tensor there(DType::f32, {kCount});
-  for (Stream* stream : {files.get(), copies.get()}) {  // the host work's own, and one that waits for it
+  for (Stream* stream : {files.get(), copies.get()}) {  // the stream of the host work, and one that waits for it
     const float value = host[0] + 1;
     files->run([&, value] {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -161,7 +161,7 @@ TEST(CudaStream, CopiesWhatHostWorkAheadOfThemWrites) {
   }
 }
 
-TEST(CudaStream, AFailureReachesWhoWaitsAndSkipsWhatFollows) {
+TEST(CudaStream, AFailureReachesWaitersAndSkipsLaterWork) {
   const auto stream = rig().gpu->make_stream();
   bool ran = false;
   stream->run([] { throw RunError("here", "it failed"); });
@@ -170,7 +170,7 @@ TEST(CudaStream, AFailureReachesWhoWaitsAndSkipsWhatFollows) {
   EXPECT_FALSE(ran);
 }
 
-TEST(CudaKernels, HoldTheWorkspaceTheyPromise) {
+TEST(CudaKernels, HoldTheReportedWorkspace) {
   EXPECT_EQ(rig().gpu->ledger().current(Category::workspace), kCudaWorkspaceBytes);
 }
 

@@ -1,7 +1,7 @@
-// What the tests of the GPU share: a GPU beside the CPU, arrays on both, and calls made on both and compared.
+// Shared by the tests of the GPU: a GPU and a CPU device, arrays on both, and calls that run on both and are compared.
 //
-// Inputs are rounded to the GPU's type first and then given to the CPU's kernels in double, so that what is compared is
-// the GPU's arithmetic alone.
+// Inputs are first rounded to the GPU's type. The CPU's kernels then get the rounded values in double. The comparison
+// therefore measures only the GPU's arithmetic.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,13 +27,13 @@ struct Rig {
   std::unique_ptr<Kernels> gpu_kernels = make_kernels(*gpu);
 };
 
-// One for the program: a GPU's context takes a while to make.
+// One per program, because a GPU's context takes time to create.
 inline Rig& rig() {
   static Rig only;
   return only;
 }
 
-// Half the distance from 1 to the next number of a type: the relative error of one rounding.
+// Half the distance from 1 to the next value of a type: the relative error of one rounding.
 inline double roundoff(DType dtype) {
   switch (dtype) {
     case DType::bf16:
@@ -46,11 +46,11 @@ inline double roundoff(DType dtype) {
       return 0x1p-24;
   }
 }
-// Of the arithmetic that the GPU does on a type.
+// Roundoff of the arithmetic that the GPU uses for a type.
 inline double arithmetic_roundoff(DType dtype) {
   return dtype == DType::f64 ? 0x1p-53 : 0x1p-24;
 }
-// Of statistics beside a type.
+// The type of the statistics for arrays of a type.
 inline DType statistics_of(DType dtype) {
   return dtype == DType::f64 ? DType::f64 : DType::f32;
 }
@@ -63,10 +63,10 @@ inline std::vector<double> random_values(int64_t count, uint64_t seed) {
   return values;
 }
 
-// An array on the GPU in some type and on the CPU in double (integers: in their own type).
+// An array on the GPU in one type and on the CPU in double. Integers keep their own type on the CPU.
 class Tensor {
  public:
-  // Contents are rounded to `dtype`; NaN, for what is to be overwritten, where no values are given.
+  // Rounds the contents to `dtype`. Without values it fills with NaN, for arrays that a kernel overwrites.
   Tensor(DType dtype, Shape shape, std::vector<double> values = {}) : dtype_(dtype), shape_(shape) {
     const auto count = static_cast<size_t>(shape.num_elems());
     if (values.empty()) values.assign(count, NAN);
@@ -91,7 +91,7 @@ class Tensor {
     if (!integers_.empty()) return {integers_.data(), dtype_, shape_};
     return view_of(host_.data(), shape_);
   }
-  // Puts what the tensor began with on the GPU again.
+  // Writes the initial contents to the GPU again.
   void reset() { rig().gpu->copy_from_host(initial_.data(), gpu()); }
   std::vector<std::byte> bits() const {
     std::vector<std::byte> bits(initial_.size());
@@ -138,15 +138,15 @@ inline Tensor random_tensor(DType dtype, Shape shape, uint64_t seed) {
   return Tensor(dtype, shape, random_values(shape.num_elems(), seed));
 }
 
-// The views of one side; an absent tensor is an empty view.
+// Returns the view of one side. An absent tensor is an empty view.
 struct Side {
   bool gpu;
   View operator()(Tensor& tensor) const { return gpu ? tensor.gpu() : tensor.cpu(); }
   View operator()(Tensor* tensor) const { return tensor ? (*this)(*tensor) : View{}; }
 };
 
-// Makes a call on the GPU twice, with the same bits in every result, and on the CPU in double. `tensors` are those that
-// the call changes.
+// Makes a call twice on the GPU, where every result must have the same bits, and once on the CPU in double. `tensors`
+// are the ones that the call changes.
 inline void on_both(std::initializer_list<Tensor*> tensors, const std::function<void(Kernels&, const Side&)>& call) {
   std::vector<std::vector<std::byte>> first;
   call(*rig().gpu_kernels, {true});
@@ -164,19 +164,19 @@ inline void on_both(std::initializer_list<Tensor*> tensors, const std::function<
   call(*rig().cpu_kernels, {false});
 }
 
-// 0, 1, 2, … as row ids of a dropout, scattered so that they are not the rows' places.
+// Row ids of a dropout: 0, 1, 2, …, scaled and shifted, and therefore different from the row numbers.
 inline std::vector<int64_t> row_ids(int64_t count) {
   std::vector<int64_t> ids(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) ids[static_cast<size_t>(i)] = 1000003 * i + (int64_t{1} << 33);
   return ids;
 }
 
-// A test of every floating-point type.
+// A test that runs for every floating-point type.
 class TypedTest : public ::testing::TestWithParam<DType> {
  protected:
   DType dtype() const { return GetParam(); }
   DType stats() const { return statistics_of(dtype()); }
-  // Gradients of parameters are tested in both types that they may have.
+  // Gradients of parameters may have two types. Both are tested.
   std::vector<DType> gradient_types() const {
     if (size_of(dtype()) == 2) return {dtype(), DType::f32};
     return {dtype()};

@@ -13,7 +13,8 @@ class LinearTest : public TypedTest {
   static constexpr Size kSizes[] = {{1, 8, 16},     {5, 24, 8},   {64, 64, 192},
                                     {130, 48, 120}, {77, 33, 35}, {700, 256, 64}};
 
-  // A product of `length` terms in [−1, 1], of sums near √length, each off by a rounding; then stored with its type's.
+  // A product is a sum of `length` terms in [−1, 1]. Partial sums are about √length, each with one rounding. The result
+  // is rounded to its type.
   double tolerance(int64_t length, double largest) const {
     return arithmetic_roundoff(dtype()) * static_cast<double>(length + 16) * 2 +
            4 * roundoff(dtype()) * std::max(1.0, largest);
@@ -114,14 +115,14 @@ TEST_P(LinearTest, MeasuringChangesNoBit) {
            sparse = random_tensor(dtype(), {N, O}, 5);
     rig().gpu_kernels->fill(sparse.gpu().rows(8, N), 0);
     std::vector<std::vector<std::byte>> wanted;
-    for (int turn = 0; turn < 3; ++turn) {  // without, the first time that measures, one after it
+    for (int turn = 0; turn < 3; ++turn) {  // without measuring, with the first measurement, and after it
       Kernels& k = turn == 0 ? *rig().gpu_kernels : *measuring;
       k.measure_products(turn > 0);
-      // Few rows that are not zero are the same in many an order of adding: they must not decide.
+      // With few non-zero rows, many orders of addition give the same bits. Such input must not decide the choice.
       if (turn == 1 && I > O) k.linear_backward_weight(sparse.gpu(), x.gpu(), true, d_weight.gpu());
       k.linear_forward(x.gpu(), weight.gpu(), bias.gpu(), {Activation::gelu_tanh, {}, {}}, pre.gpu(), y.gpu());
       k.linear_backward_input(d_y.gpu(), weight.gpu(), {}, {}, d_x.gpu(), {});
-      // The second adds to what the first has written, and so must not write there while it measures.
+      // The second call adds to the first call's result, so it must not write there while it measures.
       k.linear_backward_weight(d_y.gpu(), x.gpu(), true, d_weight.gpu());
       k.linear_backward_weight(d_y.gpu(), x.gpu(), false, d_weight.gpu());
       const std::vector<std::vector<std::byte>> bits = {y.bits(), pre.bits(), d_x.bits(), d_weight.bits()};
@@ -131,9 +132,9 @@ TEST_P(LinearTest, MeasuringChangesNoBit) {
   }
 }
 
-// Tensor cores see the first 11 bits of a factor: a product is smaller by 2^-10 of itself on average. Sums of products
-// of factors uniform in [-1, 1] are of the size √length / 3, five times that at most among thousands.
-TEST(Tf32, CutsFactorsAlone) {
+// Tensor cores use the first 11 bits of a factor. On average this makes a product smaller by 2^-10 of itself. Sums of
+// products of factors uniform in [-1, 1] are about √length / 3, and at most five times that among thousands.
+TEST(Tf32, TruncatesOnlyFactors) {
   const auto tf32 = make_kernels(*rig().gpu, true);
   for (const auto [N, I, O] : {std::array<int64_t, 3>{64, 64, 192}, {700, 256, 64}, {130, 48, 120}}) {
     SCOPED_TRACE(::testing::Message() << N << "x" << I << "x" << O);
@@ -152,7 +153,7 @@ TEST(Tf32, CutsFactorsAlone) {
       const std::vector<double> values = result.values();
       double most = 0;
       for (size_t i = 0; i < values.size(); ++i) most = std::max(most, std::abs(values[i] - result.expected()[i]));
-      EXPECT_GT(most, 0x1p-12) << what << " is not of tf32";
+      EXPECT_GT(most, 0x1p-12) << what << " is too exact for tf32";
     };
     check(y, I, "y");
     check(d_x, O, "d_x");

@@ -1,6 +1,6 @@
-"""What NVML counts of a run is what its ledger booked, the driver's and NCCL's part included.
+"""The memory that NVML reports for a run equals its ledger, including the parts of the driver and of NCCL.
 
-python3 tests/gpu/memory_test.py path/to/tessera, on a machine with 4 GPUs; on one with fewer, what those can do.
+python3 tests/gpu/memory_test.py path/to/tessera, on a machine with 4 GPUs. With fewer GPUs it runs the cases that fit.
 """
 import json
 import os
@@ -15,43 +15,44 @@ MIB = 2 ** 20
 
 
 class GpuMemory(TinyJobTest):
-    def check(self, *words):
-        """One run; its summary, and the loss of its first step."""
-        self.train("out", *words, "--model", "bloom-560m", "--max-length", "512", "--resume", "none", "--overwrite", "--save-strategy",
-                   "no", "--save-dtype", "bf16", "--device", "cuda", job=JOB)
+    def check(self, *arguments):
+        """Runs once. Returns its summary and the loss of its first step."""
+        self.train("out", *arguments, "--model", "bloom-560m", "--max-length", "512", "--resume", "none", "--overwrite",
+                   "--save-strategy", "no", "--save-dtype", "bf16", "--device", "cuda", job=JOB)
         summary = self.json_of("out", "summary.json")
         booked = summary["ledger_peak_bytes"]["total"] / MIB
         seen = summary["gpu"]["process_memory_bytes"]["peak"] / MIB
-        print(f"{' '.join(words)}: {booked:.0f} MiB booked, {seen:.0f} seen")
+        print(f"{' '.join(arguments)}: {booked:.0f} MiB booked, {seen:.0f} seen")
         self.assertLess(abs(seen - booked), 0.02 * booked)
         return summary, self.metrics("out", "train")[0]["loss"]
 
     def test_graphs_of_many_sizes(self):
-        """Texts of all lengths, so that most sizes of batches come, each with its graphs."""
+        """Texts of all lengths. They give most batch sizes, and each size has its own graphs."""
         source = random.Random(3)
         self.write("texts.jsonl", jsonl([{"text": " ".join(source.choices(["Oslo", "Lima", "baker"], k=source.randint(5, 400)))}
                                          for _ in range(1200)]))
-        words = ["--dataset", "texts.jsonl", "--objective", "causal_lm", "--precision", "fp16", "--grad-accum", "4",
-                 "--max-steps", "300", "--lr", "1e-5"]
-        fused, loss = self.check(*words)
-        single, loss_of_single = self.check(*words, "--fuse-micro-batches", "off")
+        arguments = ["--dataset", "texts.jsonl", "--objective", "causal_lm", "--precision", "fp16", "--grad-accum", "4",
+                     "--max-steps", "300", "--lr", "1e-5"]
+        fused, loss = self.check(*arguments)
+        single, loss_of_single = self.check(*arguments, "--fuse-micro-batches", "off")
         self.assertEqual((fused["fused_micro_batches"], single["fused_micro_batches"]), (True, False))
-        # Of the same samples and weights; products of other sizes add up in another order. Later steps may differ by
-        # which of them overflow while the loss scale falls.
+        # Both runs have the same samples and weights, but products of other sizes are added up in another order. Later
+        # steps may also differ by which of them overflow while the loss scale falls.
         self.assertAlmostEqual(loss, loss_of_single, delta=1e-3 * loss_of_single)
-        self.check(*words, "--offload", "optimizer", "--pin-memory", "--max-steps", "60")
+        self.check(*arguments, "--offload", "optimizer", "--pin-memory", "--max-steps", "60")
 
     def test_is_the_ledger(self):
-        gpus = len(json.loads(self.succeeds("doctor", "--json"))["cuda"]["gpus"])  # that CUDA_VISIBLE_DEVICES leaves
-        for ranks, words in [(1, []), (1, ["--strategy", "zero2", "--offload", "optimizer", "--pin-memory"]),
+        gpus = len(json.loads(self.succeeds("doctor", "--json"))["cuda"]["gpus"])  # as CUDA_VISIBLE_DEVICES allows
+        for ranks, arguments in [(1, []), (1, ["--strategy", "zero2", "--offload", "optimizer", "--pin-memory"]),
                              (2, ["--strategy", "full_shard"]), (4, ["--strategy", "full_shard"]),
                              (4, ["--strategy", "no_shard"]),
                              (4, ["--strategy", "hybrid_shard", "--shard-group-size", "2"])]:
             if ranks > gpus:
-                print(f"{ranks} x {' '.join(words)}: left out, {gpus} GPUs found")
+                print(f"{ranks} x {' '.join(arguments)}: skipped, {gpus} GPUs found")
                 continue
-            with self.subTest(ranks=ranks, words=words):
-                self.check("--nproc", str(ranks), *words, "--precision", "bf16", "--batch-size", "4", "--max-steps", "40")
+            with self.subTest(ranks=ranks, arguments=arguments):
+                self.check("--nproc", str(ranks), *arguments, "--precision", "bf16", "--batch-size", "4",
+                           "--max-steps", "40")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ namespace {
 
 class NormTest : public TypedTest {
  protected:
-  // Widths that are a warp's, several warps', not whole vectors, and the widest that a block holds in this type.
+  // Widths of one warp and of several, widths that are not a multiple of a vector, and the widest of a block in this
+  // type.
   std::vector<Shape> shapes() const {
     return {{1, 8},     {130, 30},    {7, 64},
             {1000, 96}, {37, 1024},   {2500, 1000},
@@ -22,7 +23,7 @@ TEST_P(NormTest, Forward) {
     on_both({&y, &stats_of_rows}, [&](Kernels& k, const Side& at) {
       k.layer_norm_forward(at(x), at(weight), at(bias), 1e-5, at(y), at(stats_of_rows));
     });
-    // rstd is near √3 for uniform values and 1/√ε at most; a sum of C terms is off by √C roundings or so.
+    // rstd is about √3 for uniform values and at most 1/√ε. A sum of C terms has about √C roundings.
     const double error = arithmetic_roundoff(dtype()) * (16 + std::sqrt(static_cast<double>(C)));
     stats_of_rows.expect_close(4 * error * std::max(1.0, stats_of_rows.largest()), "stats");
     y.expect_close(8 * error * std::max(1.0, y.largest()) + roundoff(dtype()) * y.largest(), "y");
@@ -79,7 +80,7 @@ TEST_P(LossTest, CrossEntropy) {
     const int64_t M = shape[0], V = shape[1];
     std::vector<double> values = random_values(M * V, 1);
     for (double& x : values) x *= 10;
-    // Of the last row all but the last quarter are masked.
+    // Masks three quarters of the last row.
     for (int64_t i = 0; i < V * 3 / 4; ++i) {
       values[static_cast<size_t>((M - 1) * V + i)] = -std::numeric_limits<double>::infinity();
     }
@@ -92,7 +93,7 @@ TEST_P(LossTest, CrossEntropy) {
         if (at.gpu) logits.reset();
         k.softmax_cross_entropy(at(logits), at(targets), scale, at(loss));
       });
-      // Exponentials of differences up to 20 are off by 20 roundings, by 2^-21 with 16 bits; their sum is in f32.
+      // Exponentials of differences up to 20 are off by 20 roundings, or by 2^-21 with 16 bits. Their sum is in f32.
       const double error = dtype() == DType::f64 ? 0x1p-44 : size_of(dtype()) == 2 ? 0x1p-17 : 0x1p-18;
       loss.expect_close(error * static_cast<double>(M) * 4, "loss");
       if (scale == 0) continue;
@@ -102,7 +103,7 @@ TEST_P(LossTest, CrossEntropy) {
   }
 }
 
-TEST_P(LossTest, ArgmaxIsTheFirstOfEquals) {
+TEST_P(LossTest, ArgmaxIsTheFirstOfEqualValues) {
   for (const int64_t V : {1, 9, 1000, 8192, 250880}) {
     constexpr int64_t kRows = 6;
     std::vector<double> values = random_values(kRows * V, 2);

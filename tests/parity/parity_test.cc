@@ -1,5 +1,5 @@
-// Tessera against transformers and torch in fp32, on references made by tools/make_references.py: logits, loss, every
-// parameter's gradient, twenty AdamW updates, greedy generation.
+// Compares Tessera in fp32 with transformers and torch: logits, loss, the gradient of every parameter, twenty AdamW
+// updates and greedy generation. tools/make_references.py made the references.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr double kEpsilon = 0x1p-24;  // half an ulp of 1 in f32: the rounding error of one operation
 
-// The same tests make two programs: one for the CPU and one for a GPU.
+// The same tests are built as two programs: one for the CPU and one for a GPU.
 #ifdef TESSERA_PARITY_ON_GPU
 constexpr bool kOnGpu = true;
 #else
@@ -69,16 +69,17 @@ class Parity : public testing::TestWithParam<const char*> {
     engine->prepare({bounds, bounds, bounds, 12, micro_batches});
     return engine;
   }
-  // Whether element j of a tensor belongs to the bias of attention's keys. q·(k + bias) moves all scores of a row by
-  // the same amount, which softmax does not see: its gradient is 0, and what is computed is rounding alone.
+  // Whether element j of a tensor belongs to the bias of attention's keys. q·(k + bias) shifts all scores of a row by
+  // the same amount, and softmax ignores that. The gradient is therefore 0, and computed values are only rounding
+  // errors.
   static bool is_key_bias(const ModelConfig& config, const std::string& name, size_t j) {
     const auto C = static_cast<size_t>(config.hidden_size), D = static_cast<size_t>(config.head_dim());
     if (name.ends_with("query_key_value.bias")) return j / D % 3 == 1;
     return name.ends_with("in_proj_bias") && j / C == 1;
   }
 
-  // Compares a parameter-shaped result of every tensor with "<kind>/<name>" of the reference: errors of at most
-  // `tolerance` times the tensor's largest element, of keys' biases at most `key_bias_tolerance`.
+  // Compares a result for every tensor with "<kind>/<name>" of the reference. Errors may reach `tolerance` times the
+  // tensor's largest element, and `key_bias_tolerance` for the biases of keys.
   template <typename Views>
   void expect_near(const Engine& engine, const std::string& kind, double tolerance, double key_bias_tolerance,
                    const Views& views) {
@@ -125,14 +126,14 @@ TEST_P(Parity, LogitsLossAndGradients) {
       largest = std::max(largest, std::abs(double{expected[i]}));
       error = std::max(error, std::abs(double{expected[i]} - logits[i]));
     }
-    // Some 40 roundings in a row (products of up to 128 terms, norms, softmax), each amplified a few times by a norm.
+    // About 40 roundings in a row (products of up to 128 terms, norms, softmax), each amplified a few times by a norm.
     EXPECT_LE(error, 256 * kEpsilon * largest);
 
     const StepResult result = engine->accumulate_gradients({&batch, 1});
     const double loss = reference_.get<float>("loss")[0];
     EXPECT_NEAR(result.loss(), loss, 256 * kEpsilon * loss);
     EXPECT_NEAR(engine->evaluate(batch).loss_sum, result.loss_sum, 1e-12 * result.loss_sum);
-    // The way there and back: twice as many roundings as the logits have, summed over up to 48 tokens.
+    // Forward and backward: twice as many roundings as for the logits, summed over up to 48 tokens.
     expect_near(*engine, "grad", 1024 * kEpsilon, 1024 * kEpsilon, [&](int64_t u) { return engine->gradients(u); });
   }
 }
@@ -156,8 +157,8 @@ TEST_P(Parity, TwentyUpdates) {
     EXPECT_NEAR(result.loss(), loss, 1024 * kEpsilon * loss) << step;
     EXPECT_NEAR(result.gradient_norm, norm, 4096 * kEpsilon * norm) << step;
   }
-  // AdamW divides each gradient by its own size, so that where gradients cancel their rounding is magnified. What has
-  // no gradient but rounding (keys' biases) moves by up to the rate in each of the twenty updates, either way.
+  // AdamW divides each gradient by its own size. Where gradients cancel, this magnifies their rounding. The gradients
+  // of keys' biases are only rounding, so each of the twenty updates moves them by up to the rate, in either direction.
   expect_near(*engine, "final", 1e-4, 20 * 1e-3 * 2, [&](int64_t u) { return engine->parameters(u); });
 }
 
@@ -167,11 +168,11 @@ TEST_P(Parity, GreedyGeneration) {
   for (int i = 0; reference_.has(fmt::format("generate/{}/prompt", i)); ++i) {
     prompts.push_back(reference_.get<int32_t>(fmt::format("generate/{}/prompt", i)));
     expected.push_back(reference_.get<int32_t>(fmt::format("generate/{}/output", i)));
-    if (expected.back().back() == 2) expected.back().pop_back();  // </s>, which generate() leaves out
+    if (expected.back().back() == 2) expected.back().pop_back();  // </s>, which generate() does not return
   }
   ASSERT_GE(prompts.size(), 3u);
   EXPECT_EQ(engine->generate(prompts, 12, 2), expected);  // together
-  for (size_t i = 0; i < prompts.size(); ++i) {           // and each alone
+  for (size_t i = 0; i < prompts.size(); ++i) {           // and separately
     EXPECT_EQ(engine->generate({&prompts[i], 1}, 12, 2)[0], expected[i]);
   }
 }
@@ -184,7 +185,7 @@ TEST_P(Parity, LowerPrecisions) {
     double roundoff;
   };
   std::vector<Precision> precisions = {{"bf16", DType::bf16, false, 0x1p-8}, {"fp16", DType::f16, false, 0x1p-11}};
-  if (kOnGpu) precisions.push_back({"tf32", DType::f32, true, 0x1p-10});  // factors are cut to 11 bits, not rounded
+  if (kOnGpu) precisions.push_back({"tf32", DType::f32, true, 0x1p-10});  // factors are truncated to 11 bits
   for (const auto& [name, dtype, tf32, roundoff] : precisions) {
     EngineOptions options;
     options.dtype = dtype;
@@ -192,7 +193,7 @@ TEST_P(Parity, LowerPrecisions) {
     const auto engine = make_engine(options);
     const PackedBatch batch = reference_.batch("");
     const double loss = reference_.get<float>("loss")[0];
-    // The roundings of the logits are of either sign and average out over the batch's tokens.
+    // The rounding errors of the logits have either sign and average out over the batch's tokens.
     EXPECT_NEAR(engine->evaluate(batch).loss_sum / batch.num_targets, loss, 4 * roundoff * loss) << name;
     const StepResult first = engine->train_step({&batch, 1}, 1e-3, 1024);
     EXPECT_FALSE(first.skipped);

@@ -1,5 +1,6 @@
-// Stands in for as much of CUDA's runtime as a CudaStream calls, without a GPU: a stream is a thread, and dawdles.
-// Built with other names than the library's (tests/CMakeLists.txt), so that programs may have both.
+// Replaces the part of CUDA's runtime that a CudaStream calls, without a GPU. A stream is a thread that runs each piece
+// of work after a random delay. The functions have other names than the library's (tests/CMakeLists.txt), so a program
+// can link both.
 #include <cuda_runtime_api.h>
 
 #include <chrono>
@@ -11,7 +12,7 @@
 
 struct CUstream_st {
   std::unique_ptr<tessera::Stream> thread = tessera::make_host_stream();
-  tessera::RandomStream random{reinterpret_cast<uintptr_t>(this), 0};  // of that thread
+  tessera::RandomStream random{reinterpret_cast<uintptr_t>(this), 0};  // used only by that thread
 
   void put(std::function<void()> work) {
     thread->run([this, work = std::move(work)] {
@@ -68,7 +69,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   stream->put([=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;
 }
-// Graphs are for GPUs.
+// Graphs are not supported.
 cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
   return cudaErrorNotSupported;
 }

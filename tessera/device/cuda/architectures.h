@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// Whether a GPU (90 of compute capability 9.0) is older than all that a program built for `architectures` ("80 90-real")
-// holds code for; false where these are not given in numbers.
+// Whether a program built for `architectures` ("80 90-real") has only code for newer GPUs than this one. `capability`
+// is 90 for compute capability 9.0. Returns false if `architectures` contains a word that is not a number.
 inline bool has_no_code_for(int capability, const std::string& architectures) {
   std::istringstream list(architectures);
   int lowest = 0;

@@ -110,9 +110,9 @@ class CudaDevice final : public Device {
   cuda::CudaStream compute_;
 };
 
-// Pages of a CPU device that the complete team touches and that are then locked; cudaHostAlloc does both in the calling
-// thread. Blocks have exactly their size (PyTorch's pool rounds up to powers of two). A returned block is kept for the
-// next request of that size, while the ledger's peak covers it.
+// Page-locked memory of the host. All threads of the team touch the pages of a block; then the block is locked.
+// (cudaHostAlloc does both in the calling thread.) Blocks have exactly their size; PyTorch's pool rounds up to powers
+// of two. A returned block is kept for the next request of its size, as long as the ledger's peak covers it.
 class PinnedHostDevice final : public CpuDevice {
  public:
   using CpuDevice::CpuDevice;

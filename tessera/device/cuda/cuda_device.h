@@ -59,7 +59,7 @@ std::string cuda_pci_address_of(Device& device);
 std::string cuda_uuid_of(Device& device);
 
 // Page-locked host memory: GPUs copy from and to it asynchronously at full speed. Each block has exactly its size in
-// whole pages. A freed block is kept for the next request of that size if the ledger's peak leaves room. Freeing a
+// full pages. A freed block is kept for the next request of that size if the ledger's peak leaves room. Freeing a
 // buffer does not wait: copies from and to it must be done. A device of kind cpu. `pool` must outlive it.
 std::unique_ptr<Device> make_pinned_host_device(ThreadPool& pool);
 

@@ -7,10 +7,9 @@
 
 namespace tessera::cuda {
 
-// The thread that puts work here passes it to CUDA immediately, unless the stream must first wait for the host (an
-// event of a host thread, or host code). Then the stream's own thread waits, runs the code and passes later work to
-// CUDA until it has caught up. Other code can wait for events that this thread has not reached yet, like for any
-// others.
+// The thread that puts work here normally passes it to CUDA immediately. If the stream must first wait for the host (an
+// event of a host thread, or host code), the stream's own thread takes over: it waits, runs the code and passes later
+// work to CUDA until it has caught up. Other code can wait for an event before this thread has reached it.
 class CudaStream final : public Stream {
  public:
   // Without its own thread, the caller does all of this. The stream whose handle the kernels hold works this way.

@@ -27,7 +27,7 @@ class EmulatedKernels final : public Kernels {
     scratch_ = device_.allocate(bytes, Category::workspace);
   }
 
-  // ---- calls that move, draw or read elements one by one: `wide_` knows the 16-bit types there
+  // ---- calls that move, draw or read elements one by one. `wide_` supports 16-bit types in these calls.
   void fill(View x, double value) override { wide_->fill(x, value); }
   void convert(View from, View to) override { wide_->convert(from, to); }
   void join(View narrow, View rest, View x) override { wide_->join(narrow, rest, x); }

@@ -10,7 +10,8 @@ namespace {
 
 constexpr int64_t kGrainRows = 4;
 
-// Where the split into tiles affects the last bits, it is made for this many threads, for any real number of threads.
+// If the split into tiles affects the last bits, it is made for this number of threads. The results then do not depend
+// on the real number of threads.
 constexpr int64_t kAssumedThreads = 16;
 
 // How a result [rows, columns] is split into tiles for the threads.

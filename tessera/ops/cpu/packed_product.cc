@@ -182,8 +182,8 @@ struct Source {
   int64_t ld, depth, rows;
 };
 
-// What call number `call` of the micro-kernel prefetches, so that 28 calls fetch 4 panels. Each call fetches two rows
-// or, if transposed, two lines of every row.
+// Returns the addresses that call number `call` of the micro-kernel prefetches. 28 calls fetch 4 panels. Each call
+// fetches two rows or, if transposed, two lines of every row.
 Ahead ahead_of(Transpose transpose, const Source& next, int64_t call) {
   if (transpose == Transpose::no) {
     const int64_t first = std::min(2 * call, next.rows - 1), second = std::min(first + 1, next.rows - 1);

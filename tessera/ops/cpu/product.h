@@ -27,9 +27,10 @@ struct Factors {
   int64_t ldb;
 };
 
-// Whether our own register blocks compute products of type T (float or double, as everywhere here). In float on AVX-512
-// they come within a sixth of the processor's peak, where OpenBLAS leaves a third unused. Otherwise CBLAS computes
-// them. Ours add the terms of an element in one order for any tile. CBLAS may change the order with a tile's shape.
+// Whether our own register blocks compute products of type T (float or double, as everywhere here). Otherwise CBLAS
+// computes them. In float on AVX-512 our blocks come within a sixth of the processor's peak; OpenBLAS leaves a third
+// unused. Our blocks add the terms of an element in one order for any tile. CBLAS may change the order with a tile's
+// shape.
 #if defined(__AVX512F__)
 template <typename T>
 inline constexpr bool kOwnProducts = sizeof(T) == sizeof(float);

@@ -31,8 +31,8 @@ struct Context {
   }
 };
 
-// The major compute capability that the code for the current GPU was compiled for. A GPU also runs code for older ones,
-// which omits what these cannot do. Throws RunError if the program has no code for this GPU.
+// The major compute capability that the code for the current GPU was compiled for. A GPU also runs code for older GPUs.
+// That code omits features that older GPUs lack. Throws RunError if the program has no code for this GPU.
 int code_major_for_this_gpu();
 
 // Call it after a kernel launch. It throws for a bad configuration and names the kernel.

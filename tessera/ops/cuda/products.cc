@@ -173,7 +173,8 @@ std::vector<cublasLtMatmulHeuristicResult_t> Products::candidates(const Product&
   return found;
 }
 
-// The time of one run: the mean of several, so that the host is ahead of the GPU, and the lower of two such means.
+// Returns the time of one run: the mean of several runs, to keep the host ahead of the GPU, and the lower of two such
+// means.
 float Products::time_ms(const Product& p, Plan& plan) {
   constexpr int kCalls = 8;
   struct TimedEvent {
@@ -206,7 +207,7 @@ bool Products::is_to_be_tuned(const Product& p, const Plan& plan) const {
 
 // Two orders of adding K terms in f32 differ in the last bits of the sum. About one 16-bit result in 10,000 shows it.
 // Zeros, such as gradients of rows without loss, add nothing, and infinities give the same sum in any order.
-bool Products::bits_tell(const Product& p) const {
+bool Products::bits_show_order(const Product& p) const {
   constexpr int64_t kManyResults = int64_t{1} << 18;
   if (p.result.num_elems() < kManyResults) return false;
   for (const View& factor : {p.left, p.right}) {
@@ -219,7 +220,7 @@ void Products::tune(const Product& p, Plan& plan) {
   constexpr int kCandidates = 8;
   plan.tuned = true;
   ++num_measured_;
-  if (!bits_tell(p)) return;
+  if (!bits_show_order(p)) return;
   launch(p, plan);
   const uint64_t wanted = hash_of(context_, p.result, device_sum());
   cublasLtMatmulAlgo_t fastest = plan.algorithm;

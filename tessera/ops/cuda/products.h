@@ -53,7 +53,7 @@ class Products {
   // result has the same bits as cuBLASLt's own choice, so results do not depend on measurements. The bits show the
   // order of additions only if factors are dense and results are many; other products are not measured. A product that
   // adds to its own result is not measured either: it takes the algorithm of the product that overwrites the result. A
-  // measuring run waits for the GPU. After kMaxMeasured such runs no more are measured.
+  // measuring run waits for the GPU. At most kMaxMeasured runs measure.
   void set_tuning(bool on) { tuning_ = on; }
 
  private:
@@ -67,7 +67,7 @@ class Products {
   std::vector<cublasLtMatmulHeuristicResult_t> candidates(const Product& product, const Plan& plan, int count) const;
   bool is_to_be_tuned(const Product& product, const Plan& plan) const;
   void tune(const Product& product, Plan& plan);
-  bool bits_tell(const Product& product) const;
+  bool bits_show_order(const Product& product) const;
   float time_ms(const Product& product, Plan& plan);
   unsigned long long* device_sum() const { return reinterpret_cast<unsigned long long*>(workspace_); }
   void launch(const Product& product, Plan& plan);

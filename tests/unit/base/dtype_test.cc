@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-TEST(F16, EveryValueSurvivesTheWayToF32AndBack) {
+TEST(F16, RoundTripThroughF32KeepsEveryValue) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const float value = f16_to_f32(static_cast<uint16_t>(bits));
     if (std::isnan(value))
@@ -31,8 +31,8 @@ TEST(F16, RoundsToNearestTiesToEven) {
   EXPECT_EQ(f16_to_f32(f32_to_f16(0x1.8p-25f)), 0x1p-24f);
 }
 
-// IEEE 754's definition, a value at a time.
-TEST(F16, EveryValueIsThatOfItsFields) {
+// Decodes each value from its fields, as IEEE 754 defines them.
+TEST(F16, EveryValueMatchesItsFields) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const int exponent = static_cast<int>(bits >> 10 & 0x1f), mantissa = static_cast<int>(bits & 0x3ff);
     const float value = f16_to_f32(static_cast<uint16_t>(bits));
@@ -46,8 +46,8 @@ TEST(F16, EveryValueIsThatOfItsFields) {
   }
 }
 
-// Every value of 16 bits, and floats with every sign, exponent and upper mantissa and what decides the rounding of the
-// `num_lost` bits below it.
+// Tests every 16-bit value. Also tests floats with every sign, exponent and upper mantissa. Their lowest `num_lost`
+// bits cover all cases of rounding.
 template <DType D>
 void expect_arrays_convert_as_values(uint32_t num_lost) {
   std::vector<uint16_t> halves;
@@ -69,12 +69,12 @@ void expect_arrays_convert_as_values(uint32_t num_lost) {
   for (size_t i = 0; i < halves.size(); ++i) ASSERT_EQ(halves[i], Element<D>::store(floats[i])) << i;
 }
 
-// Where the processor converts, this compares its bits with ours.
-TEST(F16, ArraysConvertAsValuesDo) {
+// Where the processor has conversion instructions, this compares their bits with the portable code.
+TEST(F16, ArraysConvertLikeSingleValues) {
   expect_arrays_convert_as_values<DType::f16>(13);
 }
 
-TEST(Bf16, EveryValueSurvivesTheWayToF32AndBack) {
+TEST(Bf16, RoundTripThroughF32KeepsEveryValue) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const float value = bf16_to_f32(static_cast<uint16_t>(bits));
     if (std::isnan(value))
@@ -90,13 +90,13 @@ TEST(Bf16, RoundsToNearestTiesToEven) {
   EXPECT_TRUE(std::isinf(bf16_to_f32(f32_to_bf16(std::numeric_limits<float>::max()))));
 }
 
-TEST(Bf16, ArraysConvertAsValuesDo) {
+TEST(Bf16, ArraysConvertLikeSingleValues) {
   expect_arrays_convert_as_values<DType::bf16>(16);
 }
 
-// Floats of every sign, exponent and upper mantissa, and of rests of every kind, one by one and as arrays. Halfway
-// between two bf16 a value that is rounded down loses one ulp.
-TEST(Bf16Rest, MakesTheFloatAgain) {
+// Floats of every sign, exponent and upper mantissa, with each kind of rest, as single values and as arrays. A value
+// halfway between two bf16 that is rounded down loses one ulp.
+TEST(Bf16Rest, RestoresTheFloat) {
   std::vector<float> floats;
   std::vector<uint32_t> expected;
   for (uint32_t upper = 0; upper < 0x10000; ++upper) {
@@ -106,7 +106,7 @@ TEST(Bf16Rest, MakesTheFloatAgain) {
       expected.push_back(upper << 16 | (is_tie_to_even ? 0x7fffu : lower));
     }
   }
-  floats.push_back(1.5f);  // the end of an array that is no whole vector
+  floats.push_back(1.5f);  // the last vector of the array is incomplete
   expected.push_back(std::bit_cast<uint32_t>(1.5f));
   const size_t count = floats.size();
   std::vector<uint16_t> halves(count);
@@ -127,17 +127,17 @@ TEST(Bf16Rest, MakesTheFloatAgain) {
   }
 }
 
-// Floats of every sign, exponent and mantissa as far as an f16 has it, with rests of every kind, one by one and as
-// arrays. They are made again, but for what is below 2^-17, of which multiples of 2^-40 remain, and for values
-// halfway between subnormal f16s. What has been joined splits into the same two.
-TEST(F16Rest, MakesTheFloatAgain) {
+// Floats of every sign, every exponent and every mantissa that an f16 holds, with each kind of rest, as single values
+// and as arrays. The join restores them exactly, with two exceptions: below 2^-17 only multiples of 2^-40 remain, and
+// values halfway between subnormal f16s may lose one ulp. A joined value splits into the same two parts again.
+TEST(F16Rest, RestoresTheFloat) {
   std::vector<float> floats;
   for (uint32_t upper = 0; upper < 1u << 19; ++upper) {
     for (const uint32_t lower : {0u, 1u, 0x800u, 0xfffu, 0x1000u, 0x1001u, 0x1fffu}) {
       floats.push_back(std::bit_cast<float>(upper << 13 | lower));
     }
   }
-  floats.push_back(1.5f);  // the end of an array that is no whole vector
+  floats.push_back(1.5f);  // the last vector of the array is incomplete
   const size_t count = floats.size();
   std::vector<uint16_t> halves(count);
   std::vector<int16_t> rests(count);
@@ -163,12 +163,13 @@ TEST(F16Rest, MakesTheFloatAgain) {
     }
     const float one = f32_of_f16(halves[i], rests[i]);
     ASSERT_EQ(std::bit_cast<uint32_t>(one), std::bit_cast<uint32_t>(joined[i])) << i;
-    // Beside halfway between subnormal f16s the outermost rests stand for what would be their next f16's.
-    const bool beside_halfway = magnitude < 0x1p-14f && std::abs(x - upper) >= 0x1p-25f - 0x1p-40f;
-    if (magnitude >= 0x1p-17f && !beside_halfway) {
+    // Next to the midpoint of two subnormal f16s, the rest would reach ±2^15, which belongs to the neighbouring f16. It
+    // is limited to ±32767.
+    const bool near_halfway = magnitude < 0x1p-14f && std::abs(x - upper) >= 0x1p-25f - 0x1p-40f;
+    if (magnitude >= 0x1p-17f && !near_halfway) {
       ASSERT_EQ(one, x) << i;
     } else {
-      ASSERT_NEAR(one, x, beside_halfway ? 0x1p-40 : 0x1p-41) << i;
+      ASSERT_NEAR(one, x, near_halfway ? 0x1p-40 : 0x1p-41) << i;
       num_shortened += one != x;
     }
     ASSERT_EQ(f32_to_f16(one), halves[i]) << i;
@@ -178,7 +179,7 @@ TEST(F16Rest, MakesTheFloatAgain) {
   EXPECT_GT(num_shortened, 0);
 }
 
-TEST(Convert, GoesBetweenAllFloatingPointTypes) {
+TEST(Convert, ConvertsBetweenAllFloatingPointTypes) {
   const double source[] = {0.0, -1.5, 3.0, 0.25};
   for (const DType middle : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
     uint64_t buffer[4];

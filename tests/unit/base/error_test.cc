@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-TEST(Printable, CutsBetweenCharactersAndShowsNoControls) {
+TEST(Printable, CutsBetweenCharactersAndReplacesControls) {
   EXPECT_EQ(printable("a\tb\x1b[1m\x7fé"), "a?b?[1m?é");
   EXPECT_EQ(printable(std::string(100, 'x')), std::string(100, 'x'));
   EXPECT_EQ(printable("xéé", 3), "xé…");

@@ -41,7 +41,7 @@ TEST(FindNonFinite, AgreesWithConversion) {
   }
 }
 
-TEST(FindNonFinite, KnowsWhereATypeEnds) {
+TEST(FindNonFinite, KnowsTheRangeOfEachType) {
   for (const DType as : {DType::f16, DType::bf16, DType::f32}) {
     double value = largest_of(as);
     const View view{reinterpret_cast<std::byte*>(&value), DType::f64, {1}};

@@ -21,7 +21,7 @@ std::string refusal(std::string_view text, int64_t first_line = 1) {
   return "accepted";
 }
 
-TEST(Json, MakesTheLibrarysValues) {
+TEST(Json, ReturnsTheValuesOfTheLibrary) {
   const char* const text =
       R"( {"b": [1, -2, [], {"x": null}, 0.5, 18446744073709551615], "a": {"b": "é\u0001", "": true}} )";
   EXPECT_EQ(parse_json(text, ""), nlohmann::json::parse(text));
@@ -42,13 +42,13 @@ TEST(Json, NamesLineAndColumn) {
   EXPECT_LT(refusal("{\"" + std::string(100000, 'x')).size(), 1000u);  // no endless quotation
 }
 
-TEST(Json, TellsTextsThatAreCutShort) {
+TEST(Json, ReportsTruncatedTexts) {
   for (const char* text : {"", "[", "{\"a", "{\"a\": ", "{\n"})
     EXPECT_THAT(refusal(text), HasSubstr("cut short")) << text;
   EXPECT_THAT(refusal("{\n"), StartsWith("f.json:2:1: "));
 }
 
-TEST(Json, RefusesDeepNestingAndKeysThatComeTwice) {
+TEST(Json, RefusesDeepNestingAndDuplicateKeys) {
   const std::string deepest = std::string(64, '[') + std::string(64, ']');
   EXPECT_EQ(refusal(deepest), "accepted");
   EXPECT_EQ(refusal("[" + deepest + "]"), "f.json: is nested deeper than 64 levels. The remedy");

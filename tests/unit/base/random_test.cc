@@ -11,7 +11,7 @@ namespace tessera {
 namespace {
 
 // Known answers of Random123 (kat_vectors, philox4x32-10).
-TEST(Philox, GivesTheKnownAnswers) {
+TEST(Philox, ReturnsTheKnownAnswers) {
   EXPECT_EQ(philox(0, 0, 0), (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox(~uint64_t{0}, ~uint64_t{0}, ~uint64_t{0}),
             (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
@@ -39,7 +39,7 @@ TEST(RandomStream, DrawsBelowABoundEvenly) {
   for (const int count : counts) EXPECT_NEAR(count, 10000, 500);
 }
 
-TEST(Shuffle, PermutesAndDependsOnSeedAndStreamAlone) {
+TEST(Shuffle, PermutesAndDependsOnlyOnSeedAndStream) {
   std::vector<int> a(100), b(100), c(100);
   for (auto* v : {&a, &b, &c}) std::iota(v->begin(), v->end(), 0);
   shuffle(std::span(a), 5, 1);

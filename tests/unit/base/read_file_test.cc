@@ -39,14 +39,14 @@ class ReadFile : public ::testing::Test {
   fs::path folder_;
 };
 
-TEST_F(ReadFile, GivesEveryByte) {
+TEST_F(ReadFile, ReturnsEveryByte) {
   std::string text(200'000, 'x');
   text[3] = '\0';
   EXPECT_EQ(read_file(write("a", text), {.longest_bytes = text.size()}), text);
   EXPECT_EQ(read_file(write("b", ""), {}), "");
 }
 
-TEST_F(ReadFile, RefusesWhatIsNoFile) {
+TEST_F(ReadFile, RefusesPathsThatAreNotFiles) {
   EXPECT_EQ(refusal(folder_ / "none"), (folder_ / "none").string() + ": no such file. The remedy");
   EXPECT_EQ(refusal(write("a", "b") / "none"), (folder_ / "a/none").string() + ": no such file. The remedy");
   EXPECT_EQ(refusal(folder_), folder_.string() + ": is a folder. The remedy");
@@ -54,10 +54,10 @@ TEST_F(ReadFile, RefusesWhatIsNoFile) {
   EXPECT_EQ(refusal("/dev/zero", {.pipes = true}), "/dev/zero: is not a regular file");
   EXPECT_THAT(refusal("/proc/self/mem"), ::testing::StartsWith("/proc/self/mem: cannot be read: "));
   EXPECT_EQ(refusal(write("long", "123"), {.longest_bytes = 2}),
-            (folder_ / "long").string() + ": has more than the 2 bytes that such a file may have");
+            (folder_ / "long").string() + ": has more than 2 bytes, the limit for this file");
 }
 
-TEST_F(ReadFile, ReadsPipesWhereTheyMayBe) {
+TEST_F(ReadFile, ReadsPipesWhereAllowed) {
   const fs::path pipe = folder_ / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_EQ(refusal(pipe), pipe.string() + ": is not a regular file. The remedy");

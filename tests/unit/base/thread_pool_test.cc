@@ -13,7 +13,7 @@ TEST(ThreadPool, RunsEveryTaskOnce) {
   for (const int num_threads : {1, 2, 5}) {
     ThreadPool pool(num_threads);
     EXPECT_EQ(pool.num_threads(), num_threads);
-    for (int round = 0; round < 200; ++round) {  // many short loops: the hand-over between them is what can go wrong
+    for (int round = 0; round < 200; ++round) {  // many short loops test the hand-over between loops
       std::vector<int> done(static_cast<size_t>(round), 0);
       pool.run(round, [&](int64_t i) { ++done[static_cast<size_t>(i)]; });
       EXPECT_EQ(std::accumulate(done.begin(), done.end(), 0), round);
@@ -22,7 +22,7 @@ TEST(ThreadPool, RunsEveryTaskOnce) {
   }
 }
 
-TEST(ThreadPool, EndsWhateverItsThreadsAreAt) {
+TEST(ThreadPool, StopsInAnyStateOfItsThreads) {
   for (int round = 0; round < 1000; ++round) {
     ThreadPool pool(2 + round % 3);
     std::atomic<int> done{0};
@@ -45,7 +45,7 @@ TEST(ThreadPool, RangesCoverTheCountInOrder) {
   }
 }
 
-TEST(ThreadPool, ThrowsWhatATaskThrewAndGoesOn) {
+TEST(ThreadPool, RethrowsTheErrorOfATaskAndStaysUsable) {
   ThreadPool pool(3);
   EXPECT_THROW(pool.run(50,
                         [](int64_t i) {

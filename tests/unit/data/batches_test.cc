@@ -17,7 +17,7 @@ std::vector<std::vector<int64_t>> step_of(const BatchPlan& plan, int64_t step) {
   return lists;
 }
 
-TEST(Pack, LaysSamplesOneBehindTheOther) {
+TEST(Pack, PlacesSamplesOneAfterAnother) {
   const std::vector<Sample> samples = {
       {{1, 2}, {2, kNoTarget}}, {{3}, {kNoTarget}}, {{4, 5, 6}, {kNoTarget, 6, kNoTarget}}};
   const PackedBatch batch = pack(samples, std::vector<int64_t>{2, 0});
@@ -27,19 +27,19 @@ TEST(Pack, LaysSamplesOneBehindTheOther) {
   EXPECT_EQ(batch.num_targets, 2);
 }
 
-TEST(Pack, NoSampleIsABatchWithoutSequences) {
+TEST(Pack, NoSamplesGiveABatchWithoutSequences) {
   const PackedBatch batch = pack({}, {});
   EXPECT_THAT(batch.ids, IsEmpty());
   EXPECT_THAT(batch.starts, ElementsAre(0));
   EXPECT_EQ(batch.num_targets, 0);
 }
 
-TEST(Merged, IsOneBatchWithTheSamplesOfAll) {
+TEST(Merged, IsOneBatchWithAllSamples) {
   const std::vector<Sample> samples = {
       {{1, 2}, {2, kNoTarget}}, {{3}, {kNoTarget}}, {{4, 5, 6}, {kNoTarget, 6, kNoTarget}}};
   std::vector<PackedBatch> window = {pack(samples, std::vector<int64_t>{2, 0}), pack({}, {}),
                                      pack(samples, std::vector<int64_t>{1, 0})};
-  window[0].sequence_numbers = {8, 9};  // of the step; a batch without is counted from 0
+  window[0].sequence_numbers = {8, 9};  // within the step; a batch without numbers is counted from 0
   const PackedBatch all = merged(window);
   EXPECT_THAT(all.ids, ElementsAre(4, 5, 6, 1, 2, 3, 1, 2));
   EXPECT_THAT(all.labels, ElementsAre(kNoTarget, 6, kNoTarget, 2, kNoTarget, kNoTarget, 2, kNoTarget));
@@ -66,8 +66,8 @@ TEST(BatchPlan, SlicesGoByRank) {
   EXPECT_THAT(step_of(b, 1), ElementsAre(ElementsAre(9, 10)));
 }
 
-// Every sample once an epoch, the same number of steps and micro-batches on every rank, slices that differ by one at
-// most: for sizes that divide and that do not.
+// Every sample occurs once per epoch. Every rank has the same number of steps and micro-batches. Slices differ by at
+// most one sample. Tested with sizes that divide evenly and sizes that do not.
 TEST(BatchPlan, EverySampleExactlyOnceOverAllRanks) {
   for (const int64_t num_samples : {1, 2, 7, 16, 33}) {
     for (const int64_t batch_size : {1, 3}) {
@@ -106,8 +106,9 @@ TEST(BatchPlan, EverySampleExactlyOnceOverAllRanks) {
   }
 }
 
-// The global batches do not depend on how they are shared out: what all ranks get in a step is the same set.
-TEST(BatchPlan, OrderDependsOnSeedAndEpochAlone) {
+// The global batches do not depend on the number of ranks: in each step, all ranks together get the same set of
+// samples.
+TEST(BatchPlan, OrderDependsOnlyOnSeedAndEpoch) {
   const BatchOptions options{.num_samples = 40, .batch_size = 4, .grad_accum = 2, .seed = 5};
   EXPECT_EQ(step_of(BatchPlan(options, 1), 3), step_of(BatchPlan(options, 1), 3));
   EXPECT_NE(step_of(BatchPlan(options, 1), 3), step_of(BatchPlan(options, 2), 3));
@@ -127,7 +128,7 @@ TEST(BatchPlan, OrderDependsOnSeedAndEpochAlone) {
   EXPECT_THAT(shared, ::testing::UnorderedElementsAreArray(alone));
 }
 
-TEST(BatchPlan, NoSampleNoStep) {
+TEST(BatchPlan, NoSamplesGiveNoSteps) {
   EXPECT_EQ(BatchPlan({.num_samples = 0}, 0).num_steps(), 0);
 }
 

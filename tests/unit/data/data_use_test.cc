@@ -13,14 +13,14 @@ using ::testing::HasSubstr;
 
 constexpr int32_t kEos = 7;
 
-// A token for each byte. Questions and contexts may be cut anywhere.
+// One token per byte. Questions and contexts may be cut at any byte.
 std::vector<int32_t> encode_bytes(std::string_view text) {
   std::vector<int32_t> ids;
   for (const char c : text) ids.push_back(1000 + static_cast<unsigned char>(c));
   return ids;
 }
 
-// Numbers from a fixed seed.
+// Random numbers from a fixed seed.
 class Draw {
  public:
   explicit Draw(uint64_t seed) : seed_(seed) {}
@@ -67,7 +67,7 @@ std::vector<int32_t> all_tokens(const Example& example, Objective objective) {
   return ids;
 }
 
-TEST(DataUse, UsedCutAndDroppedAreAllTokens) {
+TEST(DataUse, UsedCutAndDroppedTokensAddUp) {
   DataUse seen;
   for (uint64_t seed = 0; seed < 2000; ++seed) {
     SCOPED_TRACE(seed);
@@ -120,7 +120,7 @@ TEST(DataUse, UsedCutAndDroppedAreAllTokens) {
   }
 }
 
-TEST(DataUse, ATextThatTheTokenizerRefusesIsABadRow) {
+TEST(DataUse, ATextThatTheTokenizerRejectsIsABadRow) {
   Example example;
   example.place = "f.jsonl:3";
   example.text = "a";

@@ -18,7 +18,7 @@ std::vector<Example> read(std::string_view content) {
   return examples_from_text(content, "f.json");
 }
 
-// The message of the InputError that the content must cause.
+// Returns the message of the InputError that the content must cause.
 std::string refusal(std::string_view content) {
   try {
     read(content);
@@ -70,17 +70,17 @@ TEST(Examples, UnanswerableQuestions) {
 }
 
 TEST(Examples, AnswerStartCountsCodePoints) {
-  // "é", "中" and "😀" take two, three and four bytes; the escape is another way to write them.
+  // "é", "中" and "😀" take two, three and four bytes. The second text writes the same characters as escapes.
   EXPECT_EQ(read(squad("é中😀 x", question("x", 4)))[0].answer_start, 10);
   EXPECT_EQ(read(squad("\\u00e9\\u4e2d\\ud83d\\ude00 x", question("x", 4)))[0].answer_start, 10);
-  // Beyond one stride of the look-up's marks.
+  // A position beyond one stride of the lookup table.
   std::string context;
   for (int i = 0; i < 200; ++i) context += "é";
   EXPECT_EQ(read(squad(context + "x" + context + "x", question("x", 401)))[0].answer_start, 801);
   EXPECT_EQ(read(squad(context + "x" + context + "x", question("x", 200)))[0].answer_start, 400);
 }
 
-TEST(Examples, AnAnswerOutOfPlaceIsTheNearestOccurrence) {
+TEST(Examples, AMisplacedAnswerIsTheNearestOccurrence) {
   //                      0   4   8   12
   const std::string context = "aba bbb aba ccc";
   EXPECT_EQ(read(squad(context, question("aba", 0)))[0].answer_start, 0);
@@ -93,7 +93,7 @@ TEST(Examples, AnAnswerOutOfPlaceIsTheNearestOccurrence) {
   EXPECT_EQ(read(squad("xabababab", question("bab", 5)))[0].answer_start, 4);
 }
 
-TEST(Examples, RowsInTheirThreeForms) {
+TEST(Examples, RowsInAllThreeForms) {
   const std::string one = R"({"id": 7, "context": "Ada met Bob.", "question": "Who?", "answers": {"text": ["Bob"], )"
                           R"("answer_start": [8]}})";
   const std::string two = R"({"context": "B Bob", "question": "Who?", "answers": {"text": ["Bob", "B"]}})";
@@ -130,10 +130,10 @@ TEST(Examples, NotJson) {
   EXPECT_THAT(refusal("{\"text\": \"\\ud800\"}"), HasSubstr("not valid JSON"));
 }
 
-TEST(Examples, CutShortAtEveryByte) {
-  const std::string whole = squad("Ada met Bob.", question("Bob", 8));
-  for (size_t size = 1; size < whole.size(); ++size) {
-    EXPECT_THAT(refusal(whole.substr(0, size)), HasSubstr("cut short")) << size;
+TEST(Examples, TruncatedAtEveryByte) {
+  const std::string complete = squad("Ada met Bob.", question("Bob", 8));
+  for (size_t size = 1; size < complete.size(); ++size) {
+    EXPECT_THAT(refusal(complete.substr(0, size)), HasSubstr("cut short")) << size;
   }
   EXPECT_THAT(refusal("{\"text\": \"a\"}\n{\"text\": \"b"), HasSubstr("f.json:2:12: "));
 }
@@ -159,7 +159,7 @@ TEST(Examples, WrongKeysAndTypesNameTheirPlace) {
               HasSubstr("1 texts but 0 answer_start"));
 }
 
-TEST(Examples, NoExampleAtAll) {
+TEST(Examples, NoExamples) {
   EXPECT_THAT(refusal("{\"data\": []}"), HasSubstr("the data set is empty"));
   EXPECT_THAT(refusal("[]"), HasSubstr("the data set is empty"));
   EXPECT_THAT(refusal(squad("c", "")), HasSubstr("the data set is empty"));
@@ -175,7 +175,7 @@ TEST(Examples, AnswersThatAreNotInTheContext) {
   EXPECT_THAT(refusal(squad("Ada", question("Ada Lovelace", 0))), HasSubstr("does not occur"));
 }
 
-TEST(Examples, BadRowsAreApartFromTheGoodOnes) {
+TEST(Examples, BadRowsAreSeparatedFromValidRows) {
   const ExampleRows lines = rows_from_text(
       "{\"text\": \"a\"}\n{\"txt\": \"b\"}\n\n{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": "
       "[\"d\"]}}\n{\"text\": \"e\", \"id\": 5}\n7",
@@ -202,7 +202,7 @@ TEST(Examples, BadRowsAreApartFromTheGoodOnes) {
   EXPECT_EQ(squads.bad[1].place, "f.json: data[1].paragraphs[0]");
   EXPECT_EQ(squads.bad[2].place, "f.json: data[1].paragraphs[1].qas[0]");
   EXPECT_EQ(rows_from_text("{\"data\": 5}", "f.json").bad.size(), 1u);
-  // What is no JSON is no row.
+  // Text that is not JSON is not counted as a bad row.
   EXPECT_THROW(rows_from_text("{\"text\": \"a\"}\n{\"text\"", "f.jsonl"), InputError);
 }
 
@@ -217,10 +217,10 @@ TEST(Examples, HostileNestingAndRepetition) {
   refusal(std::string(2'000'000, '['));
   std::string deep = "{\"text\": " + std::string(1'000'000, '[') + std::string(1'000'000, ']') + "}";
   EXPECT_THAT(refusal(deep), HasSubstr("nested deeper than 64 levels"));
-  // A long context, and an answer that a naive search compares anew at every letter.
+  // A long context, and an answer that a naive search compares again at every letter.
   const std::string context(400'000, 'a');
   EXPECT_THAT(refusal(squad(context, question(std::string(200'000, 'a') + "b", 3))), HasSubstr("does not occur"));
-  // 2 MB that would hold 20 GB of contexts.
+  // 2 MB that would expand to 20 GB of contexts.
   std::string questions;
   for (int i = 0; i < 20'000; ++i) questions += (i ? "," : "") + std::string(R"({"question": "", "answers": []})");
   EXPECT_THAT(refusal(squad(std::string(1'000'000, 'a'), questions)), HasSubstr("the contexts, repeated for each question"));
@@ -278,7 +278,7 @@ TEST(SelectExamples, SeededShuffleThenTheFirst) {
             std::vector<std::string>(all.begin(), all.begin() + 5));
 }
 
-TEST(SelectExamples, MoreThanThereAre) {
+TEST(SelectExamples, MoreThanExist) {
   try {
     select_examples(std::vector<Example>(3), 4, 0, false, "--eval-size");
     FAIL();

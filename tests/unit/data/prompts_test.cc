@@ -14,8 +14,8 @@ using ::testing::HasSubstr;
 
 constexpr int32_t kEos = 7;
 
-// A tokenizer after the manner of byte-level BPE: a piece is a space and what follows up to the next space, and tokens
-// are pairs of bytes within a piece. A word's tokens so depend on where it begins, as with merges.
+// Imitates byte-level BPE: a piece is a space and the text up to the next space, and tokens are pairs of bytes within a
+// piece. As with merges, the tokens of a word therefore depend on where it begins.
 std::vector<int32_t> encode_pairs(std::string_view text) {
   std::vector<int32_t> ids;
   for (size_t i = 0; i < text.size();) {
@@ -57,7 +57,7 @@ PromptOptions options_of(Objective objective, int64_t max_length = 512, Truncati
   return {.objective = objective, .truncation = truncation, .max_length = max_length, .eos_id = kEos};
 }
 
-// The only sample of a row; InputError where it has none.
+// Returns the only sample of a row. Throws InputError if the row has none.
 Sample encode_sample(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
   EncodedRow row = encode_row(example, encode, options);
   if (row.samples.size() == 1) return std::move(row.samples[0]);
@@ -70,17 +70,17 @@ Example plain_text(std::string text) {
   return example;
 }
 
-TEST(Prompts, CompletionLearnsAnswerAndEndAlone) {
+TEST(Prompts, CompletionLearnsOnlyAnswerAndEnd) {
   const Example example = question_about("It was Ada.", "Ada");
   const Sample sample = encode_sample(example, encode_pairs, options_of(Objective::completion));
-  auto whole = encode_pairs("Question: Who was it? Context: It was Ada. Answer: Ada");
-  whole.push_back(kEos);
-  EXPECT_EQ(sample.ids, whole);
+  auto complete = encode_pairs("Question: Who was it? Context: It was Ada. Answer: Ada");
+  complete.push_back(kEos);
+  EXPECT_EQ(sample.ids, complete);
   const size_t prompt = encode_pairs("Question: Who was it? Context: It was Ada. Answer:").size();
-  ASSERT_EQ(sample.labels.size(), whole.size());
-  for (size_t t = 0; t < whole.size(); ++t) {
-    const bool learned = t + 1 >= prompt && t + 1 < whole.size();
-    EXPECT_EQ(sample.labels[t], learned ? whole[t + 1] : kNoTarget) << t;
+  ASSERT_EQ(sample.labels.size(), complete.size());
+  for (size_t t = 0; t < complete.size(); ++t) {
+    const bool learned = t + 1 >= prompt && t + 1 < complete.size();
+    EXPECT_EQ(sample.labels[t], learned ? complete[t + 1] : kNoTarget) << t;
   }
 }
 
@@ -92,12 +92,12 @@ TEST(Prompts, CausalLmLearnsEveryToken) {
   EXPECT_EQ(sample.labels.back(), kNoTarget);
 }
 
-TEST(Prompts, SeparateLaysAnswerOverThePromptsEnd) {
+TEST(Prompts, SeparatePlacesTheAnswerOverThePromptsEnd) {
   const Sample sample = encode_sample(question_about("It was Ada Lovelace.", "Ada Lovelace"), encode_pairs,
                                       options_of(Objective::separate));
   EXPECT_EQ(decode_pairs(sample.ids), "Question: Who was it? Context: It was Ada Lovelace. Answer:");
-  const auto answer = encode_pairs("Ada Lovelace");  // bare: it was encoded apart from the prompt
-  // Unshifted, the answer's last token stands on the last position: position t predicts that of t + 1.
+  const auto answer = encode_pairs("Ada Lovelace");  // encoded separately from the prompt, without a leading space
+  // Before the shift, the answer's last token is at the last position. Position t then predicts the label of t + 1.
   std::vector<int32_t> expected(sample.ids.size(), kNoTarget);
   for (size_t i = 0; i < answer.size(); ++i) expected[sample.ids.size() - answer.size() + i - 1] = answer[i];
   EXPECT_EQ(sample.labels, expected);
@@ -127,7 +127,7 @@ TEST(Prompts, PlainText) {
   EXPECT_THROW(encode_sample(plain_text("x"), encode_pairs, options_of(Objective::separate)), UsageError);
 }
 
-// A context of distinct words w000 … w199, the answer two of them.
+// A context of the distinct words w000 … w199. The answer is two of them.
 std::string long_context() {
   std::string text;
   for (int i = 0; i < 200; ++i) text += (i ? " w" : "w") + std::to_string(1000 + i).substr(1);
@@ -142,7 +142,7 @@ TEST(Prompts, ContextIsShortenedAroundTheAnswer) {
       const Sample sample = encode_sample(example, encode_pairs, options_of(objective, 80));
       const std::string text = decode_pairs(sample.ids);
       SCOPED_TRACE(text);
-      EXPECT_EQ(sample.ids.size(), 80u);  // all the room is used
+      EXPECT_EQ(sample.ids.size(), 80u);  // uses all the space
       EXPECT_TRUE(text.starts_with("Question: Who was it? Context:"));
       EXPECT_TRUE(text.ends_with(" Answer: " + answer + "</s>"));
       const size_t begin = std::string("Question: Who was it? Context:").size();
@@ -159,10 +159,10 @@ TEST(Prompts, TheAnswerStandsInTheMiddleOfTheWindow) {
   const std::string text = decode_pairs(sample.ids);
   const auto before = static_cast<int64_t>(text.find(" w100") - text.find("Context:") - 8);
   const auto behind = static_cast<int64_t>(text.find(" Answer:") - text.find("w101") - 4);
-  EXPECT_LE(std::abs(before - behind), 6);  // a word of three tokens at most, of two bytes each
+  EXPECT_LE(std::abs(before - behind), 6);  // at most one word of three tokens with two bytes each
 }
 
-TEST(Prompts, ContextThatJustFitsIsWhole) {
+TEST(Prompts, ContextThatJustFitsIsComplete) {
   const Example example = question_about(long_context(), "w150");
   const auto full = encode_sample(example, encode_pairs, options_of(Objective::completion, 10000));
   const int64_t size = std::ssize(full.ids);
@@ -183,7 +183,7 @@ TEST(Prompts, AnswerInAContextWithoutAnySpace) {
   EXPECT_THAT(text.substr(0, text.find(" Answer:")), HasSubstr("GOAL"));
 }
 
-TEST(Prompts, WhereTheAnswerIsNotKnownTheBeginningStays) {
+TEST(Prompts, WithoutAKnownAnswerTheBeginningIsKept) {
   const Example example = question_about(long_context(), "w150");
   PromptOptions options = options_of(Objective::completion, 60);
   const std::string prompt = decode_pairs(encode_prompt(example, encode_pairs, options));
@@ -220,20 +220,20 @@ TEST(Prompts, QuestionAndAnswerThatDoNotFit) {
 
 TEST(Prompts, TruncationRightCutsTheRow) {
   const Example example = question_about(long_context(), "w150");
-  auto whole = encode_pairs(prompt_text(example.question, example.context) + " w150");
-  whole.push_back(kEos);
-  const auto prompt = std::ssize(whole) - std::ssize(encode_pairs(" w150")) - 1;
+  auto complete = encode_pairs(prompt_text(example.question, example.context) + " w150");
+  complete.push_back(kEos);
+  const auto prompt = std::ssize(complete) - std::ssize(encode_pairs(" w150")) - 1;
   for (const int64_t length : {int64_t{1}, int64_t{40}, prompt, prompt + 1}) {
     const Sample sample =
         encode_sample(example, encode_pairs, options_of(Objective::completion, length, Truncation::right));
-    EXPECT_EQ(sample.ids, std::vector<int32_t>(whole.begin(), whole.begin() + length));
+    EXPECT_EQ(sample.ids, std::vector<int32_t>(complete.begin(), complete.begin() + length));
     if (length <= prompt)
       EXPECT_THAT(sample.labels, Each(kNoTarget));
     else
-      EXPECT_EQ(sample.labels[static_cast<size_t>(prompt) - 1], whole[static_cast<size_t>(prompt)]);
+      EXPECT_EQ(sample.labels[static_cast<size_t>(prompt) - 1], complete[static_cast<size_t>(prompt)]);
   }
   EXPECT_EQ(encode_prompt(example, encode_pairs, options_of(Objective::completion, 40, Truncation::right)),
-            std::vector<int32_t>(whole.begin(), whole.begin() + 40));
+            std::vector<int32_t>(complete.begin(), complete.begin() + 40));
 }
 
 TEST(Prompts, ManyOnThreadsInOrder) {
@@ -257,7 +257,7 @@ std::vector<std::string> texts_of(const std::vector<Sample>& samples) {
 }
 
 TEST(LongTexts, SplitTruncateAndSkip) {
-  const Example text = plain_text("aa bb cc dd");  // "aa" " b" "b" " c" "c" " d" "d", and the end
+  const Example text = plain_text("aa bb cc dd");  // "aa" " b" "b" " c" "c" " d" "d", and the end token
   const auto row_of = [&](LongTexts long_texts, int64_t max_length) {
     PromptOptions options = options_of(Objective::causal_lm, max_length);
     options.long_texts = long_texts;
@@ -266,7 +266,7 @@ TEST(LongTexts, SplitTruncateAndSkip) {
   using ::testing::ElementsAre;
   EXPECT_THAT(texts_of(row_of(LongTexts::split, 3).samples), ElementsAre("aa bb", " cc d", "d</s>"));
   EXPECT_THAT(texts_of(row_of(LongTexts::split, 8).samples), ElementsAre("aa bb cc dd</s>"));
-  // The end alone would be a sample without a target.
+  // The end token alone would be a sample without a target.
   EXPECT_THAT(texts_of(row_of(LongTexts::split, 7).samples), ElementsAre("aa bb cc d", "d</s>"));
   EXPECT_THAT(texts_of(row_of(LongTexts::split, 2).samples), ElementsAre("aa b", "b c", "c d", "d</s>"));
   EXPECT_THAT(texts_of(row_of(LongTexts::truncate, 7).samples), ElementsAre("aa bb cc dd"));

@@ -12,7 +12,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// Made by tools/make_scoring_reference.py with Python's own string functions.
+// tools/make_scoring_reference.py made the file with Python's own string functions.
 TEST(Scoring, EqualsPythonReference) {
   std::ifstream file(TESSERA_TEST_DIR "/unit/data/scoring_reference.json");
   const auto rows = nlohmann::json::parse(file);
@@ -23,7 +23,7 @@ TEST(Scoring, EqualsPythonReference) {
     SCOPED_TRACE(prediction);
     EXPECT_EQ(normalized_words(prediction), row["words"].get<std::vector<std::string>>());
     EXPECT_EQ(normalized_words(prediction, Scoring::workshop), row["workshop_words"].get<std::vector<std::string>>());
-    // The same few operations in double precision in the same order: no tolerance.
+    // The same few operations in double precision and in the same order, so no tolerance is needed.
     EXPECT_EQ(exact_match(prediction, references), row["exact_match"].get<double>());
     EXPECT_EQ(f1(prediction, references), row["f1"].get<double>());
     EXPECT_EQ(exact_match(prediction, references, Scoring::workshop), row["workshop_exact_match"].get<double>());
@@ -39,14 +39,14 @@ TEST(Scoring, BestOfAllReferences) {
 
 TEST(Scoring, F1CountsWordsByTheirMultiplicity) {
   const std::vector<std::string> references = {"red blue blue"};
-  // Common: red, blue, of 3 and 3 words.
+  // Common words: red and blue. Both texts have 3 words.
   EXPECT_DOUBLE_EQ(f1("red red blue", references), 2.0 / 3);
-  // blue twice on both sides counts twice, as a set once.
+  // "blue" occurs twice in both texts. SQuAD counts it twice; the workshop's set of words counts it once.
   EXPECT_DOUBLE_EQ(f1("blue blue", references), 2 * 1.0 * (2.0 / 3) / (1.0 + 2.0 / 3));
   EXPECT_DOUBLE_EQ(f1("blue blue", references, Scoring::workshop), 2 * 0.5 * (1.0 / 3) / (0.5 + 1.0 / 3));
 }
 
-TEST(Scoring, BytesThatAreNoTextCountAsReplacementCharacters) {
+TEST(Scoring, InvalidUtf8CountsAsReplacementCharacters) {
   EXPECT_THAT(normalized_words("ok \xFF\xC3 \xE6\x9D"), ElementsAre("ok", "\uFFFD\uFFFD", "\uFFFD\uFFFD"));
   EXPECT_THAT(normalized_words(""), IsEmpty());
 }

@@ -11,11 +11,11 @@ TEST(Text, FindsInvalidUtf8) {
   EXPECT_EQ(find_invalid_utf8(""), std::string_view::npos);
   EXPECT_EQ(find_invalid_utf8("aé中😀"), std::string_view::npos);
   EXPECT_EQ(find_invalid_utf8("ab\xFF"), 2u);
-  EXPECT_EQ(find_invalid_utf8("é\x80"), 2u);              // a continuation without a beginning
-  EXPECT_EQ(find_invalid_utf8("a\xC0\xAF"), 1u);          // "/" longer than need be
+  EXPECT_EQ(find_invalid_utf8("é\x80"), 2u);              // a continuation byte without a lead byte
+  EXPECT_EQ(find_invalid_utf8("a\xC0\xAF"), 1u);          // "/" in an overlong encoding
   EXPECT_EQ(find_invalid_utf8("a\xED\xA0\x80"), 1u);      // a surrogate
   EXPECT_EQ(find_invalid_utf8("a\xF4\x90\x80\x80"), 1u);  // beyond U+10FFFF
-  EXPECT_EQ(find_invalid_utf8("a\xF0\x9F\x98"), 1u);      // cut short
+  EXPECT_EQ(find_invalid_utf8("a\xF0\x9F\x98"), 1u);      // truncated
 }
 
 TEST(Text, CodePointsToBytes) {
@@ -32,7 +32,7 @@ TEST(Text, CodePointsToBytes) {
   EXPECT_EQ(CodePoints("").byte_offset(0), 0u);
 }
 
-// Against the definition, on all texts of seven letters a and b.
+// Compares with the definition, on all texts of seven letters a and b.
 TEST(Text, NearestOccurrence) {
   for (unsigned bits = 0; bits < 128; ++bits) {
     std::string text;

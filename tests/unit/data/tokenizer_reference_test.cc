@@ -1,4 +1,4 @@
-// Ids and texts must equal those of Hugging Face's `tokenizers`, recorded by tools/compare_tokenizers.py in files
+// Ids and texts must equal those of Hugging Face's `tokenizers`. tools/compare_tokenizers.py recorded them in files
 // <name>.tokenizer.json and <name>.cases.json.
 #include <gtest/gtest.h>
 
@@ -52,7 +52,7 @@ void check_kind(const fs::path& folder, const std::string& name) {
   for (const Json& expected : cases["decode"]) check_decode(tokenizer, expected);
 }
 
-// For the comparison's figures only; nothing is asserted about time.
+// Records speed for the comparison only. No test asserts a time.
 void record_speed(const fs::path& tokenizer_json, const fs::path& timed) {
   const Tokenizer tokenizer = Tokenizer::load(tokenizer_json);
   const auto texts = read_json(timed).get<std::vector<std::string>>();

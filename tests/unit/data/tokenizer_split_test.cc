@@ -27,7 +27,8 @@ std::vector<Span> matches_of(const Matcher& matcher, const std::string& text) {
   return matches;
 }
 
-// Texts of `num_characters`, most of them such as the patterns tell apart, the others any.
+// Texts of `num_characters` characters. Most are characters that the patterns treat differently; the rest are
+// arbitrary.
 std::string random_text(RandomStream& random, int num_characters) {
   static constexpr std::string_view kBits[] = {
       " ", " ", "  ", "\n",  "\r\n",   "\t",     "a",      "é",      "ß",      "中", "1", "٣",
@@ -45,7 +46,7 @@ std::string random_text(RandomStream& random, int num_characters) {
   return text;
 }
 
-// Every character alone, doubled, behind a space and before a letter.
+// Every character alone, doubled, after a space and before a letter.
 std::string text_of_range(char32_t begin, char32_t end) {
   std::string text;
   for (char32_t code = begin; code < end; ++code) {
@@ -105,7 +106,7 @@ TEST(Split, BehaviorsPlaceTheDelimiters) {
   EXPECT_THAT(pieces(SplitBehavior::removed, true), ElementsAre("-", "-", "-"));
 }
 
-TEST(Split, RefusesPatternsThatAreNoRegularExpression) {
+TEST(Split, RefusesInvalidRegularExpressions) {
   try {
     make_matcher("(unclosed", "file: key");
     FAIL();
@@ -114,7 +115,7 @@ TEST(Split, RefusesPatternsThatAreNoRegularExpression) {
   }
 }
 
-TEST(Split, GivesUpOnPatternsThatBacktrackWithoutEnd) {
+TEST(Split, StopsPatternsThatBacktrackTooLong) {
   const auto matcher = make_matcher("(a+)+(a+)+(a+)+c", "file: key");
   try {
     matches_of(*matcher, std::string(5000, 'a') + "b");
@@ -139,7 +140,7 @@ TEST(Text, RepairsEveryMaximalInvalidSubpart) {
             r + "a" + r);
   EXPECT_EQ(repaired("\xe2\x82"
                      "a"),
-            r + "a");  // cut short: one subpart
+            r + "a");  // truncated: one subpart
   EXPECT_EQ(repaired("\xf0\x9f\x98"), r);
   EXPECT_EQ(repaired("\xc0\x80"), r + r);  // overlong
   EXPECT_EQ(repaired("\xe0\x80\x80"), r + r + r);

@@ -39,7 +39,7 @@ TEST(Tokenizer, KeepsItsTextAndKnowsItsTokens) {
   EXPECT_EQ(moved.vocab_size(), static_cast<int32_t>(Json::parse(json)["model"]["vocab"].size()));
 }
 
-TEST(Tokenizer, NamesKeysThatItDoesNotUse) {
+TEST(Tokenizer, ReportsUnusedKeys) {
   EXPECT_TRUE(sample().unused_keys().empty());
   Json json = Json::parse(sample_json());
   json["truncation"] = {{"max_length", 5}};
@@ -57,7 +57,7 @@ TEST(Tokenizer, CutsOutAddedTokensAndSkipsThemOnDemand) {
   EXPECT_THAT(tokenizer.encode(""), ElementsAre());
 }
 
-TEST(Tokenizer, DecodesWhatIsNoTextAndWhatIsNoToken) {
+TEST(Tokenizer, DecodesInvalidUtf8AndUnknownIds) {
   const Tokenizer tokenizer = sample();
   const auto ids = tokenizer.encode("\u4e2d");
   ASSERT_EQ(ids.size(), 3u);
@@ -66,7 +66,7 @@ TEST(Tokenizer, DecodesWhatIsNoTextAndWhatIsNoToken) {
   EXPECT_EQ(tokenizer.decode(strange, false), "");
 }
 
-TEST(Tokenizer, GivesBackEveryTextThatIsUtf8) {
+TEST(Tokenizer, RoundTripKeepsEveryUtf8Text) {
   const Tokenizer tokenizer = sample();
   RandomStream random(7, 0);
   for (int i = 0; i < 300; ++i) {
@@ -77,7 +77,7 @@ TEST(Tokenizer, GivesBackEveryTextThatIsUtf8) {
   }
 }
 
-// The cache forgets everything when it is full: ids must not depend on what was encoded before.
+// The cache is cleared when it is full. Ids must not depend on earlier texts.
 TEST(Tokenizer, IdsDoNotDependOnTheWordCache) {
   const Tokenizer tokenizer = sample();
   std::string text;
@@ -88,7 +88,7 @@ TEST(Tokenizer, IdsDoNotDependOnTheWordCache) {
   EXPECT_EQ(tokenizer.encode(" that69999"), sample().encode(" that69999"));
 }
 
-// 2 MB without a space: anything quadratic would take hours.
+// 2 MB without a space: a quadratic algorithm would take hours.
 TEST(Tokenizer, EncodesOneVeryLongWord) {
   const Tokenizer tokenizer = sample();
   std::string word;
@@ -99,7 +99,7 @@ TEST(Tokenizer, EncodesOneVeryLongWord) {
   EXPECT_EQ(tokenizer.decode(ids, false), word);
 }
 
-TEST(Tokenizer, ThreadsGiveTheSameIds) {
+TEST(Tokenizer, ThreadsReturnTheSameIds) {
   const Tokenizer tokenizer = sample();
   std::vector<std::string> texts;
   for (int i = 0; i < 500; ++i) texts.push_back("the mat " + std::to_string(i * i) + " sat, that cat");
@@ -110,7 +110,7 @@ TEST(Tokenizer, ThreadsGiveTheSameIds) {
   for (size_t i = 0; i < texts.size(); ++i) EXPECT_EQ(all[i], tokenizer.encode(texts[i]));
 }
 
-// Each change to a good file, and what must be said of it.
+// A change to a valid file, and the parts of the expected message.
 struct BadFile {
   const char* pointer;  // JSON pointer of the value to change
   const char* value;    // the new value as JSON; "" removes the key
@@ -124,7 +124,7 @@ void PrintTo(const BadFile& bad, std::ostream* out) {
 
 class BadTokenizer : public testing::TestWithParam<BadFile> {};
 
-TEST_P(BadTokenizer, IsRefusedWithTheKeyAtFault) {
+TEST_P(BadTokenizer, IsRefusedWithTheWrongKey) {
   const BadFile& bad = GetParam();
   Json json = Json::parse(sample_json());
   const Json::json_pointer pointer(bad.pointer);
@@ -177,7 +177,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"/added_tokens/1/content", "", ": added_tokens[1]: ", "\"content\" is missing"},
         BadFile{"/version", "\"2.0\"", ": version: ", "\"2.0\""}));
 
-TEST(Tokenizer, RefusesWhatIsNoJsonOrNoFile) {
+TEST(Tokenizer, RefusesInvalidJsonAndMissingFiles) {
   const auto message = [](const auto& action) -> std::string {
     try {
       action();

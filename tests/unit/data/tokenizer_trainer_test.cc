@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-TEST(TokenizerTrainer, LearnsTheVocabularyThatTheLibraryLearns) {
+TEST(TokenizerTrainer, LearnsTheSameVocabularyAsTheLibrary) {
   const char* other = std::getenv("TESSERA_TOKENIZER_REFERENCES");
   const fs::path folder = other ? fs::path(other) : fs::path(TESSERA_TEST_DIR) / "unit/data/tokenizer_references";
   std::ifstream file(folder / "trainer.json");
@@ -43,7 +43,8 @@ TEST(TokenizerTrainer, OrdersSpecialTokensBytesAndMerges) {
   EXPECT_EQ(model["vocab"]["<pad>"], 3);
   EXPECT_EQ(model["vocab"]["!"], 4);
   EXPECT_EQ(model["vocab"]["Ń"], 259);  // the byte AD, whose symbol has the largest code point
-  // "aaaa" and " aaaa" hold 6 pairs a a; " bc" comes 3 times: b before Ġ; then aa aa, seen twice. Ġ aaaa is seen once.
+  // "aaaa" and " aaaa" hold 6 pairs "a a". " bc" occurs 3 times, and b sorts before Ġ. "aa aa" occurs twice, and "Ġ
+  // aaaa" once.
   EXPECT_EQ(model["merges"], Json::parse(R"(["a a", "b c", "Ġ bc", "aa aa"])"));
 }
 

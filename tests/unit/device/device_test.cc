@@ -45,9 +45,9 @@ TEST(CpuDevice, AllocatesZeroedAlignedMemoryAndBooksIt) {
   EXPECT_EQ(device->ledger().current_total(), 0);
 }
 
-// Kernels that walk through several side by side are slow where all begin at the same places.
-TEST(CpuDevice, ArraysOfPowersOfTwoBeginAtDifferentPlaces) {
-  constexpr int64_t kBytes = int64_t{128} << 20;  // which nobody touches
+// Kernels that read several arrays in parallel are slow if all arrays start at the same offset within a page.
+TEST(CpuDevice, LargeArraysStartAtDifferentOffsets) {
+  constexpr int64_t kBytes = int64_t{128} << 20;  // never touched
   ThreadPool pool(1);
   const auto device = make_cpu_device(pool);
   const Buffer first = device->allocate(kBytes, Category::gradients),
@@ -66,7 +66,7 @@ TEST(HostStream, RunsInOrderAndHandsOverByEvents) {
   for (int i = 0; i <= 100; ++i) EXPECT_EQ(order[static_cast<size_t>(i)], i);
 }
 
-TEST(HostStream, AFailureReachesWhoeverWaitsAndSkipsWhatFollows) {
+TEST(HostStream, AFailureReachesWaitersAndSkipsLaterWork) {
   const auto failing = make_host_stream(), other = make_host_stream();
   bool ran = false, ran_after = false;
   failing->run([] { throw RunError("here", "it broke"); });
@@ -80,7 +80,7 @@ TEST(HostStream, AFailureReachesWhoeverWaitsAndSkipsWhatFollows) {
   EXPECT_FALSE(ran || ran_after);
 }
 
-TEST(CpuDevice, SaysWhatDidNotFit) {
+TEST(CpuDevice, ReportsTheAllocationThatDidNotFit) {
   ThreadPool pool(1);
   const auto device = make_cpu_device(pool);
   try {
@@ -94,7 +94,7 @@ TEST(CpuDevice, SaysWhatDidNotFit) {
   EXPECT_EQ(device->ledger().current_total(), 0);
 }
 
-TEST(CountingDevice, HoldsNothingAndBooksEverything) {
+TEST(CountingDevice, AllocatesNothingAndBooksEverything) {
   const auto device = make_counting_device();
   const Buffer a = device->allocate(int64_t{1} << 50, Category::parameters);
   const Buffer b = device->allocate(10, Category::activations);
@@ -102,7 +102,7 @@ TEST(CountingDevice, HoldsNothingAndBooksEverything) {
   EXPECT_EQ(device->ledger().current_total(), (int64_t{1} << 50) + 10);
 }
 
-TEST(Stack, RefusesWhatItHasNoRoomFor) {
+TEST(Stack, RefusesArraysThatDoNotFit) {
   ThreadPool pool(1);
   const auto device = make_cpu_device(pool);
   Stack stack(*device, 4 * Device::kAlignment);
@@ -112,7 +112,7 @@ TEST(Stack, RefusesWhatItHasNoRoomFor) {
   EXPECT_NO_THROW(stack.push({Device::kAlignment}, DType::u8));
 }
 
-TEST(Stack, GivesBackInReverseOrder) {
+TEST(Stack, FreesInReverseOrder) {
   ThreadPool pool(1);
   const auto device = make_cpu_device(pool);
   Stack stack(*device, 4 * Device::kAlignment);
@@ -130,7 +130,7 @@ TEST(Stack, GivesBackInReverseOrder) {
   EXPECT_EQ(stack.peak_bytes(), 3 * Device::kAlignment);
 }
 
-TEST(Stack, TellsWhatMeasuredScopesHold) {
+TEST(Stack, ReportsThePeakOfMeasuredScopes) {
   ThreadPool pool(1);
   const auto device = make_cpu_device(pool);
   Stack stack(*device, 8 * Device::kAlignment);

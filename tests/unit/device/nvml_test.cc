@@ -23,19 +23,19 @@ std::string error_of(const std::string& library) {
   return "";
 }
 
-TEST(Nvml, TellsWhatTheLibraryTells) {
+TEST(Nvml, ReturnsTheValuesOfTheLibrary) {
   const Nvml nvml(stub("").c_str());
   EXPECT_EQ(nvml.driver_version(), "580.1.2");
   EXPECT_EQ(nvml.version(), "13.580.1.2");
   const GpuSample sample = nvml.sample(nvml.gpu_at(kAddress));
-  EXPECT_EQ(sample.memory_bytes, 15) << "without what the driver reserves";
+  EXPECT_EQ(sample.memory_bytes, 15) << "without the memory that the driver reserves";
   EXPECT_EQ(sample.process_memory_bytes, 12);
   EXPECT_EQ(sample.utilization_percent, 93);
   EXPECT_EQ(sample.power_w, 612.5);
   EXPECT_EQ(sample.sm_clock_mhz, 1755);
 }
 
-TEST(Nvml, NamesAGpuThatIsNotThere) {
+TEST(Nvml, NamesAMissingGpu) {
   const Nvml nvml(stub("").c_str());
   try {
     nvml.gpu_at("0000:2C:00.0");
@@ -45,7 +45,7 @@ TEST(Nvml, NamesAGpuThatIsNotThere) {
   }
 }
 
-TEST(Nvml, AnOlderLibraryTellsLess) {
+TEST(Nvml, AnOlderLibraryReturnsFewerValues) {
   const Nvml nvml(stub("_old").c_str());
   EXPECT_EQ(nvml.driver_version(), "");
   const GpuSample sample = nvml.sample(nvml.gpu_at(kAddress));
@@ -54,20 +54,20 @@ TEST(Nvml, AnOlderLibraryTellsLess) {
   EXPECT_FALSE(sample.process_memory_bytes || sample.utilization_percent || sample.sm_clock_mhz);
 }
 
-TEST(Nvml, ALostGpuTellsNothing) {
+TEST(Nvml, ALostGpuReturnsNoValues) {
   const Nvml nvml(stub("_lost").c_str());
   const GpuSample sample = nvml.sample(nvml.gpu_at(kAddress));
   EXPECT_FALSE(sample.memory_bytes || sample.process_memory_bytes || sample.utilization_percent || sample.power_w ||
                sample.sm_clock_mhz);
 }
 
-TEST(Nvml, WhatIsNoLibraryIsAnError) {
+TEST(Nvml, AMissingOrWrongLibraryIsAnError) {
   EXPECT_NE(error_of("libnvidia-ml-that-nobody-has.so").find("cannot be opened"), std::string::npos);
   EXPECT_NE(error_of("libm.so.6").find("lacks functions"), std::string::npos);
   EXPECT_NE(error_of(stub("_no_driver")).find("cannot start: Driver Not Loaded"), std::string::npos);
 }
 
-TEST(GpuUsage, IsMeanAndPeakOfWhatWasTold) {
+TEST(GpuUsage, IsMeanAndPeakOfTheSamples) {
   GpuUsage usage;
   usage.add(
       {.memory_bytes = 10, .process_memory_bytes = {}, .utilization_percent = 0, .power_w = 1, .sm_clock_mhz = 7});
@@ -87,21 +87,21 @@ TEST(GpuSampler, SamplesWhileNobodyAsks) {
   const Nvml::Gpu gpu = nvml->gpu_at(kAddress);
   GpuSampler sampler(std::move(nvml), gpu, std::chrono::milliseconds(1));
   int64_t asked = 1;
-  // Without a thread that samples, too, each would be its own sample and no more.
+  // Without a sampling thread, each call would add exactly one sample, and the loop would not end.
   while (sampler.usage().memory_bytes.count <= asked) ++asked;
   const GpuUsage usage = sampler.usage();
   EXPECT_EQ(usage.memory_bytes.mean(), 15);
   EXPECT_EQ(usage.power_w.peak, 612.5);
 }
 
-TEST(GpuSampler, ALongIntervalDoesNotKeepItsEnd) {
+TEST(GpuSampler, ALongIntervalDoesNotDelayItsEnd) {
   auto nvml = std::make_unique<Nvml>(stub("").c_str());
   const Nvml::Gpu gpu = nvml->gpu_at(kAddress);
   GpuSampler sampler(std::move(nvml), gpu, std::chrono::hours(1));
   EXPECT_GE(sampler.usage().memory_bytes.count, 1);
 }
 
-TEST(GpuSampler, ThereIsNoneOfACpu) {
+TEST(GpuSampler, ACpuHasNone) {
   ThreadPool pool(1);
   EXPECT_FALSE(make_gpu_sampler(*make_cpu_device(pool)));
 }

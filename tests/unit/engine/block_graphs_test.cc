@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-TEST(PaddedTokens, AreFewSizesAndLittleMore) {
+TEST(PaddedTokens, AreFewSizesWithLittlePadding) {
   EXPECT_EQ(padded_tokens(1), 32);
   EXPECT_EQ(padded_tokens(32), 32);
   EXPECT_EQ(padded_tokens(33), 64);
@@ -17,11 +17,11 @@ TEST(PaddedTokens, AreFewSizesAndLittleMore) {
   for (int64_t n = 512; n < 20000; n += 7) {
     EXPECT_GE(padded_tokens(n), n);
     EXPECT_LT(padded_tokens(n) - n, n / 16 + 1);
-    EXPECT_LE(padded_tokens(n - 1), padded_tokens(n));  // memory is planned for the largest
+    EXPECT_LE(padded_tokens(n - 1), padded_tokens(n));  // memory is planned for the largest size
   }
 }
 
-// Keeps what it is told instead of doing it.
+// Records the calls instead of executing them.
 class RecordingStream final : public Stream {
  public:
   Event record() override { return {}; }
@@ -43,7 +43,7 @@ class RecordingStream final : public Stream {
 };
 
 struct BlockGraphsTest : testing::Test {
-  // Work that leaves something on the stack, as a block's forward does.
+  // Work that leaves data on the stack, as a block's forward pass does.
   void run(BlockGraphs& graphs, int64_t size) {
     const StackScope scope(stack);
     graphs.run({size}, frame, [&](Frame& f) {
@@ -63,7 +63,7 @@ struct BlockGraphsTest : testing::Test {
   std::vector<int64_t> heights;
 };
 
-TEST_F(BlockGraphsTest, WorkRunsThenIsCapturedThenOnlyKeepsTheStack) {
+TEST_F(BlockGraphsTest, WorkRunsThenIsCapturedThenOnlyMovesTheStack) {
   BlockGraphs graphs(stream, true);
   for (int i = 0; i < 4; ++i) run(graphs, 100);
   EXPECT_EQ(kernels_of_runs[0], kernels.get());
@@ -76,14 +76,14 @@ TEST_F(BlockGraphsTest, WorkRunsThenIsCapturedThenOnlyKeepsTheStack) {
   EXPECT_EQ(graphs.num_launches(), 3);
 }
 
-TEST_F(BlockGraphsTest, EachKeyHasItsOwn) {
+TEST_F(BlockGraphsTest, EachKeyHasItsOwnGraph) {
   BlockGraphs graphs(stream, true);
   for (const int64_t size : {100, 200, 100, 300, 200}) run(graphs, size);
   EXPECT_EQ(stream.num_captures, 2);
   EXPECT_EQ(stream.num_launches, 2);
 }
 
-TEST_F(BlockGraphsTest, NoMoreThanTheLimitAreMade) {
+TEST_F(BlockGraphsTest, CreatesNoMoreGraphsThanTheLimit) {
   BlockGraphs graphs(stream, true);
   graphs.limit_to(2);
   for (int i = 0; i < 3; ++i) {
@@ -91,12 +91,12 @@ TEST_F(BlockGraphsTest, NoMoreThanTheLimitAreMade) {
   }
   EXPECT_EQ(stream.num_captures, 2);
   EXPECT_EQ(graphs.num_graphs(), 2);
-  EXPECT_EQ(stream.num_launches, 4);  // of the first two sizes, twice each
+  EXPECT_EQ(stream.num_launches, 4);  // two launches for each of the first two sizes
   EXPECT_EQ(kernels_of_runs.back(), kernels.get());
   for (size_t i = 3; i < heights.size(); ++i) EXPECT_EQ(heights[i], heights[i - 3]);
 }
 
-TEST_F(BlockGraphsTest, OffRunsAllAtOnce) {
+TEST_F(BlockGraphsTest, WithoutGraphsAllWorkRunsDirectly) {
   BlockGraphs graphs(stream, false);
   for (int i = 0; i < 3; ++i) run(graphs, 100);
   EXPECT_EQ(kernels_of_runs, std::vector<Kernels*>(3, kernels.get()));

@@ -1,4 +1,4 @@
-// Engines of small models, each the only rank of its run.
+// Engines of small models. Each is the only rank of its run.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -7,8 +7,8 @@
 namespace tessera {
 namespace {
 
-// Central differences in double precision, through the whole model with every kind of block and dropout on.
-TEST_F(EngineTest, GradientsAreTheLosssSlopes) {
+// Central differences in double precision, through the complete model, with every kind of block and with dropout.
+TEST_F(EngineTest, GradientsMatchFiniteDifferences) {
   for (const ModelConfig& config : {small_config("bloom"), small_config("bloom", 0.2), small_config("bloom", 0.2, true),
                                     small_config("gpt"), small_config("gpt", 0.2)}) {
     EngineOptions options;
@@ -35,7 +35,7 @@ TEST_F(EngineTest, GradientsAreTheLosssSlopes) {
           x = kept - h;
           const double below = loss();
           x = kept;
-          // h² of truncation and 1e-16 / h of cancellation, on slopes of about 1. ReLU's kink is not met by this seed.
+          // Truncation gives h² and cancellation 1e-16 / h, on slopes of about 1. This seed does not meet ReLU's kink.
           EXPECT_NEAR(gradients[static_cast<size_t>(u)][static_cast<size_t>(j)], (above - below) / (2 * h), 1e-7)
               << config.architecture << " dropout " << config.hidden_dropout << " " << spec.name << " [" << k << "]";
         }
@@ -44,7 +44,7 @@ TEST_F(EngineTest, GradientsAreTheLosssSlopes) {
   }
 }
 
-TEST_F(EngineTest, CheckpointedBlocksGiveTheSameBits) {
+TEST_F(EngineTest, CheckpointedBlocksComputeTheSameBits) {
   for (const ModelConfig& config : {small_config("bloom", 0.1), small_config("gpt", 0.1)}) {
     EngineOptions options;
     options.max_grad_norm = 1;
@@ -61,11 +61,12 @@ TEST_F(EngineTest, CheckpointedBlocksGiveTheSameBits) {
   }
 }
 
-// The window's loss is the mean over all its targets, however it is cut into micro-batches, dropout included.
+// The window's loss is the mean over all its targets. It does not depend on the split into micro-batches, with dropout
+// too.
 TEST_F(EngineTest, AccumulationEqualsOneBatch) {
   EngineOptions options;
   options.dtype = DType::f64;
-  const auto whole = make(small_config("gpt", 0.1), options), parts = make(small_config("gpt", 0.1), options, 3);
+  const auto complete = make(small_config("gpt", 0.1), options), parts = make(small_config("gpt", 0.1), options, 3);
   const PackedBatch all = make_batch(5, {6, 3, 8});
   std::vector<PackedBatch> window;
   for (size_t b = 0; b < 3; ++b) {
@@ -78,7 +79,7 @@ TEST_F(EngineTest, AccumulationEqualsOneBatch) {
     part.sequence_numbers = {static_cast<int64_t>(b)};
     window.push_back(part);
   }
-  const StepResult a = whole->train_step({&all, 1}, 1e-2), b = parts->train_step(window, 1e-2);
+  const StepResult a = complete->train_step({&all, 1}, 1e-2), b = parts->train_step(window, 1e-2);
   EXPECT_NEAR(a.loss_sum, b.loss_sum, 1e-12);
   EXPECT_NEAR(a.gradient_norm, b.gradient_norm, 1e-12);
 }
@@ -109,14 +110,14 @@ TEST_F(EngineTest, LossFallsAndRunsRepeat) {
   EXPECT_TRUE(same_parameters(*a, *b));
 }
 
-TEST_F(EngineTest, GenerationDoesNotDependOnItsNeighbours) {
+TEST_F(EngineTest, GenerationDoesNotDependOnOtherPrompts) {
   for (const char* architecture : {"bloom", "gpt"}) {
     const auto engine = make(small_config(architecture), {});
     const std::vector<std::vector<int32_t>> prompts{{1, 2, 3}, {4}, {5, 6, 7, 8, 9, 10, 11}};
     const auto together = engine->generate(prompts, 8, 2);
     for (size_t i = 0; i < prompts.size(); ++i) {
       EXPECT_EQ(engine->generate({&prompts[i], 1}, 8, 2)[0], together[i]);
-      // And equals choosing the best next token of the whole text, again and again.
+      // Generation equals repeated choice of the best next token of the complete text.
       std::vector<int32_t> text = prompts[i];
       for (const int32_t token : together[i]) {
         PackedBatch batch{text, std::vector<int32_t>(text.size(), -100), {0, static_cast<int32_t>(text.size())}, 0};

@@ -1,4 +1,4 @@
-// Computing with 16 bits.
+// Computation in 16 bits.
 #include <cmath>
 
 #include "engine_fixture.h"
@@ -8,9 +8,9 @@ namespace {
 
 class HalvesTest : public EngineTest {};
 
-// Rounding of 16-bit parameters and of what each layer leaves moves an activation by u = 2^-8 (bf16) or 2^-11 (f16) of
-// its size, some 16 times in two blocks and the head and as often back: 4u with random signs. Losses and norms, which
-// average over many, stay within that.
+// Parameters and each layer's outputs are rounded to 16 bits. Each rounding moves an activation by u = 2^-8 (bf16) or
+// 2^-11 (f16) of its size. Two blocks and the head round about 16 times forward and as often backward: 4u with random
+// signs. Losses and norms average over many values and stay within that.
 TEST_F(HalvesTest, HalvesStayNearSinglePrecision) {
   for (const char* architecture : {"bloom", "gpt"}) {
     for (const auto& [dtype, u] : {std::pair{DType::bf16, 0x1p-8}, std::pair{DType::f16, 0x1p-11}}) {
@@ -37,8 +37,9 @@ TEST_F(HalvesTest, HalvesStayNearSinglePrecision) {
   }
 }
 
-// Of 16 bits where a step is one micro-batch and nobody asks for others: every gradient of a block is that of f32,
-// rounded once. The embedding's has a part from the head and one from the first layer, which are rounded one by one.
+// If a step is one micro-batch and the options request no other type, gradients have 16 bits. Every gradient of a block
+// is the f32 gradient, rounded once. The embedding's gradient adds a part from the head and a part from the first
+// layer, and each part is rounded.
 TEST_F(HalvesTest, GradientsOfOneMicroBatchHaveTheTypeOfTheComputation) {
   for (const auto& [dtype, u] : {std::pair{DType::bf16, 0x1p-8}, std::pair{DType::f16, 0x1p-11}}) {
     EngineOptions options;
@@ -70,8 +71,8 @@ TEST_F(HalvesTest, GradientsOfOneMicroBatchHaveTheTypeOfTheComputation) {
   }
 }
 
-// Masters are f32 and take part in training beyond the precision of what is computed with; the kept parameters are
-// their rounded copies, after drawing, steps and loading.
+// Masters are f32 and train beyond the precision of the computation. The kept parameters are their rounded copies after
+// initialization, steps and loading.
 TEST_F(HalvesTest, KeptHalvesAreTheRoundedMasters) {
   for (const DType dtype : {DType::bf16, DType::f16}) {
     EngineOptions options;
@@ -100,7 +101,7 @@ TEST_F(HalvesTest, KeptHalvesAreTheRoundedMasters) {
     EXPECT_EQ(masters_of(*engine), masters_of(*single));
     expect_rounded(*engine);
     const auto before = masters_of(*engine);
-    // A rate whose steps are far below what a 16-bit number near 1 can take.
+    // The rate's steps are far smaller than the spacing of 16-bit numbers near 1.
     const PackedBatch batch = make_batch(2, {9, 9});
     for (int step = 0; step < 3; ++step) engine->train_step({&batch, 1}, 1e-5);
     expect_rounded(*engine);
@@ -117,13 +118,13 @@ TEST_F(HalvesTest, KeptHalvesAreTheRoundedMasters) {
     other->set_num_updates(engine->num_updates());
     EXPECT_EQ(masters_of(*other), after);
     EXPECT_TRUE(same_parameters(*engine, *other));
-    // And both go on alike.
+    // Both engines continue with equal results.
     EXPECT_EQ(engine->train_step({&batch, 1}, 1e-2).loss_sum, other->train_step({&batch, 1}, 1e-2).loss_sum);
     EXPECT_EQ(engine->train_step({&batch, 1}, 1e-2).loss_sum, other->train_step({&batch, 1}, 1e-2).loss_sum);
   }
 }
 
-// A step whose gradients overflow changes nothing, and the next is as if it had not been.
+// A step with overflowing gradients changes nothing. The next step gives the same result as without it.
 TEST_F(HalvesTest, OverflowInHalvesIsSkipped) {
   EngineOptions options;
   options.dtype = DType::f16;

@@ -5,8 +5,8 @@
 namespace tessera {
 namespace {
 
-// Updates of one second, after each of which moments are written at 100 elements a second, and the next update begins
-// after a time that is theirs to tell, or when the moments are written. Blocks of 10 elements.
+// Updates take one second. After each update, moments are written at 100 elements per second. The next update begins
+// after a time that the test chooses, or when the moments are written. Blocks have 10 elements.
 class Updates {
  public:
   int64_t step(double window, double seconds_per_block = 0.1) {
@@ -23,21 +23,21 @@ class Updates {
   double now_ = 0;
 };
 
-TEST(LateMoments, TakeMostOfTheTimeBetweenUpdates) {
+TEST(LateMoments, UseMostOfTheTimeBetweenUpdates) {
   Updates run;
   EXPECT_EQ(run.step(0.47), 0);
   EXPECT_EQ(run.step(0.47), 1);
   EXPECT_EQ(run.step(0.47), 4);
   EXPECT_EQ(run.step(60), 4);    // then an evaluation
-  EXPECT_EQ(run.step(0.36), 4);  // which does not count
+  EXPECT_EQ(run.step(0.36), 4);  // does not count
   EXPECT_EQ(run.step(0.36), 3);
   EXPECT_EQ(run.step(0.05), 3);
   EXPECT_EQ(run.step(0.05), 2);  // the three took 0.3
   EXPECT_EQ(run.step(0.05), 1);
-  EXPECT_EQ(run.step(0.05), 1);  // which tells how fast they are written
+  EXPECT_EQ(run.step(0.05), 1);  // this measures how fast they are written
   EXPECT_EQ(run.step(60), 1);
   EXPECT_EQ(run.step(60), 1);
-  EXPECT_EQ(run.step(60), 8);  // no more blocks than there are
+  EXPECT_EQ(run.step(60), 8);  // the total number of blocks
 }
 
 TEST(LateMoments, RecoverFromASlowStep) {

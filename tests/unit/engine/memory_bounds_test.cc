@@ -1,5 +1,5 @@
-// Memory is planned for the largest batch alone. Here every batch within the bounds of a drawn job runs in that memory:
-// on the counting device, where a batch costs microseconds, and on the CPU.
+// Memory is planned only for the largest batch. In these tests, every batch within the bounds of a random job must fit
+// into that memory. They run on the counting device, where a batch costs microseconds, and on the CPU.
 //
 // TESSERA_TEST_CASES multiplies the number of jobs (default 1).
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ class Draw {
   int64_t between(int64_t low, int64_t high) {
     return low + static_cast<int64_t>(random_.next_below(static_cast<uint64_t>(high - low + 1)));
   }
-  // Each power of two as likely as the next.
+  // Log-uniform: each power of two is equally likely.
   int64_t magnitude(int64_t low, int64_t high) {
     const double from = std::log2(low), to = std::log2(high);
     return std::clamp(static_cast<int64_t>(std::exp2(from + random_.next_uniform() * (to - from))), low, high);
@@ -40,7 +40,7 @@ class Draw {
   RandomStream random_;
 };
 
-// A model, how it is computed and the largest batches it meets.
+// A model, its options and its largest batches.
 struct Job {
   ModelConfig config;
   EngineOptions options;
@@ -94,7 +94,7 @@ Job draw_job(Draw& draw, int64_t most_tokens, int64_t most_vocabulary, int64_t m
   return job;
 }
 
-// Sizes within the bounds. Every third batch has a number of targets, or of tokens, close to the largest.
+// Sizes within the bounds. In every third batch, the number of targets or of tokens is close to the maximum.
 BatchBounds draw_within(Draw& draw, const BatchBounds& most) {
   const auto near = [&](int64_t value) { return draw.between(std::max<int64_t>(0, value - 3), value); };
   BatchBounds b;
@@ -131,7 +131,7 @@ std::vector<std::vector<int32_t>> draw_prompts(Draw& draw, const BatchBounds& mo
   return prompts;
 }
 
-// Batches within the job's bounds, each of which must find the memory that the plan has for the largest.
+// Runs random batches within the job's bounds. Each must fit into the memory planned for the largest.
 void run_batches(Draw& draw, Engine& engine, const Job& job, const Plan& plan, int64_t num_batches) {
   engine.prepare(job.work);
   engine.initialize_parameters(1);

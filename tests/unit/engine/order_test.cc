@@ -1,5 +1,5 @@
-// What waits for what around an offloaded update, under the latest of all schedules: work of a stream is done when
-// somebody waits for it, and no earlier. A hand-over without its event then shows as a wrong order or as wrong bits.
+// Tests the order of an offloaded update under the latest possible schedule: a stream's work runs only when somebody
+// waits for it. A hand-over without its event then gives a wrong order or wrong bits.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -13,12 +13,12 @@
 namespace tessera {
 namespace {
 
-// What the streams of a test tell.
+// What the streams of a test record.
 struct Journal {
-  std::string put;               // a letter for each piece of work that a stream was given
+  std::string put;               // one letter per piece of work, in the order in which streams received it
   std::map<char, int> num_done;  // pieces of work done, by letter
-  std::vector<int> at_compute;   // updates and the like that the host had done by when the compute stream went on
-  int num_compute_waits = 0;     // of anybody for work on the compute stream
+  std::vector<int> at_compute;   // host updates (or similar work) done each time the compute stream continued
+  int num_compute_waits = 0;     // how often anybody waited for work on the compute stream
 };
 
 class LateStream final : public Stream {
@@ -49,7 +49,7 @@ class LateStream final : public Stream {
     size_t num_done() const { return num_done_; }
     void do_until(size_t target) {
       while (num_done_ < target) {
-        TESSERA_ASSERT(!busy_);  // else streams wait for each other
+        TESSERA_ASSERT(!busy_);  // otherwise streams wait for each other in a cycle
         busy_ = true;
         work_.front()();
         busy_ = false;
@@ -59,7 +59,7 @@ class LateStream final : public Stream {
     }
 
    private:
-    std::deque<std::function<void()>> work_;  // its first is what is being done
+    std::deque<std::function<void()>> work_;  // the first one is running
     size_t num_done_ = 0;
     bool busy_ = false;
   };
@@ -98,7 +98,7 @@ class ComputeStream final : public Stream {
   Journal& journal_;
 };
 
-// A CPU whose streams are late. They have these letters, in the order in which they are made.
+// A CPU device with late streams. Streams get these letters in the order of their creation.
 class LateDevice final : public CpuDevice {
  public:
   LateDevice(ThreadPool& pool, Journal& journal, std::string letters)
@@ -137,7 +137,7 @@ std::string words_of(const Tiers& tiers) {
   return std::string(name_of(tiers.optimizer)) + " " + name_of(tiers.gradients) + " " + name_of(tiers.parameters);
 }
 
-// What three steps with an evaluation between them give, and all states at their end.
+// Returns the results of three steps with an evaluation between them, and all states at their end.
 std::pair<std::vector<double>, std::vector<std::byte>> outcome_of(Engine& engine, int64_t micro_batches) {
   std::vector<double> results;
   for (uint64_t step = 0; step < 3; ++step) {
@@ -183,8 +183,8 @@ class OrderTest : public testing::Test {
   std::unique_ptr<Communicator> alone_;
 };
 
-// Each unit's forward waits for the update of this unit and of no later one, and the batch for none.
-TEST_F(OrderTest, ForwardBeginsWhileLaterUnitsAreToBeUpdated) {
+// The forward pass of a unit waits for the update of this unit only, not of later ones. The batch waits for no update.
+TEST_F(OrderTest, ForwardBeginsBeforeLaterUnitsAreUpdated) {
   for (const Tiers& tiers : kOffloads) {
     SCOPED_TRACE(words_of(tiers));
     Journal journal;
@@ -208,7 +208,8 @@ TEST_F(OrderTest, ForwardBeginsWhileLaterUnitsAreToBeUpdated) {
   }
 }
 
-// Nor does it wait for moments that are written late: the next backward does, each block's for its own.
+// The forward pass does not wait for moments that are written late. Each block of the next backward pass waits for its
+// own.
 TEST_F(OrderTest, LateMomentsAreWrittenDuringTheNextBackward) {
   for (const Tiers& tiers : {Tiers{H, D, D}, Tiers{H, H, D}, Tiers{H, H, H}}) {
     SCOPED_TRACE(words_of(tiers));
@@ -233,8 +234,8 @@ TEST_F(OrderTest, LateMomentsAreWrittenDuringTheNextBackward) {
   }
 }
 
-// A unit's gradients of the next step are written once the update has read those of this one, and the others' need not
-// have been read.
+// The next step may write a unit's gradients when the update has read this step's gradients of that unit. It does not
+// wait for other units.
 TEST_F(OrderTest, GradientsWaitForTheUpdateThatReadsThem) {
   const Model model(small_config("bloom"), *device_);
   const auto ops = make_kernels(*device_);
@@ -264,14 +265,14 @@ TEST_F(OrderTest, GradientsWaitForTheUpdateThatReadsThem) {
     gradients.reduce(0);
     gradients.end_micro_batch();
     gradients.complete(0, 1).synchronize();
-    EXPECT_EQ(read, tier == F ? "012" : "0");  // of a file in the stream's order
+    EXPECT_EQ(read, tier == F ? "012" : "0");  // a file is read in the order of its stream
     gradients.acquire(2, false);
     EXPECT_EQ(read, tier == H ? "0" : "012");
     place.streams = {};
   }
 }
 
-// The host reads and writes parameters and states once a device has done the update it was given.
+// The host reads and writes parameters and states only after the device has finished its last update.
 TEST_F(OrderTest, StatesWaitForTheUpdate) {
   const auto engine = make_late({});
   const PackedBatch batch = make_batch(2, {9, 9});
@@ -290,11 +291,11 @@ TEST_F(OrderTest, StatesWaitForTheUpdate) {
   after_update("initialize", [&] { engine->initialize_parameters(1); });
 }
 
-// Of three units, each a piece of four arrays: parameters, gradients and two moments.
+// Three units, each one piece of four arrays: parameters, gradients and two moments.
 TEST_F(OrderTest, FilesAreReadOnePieceAhead) {
   EngineOptions options;
   options.sharding = options_of({F, F, F});
-  const auto engine = make_late(options, 2);  // the norm of one micro-batch's gradients is taken on the device
+  const auto engine = make_late(options, 2);  // with one micro-batch, the device would compute the norm
   const PackedBatch window[] = {make_batch(2, {9, 9}), make_batch(3, {9, 9})};
   engine->accumulate_gradients(window);
   const size_t num_before = journal_.put.size();
@@ -303,7 +304,7 @@ TEST_F(OrderTest, FilesAreReadOnePieceAhead) {
   journal_.put.clear();
   engine->train_step(window, kRate);
   EXPECT_EQ(journal_.put.substr(num_of_backward),
-            // The norm: zero, then a sum a piece.
+            // The norm: set to zero, then one sum per piece.
             "h"
             "c"
             "c"
@@ -311,7 +312,7 @@ TEST_F(OrderTest, FilesAreReadOnePieceAhead) {
             "c"
             "h"
             "h"
-            // The update: a piece is read before the one before it is updated and written.
+            // The update: each piece is read before the previous piece is updated and written.
             "cccc"
             "cccc"
             "h"
@@ -323,7 +324,7 @@ TEST_F(OrderTest, FilesAreReadOnePieceAhead) {
             "ccc");
 }
 
-// Of steps whose sums nobody reads, too.
+// This also holds for steps whose sums nobody reads.
 TEST_F(OrderTest, GradientsAreAddedUpBeforeTheNextStepStoresItsFirst) {
   EngineOptions options;
   options.sharding = options_of({H, H, D});
@@ -338,8 +339,8 @@ TEST_F(OrderTest, GradientsAreAddedUpBeforeTheNextStepStoresItsFirst) {
   EXPECT_TRUE(outcome(*make(device, host, options, 3)) == outcome(*make(*device_, *host_, options, 3)));
 }
 
-// Every tier, in one piece a unit and in many, against an engine whose streams are threads.
-TEST_F(OrderTest, TheLatestScheduleGivesTheSameBits) {
+// Every tier, with one and with many pieces per unit, compared with an engine whose streams are threads.
+TEST_F(OrderTest, TheLatestScheduleComputesTheSameBits) {
   std::vector<Tiers> all(std::begin(kOffloads), std::end(kOffloads));
   all.insert(all.end(), {{D, D, H}, {D, D, F}, {F, D, H}, {F, F, H}, {H, D, F}});
   for (const Tiers& tiers : all) {
@@ -367,8 +368,9 @@ TEST_F(OrderTest, TheLatestScheduleGivesTheSameBits) {
   }
 }
 
-// Gradients of one micro-batch that leave the device are added up before, as those that stay.
-TEST_F(OrderTest, TheNormDoesNotDependOnWhereGradientsLie) {
+// The sum of squares of a single micro-batch's gradients is taken before they leave the device, as for gradients that
+// stay.
+TEST_F(OrderTest, TheNormDoesNotDependOnWhereGradientsAreKept) {
   ModelConfig config = small_config("bloom");
   config.num_layers = 11;
   const auto outcome = [&](const Tiers& tiers) {

@@ -7,8 +7,8 @@
 namespace tessera {
 namespace {
 
-// What is planned is what is held, to the byte, in every category and phase.
-TEST(Plan, IsTheLedger) {
+// The plan equals the memory held, to the byte, in every category and phase.
+TEST(Plan, EqualsTheLedger) {
   for (const auto& [architecture, dtype, checkpoint_blocks] :
        {std::tuple{"bloom", DType::f32, false}, std::tuple{"bloom", DType::f32, true},
         std::tuple{"gpt", DType::f32, false}, std::tuple{"gpt", DType::f32, true},
@@ -60,11 +60,12 @@ TEST(Plan, CountsTheOperationsOfADenseStep) {
   const int64_t T = 512, C = 1024, L = 24, V = 250880;
   const Plan plan = plan_run(config, {}, {{T, 1, T}, {}, {}, 0}, {});
   EXPECT_EQ(plan.num_parameters, 559214592);
-  // 6 FLOPs a weight and token; attention 3.5 times its forward pass of 2·C·T(T+1).
+  // 6 FLOPs per weight and token. Attention costs 3.5 times its forward pass of 2·C·T(T+1).
   EXPECT_EQ(plan.micro_batch_flops, 6 * T * (12 * L * C * C + V * C) + 7 * L * C * T * (T + 1));
 }
 
-// Each strategy's own formula. P elements of all units, padded for R ranks; a step is every step but a run's first.
+// Each strategy's own formula. P is the number of elements of all units, padded for R ranks. A step is any step except
+// a run's first.
 constexpr int R = 4;
 
 TEST(Plan, CountsTheBytesOfAStep) {
@@ -95,13 +96,13 @@ TEST(Plan, CountsTheBytesOfAStep) {
     const Plan hybrid = sent(hybrid_shard, accum, 2);
     EXPECT_LT(hybrid.step_bytes_sent_within_nodes, hybrid.step_bytes_sent);
     EXPECT_GT(hybrid.step_bytes_sent_within_nodes, hybrid.step_bytes_sent / 2);
-    // Half of it in 16 bits, but for gradients that are added up before they are sent.
+    // Half of the bytes with 16 bits, except for gradients that are added up before they are sent.
     EXPECT_EQ(sent(zero2, accum, R, DType::bf16).step_bytes_sent, (accum + 1) * all / 2);
     EXPECT_EQ(sent(no_shard, accum, R, DType::f16).step_bytes_sent, accum == 1 ? all : 2 * all);
   }
 }
 
-// A slot for the root and one for each block in flight, of parameters and of gradients.
+// One slot for the root and one for each block in flight, for parameters and for gradients.
 TEST(Plan, HoldsNoMoreUnitsThanMayBeInFlight) {
   ModelConfig config = small_config("bloom", 0);
   config.num_layers = 5;
@@ -120,8 +121,8 @@ TEST(Plan, HoldsNoMoreUnitsThanMayBeInFlight) {
   }
 }
 
-// The head on the stack: d_rows, and for its one chunk rows, logits, normalised rows and their statistics.
-TEST(Plan, TellsTheHeadsShare) {
+// The head's part of the stack: d_rows, and for its only chunk the rows, logits, normalised rows and their statistics.
+TEST(Plan, ReportsTheHeadsShare) {
   const ModelConfig config = small_config("bloom", 0);
   const int64_t M = 10, C = config.hidden_size, V = config.vocab_size;
   const Plan plan = plan_run(config, {}, {{16, 2, M}, {16, 2, M}, {}, 0}, {});

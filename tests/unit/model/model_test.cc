@@ -26,7 +26,7 @@ TEST(Bloom, KnownShapesHaveTheirPublishedParameters) {
 
 TEST(Bloom, AlibiSlopes) {
   EXPECT_THAT(alibi_slopes(4), testing::ElementsAre(0.25f, 0.0625f, 0x1p-6f, 0x1p-8f));
-  // 6 heads: those of 4, then the first and third of 8 heads.
+  // 6 heads: the slopes for 4 heads, then the first and third slope for 8 heads.
   EXPECT_THAT(alibi_slopes(6), testing::ElementsAre(0.25f, 0.0625f, 0x1p-6f, 0x1p-8f, 0.5f, 0.125f));
   EXPECT_EQ(alibi_slopes(112).size(), 112u);
 }
@@ -81,7 +81,7 @@ void expect_refused(const char* text, const char* message) {
   }
 }
 
-TEST(ModelConfig, SaysWhatIsWrong) {
+TEST(ModelConfig, ReportsErrors) {
   expect_refused("", "not valid JSON");
   expect_refused("[1]", "not a JSON object");
   expect_refused("{}", "\"model_type\" is missing");

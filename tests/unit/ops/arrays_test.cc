@@ -42,7 +42,7 @@ TEST(Arrays, SumOfSquaresIsAddedAndDoesNotDependOnTheThreads) {
   }
 }
 
-TEST(Arrays, EmptyArraysAreNoWork) {
+TEST(Arrays, EmptyArraysNeedNoWork) {
   Rig rig;
   float nothing = 0;
   std::vector<double> sum{1};
@@ -54,7 +54,7 @@ TEST(Arrays, EmptyArraysAreNoWork) {
   EXPECT_EQ(sum[0], 1);
 }
 
-// Moments of a sample within six standard deviations of theirs.
+// The moments of a sample are within six standard deviations of the expected ones.
 TEST(Random, NormalHasTheMomentsOfTheDistribution) {
   Rig rig;
   const int64_t count = 1 << 20;
@@ -77,7 +77,7 @@ TEST(Random, NormalHasTheMomentsOfTheDistribution) {
   EXPECT_NEAR(static_cast<double>(beyond), 0.01 * n, root * 0.1);
 }
 
-TEST(Random, UniformFillsItsRangeFromTheDocumentedWords) {
+TEST(Random, UniformFillsItsRangeFromTheDocumentedBits) {
   Rig rig;
   std::vector<float> x(10007);
   rig->fill_uniform(view(x), -0.25, 0.75, 5, 9, 6);
@@ -89,18 +89,18 @@ TEST(Random, UniformFillsItsRangeFromTheDocumentedWords) {
   EXPECT_GT(*std::max_element(x.begin(), x.end()), 0.74f);
 }
 
-TEST(Random, AShardEqualsItsPartOfTheWhole) {
-  Rig whole_rig(1), shard_rig(3);
-  std::vector<float> whole(30011);
-  whole_rig->fill_normal(view(whole), 0, 0.02, 8, 1, 0);
+TEST(Random, AShardEqualsItsPartOfTheArray) {
+  Rig one_rig(1), shard_rig(3);
+  std::vector<float> complete(30011);
+  one_rig->fill_normal(view(complete), 0, 0.02, 8, 1, 0);
   for (auto [first, count] : {std::pair{0, 30011}, {1, 5}, {4099, 20000}, {63, 2}, {30010, 1}}) {
     std::vector<float> shard(static_cast<size_t>(count));
     shard_rig->fill_normal(view(shard), 0, 0.02, 8, 1, first);
-    ASSERT_TRUE(std::equal(shard.begin(), shard.end(), whole.begin() + first)) << first;
+    ASSERT_TRUE(std::equal(shard.begin(), shard.end(), complete.begin() + first)) << first;
   }
-  std::vector<float> other(whole.size());
-  whole_rig->fill_normal(view(other), 0, 0.02, 8, 2, 0);
-  EXPECT_NE(other, whole);
+  std::vector<float> other(complete.size());
+  one_rig->fill_normal(view(other), 0, 0.02, 8, 2, 0);
+  EXPECT_NE(other, complete);
 }
 
 TEST(Embedding, ForwardGatherScatter) {
@@ -174,7 +174,7 @@ TEST(Embedding, BackwardAddsEveryOccurrenceWhateverTheThreads) {
   }
 }
 
-// torch.optim.AdamW (single tensor form), step by step in double.
+// torch.optim.AdamW (single tensor form), step by step in double precision.
 TEST(AdamW, FollowsTorch) {
   const size_t count = 1003;
   Rig rig(3);
@@ -196,13 +196,13 @@ TEST(AdamW, FollowsTorch) {
                         (std::sqrt(reference_v[i]) / std::sqrt(step.bias_correction2) + eps);
     }
   }
-  // Each of 10 steps rounds p (|p| ≤ 1) three times and an update of lr by a few ε; m and v round twice a step.
+  // Each of 10 steps rounds p (|p| ≤ 1) three times and an update of size lr by a few ε. m and v round twice per step.
   expect_close(p, reference_p, 10 * (3 * 0x1p-24 + lr * 16 * 0x1p-24), "p");
   expect_close(m, reference_m, 10 * 4 * 0x1p-24, "m");
   expect_close(v, reference_v, 10 * 4 * 0x1p-24 * 0.01, "v");
 }
 
-TEST(AdamW, ShardsAndPartsEqualTheWhole) {
+TEST(AdamW, ShardsAndPartsEqualOneCall) {
   const int64_t count = 20011, decayed = 9000;
   Rig one(1), three(3);
   auto p = random_values<float>(count, 1), g = random_values<float>(count, 2), m = random_values<float>(count, 3);
@@ -213,7 +213,7 @@ TEST(AdamW, ShardsAndPartsEqualTheWhole) {
   one->adamw(view(p), {}, view(g), view(m), view(v), step);
   for (int64_t begin = 0; begin < count; begin += 7777) {
     const int64_t end = std::min(count, begin + 7777);
-    step.num_decayed = decayed - begin;  // may lie beyond either end of the shard
+    step.num_decayed = decayed - begin;  // may lie outside the shard, on either side
     auto part = [&](std::vector<float>& x) { return view(x).rows(begin, end); };
     step.writes = AdamWWrites::parameters;
     three->adamw(part(p2), {}, part(g), part(m2), part(v2), step);

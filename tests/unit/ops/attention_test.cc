@@ -38,7 +38,7 @@ const Case kCases[] = {
     {{77, 128}, 5, 64, QkvLayout::interleaved, true, 0, 1},
     {{600, 20}, 2, 24, QkvLayout::interleaved, true},  // longer than a block of keys
     {{577}, 1, 128, QkvLayout::blocked, false, 0.3f, 3},
-    {{450}, 1, 320, QkvLayout::blocked, true},  // heads so wide that blocks of keys are shorter
+    {{450}, 1, 320, QkvLayout::blocked, true},  // wide heads make blocks of keys shorter
     {{9, 0, 4}, 2, 8},                          // an empty sequence
 };
 
@@ -59,7 +59,7 @@ struct Result {
   std::vector<double> o, log_sum_exp;
 };
 
-// The definition, a query at a time.
+// The definition, one query at a time.
 Result reference(const Case& c, const std::vector<double>& qkv, const std::vector<int64_t>& ids) {
   Result result;
   result.o.resize(static_cast<size_t>(c.rows() * c.channels()));
@@ -101,7 +101,7 @@ Result reference(const Case& c, const std::vector<double>& qkv, const std::vecto
   return result;
 }
 
-// The views of a call, and its arrays.
+// The arrays of a call and their views.
 template <typename T>
 struct Call {
   explicit Call(const Case& c, std::vector<T> values)
@@ -143,8 +143,8 @@ TYPED_TEST(AttentionTest, ForwardEqualsTheDefinition) {
     Call<T> call(c, converted<T>(values));
     call.forward();
     const Result expected = reference(c, converted<double>(values), call.ids);
-    // Scores reach slope·T ≤ 600·½ and are rounded to ε of that, which is a relative error of the probabilities; o is
-    // an average of values ≤ 1, times at most 1 / (1 − rate).
+    // Scores reach slope·T ≤ 600·½ and are rounded to ε of that. The rounding is a relative error of the probabilities.
+    // o is an average of values ≤ 1, times at most 1 / (1 − rate).
     const double longest = *std::max_element(c.lengths.begin(), c.lengths.end());
     const double tolerance = epsilon<T>() * (4 * (c.alibi ? longest : 4) + 2 * static_cast<double>(c.head_dim) + 32);
     expect_close(call.o, expected.o, tolerance, "o");
@@ -183,7 +183,8 @@ TEST(Attention, FloatGradientsFollowDouble) {
     expected.forward();
     expected.backward(d_o_double);
     const double longest = *std::max_element(c.lengths.begin(), c.lengths.end());
-    // As forward, for sums over up to T queries of terms that shrink as 1/T, with dP of magnitude up to √D/3.
+    // As in the forward pass, for sums over up to T queries. The terms shrink as 1/T, and dP has a magnitude up to
+    // √D/3.
     const double tolerance = 0x1p-24 * (4 * longest + 64) * std::sqrt(static_cast<double>(c.head_dim)) * 4;
     expect_close(call.d_qkv, expected.d_qkv, tolerance, "d_qkv");
   }
@@ -205,7 +206,7 @@ TEST(Attention, RepeatsBitForBitWhateverTheThreads) {
   }
 }
 
-// The last token of each sequence, decoded over the cache of those before it, equals the whole sequence at once.
+// Decoding the last token of each sequence over the cache of the earlier ones equals the complete sequence in one call.
 TYPED_TEST(AttentionTest, DecodeEqualsForward) {
   using T = TypeParam;
   for (Case c : kCases) {
@@ -214,9 +215,9 @@ TYPED_TEST(AttentionTest, DecodeEqualsForward) {
     c.dropout = 0;
     const auto num_sequences = static_cast<int64_t>(c.lengths.size());
     const int64_t channels = c.channels();
-    Call<T> whole(c, random_values<T>(c.rows() * 3 * channels, 1));
-    whole.forward();
-    // Caches lie in reverse order with room to spare.
+    Call<T> complete(c, random_values<T>(c.rows() * 3 * channels, 1));
+    complete.forward();
+    // Caches are in reverse order, with spare space.
     std::vector<int32_t> cache_starts, lengths, prompt_starts{0};
     std::vector<T> prompts, last;
     int32_t cache_rows = 3;
@@ -226,7 +227,7 @@ TYPED_TEST(AttentionTest, DecodeEqualsForward) {
     }
     for (int64_t b = 0; b < num_sequences; ++b) {
       const auto length = c.lengths[static_cast<size_t>(b)];
-      const T* rows = whole.qkv.data() + whole.starts[static_cast<size_t>(b)] * 3 * channels;
+      const T* rows = complete.qkv.data() + complete.starts[static_cast<size_t>(b)] * 3 * channels;
       prompts.insert(prompts.end(), rows, rows + (length - 1) * 3 * channels);
       last.insert(last.end(), rows + (length - 1) * 3 * channels, rows + length * 3 * channels);
       lengths.push_back(length - 1);
@@ -235,17 +236,17 @@ TYPED_TEST(AttentionTest, DecodeEqualsForward) {
     std::vector<T> keys(static_cast<size_t>(cache_rows * channels), T(NAN)), values = keys;
     std::vector<T> o(static_cast<size_t>(num_sequences * channels));
     prompts.resize(std::max<size_t>(prompts.size(), 1));
-    whole.rig->store_keys_values(view_of(prompts.data(), {prompt_starts.back(), 3 * channels}), view(prompt_starts),
-                                 whole.shape(), view(cache_starts), view(keys, {cache_rows, channels}),
-                                 view(values, {cache_rows, channels}));
-    whole.rig->attention_decode(view(last, {num_sequences, 3 * channels}), whole.shape(), view(cache_starts),
-                                view(lengths), view(keys, {cache_rows, channels}), view(values, {cache_rows, channels}),
-                                view(o, {num_sequences, channels}));
+    complete.rig->store_keys_values(view_of(prompts.data(), {prompt_starts.back(), 3 * channels}), view(prompt_starts),
+                                    complete.shape(), view(cache_starts), view(keys, {cache_rows, channels}),
+                                    view(values, {cache_rows, channels}));
+    complete.rig->attention_decode(view(last, {num_sequences, 3 * channels}), complete.shape(), view(cache_starts),
+                                   view(lengths), view(keys, {cache_rows, channels}),
+                                   view(values, {cache_rows, channels}), view(o, {num_sequences, channels}));
     const double tolerance = epsilon<T>() * (4 * 600 + 2 * static_cast<double>(c.head_dim) + 32);
     for (int64_t b = 0; b < num_sequences; ++b) {
       for (int64_t i = 0; i < channels; ++i) {
         ASSERT_NEAR(o[static_cast<size_t>(b * channels + i)],
-                    whole.o[static_cast<size_t>((whole.starts[static_cast<size_t>(b) + 1] - 1) * channels + i)],
+                    complete.o[static_cast<size_t>((complete.starts[static_cast<size_t>(b) + 1] - 1) * channels + i)],
                     tolerance);
       }
     }

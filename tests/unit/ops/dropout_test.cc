@@ -6,7 +6,7 @@
 namespace tessera::testing {
 namespace {
 
-// Ones after dropout: the mask times 1 / (1 − rate).
+// Dropout of ones: the mask times 1 / (1 − rate).
 std::vector<float> mask_of(Rig& rig, float rate, uint64_t seed, uint32_t site, std::vector<int64_t>& ids,
                            int64_t columns) {
   const auto rows = static_cast<int64_t>(ids.size());

@@ -1,8 +1,9 @@
-// bf16 and f16 on the CPU: every kernel against itself in double on the same, already rounded inputs.
+// bf16 and f16 on the CPU. Each kernel is compared with itself in double precision on the same inputs, which are
+// already rounded.
 //
-// A result may differ by one rounding to its type (u·|exact|, u = 2^-8 and 2^-11; of an f16 below 2^-14 by half of the
-// smallest one, 2^-25) and by what f32 arithmetic does: 2^-24 a term of a sum, of terms of about 1. B sequences, N
-// tokens, C channels, I/O channels in and out, H heads, V vocabulary, M rows with loss.
+// A result may differ by one rounding to its type: u·|exact|, with u = 2^-8 (bf16) or 2^-11 (f16). For an f16 below
+// 2^-14 this is half of the smallest f16, 2^-25. f32 arithmetic adds 2^-24 per term of a sum, with terms of about 1. B
+// sequences, N tokens, C channels, I/O channels in and out, H heads, V vocabulary, M rows with loss.
 #include <array>
 
 #include "ops_testing.h"
@@ -14,7 +15,7 @@ double roundoff(DType dtype) {
   return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 0x1p-24;
 }
 
-// An array in some type and in double, equal to begin with.
+// An array in one type and in double. Both start with equal values.
 class Array {
  public:
   Array(DType dtype, Shape shape, std::vector<double> values)
@@ -27,7 +28,7 @@ class Array {
   View narrow() { return {bits_.data(), dtype_, shape_}; }
   View exact() { return view_of(exact_.data(), shape_); }
   const std::vector<std::byte>& bits() const { return bits_; }
-  // The rounded values, as an input of what follows, on both sides.
+  // Makes the double values equal to the rounded ones, for use as an input of the next kernel.
   void agree() { convert(bits_.data(), dtype_, exact_.data(), DType::f64, exact_.size()); }
 
   void expect_close(double num_terms, const char* what) const {
@@ -58,7 +59,7 @@ class Halves : public ::testing::TestWithParam<DType> {
   static constexpr int64_t N = 9, C = 24, I = 24, O = 40, H = 3, V = 150, B = 2;
 
   Array random(Shape shape, uint64_t seed) { return {GetParam(), shape, random_values(shape.num_elems(), seed)}; }
-  // What is to be overwritten: a NaN that stays shows itself.
+  // An array for a kernel to overwrite. It holds NaN, so an element that is not written is visible.
   Array nothing(Shape shape) { return nothing(shape, GetParam()); }
   Array nothing(Shape shape, DType dtype) {
     return {dtype, shape, std::vector<double>(static_cast<size_t>(shape.num_elems()), NAN)};
@@ -124,7 +125,7 @@ TEST_P(Halves, Linear) {
       rig_->linear_backward_input(s(d_y), s(weight), epilogue(s(added)), s(inner), s(d_x), s(inner));
     });
     EXPECT_EQ(inner.bits(), again.bits());
-    // The residual may be the result.
+    // The residual may alias the result.
     both([&](Side s) { rig_->linear_forward(s(x), s(weight), {}, {activation, {}, s(residual)}, {}, s(residual)); });
     residual.expect_close(2 * I, "residual");
     residual.agree();
@@ -173,7 +174,7 @@ TEST_P(Halves, Generation) {
     rig_->attention_decode(s(next), shape, view(cache_starts), view(lengths), s(keys), s(values), s(o));
   });
   o.expect_close(4 * N, "o");
-  // What is only moved is not rounded again.
+  // Values that are only moved are not rounded again.
   keys.expect_close(0, "keys");
   values.expect_close(0, "values");
 }
@@ -185,7 +186,7 @@ TEST_P(Halves, Loss) {
   rig_->argmax_rows(logits.exact(), view(exactly));
   EXPECT_EQ(chosen, exactly);  // 150 values of 8 bits have equal maxima
   double loss = 0, exact_loss = 0;
-  const double scale = 1.0 / 8;  // no denominator larger than makes most of f16's results subnormal
+  const double scale = 1.0 / 8;  // a larger denominator makes most of f16's results subnormal
   rig_->softmax_cross_entropy(logits.narrow(), view(targets), scale, view_of(&loss, {1}));
   rig_->softmax_cross_entropy(logits.exact(), view(targets), scale, view_of(&exact_loss, {1}));
   EXPECT_NEAR(loss, exact_loss, N * V * 0x1p-24);
@@ -209,7 +210,7 @@ TEST_P(Halves, Embedding) {
   }
 }
 
-TEST_P(Halves, SumsOfEveryMixOfTypes) {
+TEST_P(Halves, SumsOfAllCombinationsOfTypes) {
   for (const DType from : {GetParam(), DType::f32}) {
     for (const DType to : {GetParam(), DType::f32}) {
       Array x = random_of(from, {3000}, 1), sum = random_of(to, {3000}, 2);
@@ -224,8 +225,8 @@ TEST_P(Halves, SumsOfEveryMixOfTypes) {
   EXPECT_NEAR(squares, exact, 3000 * 0x1p-52 * exact);
 }
 
-// Draws and constants are those of f32, rounded, wherever a shard begins.
-TEST_P(Halves, FillsAreRoundedOnes) {
+// Draws and constants are the f32 values, rounded, for a shard with any first element.
+TEST_P(Halves, FillsAreRoundedFills) {
   constexpr int64_t kElems = 1000, kFirst = 37;
   const auto rounded = [&](const std::vector<float>& values) {
     std::vector<uint16_t> bits(values.size());
@@ -250,7 +251,7 @@ TEST_P(Halves, FillsAreRoundedOnes) {
   EXPECT_EQ(bits, std::vector<uint16_t>(kElems, 0));
 }
 
-// Masters and moments move as with the same gradients in f32.
+// Masters and moments change as with the same gradients in f32.
 TEST_P(Halves, AdamW) {
   constexpr int64_t kCount = 5003;
   Array gradients = random({kCount}, 1);
@@ -274,7 +275,7 @@ TEST_P(Halves, AdamW) {
   EXPECT_TRUE(p3 == p && m3 == m && v3 == v);
 }
 
-// Parameters in two arrays move as in one, and what is computed with is the rounded one.
+// Parameters split into two arrays change like parameters in one. The rounded array is used in computation.
 TEST_P(Halves, AdamWOfSplitParameters) {
   const DType rest_dtype = rest_of(GetParam());
   for (const int64_t count : {77, 5000}) {
@@ -302,7 +303,7 @@ TEST_P(Halves, AdamWOfSplitParameters) {
       EXPECT_TRUE(narrow == rounded && m == m2 && v == v2);
       rig_->join(narrow_view, rest_view, view(joined));
       for (size_t i = 0; i < n; ++i) {
-        // Magnitudes below 2^-17 beside an f16 are kept to half of 2^-40.
+        // For f16, magnitudes below 2^-17 are kept with an error of at most half of 2^-40.
         const double lost = GetParam() == DType::f16 && std::abs(p[i]) < 0x1p-17 ? 0x1p-41 : 0;
         ASSERT_NEAR(joined[i], p[i], lost) << i;
       }
@@ -314,8 +315,8 @@ TEST_P(Halves, AdamWOfSplitParameters) {
 INSTANTIATE_TEST_SUITE_P(Types, Halves, ::testing::Values(DType::bf16, DType::f16),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
-// The same calls hold the same scratch on the counting device, reserved or grown.
-TEST(HalvesScratch, IsWhatIsCounted) {
+// The same calls need the same scratch on the counting device, reserved or grown.
+TEST(HalvesScratch, EqualsTheCountedScratch) {
   ThreadPool pool(1);
   const auto device = make_cpu_device(pool), counting = make_counting_device({DeviceKind::cpu, 1});
   const auto kernels = make_kernels(*device), counted = make_kernels(*counting);
@@ -330,7 +331,7 @@ TEST(HalvesScratch, IsWhatIsCounted) {
   };
   call(*device, *kernels);
   call(*counting, *counted);
-  // Three arrays of 1650, 3500 and 2310 floats, each at its own alignment.
+  // Three arrays of 1650, 3500 and 2310 floats. Each starts at an aligned address.
   EXPECT_EQ(kernels->scratch_bytes(), 6656 + 14080 + 9472);
   EXPECT_EQ(counted->scratch_bytes(), kernels->scratch_bytes());
   EXPECT_EQ(counting->ledger().peak(Phase::load, Category::workspace),

@@ -60,7 +60,7 @@ const Case kCases[] = {
     {700, 31, 530, Activation::gelu_tanh, 0, true, false, true, 1},
 };
 
-// Inputs of a case in double, whose values are floats so that both types start from the same.
+// Inputs of a case in double. The values fit into float, so both types start from the same values.
 struct Inputs {
   explicit Inputs(const Case& c)
       : x(converted<double>(random_values<float>(c.rows * c.in, 1))),
@@ -110,7 +110,7 @@ TYPED_TEST(LinearTest, ForwardEqualsTheDefinition) {
     }
     Rig rig(c.threads);
     auto x = converted<T>(in.x), weight = converted<T>(in.weight), bias = converted<T>(in.bias);
-    // The residual is overwritten by the result, as a block's stream is.
+    // The result overwrites the residual, as in the stream of a block.
     auto y = c.residual ? converted<T>(in.residual) : std::vector<T>(expected.size(), T(NAN));
     std::vector<T> pre(expected.size());
     LinearEpilogue epilogue = epilogue_of(c, in.ids);
@@ -118,15 +118,15 @@ TYPED_TEST(LinearTest, ForwardEqualsTheDefinition) {
     rig->linear_forward(view(x, {c.rows, c.in}), view(weight, {c.out, c.in}), c.bias ? view(bias) : View{}, epilogue,
                         c.preactivation ? view(pre, {c.rows, c.out}) : View{}, view(y, {c.rows, c.out}));
     EXPECT_EQ(rig->flops(), linear_flops(c.rows, c.in, c.out));
-    // Products of magnitude ≤ 1 summed in any order: each partial sum rounds by at most ε·I; GELU adds a few ε of |pre|
-    // and its slope is at most 1.13; the mask multiplies by at most 2.
+    // Products of magnitude ≤ 1, summed in any order: each partial sum rounds by at most ε·I. GELU adds a few ε of
+    // |pre| and its slope is at most 1.13. The mask multiplies by at most 2.
     const double tolerance =
         3 * epsilon<T>() * (static_cast<double>(c.in) + 16) * std::sqrt(static_cast<double>(c.in)) +
         (sizeof(T) == 4 ? 2e-6 : 1e-14);
     expect_close(y, expected, tolerance, "y");
     if (c.preactivation) {
       expect_close(pre, expected_pre, tolerance, "preactivation");
-      if (!c.residual) {  // recomputed from what was kept: the same bits
+      if (!c.residual) {  // recomputed from the kept values: the same bits
         std::vector<T> again(y.size()), d_y(static_cast<size_t>(c.rows)), row(static_cast<size_t>(c.out)), d_x = again;
         rig->linear_backward_input(view(d_y, {c.rows, 1}), view(row, {1, c.out}), epilogue, view(pre, {c.rows, c.out}),
                                    view(d_x, {c.rows, c.out}), view(again, {c.rows, c.out}));
@@ -200,7 +200,7 @@ TYPED_TEST(LinearTest, BackwardWeightAddsTheDefinitionOrWritesIt) {
   }
 }
 
-// Σ y∘r for a fixed r, differentiated through activation, dropout and residual by the chain of backward calls.
+// Σ y∘r for a fixed r. The chain of backward calls differentiates it through activation, dropout and residual.
 TEST(Linear, GradientsOfTwoLayersMatchFiniteDifferences) {
   for (Activation activation : {Activation::gelu_tanh, Activation::relu}) {
     const int64_t rows = 7, in = 9, hidden = 70, out = 11;

@@ -40,7 +40,7 @@ TYPED_TEST(LossTest, EqualsTheDefinition) {
       rig->softmax_cross_entropy(view(logits, {rows, vocabulary}), view(targets), 0.125, view(loss));
       rig->softmax_cross_entropy(view(copy, {rows, vocabulary}), view(targets), 0, view(loss_alone));
       EXPECT_EQ(loss, loss_alone);
-      // Each exponential is off by 2 ulp and the rounding of its argument (≤ 40); row sums are in double.
+      // Each exponential is off by 2 ulp and by the rounding of its argument (≤ 40). Row sums are in double.
       const double relative = (sizeof(T) == 4 ? 0x1p-23 : 0x1p-52) * 48;
       EXPECT_NEAR(loss[0], expected_loss, static_cast<double>(rows) * relative);
       expect_close(logits, expected, 0.125 * relative, "d_logits");
@@ -93,8 +93,8 @@ TEST(Loss, LargeLogitsDoNotOverflow) {
   EXPECT_EQ(logits[1], 0);
 }
 
-// As a mask makes them: a few, a whole chunk of a row and more, all but the target.
-TEST(Loss, LogitsOfMinusInfinityCountForNothing) {
+// As a mask sets them: a few logits, a complete chunk of a row and more, and all except the target.
+TEST(Loss, LogitsOfMinusInfinityDoNotCount) {
   constexpr float kNone = -std::numeric_limits<float>::infinity();
   const int64_t vocabulary = 30000;
   for (const int64_t masked : {1, 9000, 20000, 29999}) {
@@ -110,7 +110,7 @@ TEST(Loss, LogitsOfMinusInfinityCountForNothing) {
     rig->softmax_cross_entropy(view(few, {1, std::ssize(few)}), view(target_of_few), 1, view(loss_of_few));
     EXPECT_NEAR(loss[0], loss_of_few[0], 1e-6 * std::abs(loss_of_few[0]) + 1e-12);
     for (int64_t i = 0; i < masked; ++i) ASSERT_EQ(logits[static_cast<size_t>(i)], 0);
-    logits[3] = std::numeric_limits<float>::quiet_NaN();  // is not to be hidden
+    logits[3] = std::numeric_limits<float>::quiet_NaN();  // must not be hidden
     rig->softmax_cross_entropy(view(logits, {1, vocabulary}), view(target), 1, view(loss));
     EXPECT_TRUE(std::isnan(loss[0]));
   }
@@ -136,7 +136,7 @@ TYPED_TEST(LossTest, ArgmaxFindsTheFirstMaximum) {
   }
 }
 
-// More rows than one thread's scratch has room for: the kernels work in waves.
+// More rows than the scratch of one thread holds: the kernels work in waves.
 TEST(Loss, OfAnyNumberOfRows) {
   Rig rig;
   const int64_t rows = 700001, vocabulary = 2;
@@ -156,7 +156,7 @@ TEST(Loss, OfAnyNumberOfRows) {
   EXPECT_NEAR(loss[0], expected, 4e-7 * expected);  // each row's exponentials and logits are rounded to f32
 }
 
-TEST(Loss, ArgmaxOfNoNumbersIsAnId) {
+TEST(Loss, ArgmaxOfNansIsAValidId) {
   Rig rig;
   std::vector<float> logits(10, std::numeric_limits<float>::quiet_NaN());
   std::vector<int32_t> ids(2);

@@ -1,4 +1,4 @@
-// What the tests of the kernels share: a device with its kernels, random arrays, comparisons and finite differences.
+// Shared by the tests of the kernels: a device with its kernels, random arrays, comparisons and finite differences.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -72,10 +72,10 @@ inline double dot(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
-// Checks d_x against central differences of `value` (a scalar function that reads x) at `samples` places of x. With
-// step h = 1e-5 the formula is off by h²·|f'''|/6, near 1e-10·|f'''|, and by the rounding of f over h: f sums about as
-// many terms of magnitude ≤ 1 as x has elements, n, so its partial sums are near √n and their roundings add to about
-// ε·n.
+// Compares d_x with central differences of `value`, a scalar function that reads x, at `samples` elements of x. With
+// step h = 1e-5 the formula is off by h²·|f'''|/6, about 1e-10·|f'''|, and by the rounding of f divided by h. f sums
+// about n terms of magnitude ≤ 1, where n is the number of elements of x. Its partial sums are about √n, and their
+// roundings add up to about ε·n.
 inline void expect_gradient(std::vector<double>& x, const std::vector<double>& d_x,
                             const std::function<double()>& value, const char* what, int samples = 40) {
   constexpr double kStep = 1e-5;
@@ -95,7 +95,7 @@ inline void expect_gradient(std::vector<double>& x, const std::vector<double>& d
   }
 }
 
-// 0, 1, 2, … as row ids of a dropout, scattered so that they are not the rows' places.
+// Row ids of a dropout: 0, 1, 2, …, scaled and shifted, and therefore different from the row numbers.
 inline std::vector<int64_t> row_ids(int64_t count) {
   std::vector<int64_t> ids(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) ids[static_cast<size_t>(i)] = 1000003 * i + (int64_t{1} << 33);

@@ -11,7 +11,7 @@ namespace {
 
 using Outcome = std::map<std::string, std::vector<std::byte>>;
 
-// Runs kernels in T on `num_threads` threads and keeps what they wrote.
+// Runs kernels in T on `num_threads` threads and keeps their outputs.
 template <typename T>
 class Recorder {
  public:
@@ -157,7 +157,7 @@ void run_attention(Recorder<T>& run) {
 
   std::vector<int32_t> cache_starts, lengths;
   for (int32_t b = 0; b < num_sequences; ++b) {
-    cache_starts.push_back(starts[static_cast<size_t>(b)] + b);  // room for one more position each
+    cache_starts.push_back(starts[static_cast<size_t>(b)] + b);  // space for one more position each
     lengths.push_back(starts[static_cast<size_t>(b) + 1] - starts[static_cast<size_t>(b)]);
   }
   std::vector<T> keys(static_cast<size_t>((rows + num_sequences) * channels)), values = keys;
@@ -202,7 +202,7 @@ struct ThreadsTest : ::testing::Test {};
 using FloatTypes = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(ThreadsTest, FloatTypes);
 
-TYPED_TEST(ThreadsTest, TheirNumberDoesNotShow) {
+TYPED_TEST(ThreadsTest, ResultsDoNotDependOnTheirNumber) {
   const Outcome expected = run_all<TypeParam>(1);
   for (int num_threads : {2, 3, 5}) {
     const Outcome actual = run_all<TypeParam>(num_threads);

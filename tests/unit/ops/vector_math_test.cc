@@ -7,7 +7,7 @@
 namespace tessera::cpu {
 namespace {
 
-// |actual − expected| in units of the last place of the float nearest to expected.
+// |actual − expected| in ulps of the float nearest to expected.
 double ulps(float actual, double expected) {
   const float nearest = static_cast<float>(expected);
   const double ulp = std::abs(static_cast<double>(std::nextafter(nearest, std::numeric_limits<float>::infinity())) -
@@ -21,7 +21,7 @@ TEST(VectorMath, ExpIsWithinTwoUlp) {
   EXPECT_LE(worst, 2.0);
 }
 
-TEST(VectorMath, ExpAtItsEnds) {
+TEST(VectorMath, ExpAtTheEndsOfItsRange) {
   const float infinity = std::numeric_limits<float>::infinity();
   EXPECT_EQ(exp(0.0f), 1.0f);
   EXPECT_EQ(exp(-infinity), 0.0f);
@@ -54,15 +54,15 @@ TEST(VectorMath, SinCosOfTurns) {
   }
 }
 
-// The formulas as published, in double.
+// The published formulas, in double.
 double reference_gelu(double x) {
   return 0.5 * x * (1 + std::tanh(0.79788456 * x * (1 + 0.044715 * x * x)));
 }
 
 TEST(VectorMath, GeluEqualsTheTanhFormula) {
   for (double x = -12; x < 12; x += 0.0037) {
-    // exp's 2 ulp, grown by the rounding of its argument, of magnitude up to 3.2·|x| at |x| ≤ 5 where the result
-    // counts.
+    // The 2 ulp of exp grow by the rounding of its argument. The argument reaches 3.2·|x| for |x| ≤ 5, where the result
+    // matters.
     ASSERT_NEAR(gelu(static_cast<float>(x)), reference_gelu(static_cast<float>(x)), 4e-7 * std::max(1.0, std::abs(x)));
     ASSERT_NEAR(gelu(x), reference_gelu(x), 1e-15 * std::max(1.0, std::abs(x)));
   }

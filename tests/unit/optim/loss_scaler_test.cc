@@ -20,28 +20,30 @@ std::vector<double> scales(LossScaler& scaler, const std::string& steps) {
 
 using Scales = std::vector<double>;
 
-TEST(GradScaler, doubles_after_a_window_and_halves_at_every_overflow) {
+TEST(GradScaler, DoublesAfterAWindowAndHalvesAtEveryOverflow) {
   LossScaler scaler({.initial_scale = 8, .window = 2});
   EXPECT_EQ(scales(scaler, "....x.xx.."), (Scales{8, 8, 16, 16, 32, 16, 16, 8, 4, 4, 8}));
 }
 
-TEST(GradScaler, has_no_floor_and_the_ceiling_of_fp32) {
+TEST(GradScaler, HasNoLowerLimitAndTheUpperLimitOfFp32) {
   LossScaler low({.initial_scale = 1, .window = 2});
   EXPECT_EQ(scales(low, "xxx"), (Scales{1, 0.5, 0.25, 0.125}));
   LossScaler high({.initial_scale = 0x1p126, .window = 1});
   EXPECT_EQ(scales(high, "..."), (Scales{0x1p126, 0x1p127, 0x1p127, 0x1p127}));
 }
 
-TEST(DeepSpeed, first_doubles_a_step_later_than_the_window) {
-  // DynamicLossScaler counts from last_overflow_iter = -1: iteration i is stable for i - (-1) - 1 = i steps, and it
-  // doubles when that is a positive multiple of the window: at iterations 2, 4, …; after an overflow at 5 at 8, 10.
+TEST(DeepSpeed, FirstDoublesOneStepAfterTheWindow) {
+  // DynamicLossScaler starts with last_overflow_iter = -1. Iteration i has been stable for i - (-1) - 1 = i steps. The
+  // scale doubles when that is a positive multiple of the window: at iterations 2, 4, …; after an overflow at 5, at 8
+  // and 10.
   LossScaler scaler({.rules = LossScaleRules::deepspeed, .initial_scale = 8, .window = 2});
   EXPECT_EQ(scales(scaler, ".....x....."), (Scales{8, 8, 8, 16, 16, 32, 16, 16, 16, 32, 32, 64}));
 }
 
-TEST(DeepSpeed, hysteresis_is_used_up_once_and_refilled_by_growth_alone) {
+TEST(DeepSpeed, HysteresisIsConsumedOnceAndRestoredOnlyByGrowth) {
   LossScaler scaler({.rules = LossScaleRules::deepspeed, .initial_scale = 64, .window = 2, .hysteresis = 2});
-  // The first overflow only counts; then each one halves, also after clean steps, until the scale has doubled.
+  // The first overflow is only counted. Each later one halves the scale, even after clean steps, until the scale has
+  // doubled.
   EXPECT_EQ(scales(scaler, "xx.x"), (Scales{64, 64, 32, 32, 16}));
   EXPECT_EQ(scaler.state().hysteresis_left, 1);
   EXPECT_EQ(scales(scaler, "..."), (Scales{16, 16, 16, 32}));
@@ -49,14 +51,14 @@ TEST(DeepSpeed, hysteresis_is_used_up_once_and_refilled_by_growth_alone) {
   EXPECT_EQ(scales(scaler, "xx"), (Scales{32, 32, 16}));
 }
 
-// What each step is for the search: 'n'one, 's'earched, s't'uck, 'e'xhausted.
+// How the search sees each step: 'n'one, 's'earched, s't'uck, 'e'xhausted.
 std::string overflows(LossScaler scaler, const std::string& steps) {
   std::string result;
   for (const char step : steps) result += "nste"[static_cast<int>(scaler.update(step == 'x'))];
   return result;
 }
 
-TEST(LossScaler, an_overflow_is_search_while_the_scale_can_fall) {
+TEST(LossScaler, AnOverflowIsSearchWhileTheScaleCanFall) {
   constexpr auto kDeepSpeed = LossScaleRules::deepspeed;
   EXPECT_EQ(overflows(LossScaler({.initial_scale = 4, .window = 2}), "x.xxx..xx"), "snsttnntt");
   EXPECT_EQ(overflows(LossScaler({.initial_scale = 4, .window = 1}), "xxx..xx"), "sstnnst");
@@ -68,24 +70,24 @@ TEST(LossScaler, an_overflow_is_search_while_the_scale_can_fall) {
   }
 }
 
-TEST(LossScaler, a_fixed_scale_stays) {
+TEST(LossScaler, AFixedScaleStays) {
   for (const LossScaleRules rules : {LossScaleRules::grad_scaler, LossScaleRules::deepspeed}) {
     LossScaler scaler({.rules = rules, .fixed_scale = 128, .window = 1});
     EXPECT_EQ(scales(scaler, "x..x"), Scales(5, 128.0));
   }
 }
 
-TEST(LossScaler, goes_on_from_a_saved_state) {
+TEST(LossScaler, ContinuesFromASavedState) {
   for (const LossScaleRules rules : {LossScaleRules::grad_scaler, LossScaleRules::deepspeed}) {
     const LossScaleOptions options{.rules = rules, .initial_scale = 1024, .window = 3, .hysteresis = 3};
     const std::string steps = "..x....xx.x......x...";
     for (size_t cut = 0; cut <= steps.size(); ++cut) {
-      LossScaler whole(options), first(options), second(options);
-      scales(whole, steps);
+      LossScaler complete(options), first(options), second(options);
+      scales(complete, steps);
       scales(first, steps.substr(0, cut));
       second.restore(first.state());
       scales(second, steps.substr(cut));
-      EXPECT_EQ(second.state(), whole.state()) << cut;
+      EXPECT_EQ(second.state(), complete.state()) << cut;
     }
   }
 }

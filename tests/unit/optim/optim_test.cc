@@ -25,8 +25,8 @@ TEST(Schedule, ConstantAndCosine) {
   EXPECT_EQ(schedule_factor({Schedule::cosine, 2, 10}, 2), 1);
 }
 
-// DeepSpeed's WarmupLR and WarmupDecayLR: min + (max - min) * gamma, where gamma is log(i + 1) / log(max(W, 2)) below
-// W.
+// DeepSpeed's WarmupLR and WarmupDecayLR: min + (max - min) * gamma. Below W steps, gamma is log(i + 1) / log(max(W,
+// 2)).
 TEST(Schedule, WarmsUpByLogarithms) {
   const ScheduleOptions options{Schedule::linear, 8, 16, Warmup::log};
   EXPECT_EQ(schedule_factor(options, 0), 0);
@@ -34,7 +34,7 @@ TEST(Schedule, WarmsUpByLogarithms) {
   EXPECT_DOUBLE_EQ(schedule_factor(options, 3), 2.0 / 3);
   EXPECT_EQ(schedule_factor(options, 8), 1);
   EXPECT_EQ(schedule_factor(options, 12), 0.5);
-  EXPECT_EQ(schedule_factor({Schedule::constant, 1, 16, Warmup::log}, 0), 0);  // W = 1 is no division by zero
+  EXPECT_EQ(schedule_factor({Schedule::constant, 1, 16, Warmup::log}, 0), 0);  // W = 1 does not divide by zero
 }
 
 TEST(Schedule, RunsBetweenTheLowestAndTheHighestRate) {
@@ -43,8 +43,8 @@ TEST(Schedule, RunsBetweenTheLowestAndTheHighestRate) {
   EXPECT_EQ(scheduled_rate(options, 0.5, 2.5, 2), 1.5);
   EXPECT_EQ(scheduled_rate(options, 0.5, 2.5, 4), 2.5);
   EXPECT_EQ(scheduled_rate(options, 0.5, 2.5, 99), 0.5);
-  EXPECT_EQ(scheduled_rate({Schedule::cosine, 0, 10}, 0, 1, 15), 0);  // no new rise after the end
-  // Without a lowest rate the product is that of the Trainer, bit for bit.
+  EXPECT_EQ(scheduled_rate({Schedule::cosine, 0, 10}, 0, 1, 15), 0);  // does not rise again after the end
+  // Without a lowest rate, the result equals the Trainer's, bit for bit.
   EXPECT_EQ(scheduled_rate(options, 0, 5e-5, 7), 5e-5 * schedule_factor(options, 7));
 }
 
@@ -56,7 +56,7 @@ TEST(AdamW, CorrectsTheBiasOfTheMoments) {
   EXPECT_EQ(step.num_decayed, 7);
 }
 
-TEST(Clip, ScalesOnlyWhatIsTooLong) {
+TEST(Clip, ScalesOnlyGradientsAboveTheLimit) {
   EXPECT_EQ(clip_factor(0.5, 1), 1);
   EXPECT_NEAR(clip_factor(4, 1), 0.25, 1e-6);
   EXPECT_EQ(clip_factor(1e9, 0), 1);
@@ -64,7 +64,7 @@ TEST(Clip, ScalesOnlyWhatIsTooLong) {
   for (const double max_norm : {0.0, 1.0}) EXPECT_TRUE(std::isnan(clip_factor(NAN, max_norm)));
 }
 
-TEST(Updates, TakeFiniteNumbersAlone) {
+TEST(Updates, AcceptOnlyFiniteNumbers) {
   for (const double max_norm : {0.0, 1.0}) {
     EXPECT_TRUE(may_update(2.5, 7, max_norm));
     EXPECT_TRUE(may_update(1e30, 0, max_norm));
@@ -73,7 +73,7 @@ TEST(Updates, TakeFiniteNumbersAlone) {
       EXPECT_FALSE(may_update(2.5, wrong, max_norm));
     }
   }
-  // Squares that f32 does not hold, unless clipping makes them small.
+  // The squares overflow f32, unless clipping makes the gradients small.
   EXPECT_TRUE(may_update(2.5, 1e30, 1));
   EXPECT_FALSE(may_update(2.5, 1e30, 0));
   EXPECT_FALSE(may_update(2.5, 1e30, 1e25));
@@ -81,14 +81,14 @@ TEST(Updates, TakeFiniteNumbersAlone) {
   EXPECT_TRUE(std::isfinite(static_cast<float>(1e19) * static_cast<float>(1e19)));
 }
 
-TEST(Divergence, IsALossFarAboveThatOfAModelThatKnowsNothing) {
+TEST(Divergence, IsALossFarAboveAnUntrainedModels) {
   constexpr int64_t kVocabulary = 250'880;  // ln: 12.4
   EXPECT_FALSE(has_exploded(14, 12.5, kVocabulary));
   EXPECT_FALSE(has_exploded(120, 2.5, kVocabulary));  // a pretrained model's spike
   EXPECT_TRUE(has_exploded(130, 2.5, kVocabulary));
   EXPECT_FALSE(has_exploded(4000, 500, kVocabulary));  // initial weights that are far too large
   EXPECT_TRUE(has_exploded(2e17, 12.5, kVocabulary));
-  EXPECT_FALSE(has_exploded(NAN, 12.5, kVocabulary));  // which is skipped, and counted
+  EXPECT_FALSE(has_exploded(NAN, 12.5, kVocabulary));  // a NaN loss is skipped and counted elsewhere
 }
 
 }  // namespace

@@ -31,12 +31,12 @@ TEST(Terminal, IsDescribedByTheEnvironment) {
 }
 
 TEST(Console, PrintsAboveTheStatusLine) {
-  Screen screen;  // both streams end on the same screen
+  Screen screen;  // both streams write to the same screen
   Console console(screen.stream(kPlainTerminal), screen.stream(kPlainTerminal));
   console.show_status("working on it");
   console.print("result");
   EXPECT_THAT(screen.lines(), ElementsAre("result", "working on it"));
-  console.show_status("done");  // shorter than before: nothing of the old line is left
+  console.show_status("done");  // shorter than before: nothing of the old line remains
   console.note("one\ntwo");
   EXPECT_THAT(screen.lines(), ElementsAre("result", "one", "two", "done"));
   console.clear_status();
@@ -56,7 +56,7 @@ TEST(Console, WritesPlainLinesToFiles) {
   EXPECT_EQ(err.raw(), "message\n");
 }
 
-TEST(Console, MutedTakesEverythingSilently) {
+TEST(Console, MutedIgnoresAllOutput) {
   Console console = Console::muted();
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
@@ -77,7 +77,7 @@ TEST(Console, OfProcessWritesToItsStreams) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "message\n");
 }
 
-TEST(Console, ThreadsNeverMixTheirLines) {
+TEST(Console, ThreadsNeverMixLines) {
   Screen screen;
   Console console(screen.stream(kPlainTerminal), screen.stream(kPlainTerminal));
   std::vector<std::thread> threads;

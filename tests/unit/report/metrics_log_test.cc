@@ -33,7 +33,7 @@ class MetricsLogTest : public ::testing::Test {
   }
   static void write(const std::string& path, std::string_view text) { std::ofstream(path, std::ios::binary) << text; }
 
-  // A last line without a newline, of a run killed while it wrote, is none.
+  // Skips a last line without a newline, which a run leaves if it is killed while it writes.
   static std::vector<Record> records(const std::string& path) {
     std::vector<Record> records;
     std::istringstream text(read(path));
@@ -51,7 +51,8 @@ class MetricsLogTest : public ::testing::Test {
     return "no such error";
   }
 
-  // What a run of `steps` steps writes after `from`; the clock makes every record's timing differ.
+  // Writes the records of a run for the steps after `from`, up to `steps`. The clock gives every record a different
+  // time.
   static void train(MetricsLog& log, int64_t from, int64_t steps, double clock) {
     for (int64_t step = from + 1; step <= steps; ++step) {
       const double x = static_cast<double>(step);
@@ -71,8 +72,8 @@ class MetricsLogTest : public ::testing::Test {
   std::string folder_, path_;
 };
 
-TEST_F(MetricsLogTest, WritesOneObjectARecordAtOnce) {
-  write(path_, "what stood here before\n");
+TEST_F(MetricsLogTest, WritesEachRecordImmediatelyAsOneObject) {
+  write(path_, "earlier content\n");
   MetricsLog log = MetricsLog::create(path_);
   EXPECT_EQ(log.size_bytes(), 0);
   log.append("train", 10, 0.5, {{"loss", 4.895}, {"grad_norm", 81.47}}, {{"samples_per_second", 73.25}});
@@ -90,8 +91,8 @@ TEST_F(MetricsLogTest, WritesOneObjectARecordAtOnce) {
 }
 
 TEST_F(MetricsLogTest, ResumedRunLeavesTheSameRecordsAsAnUninterruptedOne) {
-  MetricsLog whole = MetricsLog::create(path_);
-  train(whole, 0, 12, 1.0);
+  MetricsLog complete = MetricsLog::create(path_);
+  train(complete, 0, 12, 1.0);
 
   const std::string resumed_path = folder_ + "/resumed.jsonl";
   int64_t checkpoint_bytes = 0;
@@ -136,8 +137,8 @@ TEST_F(MetricsLogTest, UnwritablePlacesAreRunErrors) {
             folder_ + "/none/metrics.jsonl: cannot open it: No such file or directory. Create the folder first");
 }
 
-// A limit on the size of files stands for a disk that fills up in the middle of a record.
-TEST_F(MetricsLogTest, FullDiskLeavesTheRecordBefore) {
+// A limit on the file size stands for a disk that fills up in the middle of a record.
+TEST_F(MetricsLogTest, FullDiskKeepsThePreviousRecord) {
   MetricsLog log = MetricsLog::create(path_);
   log.append("train", 1, 0.5, {{"loss", 1.0}});
   const std::string before = read(path_);
@@ -155,7 +156,7 @@ TEST_F(MetricsLogTest, FullDiskLeavesTheRecordBefore) {
   EXPECT_EQ(error,
             path_ + ": cannot write it: File too large. Free some space on the disk, then resume from the last checkpoint");
   EXPECT_EQ(after_error, before);
-  log.append("train", 2, 1.0, {{"loss", 0.5}});  // with room again, the log goes on
+  log.append("train", 2, 1.0, {{"loss", 0.5}});  // with space again, the log continues
   EXPECT_EQ(records(path_).size(), 2u);
 }
 

@@ -23,21 +23,21 @@ ProgressState some_state() {
           .left_s = 83};
 }
 
-TEST(RenderBar, ShowsEverythingWhereThereIsRoom) {
+TEST(RenderBar, ShowsEverythingIfItFits) {
   EXPECT_EQ(render_bar(some_state(), {.interactive = true, .color = false, .unicode = true}, 100),
             "Training   37%  ━━━━━━━━━━━╸────────────────────   370/1000  loss 4.895  73.2 samples/s  1:23 left");
   EXPECT_EQ(render_bar(some_state(), kPlainTerminal, 100),
             "Training   37%  [###########...................]   370/1000  loss 4.895  73.2 samples/s  1:23 left");
 }
 
-TEST(RenderBar, ColoursTheBarAlone) {
+TEST(RenderBar, ColoursOnlyTheBar) {
   EXPECT_EQ(render_bar({.description = "Go", .step = 1, .total_steps = 2, .unit = "rows"}, kFullTerminal, 24),
             "Go   50%  \x1b[36m━━━━╸\x1b[0m\x1b[2m────\x1b[0m  1/2");
   EXPECT_EQ(render_bar({.description = "Go", .step = 2, .total_steps = 2, .unit = "rows"}, kFullTerminal, 24),
             "Go  100%  \x1b[36m━━━━━━━━━\x1b[0m  2/2");
 }
 
-TEST(RenderBar, LeavesPiecesOutUntilItFits) {
+TEST(RenderBar, OmitsPartsUntilItFits) {
   const auto at = [](int columns) { return render_bar(some_state(), kPlainTerminal, columns); };
   EXPECT_EQ(at(74), "Training   37%  [##....]   370/1000  loss 4.895  73.2 samples/s  1:23 left");
   EXPECT_EQ(at(73), "Training   37%   370/1000  loss 4.895  73.2 samples/s  1:23 left");
@@ -50,7 +50,7 @@ TEST(RenderBar, LeavesPiecesOutUntilItFits) {
   for (int columns = 0; columns < 120; ++columns) EXPECT_LE(display_width(at(columns)), columns);
 }
 
-TEST(RenderBar, TakesOddStates) {
+TEST(RenderBar, AcceptsUnusualStates) {
   EXPECT_EQ(render_bar({.description = "Empty", .unit = "rows"}, kPlainTerminal, 20), "Empty  100%  0/0");
   ProgressState state = some_state();
   state.step = 2000;
@@ -59,13 +59,13 @@ TEST(RenderBar, TakesOddStates) {
   EXPECT_EQ(render_bar(state, kPlainTerminal, 60), "Training  100%  2000/1000  loss nan  --:-- left");
 }
 
-TEST(RenderProgressLine, SaysTheSameInWords) {
+TEST(RenderProgressLine, ShowsTheSameAsText) {
   EXPECT_EQ(render_progress_line(some_state()), "Training 370/1000 (37%), loss 4.895, 73.2 samples/s, 1:23 left");
   EXPECT_EQ(render_progress_line({.description = "Tokenizing", .step = 0, .total_steps = 5, .unit = "rows"}),
             "Tokenizing 0/5 (0%)");
 }
 
-// A console with a screen of its own and a clock that the test turns.
+// A console with its own screen, and a clock that the test sets.
 class ProgressTest : public ::testing::Test {
  protected:
   ProgressOptions options(int64_t total_steps) {
@@ -83,7 +83,7 @@ class ProgressTest : public ::testing::Test {
   Console file_{screen_.stream({}), screen_.stream({})};
 };
 
-TEST_F(ProgressTest, BarStandsBelowOtherOutputAndEndsAsALine) {
+TEST_F(ProgressTest, BarStaysBelowOtherOutputAndEndsAsALine) {
   Progress progress(terminal_, options(4));
   EXPECT_THAT(screen_.lines(), ElementsAre("Training    0%  [..............................]  0/4"));
   for (int step = 1; step <= 4; ++step) {
@@ -98,7 +98,7 @@ TEST_F(ProgressTest, BarStandsBelowOtherOutputAndEndsAsALine) {
   EXPECT_THAT(screen_.lines(), ElementsAre("{'loss': 2.5}", "Training 4/4, loss 1.250, 8.00 samples/s, in 0:08", ""));
 }
 
-TEST_F(ProgressTest, RedrawsTenTimesASecondAtMost) {
+TEST_F(ProgressTest, RedrawsAtMostTenTimesASecond) {
   Progress progress(terminal_, options(1000));
   for (int step = 1; step <= 1000; ++step) {
     now_s_ += 0.015625;  // 64 steps a second, for 15.6 seconds; 7 steps make 0.1 s
@@ -107,7 +107,7 @@ TEST_F(ProgressTest, RedrawsTenTimesASecondAtMost) {
   EXPECT_EQ(count_redraws(), 1u + 1000 / 7);
 }
 
-TEST_F(ProgressTest, BarGoesAwayWhenTheLoopDies) {
+TEST_F(ProgressTest, BarDisappearsWhenTheLoopFails) {
   {
     Progress progress(terminal_, options(10));
     now_s_ += 1;
@@ -142,12 +142,13 @@ TEST_F(ProgressTest, PausesDoNotCountAsTime) {
   EXPECT_THAT(screen_.lines(), ElementsAre("Training 4/4, 8.00 samples/s, in 0:04", ""));
 }
 
-// One half-life (15 s) after a change from 1 to 3 steps a second, the old pace weighs one half still: 2 steps a second
-// if time were continuous. In steps of 1 s and 1/3 s the sums are geometric, with q = 2^(-1/15) and r = 2^(-1/45):
+// One half-life (15 s) after a change from 1 to 3 steps per second, the old rate still has a weight of one half. In
+// continuous time that gives 2 steps per second. With steps of 1 s and 1/3 s the sums are geometric, with q = 2^(-1/15)
+// and r = 2^(-1/45):
 // steps / seconds = (0.5 / (1 - q) + 0.5 / (1 - r)) / (0.5 / (1 - q) + 0.5 / (1 - r) / 3) = 1.9924.
-TEST_F(ProgressTest, RateForgetsTheOldPaceByHalves) {
+TEST_F(ProgressTest, RateForgetsTheOldRateByHalves) {
   ProgressOptions settings = options(2000);
-  settings.every_s = 1014.9;  // the last step comes after 1015 s, the one before it a third of a second earlier
+  settings.every_s = 1014.9;  // the last step comes after 1015 s, the previous step a third of a second earlier
   Progress progress(file_, settings);
   for (int step = 1; step <= 1045; ++step) {
     now_s_ += step <= 1000 ? 1.0 : 1.0 / 3;
@@ -158,7 +159,7 @@ TEST_F(ProgressTest, RateForgetsTheOldPaceByHalves) {
   EXPECT_EQ(screen_.lines().at(1), "Training 1045/2000, 1.03 samples/s, in 16:55");
 }
 
-TEST_F(ProgressTest, WithoutATerminalALineEveryFewSeconds) {
+TEST_F(ProgressTest, WithoutATerminalPrintsALineEveryFewSeconds) {
   ProgressOptions settings = options(100);
   settings.every_s = 20;
   Progress progress(file_, settings);

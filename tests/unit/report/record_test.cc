@@ -58,8 +58,8 @@ TEST(PythonRepr, ReadsBackAsTheSameNumber) {
 
 TEST(RoundDecimals, RoundsTheExactValueAsPythonDoes) {
   EXPECT_EQ(round_decimals(4.89504, 4), 4.895);
-  EXPECT_EQ(round_decimals(2.675, 2), 2.67);  // the double lies below 2.675
-  EXPECT_EQ(round_decimals(0.125, 2), 0.12);  // an exact tie goes to the even digit
+  EXPECT_EQ(round_decimals(2.675, 2), 2.67);  // the double is less than 2.675
+  EXPECT_EQ(round_decimals(0.125, 2), 0.12);  // an exact tie rounds to the even digit
   EXPECT_EQ(round_decimals(0.375, 2), 0.38);
   EXPECT_EQ(round_decimals(1e300, 4), 1e300);
   EXPECT_EQ(python_repr(round_decimals(-0.00001, 4)), "-0.0");
@@ -80,7 +80,7 @@ TEST(Record, KeepsTheOrderOfFirstMention) {
   EXPECT_EQ(record.find("c")->get_if<double>(), nullptr);
 }
 
-TEST(Record, RendersEveryTypeInBothTongues) {
+TEST(Record, RendersEveryTypeAsJsonAndPython) {
   const Record record{{"none", nullptr},           {"yes", true},       {"no", false},
                       {"int", int64_t{-7}},        {"size", size_t{9}}, {"float", 0.5f},
                       {"nan", std::nan("")},       {"text", "a"},       {"list", std::vector<double>{1, 2.5}},
@@ -139,7 +139,7 @@ TEST(Record, ReadsBackItsJsonByteForByte) {
   EXPECT_EQ(to_json(record_from_json("{\"big\": 18446744073709551615}", "here")), "{\"big\": 1.8446744073709552e+19}");
 }
 
-TEST(Record, RefusesWhatIsNoJsonObject) {
+TEST(Record, RefusesTextsThatAreNotJsonObjects) {
   const auto message = [](const std::string& text) -> std::string {
     try {
       record_from_json(text, "m.jsonl:3");

@@ -1,4 +1,4 @@
-// A terminal for tests: takes what a console writes and says what a person sees.
+// A terminal for tests: it takes the output of a console and returns what a person sees.
 #pragma once
 
 #include <map>
@@ -12,8 +12,8 @@ namespace tessera {
 
 class Screen {
  public:
-  // Understands \n, \r, erase to the end of the line, and colours, which it counts and drops. One byte a column: good
-  // enough, for a status line is always written from the first column.
+  // Handles \n, \r, erase to the end of the line, and colours, which it drops. One byte is one column. That is enough,
+  // because a status line always starts at the first column.
   void write(std::string_view text) {
     raw_ += text;
     for (size_t i = 0; i < text.size(); ++i) {
@@ -32,7 +32,7 @@ class Screen {
       }
     }
   }
-  const std::vector<std::string>& lines() const { return lines_; }  // the last is where the cursor stands
+  const std::vector<std::string>& lines() const { return lines_; }  // the last line holds the cursor
   const std::string& raw() const { return raw_; }
 
   Console::Stream stream(Terminal terminal, int columns = 80) {
@@ -45,7 +45,7 @@ class Screen {
   std::string raw_;
 };
 
-// Looks variables up in a map, as describe_terminal() wants.
+// Looks variables up in a map, as describe_terminal() expects.
 inline auto environment(std::map<std::string, std::string> variables) {
   return [variables](const char* name) -> const char* {
     const auto found = variables.find(name);

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-TEST(Text, KnowsHowWideItIs) {
+TEST(Text, MeasuresItsWidth) {
   EXPECT_EQ(display_width(""), 0);
   EXPECT_EQ(display_width("abc"), 3);
   EXPECT_EQ(display_width("Hà Nội"), 6);
@@ -18,7 +18,7 @@ TEST(Text, KnowsHowWideItIs) {
   EXPECT_EQ(display_width("北京"), 4);
   EXPECT_EQ(display_width("🚀 ok"), 5);
   EXPECT_EQ(display_width("━╸─"), 3);
-  EXPECT_EQ(display_width("\xff\x80 \xe5\x8c"), 4);  // no UTF-8: each stray byte one, a character cut short one
+  EXPECT_EQ(display_width("\xff\x80 \xe5\x8c"), 4);  // invalid UTF-8: one column per stray byte or cut character
 }
 
 TEST(Text, CutsBetweenCharacters) {
@@ -36,7 +36,7 @@ TEST(Text, Bytes) {
       {1024, "1.00 KiB"},
       {1536, "1.50 KiB"},
       {10 * 1024, "10.0 KiB"},
-      {1047552 - 1, "1023 KiB"},  // 1023 KiB less one byte
+      {1047552 - 1, "1023 KiB"},  // 1023 KiB minus one byte
       {1048064, "1.00 MiB"},      // 1023.5 KiB
       {int64_t{15247} << 20, "14.9 GiB"},
       {int64_t{3} << 40, "3.00 TiB"},
@@ -102,7 +102,7 @@ TEST(Table, DrawsFramesInAscii) {
             "+----------+----------+-----------+");
 }
 
-TEST(Table, NeedsNoHead) {
+TEST(Table, NeedsNoHeader) {
   Table table({{}, {}});
   EXPECT_EQ(table.row({"exact match", "0.84"}).row({"model", "runs/x"}).render({}),
             "+-------------+--------+\n"

@@ -29,19 +29,19 @@ TEST(TrainerLines, Evaluation) {
             "'eval_steps_per_second': 20.25, 'epoch': 1.0}");
 }
 
-TEST(TrainerLines, WholeTraining) {
+TEST(TrainerLines, CompleteTraining) {
   const TrainMetrics metrics{.runtime_s = 3, .num_samples = 100, .num_steps = 7, .mean_loss = 2.5, .epoch = 1.999};
   EXPECT_EQ(trainer_line(metrics),
             "{'train_runtime': 3.0, 'train_samples_per_second': 33.333, 'train_steps_per_second': 2.333, "
             "'train_loss': 2.5, 'epoch': 2.0}");
 }
 
-TEST(TrainerLines, NoTimeNoRates) {
+TEST(TrainerLines, WithoutTimeNoRates) {
   const TrainMetrics metrics{.runtime_s = 0, .num_samples = 0, .num_steps = 0, .mean_loss = 0, .epoch = 2};
   EXPECT_EQ(trainer_line(metrics), "{'train_runtime': 0.0, 'train_loss': 0.0, 'epoch': 2.0}");
 }
 
-TEST(TrainerLines, WhatDependsOnTheClockUnrounded) {
+TEST(TrainerLines, TimesAndRatesUnrounded) {
   const EvalMetrics eval{.loss = 2, .runtime_s = 3, .num_samples = 100, .num_steps = 7, .epoch = 1};
   EXPECT_EQ(
       timing_record(eval),

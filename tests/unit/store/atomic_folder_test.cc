@@ -1,4 +1,4 @@
-// Files and folders appear whole or not at all.
+// Files and folders appear completely or not at all.
 #include "tessera/store/atomic_folder.h"
 
 #include "kill_at_syscall.h"
@@ -33,7 +33,7 @@ TEST(AtomicFolder, LeavesNothingWithoutCommit) {
   EXPECT_EQ(num_entries(parent.path()), 0);
 }
 
-TEST(AtomicFolder, ReplacesAnEarlierVersionAsAWhole) {
+TEST(AtomicFolder, ReplacesAnEarlierVersionCompletely) {
   TemporaryFolder parent;
   fs::create_directory(parent / "model");
   put(parent / "model/config.json", "old");
@@ -81,7 +81,7 @@ TEST(AtomicFile, ReplacesTheText) {
   EXPECT_THAT(error_of<RunError>([&] { write_file_atomically(parent / "none/summary.json", ""); }), HasSubstr("none"));
 }
 
-// The name that a process of this host leaves, which ends before this returns.
+// Returns a process name of this host. That process has ended before this function returns.
 std::string name_of_dead_process() {
   int ends[2];
   if (pipe(ends) != 0) throw std::runtime_error("pipe failed");
@@ -98,7 +98,7 @@ std::string name_of_dead_process() {
   return std::string(text, static_cast<size_t>(std::max<ssize_t>(0, bytes)));
 }
 
-TEST(StaleTemporaries, OnlyThoseOfTheDeadAreRemoved) {
+TEST(StaleTemporaries, OnlyFilesOfDeadProcessesAreRemoved) {
   TemporaryFolder parent;
   const std::string dead = name_of_dead_process();
   ASSERT_TRUE(ProcessIdentity::parse(dead).has_value()) << dead;
@@ -117,7 +117,7 @@ TEST(StaleTemporaries, OnlyThoseOfTheDeadAreRemoved) {
   remove_stale_temporaries(parent / "none");
 }
 
-TEST(StaleTemporaries, FolderThatWasBeingReplacedComesBack) {
+TEST(StaleTemporaries, AFolderWhoseReplacementFailedIsRestored) {
   TemporaryFolder parent;
   const std::string dead = name_of_dead_process();
   fs::create_directory(parent / ("model.old-" + dead));
@@ -125,7 +125,7 @@ TEST(StaleTemporaries, FolderThatWasBeingReplacedComesBack) {
   remove_stale_temporaries(parent.path());
   EXPECT_EQ(contents(parent / "model/config.json"), "old");
 
-  fs::create_directory(parent / ("model.old-" + dead));  // the new one had its name already
+  fs::create_directory(parent / ("model.old-" + dead));  // the new folder already had its name
   remove_stale_temporaries(parent.path());
   EXPECT_EQ(num_entries(parent.path()), 1);
 }
@@ -138,7 +138,7 @@ TEST(MovingAside, SurvivesDeathAtAnySystemCall) {
     fs::create_directory(parent / "new");
     put(parent / "new/which", "new");
     const auto outcome = kill_at_syscall(n, [&] { replace_by_moving_aside(parent / "new", parent / "old"); });
-    if (outcome == KillOutcome::not_permitted) GTEST_SKIP() << "may not trace a child";
+    if (outcome == KillOutcome::not_permitted) GTEST_SKIP() << "this process may not trace a child";
     remove_stale_temporaries(parent.path());
     const std::string which = contents(parent / "old/which");
     EXPECT_TRUE(which == "old" || which == "new") << n << " " << which;

@@ -1,4 +1,4 @@
-// Checkpoints written beside the training: from what there was at the time, with errors at the next wait.
+// Checkpoints written in the background: they hold the state at the time of the save. Errors appear at the next wait.
 #include "tessera/store/background_checkpoint.h"
 
 #include <atomic>
@@ -21,7 +21,7 @@ ArrayRange range_of(const Communicator& world) {
   return {"a", kTotal, kTotal * world.rank() / world.size(), kTotal * (world.rank() + 1) / world.size()};
 }
 
-// This rank's part of an array of `values`, in two pieces, as bf16, with an array of nothing and a text.
+// Writes this rank's part of an array of `values`, in two pieces, as bf16. Also writes an empty array and a text.
 void write_part(CheckpointPart& part, const Communicator& world, const std::vector<float>& values) {
   const ArrayRange range = range_of(world);
   part.declare({"nothing", 0, 0, 0}, DType::f32);
@@ -55,7 +55,7 @@ struct Rank {
   std::vector<float> values = std::vector<float>(kTotal, 1.0f);
 };
 
-TEST(BackgroundCheckpoint, HoldsWhatThereWasWhenItWasSaved) {
+TEST(BackgroundCheckpoint, HoldsTheStateAtTheTimeOfTheSave) {
   for (int size : {1, 3}) {
     TemporaryFolder output(memory_folder());
     const auto errors = run_ranks(size, [&](Communicator& world) {
@@ -65,14 +65,14 @@ TEST(BackgroundCheckpoint, HoldsWhatThereWasWhenItWasSaved) {
       const int64_t range_bytes = 2 * (range_of(world).end - range_of(world).begin);
       EXPECT_GE(copy_bytes, range_bytes);
       EXPECT_LT(copy_bytes, range_bytes + Device::kAlignment);
-      rank.values.assign(kTotal, 2.0f);  // training goes on
+      rank.values.assign(kTotal, 2.0f);  // training continues
       rank.save(output.path(), 2);
       rank.values.assign(kTotal, 3.0f);
       EXPECT_TRUE(fs::exists(output / "checkpoint-1/manifest.json"));
       rank.background.wait();
       EXPECT_TRUE(fs::exists(output / "checkpoint-2/manifest.json"));
       rank.background.wait();
-      rank.save(output.path(), 3);  // the end waits for it
+      rank.save(output.path(), 3);  // the destructor waits for the write
       EXPECT_EQ(rank.host->ledger().current(Category::staging), copy_bytes);
     });
     EXPECT_THAT(errors, Each(""));
@@ -81,7 +81,7 @@ TEST(BackgroundCheckpoint, HoldsWhatThereWasWhenItWasSaved) {
   }
 }
 
-TEST(BackgroundCheckpoint, ErrorsOfTheThreadComeAtTheNextWaitOnce) {
+TEST(BackgroundCheckpoint, ErrorsOfTheThreadAppearOnceAtTheNextWait) {
   TemporaryFolder output(memory_folder());
   put(output / "file", "");
   const auto errors = run_ranks(3, [&](Communicator& world) {
@@ -97,7 +97,7 @@ TEST(BackgroundCheckpoint, ErrorsOfTheThreadComeAtTheNextWaitOnce) {
   EXPECT_THAT(checkpoint_steps(output.path()), ElementsAre(4));
 }
 
-TEST(BackgroundCheckpoint, ErrorsOfTheCopyComeAtOnceOnAllRanks) {
+TEST(BackgroundCheckpoint, ErrorsOfTheCopyAppearImmediatelyOnAllRanks) {
   TemporaryFolder output(memory_folder());
   const auto errors = run_ranks<RunError>(3, [&](Communicator& world) {
     Rank rank(world);

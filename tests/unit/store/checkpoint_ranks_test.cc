@@ -1,4 +1,4 @@
-// Checkpoints of several ranks: any world reads what another wrote, and a save happens on all ranks or on none.
+// Checkpoints of several ranks. A world of any size reads them. A save succeeds on all ranks or on none.
 #include "kill_at_syscall.h"
 #include "store_test_util.h"
 #include "tessera/base/random.h"
@@ -17,7 +17,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// The arrays of a run; the last has nothing for most ranks.
+// The arrays of a run. The last one is empty on most ranks.
 const std::vector<std::pair<std::string, int64_t>> kArrays{
     {"parameters/root", 101}, {"parameters/h.0", 64}, {"optimizer.m/h.0", 64}, {"optimizer.m/h.1", 1}};
 constexpr const char* kState = "trainer_state.json";
@@ -26,7 +26,7 @@ float element(const std::string& array, int64_t i, float value) {
   return value + static_cast<float>(i) + 1000.0f * static_cast<float>(array.size());
 }
 
-// Elements [begin, end) of each array that a rank holds: an uneven cut, with empty ranges among them.
+// Elements [begin, end) of each array that a rank holds. The split is uneven and includes empty ranges.
 ArrayRange range_of(const std::pair<std::string, int64_t>& array, int rank, int size) {
   const auto boundary = [&](int r) { return r == size ? array.second : array.second * r * r / (size * size); };
   return {array.first, array.second, boundary(rank), boundary(rank + 1)};
@@ -39,7 +39,7 @@ void write_part(CheckpointPart& part, int rank, int size, float value) {
     std::vector<float> values;
     for (int64_t i = range.begin; i < range.end; ++i) values.push_back(element(range.name, i, value));
     const View view = view_of(values.data(), {range.end - range.begin});
-    const int64_t cut = (range.end - range.begin) / 3;  // in two pieces
+    const int64_t cut = (range.end - range.begin) / 3;  // two pieces
     part.write(range.name, view.rows(0, cut));
     part.write(range.name, view.rows(cut, range.end - range.begin));
   }
@@ -56,14 +56,14 @@ void save(const fs::path& output, int64_t step, int size, float value) {
 
 void expect_range(const Checkpoint& checkpoint, const ArrayRange& range, float value) {
   const int64_t count = range.end - range.begin;
-  std::vector<double> values(static_cast<size_t>(count + 1), -1);  // another type than the file's, and a guard
+  std::vector<double> values(static_cast<size_t>(count + 1), -1);  // another type than the file's, and a guard element
   checkpoint.read_range(range, view_of(values.data(), {count}));
   for (int64_t i = 0; i < count; ++i) {
     ASSERT_EQ(values[static_cast<size_t>(i)], element(range.name, range.begin + i, value)) << range.name << " " << i;
   }
   EXPECT_EQ(values.back(), -1);
 }
-void expect_whole(const Checkpoint& checkpoint, float value) {
+void expect_complete(const Checkpoint& checkpoint, float value) {
   for (const auto& [name, size] : kArrays) expect_range(checkpoint, {name, size, 0, size}, value);
   EXPECT_EQ(checkpoint.trainer_state(), std::to_string(value) + " of rank 0");
 }
@@ -80,7 +80,7 @@ TEST(CheckpointOfRanks, IsReadByWorldsOfAnySize) {
       });
       EXPECT_THAT(errors, Each(""));
     }
-    expect_whole(Checkpoint::open_verified(output / "checkpoint-7"), 0.5f);
+    expect_complete(Checkpoint::open_verified(output / "checkpoint-7"), 0.5f);
   }
 }
 
@@ -93,7 +93,7 @@ TEST(CheckpointOfRanks, EveryRangeIsReadFromTheFilesThatHoldIt) {
   }
 }
 
-TEST(CheckpointOfRanks, HoldsOneFileARank) {
+TEST(CheckpointOfRanks, HoldsOneFilePerRank) {
   TemporaryFolder output(memory_folder());
   save(output.path(), 7, 3, 0.5f);
   std::vector<std::string> names;
@@ -102,7 +102,7 @@ TEST(CheckpointOfRanks, HoldsOneFileARank) {
                                                    "rank-00002-of-00003.safetensors", kState, "manifest.json"));
 }
 
-// Every file damaged in turn, found by a world of each size: all ranks tell the same.
+// Damages each file in turn. Worlds of each size must find it, and all ranks must report the same error.
 TEST(CheckpointOfRanks, DamageOfAnyFileIsFoundByAllRanks) {
   TemporaryFolder output(memory_folder());
   save(output.path(), 7, 3, 0.5f);
@@ -121,10 +121,10 @@ TEST(CheckpointOfRanks, DamageOfAnyFileIsFoundByAllRanks) {
     }
     put(entry.path(), good);
   }
-  expect_whole(Checkpoint::open_verified(output / "checkpoint-7"), 0.5f);
+  expect_complete(Checkpoint::open_verified(output / "checkpoint-7"), 0.5f);
 }
 
-TEST(CheckpointOfRanks, RanksThatSeeDifferentOnesRefuse) {
+TEST(CheckpointOfRanks, RefusesIfRanksSeeDifferentCheckpoints) {
   TemporaryFolder mine(memory_folder()), yours(memory_folder());
   save(mine.path(), 7, 2, 0.5f);
   save(yours.path(), 7, 2, 0.75f);
@@ -134,8 +134,9 @@ TEST(CheckpointOfRanks, RanksThatSeeDifferentOnesRefuse) {
   EXPECT_THAT(errors, Each(HasSubstr("is a different checkpoint on rank 1 than on rank 0")));
 }
 
-// Saves over an earlier checkpoint of the same step with one rank failing: `fail` is called where a rank's part begins,
-// between two arrays, and at the end. All ranks throw the same, and the earlier checkpoint is all there is.
+// Saves over an earlier checkpoint of the same step while one rank fails. `fail` is called at the beginning of that
+// rank's part, between two arrays, or at the end. All ranks must throw the same error, and only the earlier checkpoint
+// remains.
 void expect_nobody_saves(int failing_rank, const std::function<void()>& fail, const std::string& message) {
   for (int stage = 0; stage < 3; ++stage) {
     TemporaryFolder output(memory_folder());
@@ -156,7 +157,7 @@ void expect_nobody_saves(int failing_rank, const std::function<void()>& fail, co
     });
     EXPECT_THAT(errors, Each("rank " + std::to_string(failing_rank) + ": " + message));
     EXPECT_EQ(std::distance(fs::directory_iterator(output.path()), fs::directory_iterator()), 1);
-    expect_whole(Checkpoint::open_verified(output / "checkpoint-7"), 0.5f);
+    expect_complete(Checkpoint::open_verified(output / "checkpoint-7"), 0.5f);
   }
 }
 
@@ -189,7 +190,7 @@ TEST(WriteCheckpointOfRanks, KindsOfErrorsReachTheOtherRanks) {
   all_throw(CommunicationError("where", "what", "remedy"));
 }
 
-TEST(WriteCheckpointOfRanks, FailsWhereTheFolderCannotBeMade) {
+TEST(WriteCheckpointOfRanks, FailsIfTheFolderCannotBeCreated) {
   TemporaryFolder output;
   put(output / "file", "");
   const auto errors = run_ranks<RunError>(3, [&](Communicator& world) { save(output / "file", 7, world, 1.0f); });
@@ -200,7 +201,7 @@ TEST(WriteCheckpointOfRanks, FailsWhereTheFolderCannotBeMade) {
   EXPECT_THAT(refusals, Each(HasSubstr("is not a folder")));
 }
 
-TEST(WriteCheckpointOfRanks, FailsWhereItCannotBePublished) {
+TEST(WriteCheckpointOfRanks, FailsIfItCannotBePublished) {
   TemporaryFolder output;
   const auto errors = run_ranks<RunError>(3, [&](Communicator& world) {
     write_checkpoint(output.path(), 7, world, [&](CheckpointPart& part) {
@@ -212,7 +213,7 @@ TEST(WriteCheckpointOfRanks, FailsWhereItCannotBePublished) {
   EXPECT_TRUE(fs::is_empty(output.path()));
 }
 
-// A rank of a machine that has another disk: the folders that others name are not there.
+// A rank on a machine with another disk: it does not see the folders of the other ranks.
 class FarRank final : public ThreadCommunicator {
  public:
   using ThreadCommunicator::ThreadCommunicator;
@@ -225,7 +226,7 @@ class FarRank final : public ThreadCommunicator {
   }
 };
 
-TEST(WriteCheckpointOfRanks, FailsWhereTheRanksDoNotShareTheFolder) {
+TEST(WriteCheckpointOfRanks, FailsIfTheRanksDoNotShareTheFolder) {
   TemporaryFolder output;
   const auto errors =
       run_ranks<RunError, FarRank>(2, [&](Communicator& world) { save(output.path(), 7, world, 1.0f); });
@@ -234,7 +235,7 @@ TEST(WriteCheckpointOfRanks, FailsWhereTheRanksDoNotShareTheFolder) {
   EXPECT_TRUE(fs::is_empty(output.path()));
 }
 
-// The pieces must make up the arrays.
+// The pieces must cover the arrays exactly.
 TEST(WriteCheckpointOfRanks, HolesOverlapsAndContradictionsAreErrors) {
   const auto refusal = [](const std::function<ArrayRange(int)>& range_of_rank, DType dtype_of_rank_1) {
     TemporaryFolder output(memory_folder());
@@ -255,15 +256,16 @@ TEST(WriteCheckpointOfRanks, HolesOverlapsAndContradictionsAreErrors) {
       return rank == 0 ? ArrayRange{"a", 6, 0, first_end} : ArrayRange{"a", second_total, second_begin, 6};
     };
   };
-  EXPECT_THAT(refusal(cut(3, 4, 6), DType::f32), HasSubstr("rank 1 holds elements 4 to 6 where those from 3 on"));
-  EXPECT_THAT(refusal(cut(4, 3, 6), DType::f32), HasSubstr("rank 1 holds elements 3 to 6 where those from 4 on"));
-  EXPECT_THAT(refusal(cut(0, 3, 6), DType::f32), HasSubstr("rank 1 holds elements 3 to 6 where those from 0 on"));
+  EXPECT_THAT(refusal(cut(3, 4, 6), DType::f32), HasSubstr("rank 1 holds elements 4 to 6, but element 3 must"));
+  EXPECT_THAT(refusal(cut(4, 3, 6), DType::f32), HasSubstr("rank 1 holds elements 3 to 6, but element 4 must"));
+  EXPECT_THAT(refusal(cut(0, 3, 6), DType::f32), HasSubstr("rank 1 holds elements 3 to 6, but element 0 must"));
   EXPECT_THAT(refusal(cut(3, 6, 6), DType::f32), HasSubstr("3 of its 6 elements"));
   EXPECT_THAT(refusal(cut(3, 3, 7), DType::f32), HasSubstr("do not agree on array \"a\": 6 f32 or 7 f32"));
   EXPECT_THAT(refusal(cut(3, 3, 6), DType::bf16), HasSubstr("do not agree on array \"a\": 6 f32 or 6 bf16"));
 }
 
-// A rank whose run ends without taking part: the others learn it from the communicator, and nothing is left.
+// The run of one rank ends before the collective call. The communicator reports that to the other ranks, and no files
+// remain.
 TEST(WriteCheckpointOfRanks, LeavesNothingWhenARankIsGone) {
   TemporaryFolder output(memory_folder());
   save(output.path(), 5, 3, 0.5f);
@@ -274,7 +276,7 @@ TEST(WriteCheckpointOfRanks, LeavesNothingWhenARankIsGone) {
   EXPECT_EQ(std::distance(fs::directory_iterator(output.path()), fs::directory_iterator()), 1);
 }
 
-TEST(WriteCheckpointOfRanks, FullDiskIsAnErrorOfTheRankThatMeetsIt) {
+TEST(WriteCheckpointOfRanks, FullDiskIsAnErrorOfTheRankThatWrites) {
   TemporaryFolder output(memory_folder());
   save(output.path(), 5, 3, 0.5f);
   const auto errors = run_ranks<RunError>(3, [&](Communicator& world) {
@@ -292,7 +294,8 @@ TEST(WriteCheckpointOfRanks, FullDiskIsAnErrorOfTheRankThatMeetsIt) {
   EXPECT_EQ(std::distance(fs::directory_iterator(output.path()), fs::directory_iterator()), 1);
 }
 
-// At whatever system call of rank 0 all ranks die, the folder holds the old state or the new one, whole.
+// All ranks die when rank 0 enters any of its system calls. The folder then holds the complete old state or the
+// complete new one.
 TEST(WriteCheckpointOfRanks, SurvivesDeathAtSystemCalls) {
   for (int n = 0;; n += 7) {
     TemporaryFolder output(memory_folder());
@@ -305,15 +308,15 @@ TEST(WriteCheckpointOfRanks, SurvivesDeathAtSystemCalls) {
       });
       if (errors != std::vector<std::string>(3)) throw std::runtime_error("failed");
     });
-    if (outcome == KillOutcome::not_permitted) GTEST_SKIP() << "may not trace a child";
+    if (outcome == KillOutcome::not_permitted) GTEST_SKIP() << "this process may not trace a child";
     remove_stale_temporaries(output.path());
     const auto steps = checkpoint_steps(output.path());
     EXPECT_EQ(std::distance(fs::directory_iterator(output.path()), fs::directory_iterator()),
               static_cast<std::ptrdiff_t>(steps.size()))
         << n;
     const auto newest = Checkpoint::open_verified(output / "checkpoint-2");
-    expect_whole(newest, newest.world_size() == 2 ? 2.0f : 3.0f);
-    if (steps.size() == 2) expect_whole(Checkpoint::open_verified(output / "checkpoint-1"), 1.0f);
+    expect_complete(newest, newest.world_size() == 2 ? 2.0f : 3.0f);
+    if (steps.size() == 2) expect_complete(Checkpoint::open_verified(output / "checkpoint-1"), 1.0f);
     if (outcome == KillOutcome::finished) {
       EXPECT_THAT(steps, ElementsAre(2));
       EXPECT_EQ(newest.world_size(), 3);
@@ -323,7 +326,7 @@ TEST(WriteCheckpointOfRanks, SurvivesDeathAtSystemCalls) {
   }
 }
 
-TEST(LatestCheckpointOfRanks, AllTakeTheSameAndRankZeroWarns) {
+TEST(LatestCheckpointOfRanks, AllChooseTheSameAndRankZeroWarns) {
   TemporaryFolder output(memory_folder());
   for (int step : {9, 10, 11}) save(output.path(), step, 3, 1.0f);
   fs::resize_file(output / "checkpoint-11/rank-00002-of-00003.safetensors", 100);
@@ -341,7 +344,7 @@ TEST(LatestCheckpointOfRanks, AllTakeTheSameAndRankZeroWarns) {
                           rotate_checkpoints(output.path(), world, {1, {}, {}});
                         }),
               Each(""));
-  EXPECT_THAT(checkpoint_steps(output.path()), ElementsAre(10, 11));  // the damaged one does not count
+  EXPECT_THAT(checkpoint_steps(output.path()), ElementsAre(10, 11));  // the damaged checkpoint does not count
 
   put(output / "checkpoint-10/manifest.json", "");
   EXPECT_THAT(run_ranks<InputError>(2, [&](Communicator& world) { latest(world); }),

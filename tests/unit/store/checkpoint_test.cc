@@ -1,4 +1,4 @@
-// Checkpoints: whole or absent, damage found in every file, the last good one kept.
+// Checkpoints: complete or absent. Damage in any file is found. The last valid checkpoint is kept.
 #include "tessera/store/checkpoint.h"
 
 #include <numeric>
@@ -16,7 +16,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// A small checkpoint whose every content says `value`.
+// Saves a small checkpoint. All its contents are `value`.
 void save(const fs::path& output, int64_t step, float value) {
   const auto alone = make_self_communicator();
   write_checkpoint(output, step, *alone, [&](CheckpointPart& part) {
@@ -48,7 +48,7 @@ void rotate(const fs::path& output, int keep, const std::set<int64_t>& protected
   rotate_checkpoints(output, *alone, {keep, protected_steps, {}});
 }
 
-// The step of the newest whole checkpoint, -1 for none; warnings are collected.
+// Returns the step of the newest complete checkpoint, or -1 if none exists. Appends warnings to `warnings`.
 int64_t latest_step(const fs::path& output, std::vector<std::string>& warnings) {
   const auto alone = make_self_communicator();
   const auto warn = [&](const std::string& text) { warnings.push_back(text); };
@@ -121,7 +121,7 @@ TEST(Checkpoint, MissingAndTruncatedFilesAreFound) {
   EXPECT_THAT(refusal(output / "checkpoint-13"), HasSubstr("no such checkpoint"));
 }
 
-TEST(Manifest, WhatCannotBeOfACheckpointIsAnError) {
+TEST(Manifest, InvalidContentIsAnError) {
   TemporaryFolder folder;
   const auto message = [&](const Manifest& manifest) {
     put(folder / "m", manifest_text(manifest));
@@ -133,13 +133,13 @@ TEST(Manifest, WhatCannotBeOfACheckpointIsAnError) {
   EXPECT_EQ(pieces({{1, 0, 4}, {0, 4, 6}}), "");
   EXPECT_THAT(message({3, 1, {{"../secret", {{0, 1, 2}}}}, {}}), HasSubstr("outside the checkpoint"));
   EXPECT_THAT(pieces({{0, 0, 4}, {2, 4, 6}}), HasSubstr("a piece of rank 2 of 2"));
-  EXPECT_THAT(pieces({{0, 0, 4}, {1, 5, 6}}), HasSubstr("rank 1 holds elements 5 to 6 where those from 4 on"));
-  EXPECT_THAT(pieces({{0, 0, 4}, {1, 3, 6}}), HasSubstr("rank 1 holds elements 3 to 6 where those from 4 on"));
+  EXPECT_THAT(pieces({{0, 0, 4}, {1, 5, 6}}), HasSubstr("rank 1 holds elements 5 to 6, but element 4 must"));
+  EXPECT_THAT(pieces({{0, 0, 4}, {1, 3, 6}}), HasSubstr("rank 1 holds elements 3 to 6, but element 4 must"));
   EXPECT_THAT(pieces({{0, 0, 4}}), HasSubstr("4 of its 6 elements are present"));
   EXPECT_THAT(pieces({{0, 0, 4}, {1, 4, 4}, {1, 4, 6}}), HasSubstr("rank 1 holds elements 4 to 4"));
 }
 
-TEST(Manifest, FilesThatItDoesNotDescribeAreAnError) {
+TEST(Manifest, FilesThatDoNotMatchAreAnError) {
   TemporaryFolder folder;
   save(folder.path(), 3, 1.0f);
   Manifest manifest = read_manifest(folder / "checkpoint-3/manifest.json");
@@ -149,12 +149,12 @@ TEST(Manifest, FilesThatItDoesNotDescribeAreAnError) {
   float nine[9];
   const auto read = [&] { checkpoint.read_range({"parameters/root", 9, 0, 9}, view_of(nine, {9})); };
   EXPECT_THAT(error_of<InputError>(read), HasSubstr("does not match the manifest"));
-  manifest.files.pop_back();  // the rank's
+  manifest.files.pop_back();  // the file of the rank
   put(folder / "checkpoint-3/manifest.json", manifest_text(manifest));
   EXPECT_THAT(refusal(folder / "checkpoint-3"), HasSubstr("has no file \"rank-00000-of-00001.safetensors\""));
 }
 
-TEST(LatestCheckpoint, DamagedOnesAreToldAndPassedOver) {
+TEST(LatestCheckpoint, DamagedOnesAreReportedAndSkipped) {
   TemporaryFolder output;
   std::vector<std::string> warnings;
   EXPECT_EQ(latest_step(output / "none", warnings), -1);
@@ -203,7 +203,7 @@ TEST(RotateCheckpoints, DamagedOnesDoNotCount) {
   EXPECT_EQ(latest_step(output.path(), warnings), 1);
 }
 
-TEST(RotateCheckpoints, ReplacedOnesGoWhenSomethingNewerIsWhole) {
+TEST(RotateCheckpoints, ReplacedOnesAreRemovedWhenANewerOneIsComplete) {
   TemporaryFolder output;
   for (int step : {1, 2, 3, 4, 5}) save(output.path(), step, 1.0f);
   const auto alone = make_self_communicator();
@@ -228,7 +228,7 @@ TEST(SetCheckpointsAside, TakesFreeNames) {
                                  HasSubstr("checkpoint-3 is now checkpoint-3.damaged-3: ")));
 }
 
-// What cannot be read is not damaged: here a folder in a file's place, and a manifest of another version.
+// Unreadable is not damaged. The cases are a folder in place of a file, and a manifest of another version.
 TEST(LatestCheckpoint, OtherErrorsThanDamageAreThrown) {
   TemporaryFolder output;
   for (int step : {9, 10}) save(output.path(), step, 1.0f);
@@ -247,18 +247,18 @@ TEST(LatestCheckpoint, OtherErrorsThanDamageAreThrown) {
   EXPECT_THAT(warnings, IsEmpty());
 }
 
-// Whatever system call a save dies at, the folder holds the old state or the new one, whole.
+// A save dies at any of its system calls. The folder then holds the complete old state or the complete new one.
 TEST(WriteCheckpoint, SurvivesDeathAtAnySystemCall) {
   for (int n = 0;; ++n) {
     TemporaryFolder output(memory_folder());
     save(output.path(), 1, 1.0f);
     save(output.path(), 2, 2.0f);
     const auto outcome = kill_at_syscall(n, [&] {
-      save(output.path(), 2, 3.0f);  // replaces
-      save(output.path(), 4, 4.0f);  // is new
+      save(output.path(), 2, 3.0f);  // replaces a checkpoint
+      save(output.path(), 4, 4.0f);  // a new checkpoint
       rotate(output.path(), 1, {2});
     });
-    if (outcome == KillOutcome::not_permitted) GTEST_SKIP() << "may not trace a child";
+    if (outcome == KillOutcome::not_permitted) GTEST_SKIP() << "this process may not trace a child";
     remove_stale_temporaries(output.path());
     const auto steps = checkpoint_steps(output.path());
     std::vector<float> values;

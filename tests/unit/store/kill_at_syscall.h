@@ -1,4 +1,4 @@
-// Kills a child process at one of its system calls, to see what a sudden death leaves behind.
+// Kills a child process at one of its system calls, to test what a sudden death leaves behind.
 #pragma once
 
 #include <sys/ptrace.h>
@@ -12,8 +12,8 @@ namespace tessera {
 
 enum class KillOutcome { killed, finished, not_permitted };
 
-// Runs `work` in a child that is killed as it enters its n-th system call (from 0), before the call has any effect.
-// finished: the child ended by itself before that. The parent must be single-threaded.
+// Runs `work` in a child and kills it as it enters its n-th system call (from 0), before the call has any effect.
+// `finished`: the child ended before that call. The parent must be single-threaded.
 inline KillOutcome kill_at_syscall(int n, const std::function<void()>& work) {
   const pid_t child = fork();
   if (child == 0) {
@@ -30,7 +30,7 @@ inline KillOutcome kill_at_syscall(int n, const std::function<void()>& work) {
   waitpid(child, &status, 0);
   if (WIFEXITED(status)) return KillOutcome::not_permitted;
   ptrace(PTRACE_SETOPTIONS, child, nullptr, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL);
-  for (int stops = 0; stops <= 2 * n; ++stops) {  // a stop at the entry and one at the exit of each call
+  for (int stops = 0; stops <= 2 * n; ++stops) {  // each call stops the child at its entry and at its exit
     ptrace(PTRACE_SYSCALL, child, nullptr, nullptr);
     waitpid(child, &status, 0);
     if (WIFEXITED(status)) return KillOutcome::finished;

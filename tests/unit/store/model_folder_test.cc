@@ -1,4 +1,4 @@
-// Hugging Face folders: single and sharded files, prefixes, and what is wrong with them.
+// Hugging Face folders: single and sharded files, prefixes, and errors in them.
 #include "tessera/store/model_folder.h"
 
 #include "store_test_util.h"
@@ -49,7 +49,7 @@ TEST(TensorSource, NameWithAndWithoutPrefixIsAmbiguous) {
 
 TEST(TensorSource, ComparesTensors) {
   TemporaryFolder folder;
-  constexpr int64_t kRows = 3, kColumns = 70001;  // more than is compared at a time
+  constexpr int64_t kRows = 3, kColumns = 70001;  // more than one chunk of the comparison
   const std::vector<std::pair<std::string, Shape>> tensors = {{"a", {kRows, kColumns}},
                                                               {"same", {kRows, kColumns}},
                                                               {"other", {kRows, kColumns}},
@@ -69,13 +69,13 @@ TEST(TensorSource, ComparesTensors) {
   EXPECT_TRUE(source.are_equal("a", "same", 0, 1, pool));
   EXPECT_FALSE(source.are_equal("a", "other", 0, 1, pool));
   EXPECT_FALSE(source.are_equal("a", "turned", 0, 1, pool));
-  for (int part = 0; part < 9; ++part) {  // of which some have nothing to compare
+  for (int part = 0; part < 9; ++part) {  // some parts have nothing to compare
     EXPECT_TRUE(source.are_equal("a", "same", part, 9, pool));
     EXPECT_EQ(source.are_equal("a", "other", part, 9, pool), part < 8) << part;
   }
 }
 
-TEST(TensorSource, ChecksumTellsWeightsApart) {
+TEST(TensorSource, ChecksumDistinguishesWeights) {
   TemporaryFolder folder;
   int count = 0;
   const auto checksum = [&](const std::string& name, DType dtype, const Shape& shape, int64_t changed = -1) {
@@ -93,7 +93,7 @@ TEST(TensorSource, ChecksumTellsWeightsApart) {
   EXPECT_NE(checksum("a", DType::bf16, {4, 1000}), first);
   EXPECT_NE(checksum("a", DType::f32, {1000, 4}), first);
   EXPECT_NE(checksum("a", DType::f32, {4, 1000}, 2000), first);
-  EXPECT_EQ(checksum("a", DType::f32, {4, 1000}, 100), first) << "all is read";
+  EXPECT_EQ(checksum("a", DType::f32, {4, 1000}, 100), first) << "all bytes are read";
 }
 
 class ShardedFolder : public testing::Test {
@@ -148,7 +148,7 @@ TEST(TensorSource, FoldersWithoutTensorsAreErrors) {
   EXPECT_THAT(refusal(folder / "pytorch_model.bin"), HasSubstr("is not a folder"));
 }
 
-TEST(TensorSource, AllContradictionsAreToldAtOnce) {
+TEST(TensorSource, AllContradictionsAreReportedTogether) {
   TemporaryFolder folder;
   write_tensors(folder / "model.safetensors",
                 {{"transformer.good", 1.0f}, {"transformer.bent", 2.0f}, {"stray", 3.0f}, {"lm_head.weight", 4.0f}});

@@ -1,4 +1,4 @@
-// One run at a time in an output folder.
+// Only one run at a time may use an output folder.
 #include "tessera/store/output_lock.h"
 
 #include <fcntl.h>
@@ -27,7 +27,7 @@ std::string refusal(const fs::path& folder) {
   return error_of<UsageError>([&] { EXPECT_TRUE(OutputLock(folder).try_take()); });
 }
 
-// An owner file with a heartbeat of so long ago.
+// Writes an owner file with a heartbeat that is `age_s` seconds old.
 void put_owner(const fs::path& folder, const FolderOwner& owner, double age_s = 0) {
   const fs::path file = folder / kOwnerFile;
   put(file, owner.to_text());
@@ -42,7 +42,7 @@ FolderOwner on_another_host(double stale_after_s) {
   return owner;
 }
 
-// Whether the folder was taken at last; asks as often as it must.
+// Tries until the folder is taken. Returns true then.
 bool take(OutputLock& lock) {
   while (!lock.try_take()) lock.pause();
   return true;
@@ -82,7 +82,7 @@ TEST(OutputLock, AnotherProcessHoldsItUntilItsDeath) {
   waitpid(child, nullptr, 0);
   {
     OutputLock lock(parent / "a");
-    EXPECT_TRUE(lock.try_take());  // at once
+    EXPECT_TRUE(lock.try_take());  // at the first attempt
     EXPECT_EQ(lock.predecessor().value().pid, child);
   }
   EXPECT_TRUE(fs::is_empty(parent / "a"));
@@ -90,12 +90,12 @@ TEST(OutputLock, AnotherProcessHoldsItUntilItsDeath) {
   close(ready[1]);
 }
 
-TEST(OutputLock, AProcessOfThisHostIsKnownExactly) {
+TEST(OutputLock, AProcessOfThisHostIsIdentifiedExactly) {
   TemporaryFolder parent;
   FolderOwner owner = FolderOwner::self(180);
-  put_owner(parent.path(), owner, 1e6);  // a process that was stopped for days lives
+  put_owner(parent.path(), owner, 1e6);  // a process that was stopped for days is still alive
   EXPECT_THAT(refusal(parent.path()), HasSubstr("in use by another run"));
-  owner.process.start_time += 1;  // its number has gone to another process since
+  owner.process.start_time += 1;  // another process has its id now
   put_owner(parent.path(), owner);
   EXPECT_EQ(refusal(parent.path()), "");
 }
@@ -120,7 +120,7 @@ TEST(OutputLock, AnotherHostOwnsItUntilItsHeartbeatIsStale) {
 
 TEST(OutputLock, AHeartbeatOfAnotherHostRefuses) {
   TemporaryFolder parent;
-  // By its own clock the host is a day behind: what counts is that the heartbeat moves.
+  // The other host's clock is a day behind. Only the change of its heartbeat counts.
   for (const double age_s : {0.0, 86400.0}) {
     put_owner(parent.path(), on_another_host(1.2), age_s);
     OutputLock lock(parent.path());
@@ -140,7 +140,7 @@ TEST(OutputLock, ALockRenewsItsHeartbeat) {
   while (heartbeat() == first) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-TEST(OutputLock, AnOwnerFileThatStaysIncompleteIsOfNobody) {
+TEST(OutputLock, AnOwnerFileThatStaysIncompleteHasNoOwner) {
   for (const std::string& text :
        {std::string(), std::string("garbage"), FolderOwner::self(9).to_text().substr(0, 30)}) {
     TemporaryFolder parent;
@@ -154,7 +154,7 @@ TEST(OutputLock, AnOwnerFileThatStaysIncompleteIsOfNobody) {
   }
 }
 
-TEST(OutputLock, WhoLostTheFolderIsNotAllowedToWrite) {
+TEST(OutputLock, ARunThatLostTheFolderMayNotWrite) {
   TemporaryFolder parent;
   OutputLock lock(parent.path());
   ASSERT_TRUE(lock.try_take());
@@ -162,7 +162,7 @@ TEST(OutputLock, WhoLostTheFolderIsNotAllowedToWrite) {
   EXPECT_THAT(error_of<RunError>([&] { lock.check_held(); }), HasSubstr("taken over by another run (process"));
 }
 
-// Whatever system call a run dies at, the next one takes the folder at once.
+// A run dies at any of its system calls. The next run then takes the folder at once.
 TEST(OutputLock, SurvivesDeathAtAnySystemCall) {
   for (int n = 0;; ++n) {
     TemporaryFolder parent(memory_folder());
@@ -170,11 +170,11 @@ TEST(OutputLock, SurvivesDeathAtAnySystemCall) {
     gone.process.start_time += 1;
     put_owner(parent.path(), gone);
     const auto outcome = kill_at_syscall(n, [&] {
-      for (int time = 0; time < 3; ++time) OutputLock(parent.path()).try_take();  // the first takes it over
+      for (int time = 0; time < 3; ++time) OutputLock(parent.path()).try_take();  // the first one takes the folder over
     });
-    if (outcome == KillOutcome::not_permitted) GTEST_SKIP() << "may not trace a child";
+    if (outcome == KillOutcome::not_permitted) GTEST_SKIP() << "this process may not trace a child";
     EXPECT_EQ(refusal(parent.path()), "") << n;
-    for (const auto& entry : fs::directory_iterator(parent.path())) {  // which the next run with this lock removes
+    for (const auto& entry : fs::directory_iterator(parent.path())) {  // the next run with this lock removes them
       EXPECT_THAT(entry.path().filename().string(), HasSubstr(".tmp-")) << n;
     }
     if (outcome == KillOutcome::finished) {
@@ -185,7 +185,7 @@ TEST(OutputLock, SurvivesDeathAtAnySystemCall) {
   }
 }
 
-// Many runs that find an owner gone at the same time: one gets the folder.
+// Many runs find at the same time that an owner is gone. One of them gets the folder.
 TEST(OutputLock, OneOfManyTakesOver) {
   for (uint64_t trial = 0; trial < 40; ++trial) {
     TemporaryFolder parent(memory_folder());
@@ -237,7 +237,7 @@ TEST(OutputLock, UnwritableFolderIsAnError) {
   EXPECT_THAT(message, AllOf(HasSubstr("Permission denied"), HasSubstr("that you may write to")));
 }
 
-TEST(FolderOwner, TextGoesThereAndBack) {
+TEST(FolderOwner, TextRoundTrip) {
   FolderOwner owner;
   owner.process = {"node-17.cluster", 123, 456};
   owner.boot_id = "boot";
@@ -248,7 +248,7 @@ TEST(FolderOwner, TextGoesThereAndBack) {
   EXPECT_EQ(back.boot_id, "boot");
   EXPECT_EQ(back.pid_namespace, "pid:[1]");
   EXPECT_EQ(back.stale_after_s, 30);
-  EXPECT_NE(owner.to_text(), owner.to_text());  // so that an owner is told from itself at another time
+  EXPECT_NE(owner.to_text(), owner.to_text());  // two texts of the same owner differ
   EXPECT_FALSE(back.is_comparable_here());
   EXPECT_TRUE(FolderOwner::self(1).is_comparable_here());
   const std::string text = owner.to_text();
@@ -256,7 +256,7 @@ TEST(FolderOwner, TextGoesThereAndBack) {
   for (const char* other : {"node-17-123-456", "{}", "[1]", "{\"host\": 1}"}) EXPECT_FALSE(FolderOwner::parse(other));
 }
 
-TEST(ProcessIdentity, TextGoesThereAndBack) {
+TEST(ProcessIdentity, TextRoundTrip) {
   const ProcessIdentity identity{"node-17.cluster", 123, 456};
   EXPECT_EQ(ProcessIdentity::parse(identity.to_string()), identity);
   EXPECT_FALSE(identity.is_alive_here());

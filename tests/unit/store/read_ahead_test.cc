@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The part of a file that is in the page cache.
+// The fraction of a file that is in the page cache.
 double cached_part(const fs::path& path) {
   const auto bytes = static_cast<size_t>(fs::file_size(path));
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -31,7 +31,7 @@ double cached_part(const fs::path& path) {
          static_cast<double>(pages.size());
 }
 
-TEST(ReadAhead, BringsFilesIntoThePageCache) {
+TEST(ReadAhead, ReadsFilesIntoThePageCache) {
   const TemporaryFolder folder;
   const fs::path path = folder.path() / "weights";
   ASSERT_TRUE(std::ofstream(path) << std::string(size_t{70} << 20, 'x') << std::flush);
@@ -39,14 +39,14 @@ TEST(ReadAhead, BringsFilesIntoThePageCache) {
   fsync(descriptor);
   posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED);
   close(descriptor);
-  if (cached_part(path) > 0.1) GTEST_SKIP() << folder.path() << " lies in memory";
+  if (cached_part(path) > 0.1) GTEST_SKIP() << folder.path() << " is in memory";
   const ReadAhead ahead({"/nowhere", folder.path(), path});
-  // A busy disk may leave something out.
+  // On a busy disk, ReadAhead may skip a part.
   for (int i = 0; i < 3000 && cached_part(path) < 0.7; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_GT(cached_part(path), 0.7);
 }
 
-TEST(ReadAhead, EndsWhateverItWasGiven) {
+TEST(ReadAhead, EndsForAnyInput) {
   ReadAhead ahead;
   const TemporaryFolder folder;
   const fs::path pipe = folder.path() / "pipe";

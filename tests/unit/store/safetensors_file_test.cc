@@ -1,4 +1,4 @@
-// Writing and reading tensors, with conversion, on small and full disks.
+// Writes and reads tensors, with conversion, on small and full disks.
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -63,7 +63,7 @@ TEST(SafetensorsFile, ReadsBackWhatWasWrittenInAnyOrder) {
   EXPECT_EQ(file.find("nothing"), nullptr);
 }
 
-TEST(SafetensorsWriter, LaysTheBytesOutAsTheFormatSays) {
+TEST(SafetensorsWriter, WritesTheLayoutOfTheFormat) {
   TemporaryFolder folder;
   uint8_t value = 7;
   SafetensorsWriter writer(folder / "f", {{"x", DType::u8, {1}}});
@@ -79,7 +79,7 @@ TEST(SafetensorsWriter, LaysTheBytesOutAsTheFormatSays) {
 
 TEST(SafetensorsWriter, ChecksumsCoverTheFile) {
   TemporaryFolder folder;
-  auto values = random_floats(1'000'003);  // several buffers, the last one short
+  auto values = random_floats(1'000'003);  // several buffers; the last one is incomplete
   SafetensorsWriter writer(folder / "f", {{"a", DType::bf16, {1'000'003}}, {"b", DType::f32, {3}}});
   writer.write("b", view_of(values.data(), {3}));
   writer.write("a", view_of(values.data(), {1'000'003}));
@@ -93,10 +93,10 @@ TEST(SafetensorsWriter, ChecksumsCoverTheFile) {
   EXPECT_EQ(reached, text.size());
 }
 
-// In pieces that end anywhere, the file is the same, and so are its checksums.
+// The boundaries of pieces do not change the file or its checksums.
 TEST(SafetensorsWriter, PiecesMakeUpATensor) {
   TemporaryFolder folder(memory_folder());
-  constexpr int64_t kCount = 20'000'003;  // of bf16 converted to f32: two segments
+  constexpr int64_t kCount = 20'000'003;  // bf16 converted to f32: two segments
   std::vector<uint16_t> values(kCount);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<uint16_t>(0x3f80 + i % 127);
   const View all{reinterpret_cast<std::byte*>(values.data()), DType::bf16, {kCount}};
@@ -111,25 +111,25 @@ TEST(SafetensorsWriter, PiecesMakeUpATensor) {
     }
     return writer.finish();
   };
-  const auto whole = write("whole", {kCount}),
+  const auto complete = write("complete", {kCount}),
              pieces = write("pieces", {0, 1, 5'000'000, 16'777'215, 17'000'000, kCount});
-  ASSERT_EQ(whole.size(), 4u);  // the header, two segments of x, y
+  ASSERT_EQ(complete.size(), 4u);  // the header, two segments of x, y
   ASSERT_EQ(pieces.size(), 4u);
-  const std::string text = contents(folder / "whole");
+  const std::string text = contents(folder / "complete");
   EXPECT_TRUE(contents(folder / "pieces") == text);
-  for (size_t i = 0; i < whole.size(); ++i) {
-    EXPECT_EQ(pieces[i].begin, whole[i].begin);
-    EXPECT_EQ(pieces[i].checksum, whole[i].checksum);
-    EXPECT_EQ(whole[i].checksum, checksum_of(text.data() + whole[i].begin, whole[i].end - whole[i].begin));
+  for (size_t i = 0; i < complete.size(); ++i) {
+    EXPECT_EQ(pieces[i].begin, complete[i].begin);
+    EXPECT_EQ(pieces[i].checksum, complete[i].checksum);
+    EXPECT_EQ(complete[i].checksum, checksum_of(text.data() + complete[i].begin, complete[i].end - complete[i].begin));
   }
-  EXPECT_EQ(whole.back().end, text.size());
+  EXPECT_EQ(complete.back().end, text.size());
   std::vector<float> back(kCount);
   SafetensorsFile file(folder / "pieces");
   file.read_into(file.get("x"), view_of(back.data(), {kCount}), &pool);
   for (size_t i = 0; i < back.size(); ++i) ASSERT_EQ(back[i], bf16_to_f32(values[i])) << i;
 }
 
-// Half an ulp of a type with so many bits after the point, relative.
+// The relative size of half an ulp, for a type with this many bits after the point.
 struct Rounding {
   DType dtype;
   double epsilon;
@@ -156,7 +156,7 @@ TEST(SafetensorsFile, ConvertsAmongFloatingPointTypes) {
     }
     EXPECT_LE(worst, epsilon) << name_of(dtype);
 
-    // Masters in two halves.
+    // Masters split into two halves.
     for (const DType narrow : {DType::f16, DType::bf16}) {
       std::vector<uint16_t> halves(kCount);
       std::vector<int16_t> rests(kCount);
@@ -169,13 +169,13 @@ TEST(SafetensorsFile, ConvertsAmongFloatingPointTypes) {
       }
     }
 
-    std::vector<float> part(2'000'000);  // what one rank holds
+    std::vector<float> part(2'000'000);  // the part of one rank
     file.read_range_into(file.get("x"), 777'777, 2'777'777, view_of(part.data(), {2'000'000}), &pool);
     EXPECT_TRUE(std::equal(part.begin(), part.end(), back.begin() + 777'777)) << name_of(dtype);
   }
 }
 
-TEST(SafetensorsFile, RefusesWhatIsNotFinite) {
+TEST(SafetensorsFile, RefusesNonFiniteValues) {
   TemporaryFolder folder;
   int count = 0;
   const auto expect = [&](double value, DType stored, DType read, const std::string& message) {
@@ -188,7 +188,7 @@ TEST(SafetensorsFile, RefusesWhatIsNotFinite) {
     const SafetensorsFile file(folder / name);
     std::vector<std::byte> target(10'000 * size_of(read));
     const TensorInfo& info = file.get("h.0.weight");
-    file.read_range_into(info, 0, 7777, {target.data(), read, {7777}});  // what another rank holds
+    file.read_range_into(info, 0, 7777, {target.data(), read, {7777}});  // the part of another rank
     const auto rest = [&] { file.read_range_into(info, 5000, 10'000, {target.data(), read, {5000}}); };
     if (message.empty())
       EXPECT_NO_THROW(rest());
@@ -222,7 +222,7 @@ TEST(SafetensorsFile, ReadsTensorsThatAreNotAligned) {
   EXPECT_EQ(back, (std::vector<float>{1.0f, 0.0f}));
 }
 
-TEST(SafetensorsFile, RefusesWhatItCannotReadOnlyWhenAsked) {
+TEST(SafetensorsFile, RefusesUnsupportedTypesOnlyWhenRead) {
   TemporaryFolder folder;
   put(folder / "f", safetensors_bytes(R"({"b":{"dtype":"BOOL","shape":[1],"data_offsets":[0,1]},)"
                                       R"("deep":{"dtype":"U8","shape":[1,1,1,1,1],"data_offsets":[1,2]},)"
@@ -245,9 +245,9 @@ TEST(SafetensorsFile, MissingFoldersAndTruncatedFilesAreErrors) {
   SafetensorsWriter writer(folder / "f", {{"x", DType::f32, {10}}});
   writer.write("x", view_of(values.data(), {10}));
   writer.finish();
-  const std::string whole = contents(folder / "f");
-  for (size_t length = 0; length < whole.size(); ++length) {
-    put(folder / "cut", whole.substr(0, length));
+  const std::string complete = contents(folder / "f");
+  for (size_t length = 0; length < complete.size(); ++length) {
+    put(folder / "cut", complete.substr(0, length));
     EXPECT_THAT(error_of<InputError>([&] { SafetensorsFile f(folder / "cut"); }), HasSubstr("cut")) << length;
   }
 }
@@ -273,7 +273,7 @@ int64_t resident_file_kib() {
   return -1;
 }
 
-TEST(SafetensorsFile, WhatWasReadLeavesTheResidentSet) {
+TEST(SafetensorsFile, ReadPagesLeaveTheResidentSet) {
   TemporaryFolder folder;
   constexpr int64_t kCount = 16 << 20;  // 64 MiB
   std::vector<float> values(kCount, 1.0f);
@@ -287,7 +287,7 @@ TEST(SafetensorsFile, WhatWasReadLeavesTheResidentSet) {
   EXPECT_LT(resident_file_kib() - before, 8 << 10);  // two chunks
 }
 
-// Without room: nothing stays of the file, and the error says how much was needed.
+// On a full disk, no part of the file remains, and the error says how much space was needed.
 void expect_disk_full(const std::filesystem::path& path) {
   constexpr int64_t kCount = 1 << 20;
   const std::string message = error_of<RunError>([&] {
@@ -336,7 +336,7 @@ TEST(SafetensorsWriter, NeverOverwrites) {
   EXPECT_EQ(contents(folder / "f"), "precious");
 }
 
-TEST(File, FullDiskErrorTellsWhatIsNeededAndWhatIsFree) {
+TEST(File, FullDiskErrorShowsNeededAndFreeSpace) {
   const std::string message = error_of<RunError>([] { throw_write_error("/dev/full", ENOSPC, 12); });
   EXPECT_THAT(message, HasSubstr("12 bytes"));
   EXPECT_THAT(message, HasSubstr("bytes are free"));

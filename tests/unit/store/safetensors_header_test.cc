@@ -1,4 +1,4 @@
-// Headers of safetensors files, honest and hostile.
+// Headers of safetensors files, valid and malicious.
 #include "store_test_util.h"
 #include "tessera/store/safetensors.h"
 
@@ -38,7 +38,7 @@ TEST(SafetensorsHeader, DescribesTensorsInTheOrderOfTheirBytes) {
   EXPECT_EQ(header.metadata.at("format"), "pt");
 }
 
-TEST(SafetensorsHeader, NoTensorsAtAllIsValid) {
+TEST(SafetensorsHeader, NoTensorsIsValid) {
   EXPECT_TRUE(parse("{}", 0).tensors.empty());
 }
 
@@ -52,7 +52,7 @@ TEST(SafetensorsHeader, RefusesBadLengths) {
   EXPECT_THAT(refusal(std::string(8, '\0')), HasSubstr("does not start with {"));
 }
 
-TEST(SafetensorsHeader, RefusesWhatIsNotJson) {
+TEST(SafetensorsHeader, RefusesInvalidJson) {
   EXPECT_THAT(refusal("", 0), HasSubstr("does not start with {"));
   EXPECT_THAT(refusal(" {}", 0), HasSubstr("does not start with {"));
   EXPECT_THAT(refusal("[]", 0), HasSubstr("does not start with {"));
@@ -64,7 +64,7 @@ TEST(SafetensorsHeader, RefusesWhatIsNotJson) {
   EXPECT_THAT(refusal("{\"\\ud800\":1}", 0), HasSubstr("not valid JSON"));
 }
 
-TEST(SafetensorsHeader, RefusesWhatMayNotStandThere) {
+TEST(SafetensorsHeader, RefusesUnexpectedValues) {
   EXPECT_THAT(refusal(R"({"a":1})", 0), HasSubstr("the number 1"));
   EXPECT_THAT(refusal(R"({"a":null})", 0), HasSubstr("null"));
   EXPECT_THAT(refusal(R"({"a":[]})", 0), HasSubstr("an array"));
@@ -91,7 +91,7 @@ TEST(SafetensorsHeader, RefusesDuplicateKeys) {
   EXPECT_THAT(refusal(R"({"__metadata__":{"k":"1","k":"2"}})", 0), HasSubstr("\"k\" twice"));
 }
 
-TEST(SafetensorsHeader, RefusesTensorsThatDoNotFitThemselves) {
+TEST(SafetensorsHeader, RefusesTensorsWhoseShapeAndBytesDisagree) {
   EXPECT_THAT(refusal(R"({"a":{"shape":[1],"data_offsets":[0,4]}})", 4), HasSubstr("missing"));
   EXPECT_THAT(refusal(R"({"a":{"dtype":"F32","shape":[1]}})", 4), HasSubstr("missing"));
   EXPECT_THAT(refusal(R"({"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}})", 4), HasSubstr("F33"));

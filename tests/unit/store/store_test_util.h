@@ -1,4 +1,4 @@
-// Helpers of the store's tests.
+// Helpers for the store's tests.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@
 
 namespace tessera {
 
-// A folder of this test that is removed with everything in it.
+// A temporary folder of one test. The destructor removes it with its contents.
 class TemporaryFolder {
  public:
   explicit TemporaryFolder(const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
@@ -37,7 +37,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// Where small files cost no time of a disk, if there is such a place: for tests that sync hundreds of times.
+// /dev/shm if it is writable, because small files there need no disk I/O. For tests that sync hundreds of times.
 inline std::filesystem::path memory_folder() {
   return access("/dev/shm", W_OK) == 0 ? "/dev/shm" : std::filesystem::temp_directory_path();
 }
@@ -51,14 +51,14 @@ inline std::string contents(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// A file's bytes from its header and the number of bytes of data (all zero).
+// The bytes of a safetensors file with this header and `data_bytes` zero bytes of data.
 inline std::string safetensors_bytes(const std::string& header, size_t data_bytes) {
   std::string text;
   for (int i = 0; i < 8; ++i) text += static_cast<char>(header.size() >> (8 * i) & 0xff);
   return text + header + std::string(data_bytes, '\0');
 }
 
-// The message of the error of type E that `action` throws; empty if it throws none.
+// Returns the message of the error of type E that `action` throws; empty if it throws none.
 template <typename E>
 std::string error_of(const std::function<void()>& action) {
   try {

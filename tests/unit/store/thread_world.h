@@ -1,4 +1,4 @@
-// Ranks as threads of one process, for tests of what ranks do together. They exchange texts alone.
+// Ranks as threads of one process, for tests of collective operations. They exchange only texts.
 #pragma once
 
 #include <condition_variable>
@@ -16,8 +16,8 @@
 
 namespace tessera {
 
-// What the ranks of a group share. A rank that leaves while others wait for it fails them at once, so that a test of a
-// skipped collective ends.
+// The state that the ranks of a group share. When a rank leaves, the ranks that wait for it fail at once. A test of a
+// skipped collective therefore ends.
 class ThreadGroup {
  public:
   explicit ThreadGroup(int size) : texts_(static_cast<size_t>(size)) {}
@@ -35,7 +35,7 @@ class ThreadGroup {
       changed_.wait(lock, [&] { return round_ != round || left_; });
       if (round_ == round) throw CommunicationError(what, "a rank has left");
     }
-    return result_;  // not changed before this rank comes again
+    return result_;  // unchanged until this rank exchanges again
   }
   void leave() {
     const std::lock_guard lock(mutex_);
@@ -73,7 +73,7 @@ class ThreadCommunicator : public Communicator {
   std::unique_ptr<Communicator> split(int color, int rank, int size) override {
     barrier("split");
     auto part = group_->part(color, size);
-    barrier("split");  // the round, by which the parts are known, goes on when all have theirs
+    barrier("split");  // the round identifies the parts, so it advances only after every rank has its part
     return std::make_unique<ThreadCommunicator>(std::move(part), rank, size);
   }
 
@@ -84,13 +84,13 @@ class ThreadCommunicator : public Communicator {
   std::vector<double> sum(std::vector<double>, const char*) override { unused(); }
 
  private:
-  [[noreturn]] static void unused() { throw std::logic_error("not a part of these tests"); }
+  [[noreturn]] static void unused() { throw std::logic_error("not used by these tests"); }
 
   const std::shared_ptr<ThreadGroup> group_;
   const int rank_, size_;
 };
 
-// Runs `work` on each of `size` ranks. The message of the error that each rank threw, by rank; empty if it threw none.
+// Runs `work` on each of `size` ranks. Returns the message of the error of each rank, by rank; empty if it threw none.
 // The error must be of type E.
 template <typename E = Error, typename Rank = ThreadCommunicator>
 std::vector<std::string> run_ranks(int size, const std::function<void(Communicator&)>& work) {

@@ -1,5 +1,4 @@
-// A GPU's streams on a stand-in for CUDA's runtime whose streams are threads: the order of work, whoever waits for
-// whom.
+// Tests the order of work on a GPU's streams, with a replacement of CUDA's runtime. Its streams are threads.
 #include "tessera/device/cuda/cuda_stream.h"
 
 #include <gtest/gtest.h>
@@ -24,21 +23,21 @@ View view_of_value(int64_t& value) {
   return {reinterpret_cast<std::byte*>(&value), DType::i64, {1}};
 }
 
-// What last wrote a buffer, and what has read it since: who touches it next waits for these.
+// The events that the next user of a buffer waits for: its last write and the reads since then.
 struct Uses {
   Event written;
   std::vector<Event> read;
 };
 
-// The same hundred pieces of work, copies and host work, on the streams and one after the other in this thread.
+// Runs the same hundred copies and host tasks on the streams, and then in order on this thread. The results must match.
 void run_and_compare(uint64_t seed) {
   RandomStream random(seed, 3);
   Values values{}, expected{};
   for (size_t i = 0; i < kBuffers; ++i) values[i] = expected[i] = static_cast<int64_t>(i) + 1;
   std::array<std::unique_ptr<Stream>, kStreams> streams;
-  streams[0] = std::make_unique<CudaStream>(0, Waits::in_caller);  // as the kernels have
+  streams[0] = std::make_unique<CudaStream>(0, Waits::in_caller);  // as for the kernels
   for (size_t i = 1; i < 4; ++i) streams[i] = std::make_unique<CudaStream>(0, Waits::in_own_thread);
-  streams[4] = make_host_stream();  // as the CPU's kernels have
+  streams[4] = make_host_stream();  // as for the CPU's kernels
   std::array<Uses, kBuffers> uses;
   for (int piece = 0; piece < 100; ++piece) {
     const size_t s = random.next_below(kStreams), from = random.next_below(kBuffers);
@@ -47,7 +46,7 @@ void run_and_compare(uint64_t seed) {
     stream.wait(uses[from].written);
     stream.wait(uses[to].written);
     for (const Event& event : uses[to].read) stream.wait(event);
-    const bool computes = s == 4 || (s > 0 && random.next_below(3) == 0);  // a file's work, on a GPU's stream
+    const bool computes = s == 4 || (s > 0 && random.next_below(3) == 0);  // such as file I/O, on a GPU's stream
     if (computes) {
       stream.run([&values, from, to, piece] { values[to] = 3 * values[to] + values[from] + piece; });
       expected[to] = 3 * expected[to] + expected[from] + piece;
@@ -58,17 +57,17 @@ void run_and_compare(uint64_t seed) {
     const Event done = stream.record();
     uses[from].read.push_back(done);
     uses[to] = {done, {}};
-    if (random.next_below(20) == 0) done.synchronize();  // so that some begin with nothing ahead
+    if (random.next_below(20) == 0) done.synchronize();  // the next work then starts on an idle stream
   }
   for (const auto& stream : streams) stream->synchronize();
   EXPECT_EQ(values, expected) << "seed " << seed;
 }
 
-TEST(CudaStream, WorkOfAnyStreamsKeepsTheOrderOfItsEvents) {
+TEST(CudaStream, WorkOfAllStreamsFollowsTheOrderOfEvents) {
   for (uint64_t seed = 0; seed < 40; ++seed) run_and_compare(seed);
 }
 
-TEST(CudaStream, GivesToCudaWhatIsNotToWaitForTheHost) {
+TEST(CudaStream, PassesWorkToCudaUnlessItWaitsForTheHost) {
   CudaStream stream(0, Waits::in_own_thread), other(0, Waits::in_own_thread);
   int64_t from = 7, to = 0;
   stream.copy(view_of_value(from), view_of_value(to));
@@ -78,7 +77,7 @@ TEST(CudaStream, GivesToCudaWhatIsNotToWaitForTheHost) {
   EXPECT_EQ(to, 7);
 }
 
-TEST(CudaStream, WaitsForTheHostBesideTheCaller) {
+TEST(CudaStream, WaitsForTheHostWithoutBlockingTheCaller) {
   std::promise<void> go;
   int64_t from = 7, to = 0, last = 0;
   const auto host = make_host_stream();
@@ -99,7 +98,7 @@ TEST(CudaStream, WaitsForTheHostBesideTheCaller) {
   EXPECT_TRUE(copied.reached());
 }
 
-TEST(CudaStream, EndsWithItsWork) {
+TEST(CudaStream, FinishesItsWorkBeforeItEnds) {
   int64_t from = 7, to = 0, last = 0;
   const auto host = make_host_stream();
   {
@@ -113,7 +112,7 @@ TEST(CudaStream, EndsWithItsWork) {
   EXPECT_EQ(last, 8);
 }
 
-TEST(CudaStream, AFailureSkipsWhatFollowsOnAllThatWaitForIt) {
+TEST(CudaStream, AFailureSkipsLaterWorkOnAllWaitingStreams) {
   const auto host = make_host_stream();
   CudaStream first(0, Waits::in_own_thread), second(0, Waits::in_own_thread), compute(0, Waits::in_caller);
   int64_t from = 7, to = 0;
@@ -126,7 +125,7 @@ TEST(CudaStream, AFailureSkipsWhatFollowsOnAllThatWaitForIt) {
   EXPECT_FALSE(copied.reached());
   EXPECT_THROW(compute.wait(copied), RunError);
   EXPECT_THROW(first.native(), RunError);
-  EXPECT_THROW(second.synchronize(), RunError) << "for good";
+  EXPECT_THROW(second.synchronize(), RunError) << "the error stays";
   EXPECT_EQ(to, 0);
 }
 
