@@ -117,7 +117,7 @@ std::string read_config_text(const std::string& path, const std::string& remedy)
 }
 
 std::vector<FileEntry> read_config_file(const std::string& path) {
-  const char* const remedy = "The word after the verb is a TOML file; everything else is given by flags";
+  const char* const remedy = "The word after the verb is a TOML file; give everything else as flags";
   return parse_config(read_config_text(path, remedy), path);
 }
 

@@ -10,7 +10,7 @@ using namespace declaring;
 
 std::vector<Setting> model_settings() {
   return {
-      text("model", &S::model, kModel, "PATH|NAME",
+      text("model", &S::model, brief(kModel, "a Hugging Face folder, run folder or shape"), "PATH|NAME",
            "a Hugging Face folder, or the output folder of a finished run; with --init random also a config.json or a "
            "shape: bloom-560m, bloom-1b1, bloom-1b7, "
            "bloom-3b, bloom-7b1, bloom-176b, gpt"),
@@ -29,11 +29,13 @@ std::vector<Setting> model_settings() {
 
 std::vector<Setting> data_settings() {
   return {
-      text("dataset", &S::dataset, kDataset, "PATH", "SQuAD JSON, or rows as JSON or JSONL: questions, or plain texts"),
+      text("dataset", &S::dataset, brief(kDataset, "SQuAD JSON, or rows as JSON or JSONL"), "PATH",
+           "SQuAD JSON, or rows as JSON or JSONL: questions, or plain texts"),
       integer("train_size", &S::train_size, kTrainData, "SAMPLES", kCount,
               "use only so many samples, drawn by the seed (with --no-shuffle the first); 0: all"),
       boolean("shuffle", &S::shuffle, kTrainData, "a new order of the samples every epoch"),
-      text("eval_dataset", &S::eval_dataset, kEvalData, "PATH", "questions to evaluate on"),
+      text("eval_dataset", &S::eval_dataset, brief(kEvalData, "questions to evaluate on"), "PATH",
+           "questions to evaluate on"),
       integer("eval_size", &S::eval_size, kEvalData, "SAMPLES", kCount,
               "use only so many samples, drawn by the seed; 0: all"),
       choice("objective", &S::objective, kText,
@@ -43,7 +45,7 @@ std::vector<Setting> data_settings() {
              "which tokens carry loss: the answer; all; or the prompt's last ones, with the answer as their labels "
              "(poor, to "
              "repeat a workshop's tables)"),
-      integer("max_length", &S::max_length, kText, "TOKENS", {2, kMaxCount}, "longest sample",
+      integer("max_length", &S::max_length, brief(kText, "longest sample"), "TOKENS", {2, kMaxCount}, "longest sample",
               {"max_seq_length", "model_max_length"}),
       choice("truncation", &S::truncation, kText, {{"context", Truncation::context}, {"right", Truncation::right}},
              "what a sample that is too long loses: parts of its context, those far from the answer in training and "
@@ -62,14 +64,15 @@ std::vector<Setting> data_settings() {
 
 std::vector<Setting> optimization_settings() {
   return {
-      integer("batch_size", &S::batch_size, kOptimization, "SAMPLES", kPositive, "samples per micro-batch and rank",
-              {"per_device_train_batch_size"}),
-      integer("grad_accum", &S::grad_accum, kOptimization, "N", kPositive, "micro-batches per step",
-              {"gradient_accumulation_steps"}),
-      real("epochs", &S::epochs, kOptimization, "N", {.min = 0, .max = 1e9, .open_min = true},
-           "passes over the data set", {"num_train_epochs", "num_epochs"}),
+      integer("batch_size", &S::batch_size, brief(kOptimization, "samples per micro-batch and rank"), "SAMPLES",
+              kPositive, "samples per micro-batch and rank", {"per_device_train_batch_size"}),
+      integer("grad_accum", &S::grad_accum, brief(kOptimization, "micro-batches per step"), "N", kPositive,
+              "micro-batches per step", {"gradient_accumulation_steps"}),
+      real("epochs", &S::epochs, brief(kOptimization, "passes over the data set"), "N",
+           {.min = 0, .max = 1e9, .open_min = true}, "passes over the data set", {"num_train_epochs", "num_epochs"}),
       integer("max_steps", &S::max_steps, kOptimization, "STEPS", kCount, "end after so many steps; 0: by epochs"),
-      real("lr", &S::lr, kOptimization, "RATE", kNonNegativeReal, "learning rate at its highest", {"learning_rate"}),
+      real("lr", &S::lr, brief(kOptimization, "highest learning rate"), "RATE", kNonNegativeReal,
+           "learning rate at its highest", {"learning_rate"}),
       choice("lr_schedule", &S::lr_schedule, kOptimization,
              {{"linear", Schedule::linear}, {"constant", Schedule::constant}, {"cosine", Schedule::cosine}},
              "how the rate falls after the warm-up", {"lr_scheduler_type"}),
@@ -138,7 +141,7 @@ std::vector<Setting> checkpoint_settings() {
              "what makes a model the best"),
       boolean("save_async", &S::save_async, kCheckpoints,
               "copy a checkpoint aside and write it while training goes on"),
-      choice("save_dtype", &S::save_dtype, kSavedModel,
+      choice("save_dtype", &S::save_dtype, brief(kSavedModel, "saved weights: fp32, bf16 or fp16", kCheckpoint),
              {{"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}},
              "type of the weights in a saved model folder"),
   };
@@ -148,20 +151,24 @@ std::vector<Setting> generation_settings() {
   return {
       integer("eval_batch_size", &S::eval_batch_size, kScoring, "SAMPLES", kPositive, "samples evaluated at a time",
               {"per_device_eval_batch_size"}),
-      boolean("eval_generation", &S::eval_generation, kScoring, "generate answers for exact match and F1",
-              {"predict_with_generate"}),
+      boolean("eval_generation", &S::eval_generation, brief(kScoring, "generate answers for exact match and F1"),
+              "generate answers for exact match and F1", {"predict_with_generate"}),
       choice("scoring", &S::scoring, kScoring, {{"official", Scoring::official}, {"workshop", Scoring::workshop}},
              "SQuAD's own rules over all references, or the workshop's over the first"),
-      integer("max_new_tokens", &S::max_new_tokens, kGeneration, "TOKENS", {1, 1 << 20}, "longest generated text"),
-      text("prompt", &S::prompt, kPrompt, "TEXT", "text to go on from, as it is"),
-      text("question", &S::question, kQuestion, "TEXT", "a question, put into the prompt of the training data"),
-      text("context", &S::context, kQuestion, "TEXT", "the passage that answers the question"),
+      integer("max_new_tokens", &S::max_new_tokens, brief(kGeneration, "longest generated text", kQuestion), "TOKENS",
+              {1, 1 << 20}, "longest generated text"),
+      text("prompt", &S::prompt, brief(kPrompt, "text to continue, used as it is"), "TEXT",
+           "text to continue, used as it is"),
+      text("question", &S::question, brief(kQuestion, "a question about the context"), "TEXT",
+           "a question, put into the prompt of the training data"),
+      text("context", &S::context, brief(kQuestion, "the passage that answers the question"), "TEXT",
+           "the passage that answers the question"),
   };
 }
 
 std::vector<Setting> rank_settings() {
   return {
-      integer("nproc", &S::nproc, kRanks, "N", {0, 1 << 20},
+      integer("nproc", &S::nproc, brief(kRanks, "ranks to start on this machine, or to plan for"), "N", {0, 1 << 20},
               "start so many ranks on this machine, or plan for them; 0: as mpirun or srun did, else one",
               {"nproc_per_node", "num_processes"}),
       real("comm_timeout", &S::comm_timeout, kRanks, "SECONDS", {.min = 0, .max = 1e8, .open_min = true},
@@ -175,10 +182,10 @@ std::vector<Setting> rank_settings() {
 
 std::vector<Setting> machine_settings() {
   return {
-      choice("device", &S::device, kMachine,
+      choice("device", &S::device, brief(kMachine, "auto, cpu or cuda"),
              {{"auto", S::DeviceChoice::automatic}, {"cpu", S::DeviceChoice::cpu}, {"cuda", S::DeviceChoice::cuda}},
              "where to compute"),
-      choice("precision", &S::precision, kMachine,
+      choice("precision", &S::precision, brief(kMachine, "fp32, tf32, fp16 or bf16"),
              {{"fp32", S::Precision::fp32},
               {"tf32", S::Precision::tf32},
               {"fp16", S::Precision::fp16},
@@ -188,8 +195,9 @@ std::vector<Setting> machine_settings() {
       integer("seed", &S::seed, kMachine, "N", {0, kMaxSeed}, "seed of all random numbers"),
       text("checkpoint", &S::checkpoint, kCheckpoint, "PATH",
            "a folder checkpoint-<step> of a training run, or of all for the newest"),
-      text("output_dir", &S::output_dir, kOutputDir, "PATH", "folder of the results"),
-      boolean("json", &S::json, kPresentation, "print the result as JSON"),
+      text("output_dir", &S::output_dir, brief(kOutputDir, "folder for the results"), "PATH", "folder for the results"),
+      boolean("json", &S::json, brief(kPresentation, "print the result as JSON", kQuestion | kPlan),
+              "print the result as JSON"),
       choice("progress", &S::progress, kPresentation,
              {{"auto", S::Progress::automatic}, {"on", S::Progress::on}, {"off", S::Progress::off}},
              "a progress bar: on a terminal, always, never"),
@@ -272,6 +280,15 @@ std::vector<const Setting*> settings_of(Groups groups) {
     if (groups & setting.group) chosen.push_back(&setting);
   }
   return chosen;
+}
+
+const Setting* find_setting_with_choice(std::string_view word, Groups groups) {
+  const Setting* found = nullptr;
+  for (const Setting* setting : settings_of(groups)) {
+    if (std::ranges::find(setting->choices, underscored(word)) == setting->choices.end()) continue;
+    if (!found || (found->brief_for != kAllGroups && setting->brief_for == kAllGroups)) found = setting;
+  }
+  return found;
 }
 
 const Setting* find_setting(std::string_view word) {

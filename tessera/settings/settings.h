@@ -205,6 +205,9 @@ struct Setting {
   SettingType type;
   std::string unit{};  // what the value is, for help: "TOKENS", "PATH"; empty for booleans and choices
   std::string help;
+  // The short help of a verb that takes one of the groups `brief_for` shows the setting, with this one line.
+  std::string brief{};
+  Groups brief_for = 0;
   Range range{};
   std::vector<std::string> choices{};
   // Words of other tools for a choice, in small letters with underscores: "backward_pre" for "pre".
@@ -228,6 +231,10 @@ const std::vector<Setting>& all_settings();
 std::vector<const Setting*> settings_of(Groups groups);
 // The one with this name or alias, or nullptr.
 const Setting* find_setting(std::string_view word);
+
+// The setting that has `word` as one of its choices ("fp16": precision), or nullptr. Prefers one that the short help
+// of every verb shows.
+const Setting* find_setting_with_choice(std::string_view word, Groups groups);
 
 // A word as names are compared: dashes become underscores.
 std::string underscored(std::string_view word);

@@ -18,18 +18,19 @@ Setting foreign(Setting setting) {
 }
 
 Setting strategy() {
-  return with_synonyms(choice("strategy", &S::strategy, kSharding,
-                              {{"no_shard", S::Strategy::no_shard},
-                               {"zero0", S::Strategy::zero0},
-                               {"zero1", S::Strategy::zero1},
-                               {"zero2", S::Strategy::zero2},
-                               {"zero3", S::Strategy::zero3},
-                               {"shard_grad_op", S::Strategy::shard_grad_op},
-                               {"full_shard", S::Strategy::full_shard},
-                               {"hybrid_shard", S::Strategy::hybrid_shard},
-                               {"hybrid_shard_zero2", S::Strategy::hybrid_shard_zero2}},
-                              "what the ranks share of parameters, gradients and optimizer states"),
-                       {{"_hybrid_shard_zero2", "hybrid_shard_zero2"}});
+  return with_synonyms(
+      choice("strategy", &S::strategy, brief(kSharding, "no_shard, zero1, zero2, full_shard, ...", kRanks),
+             {{"no_shard", S::Strategy::no_shard},
+              {"zero0", S::Strategy::zero0},
+              {"zero1", S::Strategy::zero1},
+              {"zero2", S::Strategy::zero2},
+              {"zero3", S::Strategy::zero3},
+              {"shard_grad_op", S::Strategy::shard_grad_op},
+              {"full_shard", S::Strategy::full_shard},
+              {"hybrid_shard", S::Strategy::hybrid_shard},
+              {"hybrid_shard_zero2", S::Strategy::hybrid_shard_zero2}},
+             "what the ranks share of parameters, gradients and optimizer states"),
+      {{"_hybrid_shard_zero2", "hybrid_shard_zero2"}});
 }
 
 Setting offload() {
@@ -58,7 +59,7 @@ std::vector<Setting> placement_settings() {
       strategy(),
       integer("shard_group_size", &S::shard_group_size, kSharding, "RANKS", kCount,
               "ranks that share one copy in the hybrid strategies; 0: the ranks of a node"),
-      integer("ranks_per_node", &S::ranks_per_node, kSharding, "RANKS", kCount,
+      integer("ranks_per_node", &S::ranks_per_node, brief(kSharding, "ranks of one machine", kPlan), "RANKS", kCount,
               "ranks of one machine; 0: as found, for a plan all on one"),
       with_synonyms(choice("backward_prefetch", &S::backward_prefetch, kSharding,
                            {{"pre", S::BackwardPrefetch::pre},
@@ -115,7 +116,7 @@ std::vector<Setting> gradient_settings() {
 std::vector<Setting> plan_settings() {
   return {
       bytes(
-          "fit", &S::fit, kPlan, kNonNegativeReal,
+          "fit", &S::fit, brief(kPlan, "find the fastest run in this memory per rank"), kNonNegativeReal,
           "find the fastest strategy, batch and checkpointing that fit into so much memory of a rank (of its GPU with "
           "--device cuda); 0: plan as given"),
       bytes("device_memory", &S::device_memory, kPlan, kNonNegativeReal,
