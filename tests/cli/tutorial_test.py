@@ -1,4 +1,4 @@
-"""Runs every command of docs/tutorial.md, in order and in one folder. A command exits with 0, or as its comment says."""
+"""Runs every command of docs/tutorial.md, in order and in one folder. Each exits with 0, or as its comment says."""
 import os
 import re
 import shutil
@@ -10,7 +10,7 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 
 
 def commands():
-    """Of the fenced `console` blocks: lines that begin with "$ ", with the lines that a backslash adds."""
+    """The commands of fenced `console` blocks: lines that begin with "$ ", joined with the next line after a backslash."""
     with open(os.path.join(ROOT, "docs", "tutorial.md"), encoding="utf-8") as file:
         text = file.read()
     for block in re.findall(r"^```console\n(.*?)^```$", text, re.M | re.S):
