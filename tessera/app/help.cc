@@ -186,7 +186,7 @@ std::string brief_help(const Verb& verb, const Verb& subject, Groups groups) {
          brief_settings(required.empty() ? "Settings [default]" : "Often used [default]", others, true) +
          example(verb.example) +
          fmt::format(
-             "\nA setting can also stand in config.toml (batch_size = 8) or in the environment\n"
+             "\nSettings can also come from config.toml (batch_size = 8) or the environment\n"
              "(TESSERA_BATCH_SIZE=8).\n"
              "All {} settings: tessera {} all",
              settings_of(groups).size(), help_command(verb, subject));
@@ -206,7 +206,7 @@ std::string full_help(const Verb& verb, const Verb& subject, Groups groups) {
     text += setting_help(*setting);
   }
   return text +
-         "\nA setting can also stand in config.toml (batch_size = 8) or in the environment\n"
+         "\nSettings can also come from config.toml (batch_size = 8) or the environment\n"
          "(TESSERA_BATCH_SIZE=8). Dashes and underscores are the same.";
 }
 

@@ -36,7 +36,7 @@ const std::vector<Verb>& all_verbs() {
        .one_of = {"prompt", "question"},
        .run = run_generate},
       {.name = "plan",
-       .help = "Show the memory of a run before it starts; find the fastest that fits",
+       .help = "Show the memory of a run; find the fastest run that fits",
        .groups = kTraining | kRanks | kCheckpoints | kSavedModel | kOutputDir | kPlan | kPresentation,
        .example = "tessera plan --model bloom-7b1 --nproc 8 --strategy full_shard --precision bf16",
        .required = {"model"},
