@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "tessera/app/help.h"
 #include "tessera/app/run_as_ranks.h"
@@ -70,10 +71,13 @@ std::vector<FileEntry> config_of(const std::string& word, const std::vector<std:
   if (word.empty()) return {};
   try {
     return read_config_file(word);
-  } catch (const UsageError&) {
+  } catch (const UsageError& error) {
     const std::string remedy = word.ends_with(".toml") ? "" : remedy_for_word(word, words, groups, verbs);
     if (remedy.empty()) throw;
-    throw UsageError(word, "is neither a setting nor a configuration file", remedy);
+    std::error_code none;
+    const bool is_file = std::filesystem::is_regular_file(word, none);
+    const std::string reason = is_file ? fmt::format(" ({})", error.what()) : "";
+    throw UsageError(word, "is neither a setting nor a configuration file" + reason, remedy);
   }
 }
 
