@@ -135,6 +135,7 @@ class Words(CliTest):
         self.remedy("Write --dataset train.jsonl", "train", "train.jsonl")
         self.write("dev.json", "[]")
         self.remedy("Write --eval-dataset dev.json", "eval", "dev.json")
+        self.fails(2, "dev.json: is neither a setting nor a configuration file (dev.json:1: is not TOML: ", "eval", "dev.json")
         self.remedy('Write --prompt "What is it?"', "generate", "What is it?")
         self.remedy("Write --lr=1e-4", "train", "lr=1e-4")
         self.remedy("Write --lr RATE", "train", "lr", "1e-4")
