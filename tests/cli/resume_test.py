@@ -130,9 +130,9 @@ class Stopped(Interrupted):
         process = self.start("out", "--batch-size", "100000", "--grad-accum", "1", job=self.slow_job())
         self.assertTrue(self.wait_for_lines("out", 1, process))
         for number in signal.SIGSTOP, signal.SIGTERM, signal.SIGUSR1, signal.SIGCONT:
-            process.send_signal(number)  # two signals at once count as one request
+            process.send_signal(number)  # two at once are one request
         time.sleep(0.02)
-        process.send_signal(signal.SIGSTOP)  # on a GPU the step would end before the second request
+        process.send_signal(signal.SIGSTOP)  # on a GPU the step would be done before the second request
         time.sleep(0.13)
         process.send_signal(signal.SIGUSR1)
         process.send_signal(signal.SIGCONT)
