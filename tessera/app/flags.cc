@@ -1,12 +1,12 @@
-// Flags of a verb, read with CLI11.
+// Reads the flags of a verb with CLI11.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "tessera/app/command_line.h"
+#include "tessera/app/usage_errors.h"
 #include "tessera/base/error.h"
-#include "tessera/settings/suggest.h"
 
 namespace tessera {
 
@@ -16,8 +16,8 @@ bool is_long_flag(const std::string& word) {
   return word.size() > 2 && word.starts_with("--");
 }
 
-// Words as CLI11 takes them: dashes in the names of flags, and `--x=` (an empty value) as two words, because CLI11
-// would take the word after it for the value.
+// Words in the form that CLI11 reads: names of flags have dashes, and `--x=` (an empty value) becomes two words. CLI11
+// alone would take the next word as its value.
 std::vector<std::string> canonical_words(const std::vector<std::string>& words, Groups groups) {
   std::vector<std::string> result;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -33,12 +33,21 @@ std::vector<std::string> canonical_words(const std::vector<std::string>& words, 
     const size_t equals = word.find('=');
     const std::string name = dashed(word.substr(2, equals == std::string::npos ? equals : equals - 2));
     result.push_back("--" + name);
+    if (name == "help" && equals != std::string::npos) {  // --help=all
+      result.back() = "--help";
+      result.push_back(word.substr(equals + 1));
+      continue;
+    }
     if (equals != std::string::npos && equals + 1 < word.size()) {
       result.back() += word.substr(equals);
       continue;
     }
     const Setting* setting = find_setting(name);
-    if (!setting || !(setting->group & groups) || setting->type == SettingType::boolean) continue;
+    if (!setting || !(setting->group & groups)) continue;
+    if (setting->type == SettingType::boolean) {
+      if (equals != std::string::npos) parse_value(*setting, "", setting->flag());  // throws: it has no value
+      continue;
+    }
     if (equals != std::string::npos) {
       result.push_back("");
     } else if (i + 1 == words.size() || is_long_flag(words[i + 1])) {
@@ -64,34 +73,28 @@ std::string option_names(const Setting& setting) {
   return text;
 }
 
-[[noreturn]] void unknown_word(const std::string& word, const Verb& verb, Groups groups) {
-  if (!word.starts_with("-")) {
-    throw UsageError(word, "is one word too many", fmt::format("Usage: tessera {} [config.toml] [--flags]", verb.name));
+// `extras` are the words that no flag and no configuration file takes; `words` are all. Reports the first one.
+[[noreturn]] void unknown_word(const std::vector<std::string>& extras, const std::string& config_file,
+                               const std::vector<std::string>& words, const Verb& verb, Groups groups,
+                               const std::vector<Verb>& verbs) {
+  for (const auto& word : extras) {
+    if (word.starts_with("-")) unknown_flag(word, verb, groups, verbs);
   }
-  const std::string name = word.substr(0, word.find('='));
-  const std::string bare = underscored(name.substr(std::min(name.size(), name.find_first_not_of('-'))));
-  const Setting* setting = find_setting(bare);
-  if (!setting && bare.starts_with("no_")) setting = find_setting(bare.substr(3));
-  if (setting && setting->group & groups) {  // --no-x of a setting that is no boolean
-    throw UsageError(name, fmt::format("{} is no boolean", setting->flag()));
+  // Of several words without a flag, CLI11 takes the first one for the configuration file.
+  std::vector<std::string> strays = extras;
+  if (!config_file.ends_with(".toml")) strays.insert(strays.begin(), config_file);
+  for (const auto& word : strays) {
+    const std::string remedy = remedy_for_word(word, words, groups, verbs);
+    if (!remedy.empty()) throw UsageError(word, "is neither a setting nor a configuration file", remedy);
   }
-  if (setting)
-    throw UsageError(name, fmt::format("is no setting of {}", verb.name),
-                     fmt::format("See tessera {} --help", verb.name));
-  std::vector<std::string> flags = {"--help"};
-  for (const Setting* known : settings_of(groups)) {
-    flags.push_back(known->flag());
-    for (const auto& alias : known->aliases) flags.push_back("--" + dashed(alias));
-    if (known->type == SettingType::boolean) flags.push_back("--no-" + dashed(known->name));
-  }
-  std::string remedy = did_you_mean("--" + dashed(bare), flags);
-  if (remedy.empty()) remedy = fmt::format("See tessera {} --help", verb.name);
-  throw UsageError(name, "unknown flag", remedy);
+  throw UsageError(extras[0], "is one word too many",
+                   fmt::format("Usage: tessera {} [config.toml] [--flags]", verb.name));
 }
 
 }  // namespace
 
-ParsedFlags parse_flags(const std::vector<std::string>& words, const Verb& verb, Groups groups) {
+ParsedFlags parse_flags(const std::vector<std::string>& words, const Verb& verb, Groups groups,
+                        const std::vector<Verb>& verbs) {
   CLI::App app;
   app.set_help_flag();
   app.allow_extras();
@@ -105,16 +108,19 @@ ParsedFlags parse_flags(const std::vector<std::string>& words, const Verb& verb,
     options.emplace_back(setting, option->take_last());
   }
   std::vector<std::string> reversed = canonical_words(words, groups);
-  std::reverse(reversed.begin(), reversed.end());  // as CLI11 wants them
+  std::reverse(reversed.begin(), reversed.end());  // CLI11 reads them from the end
   try {
     app.parse(reversed);
   } catch (const CLI::ParseError& error) {
-    throw UsageError("", error.what(), fmt::format("See tessera {} --help", verb.name));
+    throw UsageError("", error.what(), fmt::format("See tessera {} --help all", verb.name));
   }
-  if (parsed.help) return parsed;
-  for (const auto& word : app.remaining()) {
-    if (word != "--") unknown_word(word, verb, groups);
+  std::vector<std::string> extras = app.remaining();
+  std::erase(extras, "--");
+  if (parsed.help) {
+    parsed.full_help = parsed.config_file == "all" || std::ranges::find(extras, "all") != extras.end();
+    return parsed;
   }
+  if (!extras.empty()) unknown_word(extras, parsed.config_file, words, verb, groups, verbs);
   for (const auto& [setting, option] : options) {
     if (option->count() > 0) parsed.values.emplace_back(setting, option->results().back());
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "tessera/settings/suggest.h"
 
@@ -10,44 +11,122 @@ namespace tessera {
 
 namespace {
 
-constexpr size_t kWidth = 100;
-constexpr size_t kIndent = 6;
+constexpr size_t kWidth = 80;
+constexpr size_t kFewSettings = 8;  // so many are all shown in the short help
 
-// `text` in lines of at most kWidth letters, each indented.
-std::string wrapped(const std::string& text) {
-  std::string result, line;
+// `text` in lines of at most kWidth letters. The first line follows `head`; the others are indented by its width.
+std::string wrapped(const std::string& head, const std::string& text) {
+  std::string result, line = head;
+  bool is_empty = true;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find(' ', begin), text.size());
     const std::string word = text.substr(begin, end - begin);
     begin = end + 1;
-    if (!line.empty() && kIndent + line.size() + 1 + word.size() > kWidth) {
-      result += std::string(kIndent, ' ') + line + "\n";
-      line.clear();
+    if (!is_empty && line.size() + 1 + word.size() > kWidth) {
+      result += line + "\n";
+      line = std::string(head.size(), ' ');
+      is_empty = true;
     }
-    line += (line.empty() ? "" : " ") + word;
+    line += (is_empty ? "" : " ") + word;
+    is_empty = false;
   }
-  return result + std::string(kIndent, ' ') + line + "\n";
+  return result + line + "\n";
 }
 
-std::string setting_help(const Setting& setting) {
-  std::string head =
-      setting.type == SettingType::boolean
-          ? fmt::format("--{0}, --no-{0}", dashed(setting.name))
-          : fmt::format("{} {}", setting.flag(),
-                        setting.type == SettingType::choice ? joined(setting.choices, "|") : setting.unit);
+// A command in lines of at most kWidth letters, cut before flags, as a shell reads it.
+std::string command_lines(const std::string& command) {
+  constexpr size_t kIndent = 2, kContinuation = 2;  // " \"
+  std::string result, line(kIndent, ' ');
+  for (size_t begin = 0; begin < command.size();) {
+    const size_t end = std::min(command.find(" --", begin + 1), command.size());
+    const std::string part = command.substr(begin, end - begin);
+    if (line.size() + part.size() + kContinuation > kWidth) {
+      result += line + " \\\n";
+      line = std::string(kIndent + 1, ' ');  // the part begins with a blank
+    }
+    line += part;
+    begin = end;
+  }
+  return result + line + "\n";
+}
+
+std::string example(const std::string& command) {
+  return command.empty() ? "" : fmt::format("\nExample:\n{}", command_lines(command));
+}
+
+std::string preset_text(const Setting& setting) {
   const SettingValue preset = setting.get(Settings{});
   const auto* text = std::get_if<std::string>(&preset);
-  std::string notes = text ? *text : toml_text(preset);
-  notes = notes.empty() ? "" : fmt::format(" [default: {}]", notes);
+  return text ? *text : toml_text(preset);
+}
+
+std::string usage_line(const Verb& verb, const Verb& subject) {
+  const std::string about = !verb.about_verb ? "" : &subject == &verb ? " [verb]" : " " + subject.name;
+  return fmt::format("{}.\n\nUsage: tessera {}{} [config.toml] [--flags]\n", verb.help, verb.name, about);
+}
+
+// What follows `tessera` in the help command of the verb.
+std::string help_command(const Verb& verb, const Verb& subject) {
+  return (&subject == &verb ? verb.name : verb.name + " " + subject.name) + " --help";
+}
+
+// All choices where they fit into the line, else in the text.
+std::string setting_help(const Setting& setting) {
+  std::string text = setting.help, head = "  " + setting.flag();
+  if (setting.type == SettingType::boolean) {
+    head += ", --no-" + dashed(setting.name);
+  } else if (setting.type != SettingType::choice) {
+    head += " " + setting.unit;
+  } else if (const std::string choices = joined(setting.choices, "|"); head.size() + 1 + choices.size() <= kWidth) {
+    head += " " + choices;
+  } else {
+    head += " WORD";
+    text += fmt::format(" ({})", joined(setting.choices, ", "));
+  }
+  const std::string preset = preset_text(setting);
+  if (!preset.empty()) text += fmt::format(" [default: {}]", preset);
   if (!setting.aliases.empty()) {
     std::vector<std::string> aliases;
     for (const auto& alias : setting.aliases) aliases.push_back("--" + dashed(alias));
-    notes += fmt::format(" [also: {}]", joined(aliases, ", "));
+    text += fmt::format(" [also: {}]", joined(aliases, ", "));
   }
-  return "  " + head + "\n" + wrapped(setting.help + notes);
+  return head + "\n" + wrapped(std::string(6, ' '), text);
+}
+
+std::string brief_head(const Setting& setting) {
+  const std::string value = setting.type == SettingType::choice ? "WORD" : setting.unit;
+  return "  " + setting.flag() + (value.empty() ? "" : " " + value);
+}
+
+// A title and one line per setting, with the default unless the setting is required or has none.
+std::string brief_settings(const std::string& title, const std::vector<const Setting*>& settings, bool with_defaults) {
+  if (settings.empty()) return "";
+  constexpr size_t kTextColumn = 27;
+  std::string text = fmt::format("\n{}:\n", title);
+  for (const Setting* setting : settings) {
+    const std::string preset = preset_text(*setting);
+    const bool has_preset = with_defaults && setting->type != SettingType::boolean && !preset.empty() && preset != "0";
+    text += wrapped(
+        fmt::format("{:<{}}", brief_head(*setting), kTextColumn),
+        (setting->brief.empty() ? setting->help : setting->brief) + (has_preset ? fmt::format(" [{}]", preset) : ""));
+  }
+  return text;
+}
+
+bool is_required(const Verb& verb, const Setting& setting) {
+  return std::ranges::find(verb.required, setting.name) != verb.required.end();
 }
 
 }  // namespace
+
+std::string enumerated(const std::vector<std::string>& words, const std::string& last_word) {
+  std::string text;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) text += i + 1 < words.size() ? ", " : fmt::format(" {} ", last_word);
+    text += words[i];
+  }
+  return text;
+}
 
 std::string version_text() {
 #if defined(__clang__)
@@ -58,27 +137,63 @@ std::string version_text() {
   return fmt::format("tessera {} ({})", TESSERA_VERSION, compiler);
 }
 
-std::string program_help(const std::vector<Verb>& verbs) {
-  std::string text =
-      "Tessera fine-tunes BLOOM- and GPT-class language models, natively.\n\n"
-      "Usage: tessera <verb> [config.toml] [--flags]\n\n"
-      "Verbs:\n";
+static std::string verb_lines(const std::vector<Verb>& verbs) {
+  std::string text;
   size_t width = 0;
   for (const auto& verb : verbs) width = std::max(width, verb.name.size());
   for (const auto& verb : verbs) text += fmt::format("  {:<{}}  {}\n", verb.name, width, verb.help);
-  return text +
-         "\nOptions:\n"
-         "  -h, --help  Print help; tessera <verb> --help tells a verb's settings\n"
-         "  --version   Print the version\n\n"
-         "A setting is taken from its flag (--batch-size 8), else from the environment (TESSERA_BATCH_SIZE=8),\n"
-         "else from the file (batch_size = 8), else it has its default.\n\n"
-         "Exit codes: 0 done; 1 failed while running; 2 wrong usage or configuration; 3 bad input file;\n"
-         "4 out of memory; 5 communication failed; 75 saved after a signal, start again; 128+n second signal.";
+  return text;
 }
 
-std::string verb_help(const Verb& verb, Groups groups) {
-  std::string text = fmt::format("{}.\n\nUsage: tessera {}{} [config.toml] [--flags]\n", verb.help, verb.name,
-                                 verb.about_verb ? " [verb]" : "");
+std::string program_help(const std::vector<Verb>& verbs) {
+  return "Tessera fine-tunes BLOOM- and GPT-class language models, sharded over CPU\n"
+         "ranks or GPUs. It reads and writes Hugging Face model folders.\n\n"
+         "Usage: tessera <verb> [config.toml] [--flags]\n\n"
+         "Verbs:\n" +
+         verb_lines(verbs) + example(verbs.empty() ? "" : verbs.front().example) +
+         "\nOptions:\n"
+         "  -h, --help     Print help; tessera <verb> --help shows the settings of a verb\n"
+         "  --version      Print the version\n\n"
+         "A value comes from the flag (--batch-size 8), else from the environment\n"
+         "(TESSERA_BATCH_SIZE=8), else from config.toml (batch_size = 8), else it is the\n"
+         "default.\n\n"
+         "Exit codes: 0 done; 1 failure at run time; 2 wrong usage or configuration;\n"
+         "3 bad input file; 4 out of memory; 5 communication failed; 75 stopped by a\n"
+         "signal and saved, start again; 128+n second signal n.";
+}
+
+std::string family_help(const std::string& word, const std::vector<Verb>& verbs) {
+  std::vector<Verb> family;
+  std::ranges::copy_if(verbs, std::back_inserter(family),
+                       [&](const Verb& verb) { return verb.name.starts_with(word + " "); });
+  return fmt::format(
+      "Usage: tessera {0} <verb> [config.toml] [--flags]\n\nVerbs:\n{1}{2}\nSettings: tessera {3} --help", word,
+      verb_lines(family), example(family.front().example), family.front().name);
+}
+
+std::string brief_help(const Verb& verb, const Verb& subject, Groups groups) {
+  std::vector<const Setting*> required, others;
+  for (const auto& name : verb.required) required.push_back(find_setting(name));
+  // `config` takes the settings of any verb: it shows only those that are about printing.
+  const std::vector<const Setting*> all = settings_of(verb.about_verb ? groups & kPresentation : groups);
+  for (const Setting* setting : all) {
+    const bool is_first = all.size() <= kFewSettings || (setting->brief_for & groups) != 0;
+    if (is_first && !is_required(verb, *setting)) others.push_back(setting);
+  }
+  const std::string about_verb =
+      verb.about_verb ? "\nIt also takes the settings of that verb: see tessera train --help.\n" : "";
+  return usage_line(verb, subject) + about_verb + brief_settings("Required", required, false) +
+         brief_settings(required.empty() ? "Settings [default]" : "Often used [default]", others, true) +
+         example(verb.example) +
+         fmt::format(
+             "\nSettings can also come from config.toml (batch_size = 8) or the environment\n"
+             "(TESSERA_BATCH_SIZE=8).\n"
+             "All {} settings: tessera {} all",
+             settings_of(groups).size(), help_command(verb, subject));
+}
+
+std::string full_help(const Verb& verb, const Verb& subject, Groups groups) {
+  std::string text = usage_line(verb, subject);
   if (!verb.required.empty()) {
     std::vector<std::string> flags;
     for (const auto& name : verb.required) flags.push_back("--" + dashed(name));
@@ -91,7 +206,7 @@ std::string verb_help(const Verb& verb, Groups groups) {
     text += setting_help(*setting);
   }
   return text +
-         "\nEvery setting is also a key of config.toml (batch_size = 8) and an environment variable\n"
+         "\nSettings can also come from config.toml (batch_size = 8) or the environment\n"
          "(TESSERA_BATCH_SIZE=8). Dashes and underscores are the same.";
 }
 

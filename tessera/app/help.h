@@ -1,4 +1,4 @@
-// Help texts, made from the declarations of verbs and settings.
+// Help texts, made from the declarations of verbs and settings. They fit 80 columns and have no newline at the end.
 #pragma once
 
 #include <string>
@@ -10,10 +10,16 @@ namespace tessera {
 
 // "tessera 0.1.0 (GCC 12.2.0, x86-64)"
 std::string version_text();
-// The texts below have no newline at their end.
-// The program: usage and the verbs.
+// The program: what it is, the verbs, one example.
 std::string program_help(const std::vector<Verb>& verbs);
-// A verb: usage and its settings by group.
-std::string verb_help(const Verb& verb, Groups groups);
+// The verbs whose first word is `word`.
+std::string family_help(const std::string& word, const std::vector<Verb>& verbs);
+// A verb: the settings that people need first, and one example.
+std::string brief_help(const Verb& verb, const Verb& subject, Groups groups);
+// A verb: all its settings by group.
+std::string full_help(const Verb& verb, const Verb& subject, Groups groups);
+
+// "a", "a and b", "a, b and c"
+std::string enumerated(const std::vector<std::string>& words, const std::string& last_word = "and");
 
 }  // namespace tessera

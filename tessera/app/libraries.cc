@@ -1,5 +1,5 @@
-// Libraries and programs of the machine. What this build has no back end for is looked up at run time, so that the
-// answer does not depend on the machine that built it.
+// Libraries and programs of the machine. Libraries that this build has no back end for are looked up at run time.
+// Therefore the result does not depend on the machine that built the program.
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-// A shared library, open as long as this lives. Empty when the machine has none of the names.
+// A shared library, open for the lifetime of the object. Empty if the machine has none of the names.
 class Library {
  public:
   explicit Library(std::initializer_list<const char*> names) {
@@ -56,7 +56,7 @@ class Library {
   void* handle_ = nullptr;
 };
 
-// A function of the libraries that this process is linked with, if one has that name.
+// The function with this name in the libraries that this process is linked with, or nullptr.
 template <typename Function>
 Function* find_linked(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
@@ -93,8 +93,8 @@ std::string cuda_version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-// Through the driver's own interface (cuda.h), whose declarations are repeated here by type because the header need not
-// be there: CUresult is an int, CUdevice is an int.
+// Asks the driver through its own interface (cuda.h). The types are repeated here because the header may be missing:
+// CUresult and CUdevice are int.
 Json gpus_of(const Library& driver) {
   Json gpus = Json::array();
   auto* init = driver.find<int(unsigned)>("cuInit");
@@ -121,13 +121,13 @@ Json gpus_of(const Library& driver) {
   return gpus;
 }
 
-// The driver's version and that of its management library, which may be there without the other.
+// The versions of the driver and of its management library. A machine may have one without the other.
 void add_driver(Json& facts) {
   facts["driver"] = "not found";
   try {
     const Nvml nvml;
     if (const std::string version = nvml.driver_version(); !version.empty()) facts["driver"] = version;
-    facts["nvml"] = nvml.version().empty() ? "of unknown version" : nvml.version();
+    facts["nvml"] = nvml.version().empty() ? "unknown version" : nvml.version();
   } catch (const RunError& error) {
     facts["nvml"] = error.what();
   }
@@ -140,7 +140,7 @@ void mark_unusable(Json& gpus, const std::string& architectures) {
     std::string digits = capability->get<std::string>();
     std::erase(digits, '.');
     if (has_no_code_for(std::stoi(digits), architectures)) {
-      gpu["problem"] = fmt::format("this program holds no code for it, but for {}", architectures);
+      gpu["problem"] = fmt::format("this program has no code for it, only for {}", architectures);
     }
   }
 }
@@ -183,7 +183,7 @@ Json accelerator_facts() {
   if (info.built) mark_unusable(facts["gpus"], info.architectures);
   facts["nccl"] = nccl_description();
   facts["cublaslt"] = cublas_lt_description();
-  facts["cudnn"] = "not used: attention is by own kernels";
+  facts["cudnn"] = "not used: Tessera has its own attention kernels";
   return facts;
 }
 

@@ -1,5 +1,5 @@
-// Facts about the machine a process runs on, for `tessera doctor`. Nothing here throws on an odd machine: what cannot
-// be found out is left out.
+// Facts about the machine that the process runs on, for `tessera doctor`. Nothing here throws on an unusual machine: a
+// fact that is not available is left out.
 #pragma once
 
 #include <filesystem>
@@ -11,14 +11,14 @@
 
 namespace tessera {
 
-// Each is an object of facts; keys that end in `_bytes` are numbers of bytes.
+// Each function returns an object of facts. Keys that end in `_bytes` hold numbers of bytes.
 nlohmann::ordered_json build_facts();                          // version, compiler, instruction set, back ends
 nlohmann::ordered_json cpu_facts();                            // model, cores, SIMD
 nlohmann::ordered_json memory_facts();                         // total, available, the control group's limit
-nlohmann::ordered_json disk_facts(const std::string& folder);  // free space where `folder` is or would be
+nlohmann::ordered_json disk_facts(const std::string& folder);  // space where `folder` is or would be created
 nlohmann::ordered_json library_facts();                        // BLAS and its threads, Oniguruma, …
 nlohmann::ordered_json accelerator_facts();                    // driver, GPUs, NCCL, cuBLASLt
 nlohmann::ordered_json mpi_facts(const Environment& environment);
-nlohmann::ordered_json environment_facts(const Environment& environment);  // the variables that matter, no secrets
+nlohmann::ordered_json environment_facts(const Environment& environment);  // the variables that matter, without secrets
 
 }  // namespace tessera

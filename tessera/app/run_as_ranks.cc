@@ -26,13 +26,13 @@ void print_error(const std::string& text) {
   StreamWriter(STDERR_FILENO).write("error: " + text + "\n");
 }
 
-// How a failure is reported: a program whose output nobody reads any more ends without a word.
+// How to report a failure. If nobody reads the output any more, the program ends without a message.
 std::function<void(const std::string&)> report_of(ExitCode code) {
   if (code == ExitCode::kOutputClosed) return {};
   return print_error;
 }
 
-// Before anything is done that depends on a setting: ranks with different ones would wait for each other in vain.
+// Runs before anything that depends on a setting: ranks with different settings would wait for each other forever.
 void check_settings_agree(const Invocation& invocation, World& world) {
   const std::string program = read_file("/proc/self/exe", {});
   std::vector<std::pair<std::string, std::string>> facts{
@@ -47,21 +47,21 @@ void check_settings_agree(const Invocation& invocation, World& world) {
   check_agreement(world.communicator(), facts);
 }
 
-// Hydra, as the launcher starts it, sends SIGUSR1 to the other ranks whenever one ends, in order or not. Where nobody
-// handles the signal, or nobody needs to any more, it must not end them.
+// When a rank ends, with or without an error, Hydra sends SIGUSR1 to the others (in the way the launcher starts it).
+// The signal must not end a rank that has no handler for it.
 void ignore_hydras_signal(const Invocation& invocation) {
   if (!mpirun_ends_ranks(mpi_flavour()) && find_launcher(invocation.environment)) std::signal(SIGUSR1, SIG_IGN);
 }
 
-// What is asked of the launcher where this process cannot be, or has not got one.
+// Refuses --max-restarts if this process neither is the launcher nor has one.
 void check_restarts(const Invocation& invocation, const std::optional<RankEnvironment>& ranks) {
   const Settings& settings = invocation.settings();
   const bool is_launcher = settings.nproc > 1 && (!ranks || !ranks->has_mpi);
   if (settings.max_restarts == 0 || is_launcher || find_launcher(invocation.environment)) return;
   throw UsageError(invocation.resolved.where("max_restarts"),
-                   ranks ? fmt::format("{} has started the ranks, which only --nproc N starts again", ranks->source)
-                         : std::string("only ranks that --nproc N has started, two or more, are started again"),
-                   "Leave it out: the same command goes on from the last checkpoint");
+                   ranks ? fmt::format("needs --nproc N, but {} has started the ranks", ranks->source)
+                         : std::string("needs --nproc N with two or more ranks"),
+                   "Leave it out and start the same command again: it continues from the last checkpoint");
 }
 
 }  // namespace
@@ -70,7 +70,7 @@ void report_failure(const Environment& environment, const Failure& failure) {
   std::optional<RankEnvironment> ranks;
   try {
     ranks = detect_ranks(environment);
-  } catch (const Error&) {  // then this is what is told
+  } catch (const Error&) {  // the failure to report is this one
   }
   const bool is_rank = ranks && ranks->has_mpi && ranks->size > 1;
   const std::string text = is_rank ? fmt::format("rank {}: {}", ranks->rank, failure.text) : failure.text;
@@ -79,7 +79,7 @@ void report_failure(const Environment& environment, const Failure& failure) {
     StatusBoard::open(launcher->board, ranks->size)->fail(ranks->rank, failure.code, text);
     return;
   }
-  // mpirun ends the others as soon as the first rank has told and ended.
+  // mpirun ends the other ranks as soon as the first rank has reported and ended.
   if (is_rank && ranks->rank > 0) std::this_thread::sleep_for(std::chrono::seconds(1));
   if (const auto report = report_of(failure.code)) report(text);
 }
@@ -105,7 +105,7 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
   check_restarts(invocation, ranks);
   if (is_alone && settings.nproc > 1) return launch(invocation.resolved, invocation.environment, arguments);
   ignore_hydras_signal(invocation);
-  std::optional<StopSignals> signals;  // from before the launcher knows of this rank, and may send one
+  std::optional<StopSignals> signals;  // before the launcher knows of this rank, because it may send a signal then
   if (invocation.verb->stops_on_signals) invocation.signals = &signals.emplace();
   WorldOptions options{.timeout_s = settings.comm_timeout, .report = print_error};
   if (const auto launcher = find_launcher(invocation.environment)) options.board = launcher->board;
@@ -127,7 +127,7 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
     check_settings_agree(invocation, *world);
     const int code = invocation.verb->run(invocation);
     ignore_hydras_signal(invocation);
-    world->communicator().barrier("the end of the run");  // within the time limit, which MPI's end does not have
+    world->communicator().barrier("the end of the run");  // has a time limit; MPI_Finalize has none
     world->set_exit_code(code);
     return code;
   } catch (...) {

@@ -11,19 +11,19 @@
 
 namespace tessera {
 
-// Runs the verb among its ranks: as one of those that this process was started with, as the launcher of --nproc, or
-// alone. Returns the exit code. Where there are other ranks, a failure ends them all.
+// Runs the verb as one of the ranks that were started together, as the launcher of --nproc, or alone. Returns the exit
+// code. With several ranks, a failure of one ends all.
 int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& ranks,
                  const std::vector<std::string>& arguments);
 
-// The part of a verb's work that uses the other ranks. On GPUs a failure in it ends all ranks from here, before what
-// the verb holds is taken apart: that would wait for collectives that nobody ends any more. `before_end` does what must
-// not be left undone then, and waits for nobody.
+// Runs the part of a verb that uses the other ranks. On GPUs a failure in it ends all ranks here, before destructors
+// run: they would wait for collectives that never finish. `before_end` does the necessary clean-up and must not wait
+// for other ranks.
 int run_among_ranks(const Invocation& invocation, const std::function<int()>& work,
                     const std::function<void()>& before_end = {});
 
-// Tells of a failure outside of a world: of a process on its own, or of a rank that has not come so far as to meet the
-// others. What all ranks find is told by one of them.
+// Reports a failure outside of a world: of a single process, or of a rank that has not met the others yet. If all ranks
+// have the same failure, one of them reports it.
 void report_failure(const Environment& environment, const Failure& failure);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// tessera doctor: what this machine offers.
+// tessera doctor: what this machine has.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -21,7 +21,7 @@ std::string fact_text(const std::string& key, const Json& value) {
   return value.dump();
 }
 
-// Facts one a line; those of an object within stand under "outer inner", those of an array are numbered.
+// Adds one line per fact. Facts of an inner object have the label "outer inner"; elements of an array are numbered.
 void add_lines(const std::string& prefix, const Json& facts, std::string& text) {
   for (const auto& [key, value] : facts.items()) {
     std::string label = prefix.empty() ? key : prefix + " " + key;
@@ -53,9 +53,9 @@ int run_doctor(const Invocation& invocation) {
   for (const auto& [section, facts] : report.items()) {
     text += fmt::format("{}{}\n", text.empty() ? "" : "\n", section);
     add_lines("", facts, text);
-    if (facts.empty()) text += "  none of the variables that matter is set\n";
+    if (facts.empty()) text += "  no relevant variable is set\n";
   }
-  text.pop_back();  // the last line's end
+  text.pop_back();  // the last newline
   Console::of_process().print(text);
   return static_cast<int>(ExitCode::kDone);
 }

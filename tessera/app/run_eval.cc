@@ -47,7 +47,7 @@ int run_eval(const Invocation& invocation) {
   };
   check();
   check_disk(config, settings, work_of, rank, local);
-  if (!settings.output_dir.empty()) create_folders(settings.output_dir);  // before the work that it is for
+  if (!settings.output_dir.empty()) create_folders(settings.output_dir);  // early: fails before the work, not after it
   worker.note_device(settings, console);
   Engine engine = within_memory(check_again, [&] { return Engine(worker.place(), config, engine_options(settings)); });
   return run_among_ranks(invocation, [&] {
@@ -80,7 +80,7 @@ int run_eval(const Invocation& invocation) {
     if (settings.json) console.print(to_json(summary));
     if (!settings.output_dir.empty() && worker.is_first()) {
       write_file_atomically(fs::path(settings.output_dir) / "eval.json", to_pretty_json(summary) + "\n");
-      // The shape that SQuAD's own evaluation script reads: {id: answer}.
+      // The format of SQuAD's own evaluation script: {id: answer}.
       if (settings.eval_generation)
         write_file_atomically(fs::path(settings.output_dir) / "predictions.json", to_pretty_json(predictions) + "\n");
     }

@@ -24,13 +24,13 @@ int run_export(const Invocation& invocation) {
   const auto warn = [&](const std::string& text) { console.note("warning: " + text); };
   const auto alone = make_self_communicator();
   const Checkpoint checkpoint = find_checkpoint(settings.checkpoint, *alone, warn, &worker.pool());
-  // Refuses the configuration of another model, which may have tensors of the same sizes.
+  // Refuses the configuration of another model, because its tensors may have the same sizes.
   TrainState::from_json(checkpoint.trainer_state(), model_fingerprint(config),
                         (checkpoint.folder() / "trainer_state.json").string());
   const Model model(config, worker.device());
   ModelWriter writer(model, settings.output_dir, tokenizer, settings);
   for (int64_t u = 0; u < model.num_units(); ++u) {
-    // In the precision of checkpoints: no more of the model is ever in memory.
+    // One unit at a time, in fp32 as in the checkpoint.
     const int64_t elems = model.unit(u).table().num_elems();
     const Buffer buffer = worker.host().allocate(elems * static_cast<int64_t>(sizeof(float)), Category::staging);
     const View flat = buffer.view({elems}, DType::f32);

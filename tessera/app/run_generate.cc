@@ -15,13 +15,14 @@
 
 namespace tessera {
 
-// A prompt is read as it is: nothing of it is cut.
+// A prompt is never cut.
 static constexpr int64_t kAnyLength = int64_t{1} << 30;
 
 int run_generate(const Invocation& invocation) {
   const Settings& settings = invocation.settings();
-  if (settings.prompt.empty() && settings.question.empty()) {
-    throw UsageError("generate", "there is nothing to continue", "Give --question and --context, or a whole --prompt");
+  if (!settings.question.empty() && !invocation.resolved.is_given("context")) {
+    throw UsageError(invocation.resolved.where("question"), "needs the passage that answers it",
+                     "Give --context, or the complete text as --prompt");
   }
   Console console = Console::of_process();
   ReadAhead read_ahead = read_weights_ahead(settings, nullptr);
@@ -37,7 +38,7 @@ int run_generate(const Invocation& invocation) {
   if (!settings.prompt.empty()) example.text = settings.prompt;
   const PromptOptions options{.max_length = kAnyLength, .eos_id = config.eos_token_id, .around_answer = false};
   const std::vector<int32_t> prompt = encode_prompt(example, encode, options);
-  if (prompt.empty()) throw UsageError("--prompt", "has no token");
+  if (prompt.empty()) throw UsageError("--prompt", "has no tokens", "Give another text");
 
   const auto work_of = [&](const Settings& s) {
     WorkBounds work;

@@ -1,4 +1,4 @@
-// tessera plan: what a training run will hold in memory, compute and send, before it starts.
+// tessera plan: predicts the memory, the computation and the communication of a training run.
 #include <fmt/format.h>
 
 #include "tessera/app/machine.h"
@@ -16,7 +16,7 @@
 namespace tessera {
 namespace {
 
-// Without data every sample is as long as it may be, and every token carries loss: no run needs more.
+// An upper bound that needs no data: every sample has --max-length tokens, and every token carries loss.
 WorkBounds largest_work(const Settings& settings) {
   WorkBounds work;
   const auto tokens_of = [&](const char* name, int64_t batch_size) {
@@ -42,7 +42,7 @@ WorkBounds largest_work(const Settings& settings) {
 
 struct PlannedData {
   std::optional<Dataset> train, eval;    // none without --dataset
-  std::vector<std::string> unused_keys;  // of the tokenizer
+  std::vector<std::string> unused_keys;  // keys of tokenizer.json that have no effect
 };
 
 PlannedData planned_data(const Settings& settings, ModelConfig& config) {
@@ -53,7 +53,7 @@ PlannedData planned_data(const Settings& settings, ModelConfig& config) {
           eval_dataset_of(settings, tokenizer, config.eos_token_id, pool), tokenizer.unused_keys()};
 }
 
-// With data, what its samples are. `data` must outlive it.
+// The work of the samples of `data`, or the upper bound without data. `data` must outlive the result.
 WorkOf work_of_data(const PlannedData& data) {
   if (!data.train) return largest_work;
   return [&data](const Settings& s) { return training_work(s, *data.train, data.eval ? &*data.eval : nullptr); };
@@ -69,7 +69,7 @@ PlannedRank first_rank_of(const Settings& settings) {
   return rank;
 }
 
-// Of the settings that --fit searches, those that the command line or DeepSpeed's file gives.
+// The settings that --fit must not change: those from flags and from DeepSpeed's file.
 std::set<std::string> fixed_settings(const ResolvedSettings& resolved) {
   std::set<std::string> fixed;
   for (const auto& [name, origin] : resolved.origins) {
@@ -78,7 +78,8 @@ std::set<std::string> fixed_settings(const ResolvedSettings& resolved) {
   return fixed;
 }
 
-// The settings under which a run's micro-batches are one, if they run so: on a GPU that is known to have the memory.
+// The settings of a run that computes its micro-batches as one. Returns nothing if the run does not do that: it needs a
+// GPU whose memory is known and is large enough.
 std::optional<Settings> fused(const Settings& settings, const ModelConfig& config, const WorkOf& work_of,
                               const PlannedRank& rank, const MemoryLimits& limits) {
   if (settings.fuse_micro_batches == Settings::FuseMicroBatches::off || settings.grad_accum == 1) return {};
@@ -99,13 +100,13 @@ std::optional<Settings> fused(const Settings& settings, const ModelConfig& confi
   const std::string largest = disk ? "" : fmt::format(" ({}: {})", name_of(e.largest), format_bytes(e.largest_bytes));
   throw OutOfMemoryError(
       "--fit",
-      fmt::format("nothing fits into {}: the least, {}, needs {}{} of the {} that a rank may have{}",
+      fmt::format("nothing fits into {}: the smallest configuration, {}, needs {}{} of the {} that a rank may have{}",
                   format_bytes(limits.device_bytes), to_json(searched_settings(least.settings)),
                   format_bytes(e.limit_bytes + e.bytes), largest, format_bytes(e.limit_bytes),
                   disk                       ? " on the disk"
                   : e.of == Excess::Of::host ? " on the host"
                                              : ""),
-      "Use more ranks, a smaller --max-length or a smaller model, or leave free what the command line fixes; "
+      "Use more ranks, a smaller --max-length or a smaller model, or give fewer settings on the command line; "
       "--host-memory and --disk plan for another machine");
 }
 
@@ -113,7 +114,7 @@ std::optional<Settings> fused(const Settings& settings, const ModelConfig& confi
 
 int run_plan(const Invocation& invocation) {
   Settings settings = invocation.settings();
-  if (!std::filesystem::exists(settings.model)) settings.init = Settings::Init::random;  // a shape is enough
+  if (!std::filesystem::exists(settings.model)) settings.init = Settings::Init::random;  // the name of a shape
   ModelConfig config = model_config_of(settings);
   const PlannedData data = planned_data(settings, config);
   const WorkOf work_of = work_of_data(data);

@@ -1,4 +1,5 @@
-// tessera tokenize: ids of a text, or of every line of standard input. tessera tokenizer train: a new vocabulary.
+// tessera tokenize: prints the ids of a text, or of every line of standard input.
+// tessera tokenizer train: makes a new vocabulary.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -50,8 +51,8 @@ int run_tokenize(const Invocation& invocation) {
     const size_t invalid = find_invalid_utf8(line);
     if (invalid != std::string::npos && ++num_invalid <= kNoted) {
       console.note(
-          fmt::format("warning: standard input:{}: byte 0x{:02X} at offset {} is not valid UTF-8: U+FFFD takes "
-                      "its place",
+          fmt::format("warning: standard input:{}: byte 0x{:02X} at offset {} is not valid UTF-8; U+FFFD "
+                      "replaces it",
                       number, static_cast<unsigned char>(line[invalid]), invalid));
     }
     show(line);
@@ -71,7 +72,7 @@ int run_tokenizer_train(const Invocation& invocation) {
       texts.push_back(*example.text);
       continue;
     }
-    // Questions of one paragraph follow each other in SQuAD's files: count its context once.
+    // In SQuAD's files the questions of one paragraph are neighbours. Their context counts once.
     if (texts.empty() || &example == &examples.front() || example.context != (&example - 1)->context) {
       texts.push_back(example.context);
     }

@@ -2,9 +2,9 @@
 
 namespace tessera {
 
-// A model to compute with, whether read from a folder or made from flags.
+// Settings of a model, read from a folder or made from flags.
 static constexpr Groups kAnyModel = kModel | kTokenizer | kVocabulary | kShape | kMachine;
-// All that a training run depends on, and so its plan.
+// Settings that change what a training run computes. A plan takes them too.
 static constexpr Groups kTraining = kAnyModel | kText | kDataset | kTrainData | kEvalData | kOptimization |
                                     kTrainEvaluation | kScoring | kGeneration | kSharding | kGradients;
 
@@ -13,6 +13,8 @@ const std::vector<Verb>& all_verbs() {
       {.name = "train",
        .help = "Fine-tune a model, with evaluations and checkpoints",
        .groups = kTraining | kRanks | kCheckpoints | kSavedModel | kOutputDir | kPresentation,
+       .example = "tessera train --model models/bloom-560m --dataset train.json --eval-dataset dev.json"
+                  " --epochs 3 --output-dir runs/mine",
        .required = {"model", "dataset", "output_dir"},
        .run = run_train,
        .runs_as_ranks = true,
@@ -21,43 +23,53 @@ const std::vector<Verb>& all_verbs() {
        .help = "Measure a model on a data set: loss, exact match, F1",
        .groups =
            kAnyModel | kText | kEvalData | kScoring | kGeneration | kRanks | kSharding | kOutputDir | kPresentation,
+       .example = "tessera eval --model runs/mine --eval-dataset dev.json --eval-generation",
        .required = {"model", "eval_dataset"},
        .run = run_eval,
        .runs_as_ranks = true},
       {.name = "generate",
        .help = "Answer a question, or continue a prompt",
        .groups = kAnyModel | kGeneration | kQuestion | kPrompt | kSharding | kPresentation,
+       .example = "tessera generate --model runs/mine --question \"Where does Ada live?\""
+                  " --context \"Ada lives in Oslo.\"",
        .required = {"model"},
+       .one_of = {"prompt", "question"},
        .run = run_generate},
       {.name = "plan",
-       .help = "Show the memory of a training run before it starts, or find the fastest one that fits",
+       .help = "Show the memory of a run; find the fastest run that fits",
        .groups = kTraining | kRanks | kCheckpoints | kSavedModel | kOutputDir | kPlan | kPresentation,
+       .example = "tessera plan --model bloom-7b1 --nproc 8 --strategy full_shard --precision bf16",
        .required = {"model"},
        .run = run_plan},
       {.name = "tokenize",
-       .help = "Show the token ids of a prompt, or of each line of standard input",
+       .help = "Show token ids of a prompt, or of each line of standard input",
        .groups = kTokenizer | kPrompt | kPresentation,
+       .example = "tessera tokenize --tokenizer models/bloom-560m --prompt \"Ada lives in Oslo.\"",
        .required = {"tokenizer"},
        .run = run_tokenize},
       {.name = "tokenizer train",
        .help = "Make a new vocabulary from the texts of a data set",
        .groups = kDataset | kVocabulary | kOutputDir,
+       .example = "tessera tokenizer train --dataset train.json --vocab-size 8000 --output-dir tokenizer",
        .required = {"dataset", "vocab_size", "output_dir"},
        .run = run_tokenizer_train},
       {.name = "export",
        .help = "Make a Hugging Face folder from a training checkpoint",
        .groups = kAnyModel | kCheckpoint | kSavedModel | kOutputDir,
+       .example = "tessera export --model models/bloom-560m --checkpoint runs/mine --output-dir exported",
        .required = {"model", "checkpoint", "output_dir"},
        .run = run_export},
       {.name = "config",
-       .help = "Print the settings of a verb, with where each comes from",
+       .help = "Print the settings of a verb, and where each value comes from",
        .groups = kAllGroups,
+       .example = "tessera config train run.toml --lr 1e-4",
        .required = {},
        .run = run_config,
        .about_verb = true},
       {.name = "doctor",
-       .help = "Show what this machine offers: cores, memory, BLAS, MPI, CUDA, versions",
+       .help = "Show what this machine has: cores, memory, BLAS, MPI, CUDA",
        .groups = kOutputDir | kPresentation,
+       .example = "tessera doctor --output-dir runs/mine",
        .required = {},
        .run = run_doctor},
   };

@@ -16,23 +16,25 @@ struct Verb {
   std::string name;                         // one word or two: "train", "tokenizer train"
   std::string help;                         // one line, no full stop
   Groups groups = 0;                        // the settings it takes
+  std::string example{};                    // a complete command, for help and errors
   std::vector<std::string> required;        // settings that must be given
+  std::vector<std::string> one_of{};        // at least one of them must be given too
   int (*run)(const Invocation&) = nullptr;  // returns the exit code; throws Error
-  // `config` is about another verb: its first word may be the name of one, whose groups then take the place of its own,
-  // and nothing is required.
+  // True for `config`: its first word may be the name of another verb. It then takes the settings of that verb and
+  // requires none.
   bool about_verb = false;
-  bool runs_as_ranks = false;     // works together with the other ranks, if there are any
-  bool stops_on_signals = false;  // such a verb may ask for signals that have come, rather than be ended by them
+  bool runs_as_ranks = false;     // works together with the other ranks, if any
+  bool stops_on_signals = false;  // signals do not end the verb; it asks for received signals and stops itself
 };
 
-// What a verb's function gets.
+// The arguments of a verb's function.
 struct Invocation {
   const Verb* verb;                      // the one that runs
-  const Verb* subject;                   // the one that it is about; `verb` itself unless about_verb
+  const Verb* subject;                   // the verb after `config`; else `verb` itself
   ResolvedSettings resolved;             // checked
   Environment environment;               // of the process
-  World* world = nullptr;                // the ranks, for a verb that runs as ranks
-  const StopSignals* signals = nullptr;  // for a verb that stops on them
+  World* world = nullptr;                // the ranks; only with runs_as_ranks
+  const StopSignals* signals = nullptr;  // only with stops_on_signals
 
   const Settings& settings() const { return resolved.settings; }
 };

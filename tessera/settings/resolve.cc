@@ -22,6 +22,13 @@ std::vector<std::string> names_and_aliases() {
   return names;
 }
 
+std::string remedy_for_unknown(const std::string& key) {
+  if (const Setting* setting = find_setting_with_choice(key, kAllGroups)) {
+    return fmt::format("Write {} = \"{}\"", setting->name, underscored(key));
+  }
+  return did_you_mean(underscored(key), names_and_aliases());
+}
+
 void apply(const LayerValue& layer_value, ResolvedSettings& resolved) {
   if (!(layer_value.setting->group & resolved.groups)) return;
   layer_value.setting->set(resolved.settings, layer_value.value);
@@ -64,7 +71,7 @@ class FileLayer {
                        did_you_mean(entry.table, tables));
     }
     const Setting* setting = find_setting(entry.key);
-    if (!setting) throw UsageError(where, "unknown setting", did_you_mean(underscored(entry.key), names_and_aliases()));
+    if (!setting) throw UsageError(where, "unknown setting", remedy_for_unknown(entry.key));
     const SettingValue value = checked_value(*setting, entry.value, where);
     check_first(entry.table, *setting, entry, where);
     if (entry.table.empty() || entry.table == verb_) {
@@ -104,8 +111,8 @@ void apply_environment(const Environment& environment, ResolvedSettings& resolve
     const auto it = std::find(variables.begin(), variables.end(), variable);
     if (it == variables.end()) {
       const std::string remedy = did_you_mean(variable, variables);
-      resolved.warnings.push_back(
-          fmt::format("{}: unknown setting, ignored{}{}", variable, remedy.empty() ? "" : ". ", remedy));
+      resolved.warnings.push_back(fmt::format("{}: this environment variable is not a setting and is ignored{}{}",
+                                              variable, remedy.empty() ? "" : ". ", remedy));
       continue;
     }
     const Setting& setting = all_settings()[static_cast<size_t>(it - variables.begin())];

@@ -22,64 +22,90 @@ constexpr Range kNonNegativeReal{.min = 0};
 constexpr Range kUnitInterval{.min = 0, .max = 1};
 constexpr Range kBelowOne{.min = 0, .max = 1, .open_max = true};
 
+// Where help texts show a setting: under a group, and perhaps in the short help.
+struct Placement {
+  Placement(Group its_group) : group(its_group) {}  // NOLINT: most declarations give a group alone
+  Group group;
+  const char* line = "";
+  Groups brief_for = 0;
+};
+
+// A setting that people need first. The short help shows it with one line, for verbs that take a group of `verbs`.
+inline Placement brief(Group group, const char* line, Groups verbs = kAllGroups) {
+  Placement placement(group);
+  placement.line = line;
+  placement.brief_for = verbs;
+  return placement;
+}
+
 template <typename T>
-Setting declare(const char* name, T S::*field, Group group, SettingType type, const char* unit, const char* help) {
+Setting declare(const char* name, T S::*field, const Placement& place, SettingType type, const char* unit,
+                const char* help) {
   return {.name = name,
-          .group = group,
+          .group = place.group,
           .type = type,
           .unit = unit,
           .help = help,
+          .brief = place.line,
+          .brief_for = place.brief_for,
           .get = [field](const S& s) { return SettingValue(s.*field); },
           .set = [field](S& s, const SettingValue& value) { s.*field = std::get<T>(value); }};
 }
 
-inline Setting text(const char* name, std::string S::*field, Group group, const char* unit, const char* help,
+inline Setting text(const char* name, std::string S::*field, const Placement& place, const char* unit, const char* help,
                     Names aliases = {}) {
-  Setting setting = declare(name, field, group, SettingType::text, unit, help);
+  Setting setting = declare(name, field, place, SettingType::text, unit, help);
   setting.aliases = std::move(aliases);
   return setting;
 }
 
-inline Setting boolean(const char* name, bool S::*field, Group group, const char* help, Names aliases = {}) {
-  Setting setting = declare(name, field, group, SettingType::boolean, "", help);
+inline Setting boolean(const char* name, bool S::*field, const Placement& place, const char* help, Names aliases = {}) {
+  Setting setting = declare(name, field, place, SettingType::boolean, "", help);
   setting.aliases = std::move(aliases);
   return setting;
 }
 
-inline Setting integer(const char* name, int64_t S::*field, Group group, const char* unit, Range range,
+inline Setting integer(const char* name, int64_t S::*field, const Placement& place, const char* unit, Range range,
                        const char* help, Names aliases = {}) {
-  Setting setting = declare(name, field, group, SettingType::integer, unit, help);
+  Setting setting = declare(name, field, place, SettingType::integer, unit, help);
   setting.range = range;
   setting.aliases = std::move(aliases);
   return setting;
 }
 
-inline Setting real(const char* name, double S::*field, Group group, const char* unit, Range range, const char* help,
-                    Names aliases = {}) {
-  Setting setting = declare(name, field, group, SettingType::real, unit, help);
+inline Setting real(const char* name, double S::*field, const Placement& place, const char* unit, Range range,
+                    const char* help, Names aliases = {}) {
+  Setting setting = declare(name, field, place, SettingType::real, unit, help);
   setting.range = range;
   setting.aliases = std::move(aliases);
   return setting;
 }
 
 // An amount of bytes. Outside the struct, it is stored as canonical text.
-inline Setting bytes(const char* name, int64_t S::*field, Group group, Range range, const char* help) {
+inline Setting bytes(const char* name, int64_t S::*field, const Placement& place, Range range, const char* help) {
   return {
       .name = name,
-      .group = group,
+      .group = place.group,
       .type = SettingType::bytes,
       .unit = "BYTES",
       .help = help,
+      .brief = place.line,
+      .brief_for = place.brief_for,
       .range = range,
       .get = [field](const S& s) { return SettingValue(bytes_text(s.*field)); },
       .set = [field](S& s, const SettingValue& value) { s.*field = parse_bytes(std::get<std::string>(value), ""); }};
 }
 
 template <typename E>
-Setting choice(const char* name, E S::*field, Group group, std::vector<std::pair<const char*, E>> words,
+Setting choice(const char* name, E S::*field, const Placement& place, std::vector<std::pair<const char*, E>> words,
                const char* help, Names aliases = {}) {
-  Setting setting{
-      .name = name, .aliases = std::move(aliases), .group = group, .type = SettingType::choice, .help = help};
+  Setting setting{.name = name,
+                  .aliases = std::move(aliases),
+                  .group = place.group,
+                  .type = SettingType::choice,
+                  .help = help,
+                  .brief = place.line,
+                  .brief_for = place.brief_for};
   for (const auto& [word, value] : words) setting.choices.push_back(word);
   setting.get = [field, words](const S& s) {
     const auto it = std::find_if(words.begin(), words.end(), [&](const auto& w) { return w.second == s.*field; });

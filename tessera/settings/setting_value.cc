@@ -21,6 +21,22 @@ std::string number_text(double x) {
   return text;
 }
 
+// What to write instead of `text`, which is not a value of the setting.
+std::string remedy_for_text(const Setting& setting, const std::string& text, const std::string& where) {
+  if (setting.type == SettingType::boolean) {
+    if (!where.starts_with("--")) return "";  // a file or the environment
+    return fmt::format("Write {} or --no-{}", setting.flag(), dashed(setting.name));
+  }
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_number = setting.type == SettingType::integer || setting.type == SettingType::real;
+  const bool is_whole = end == text.data() + text.size();
+  if (!is_number || error != std::errc() || is_whole) return "";
+  if (*end == '%' && setting.range.max == 1) return fmt::format("Write a part of 1, as in {}", number / 100);
+  const bool counts = setting.unit.ends_with("S");  // TOKENS, SECONDS
+  return fmt::format("Write the number{} without a unit", counts ? " of " + setting.unit : "");
+}
+
 [[noreturn]] void wrong_type(const Setting& setting, const SettingValue& value, const std::string& where) {
   const char* wanted = "";
   switch (setting.type) {
@@ -43,7 +59,9 @@ std::string number_text(double x) {
       wanted = "a word in quotes";
       break;
   }
-  throw UsageError(where, fmt::format("must be {}, got {}", wanted, quoted_value(value)));
+  const auto* text = std::get_if<std::string>(&value);
+  throw UsageError(where, fmt::format("must be {}, got {}", wanted, quoted_value(value)),
+                   text && is_utf8(*text) ? remedy_for_text(setting, *text, where) : "");
 }
 
 void check_range(const Setting& setting, double x, const SettingValue& value, const std::string& where) {

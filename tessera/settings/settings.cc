@@ -10,7 +10,7 @@ using namespace declaring;
 
 std::vector<Setting> model_settings() {
   return {
-      text("model", &S::model, kModel, "PATH|NAME",
+      text("model", &S::model, brief(kModel, "a Hugging Face folder, run folder or shape"), "PATH|NAME",
            "Hugging Face folder, or output folder of a finished run. With --init random also a config.json or one of: "
            "gpt, bloom-560m, bloom-1b1, bloom-1b7, bloom-3b, bloom-7b1, bloom-176b"),
       choice("init", &S::init, kModel, {{"pretrained", S::Init::pretrained}, {"random", S::Init::random}},
@@ -31,12 +31,12 @@ std::vector<Setting> model_settings() {
 
 std::vector<Setting> data_settings() {
   return {
-      text("dataset", &S::dataset, kDataset, "PATH",
+      text("dataset", &S::dataset, brief(kDataset, "SQuAD JSON, or rows as JSON or JSONL"), "PATH",
            "Data file: SQuAD JSON, or rows with questions or plain texts as JSON or JSONL"),
       integer("train_size", &S::train_size, kTrainData, "ROWS", kCount,
               "Number of training rows to use, drawn by --seed (with --no-shuffle: the first rows); 0: all"),
       boolean("shuffle", &S::shuffle, kTrainData, "Draw a new order of the samples for every epoch"),
-      text("eval_dataset", &S::eval_dataset, kEvalData, "PATH",
+      text("eval_dataset", &S::eval_dataset, brief(kEvalData, "questions to evaluate on"), "PATH",
            "Evaluation data, in the same formats as the training data"),
       integer("eval_size", &S::eval_size, kEvalData, "ROWS", kCount,
               "Number of evaluation rows to use, drawn by --seed; 0: all"),
@@ -46,8 +46,8 @@ std::vector<Setting> data_settings() {
               {"separate", Objective::separate}},
              "Which tokens carry loss. completion: the answer; causal_lm: all; separate: the last prompt positions, "
              "with the answer as labels (poor results; it reproduces the tables of a workshop)"),
-      integer("max_length", &S::max_length, kText, "TOKENS", {2, kMaxCount}, "Maximum length of a sample in tokens",
-              {"max_seq_length", "model_max_length"}),
+      integer("max_length", &S::max_length, brief(kText, "longest sample"), "TOKENS", {2, kMaxCount},
+              "Maximum length of a sample in tokens", {"max_seq_length", "model_max_length"}),
       choice("truncation", &S::truncation, kText, {{"context", Truncation::context}, {"right", Truncation::right}},
              "How to shorten a sample that is too long. context: shorten its context (training keeps the part around "
              "the answer, evaluation keeps the beginning); right: cut the end of the sample"),
@@ -65,15 +65,17 @@ std::vector<Setting> data_settings() {
 
 std::vector<Setting> optimization_settings() {
   return {
-      integer("batch_size", &S::batch_size, kOptimization, "SAMPLES", kPositive, "Samples per micro-batch on each rank",
-              {"per_device_train_batch_size"}),
-      integer("grad_accum", &S::grad_accum, kOptimization, "N", kPositive,
+      integer("batch_size", &S::batch_size, brief(kOptimization, "samples per micro-batch and rank"), "SAMPLES",
+              kPositive, "Samples per micro-batch on each rank", {"per_device_train_batch_size"}),
+      integer("grad_accum", &S::grad_accum, brief(kOptimization, "micro-batches per step"), "N", kPositive,
               "Micro-batches per optimizer step (gradient accumulation)", {"gradient_accumulation_steps"}),
-      real("epochs", &S::epochs, kOptimization, "EPOCHS", {.min = 0, .max = 1e9, .open_min = true},
-           "Number of passes over the training data", {"num_train_epochs", "num_epochs"}),
+      real("epochs", &S::epochs, brief(kOptimization, "passes over the data set"), "EPOCHS",
+           {.min = 0, .max = 1e9, .open_min = true}, "Number of passes over the training data",
+           {"num_train_epochs", "num_epochs"}),
       integer("max_steps", &S::max_steps, kOptimization, "STEPS", kCount,
               "Total number of optimizer steps; replaces --epochs; 0: use --epochs"),
-      real("lr", &S::lr, kOptimization, "RATE", kNonNegativeReal, "Peak learning rate", {"learning_rate"}),
+      real("lr", &S::lr, brief(kOptimization, "highest learning rate"), "RATE", kNonNegativeReal, "Peak learning rate",
+           {"learning_rate"}),
       choice("lr_schedule", &S::lr_schedule, kOptimization,
              {{"linear", Schedule::linear}, {"constant", Schedule::constant}, {"cosine", Schedule::cosine}},
              "How the learning rate changes after the warm-up", {"lr_scheduler_type"}),
@@ -146,7 +148,7 @@ std::vector<Setting> checkpoint_settings() {
              "Metric that selects the best model"),
       boolean("save_async", &S::save_async, kCheckpoints,
               "Copy a checkpoint in memory and write it in the background while training continues"),
-      choice("save_dtype", &S::save_dtype, kSavedModel,
+      choice("save_dtype", &S::save_dtype, brief(kSavedModel, "saved weights: fp32, bf16 or fp16", kCheckpoint),
              {{"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}},
              "Data type of the weights in a saved model folder"),
   };
@@ -156,23 +158,25 @@ std::vector<Setting> generation_settings() {
   return {
       integer("eval_batch_size", &S::eval_batch_size, kScoring, "SAMPLES", kPositive,
               "Samples per evaluation batch on each rank", {"per_device_eval_batch_size"}),
-      boolean("eval_generation", &S::eval_generation, kScoring, "Also generate answers and report exact match and F1",
-              {"predict_with_generate"}),
+      boolean("eval_generation", &S::eval_generation, brief(kScoring, "generate answers for exact match and F1"),
+              "Also generate answers and report exact match and F1", {"predict_with_generate"}),
       choice(
           "scoring", &S::scoring, kScoring, {{"official", Scoring::official}, {"workshop", Scoring::workshop}},
           "official: SQuAD's rules over all reference answers; workshop: the rules of a workshop over the first one"),
-      integer("max_new_tokens", &S::max_new_tokens, kGeneration, "TOKENS", {1, 1 << 20},
-              "Maximum number of tokens to generate per answer or text"),
-      text("prompt", &S::prompt, kPrompt, "TEXT", "Text to continue; it is used unchanged"),
-      text("question", &S::question, kQuestion, "TEXT",
+      integer("max_new_tokens", &S::max_new_tokens, brief(kGeneration, "longest generated text", kQuestion), "TOKENS",
+              {1, 1 << 20}, "Maximum number of tokens to generate per answer or text"),
+      text("prompt", &S::prompt, brief(kPrompt, "text to continue, used as it is"), "TEXT",
+           "Text to continue; it is used unchanged"),
+      text("question", &S::question, brief(kQuestion, "a question about the context"), "TEXT",
            "Question to answer; it is put into the prompt format of the training data"),
-      text("context", &S::context, kQuestion, "TEXT", "Passage that contains the answer to --question"),
+      text("context", &S::context, brief(kQuestion, "the passage that answers the question"), "TEXT",
+           "Passage that contains the answer to --question"),
   };
 }
 
 std::vector<Setting> rank_settings() {
   return {
-      integer("nproc", &S::nproc, kRanks, "N", {0, 1 << 20},
+      integer("nproc", &S::nproc, brief(kRanks, "ranks to start on this machine, or to plan for"), "N", {0, 1 << 20},
               "Number of ranks to start on this machine, or to plan for; 0: the ranks of mpirun or srun, otherwise 1",
               {"nproc_per_node", "num_processes"}),
       real("comm_timeout", &S::comm_timeout, kRanks, "SECONDS", {.min = 0, .max = 1e8, .open_min = true},
@@ -186,10 +190,10 @@ std::vector<Setting> rank_settings() {
 
 std::vector<Setting> machine_settings() {
   return {
-      choice("device", &S::device, kMachine,
+      choice("device", &S::device, brief(kMachine, "auto, cpu or cuda"),
              {{"auto", S::DeviceChoice::automatic}, {"cpu", S::DeviceChoice::cpu}, {"cuda", S::DeviceChoice::cuda}},
              "Where to compute; auto: a GPU if the machine has one, otherwise the CPU"),
-      choice("precision", &S::precision, kMachine,
+      choice("precision", &S::precision, brief(kMachine, "fp32, tf32, fp16 or bf16"),
              {{"fp32", S::Precision::fp32},
               {"tf32", S::Precision::tf32},
               {"fp16", S::Precision::fp16},
@@ -198,10 +202,11 @@ std::vector<Setting> machine_settings() {
       integer("threads", &S::threads, kMachine, "N", {0, 4096},
               "CPU threads of each rank; 0: OMP_NUM_THREADS, otherwise the cores divided among the ranks"),
       integer("seed", &S::seed, kMachine, "N", {0, kMaxSeed}, "Seed of all random numbers"),
-      text("checkpoint", &S::checkpoint, kCheckpoint, "PATH",
+      text("checkpoint", &S::checkpoint, brief(kCheckpoint, "folder checkpoint-<step>, or a run folder"), "PATH",
            "Checkpoint folder (checkpoint-<step>), or a folder of checkpoints to take the newest one"),
-      text("output_dir", &S::output_dir, kOutputDir, "PATH", "Folder for the results"),
-      boolean("json", &S::json, kPresentation, "Print the result as JSON"),
+      text("output_dir", &S::output_dir, brief(kOutputDir, "folder for the results"), "PATH", "Folder for the results"),
+      boolean("json", &S::json, brief(kPresentation, "print the result as JSON", kQuestion | kPlan),
+              "Print the result as JSON"),
       choice("progress", &S::progress, kPresentation,
              {{"auto", S::Progress::automatic}, {"on", S::Progress::on}, {"off", S::Progress::off}},
              "Progress bar. auto: only on a terminal; on: always; off: never"),

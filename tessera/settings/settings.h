@@ -205,6 +205,9 @@ struct Setting {
   SettingType type;
   std::string unit{};  // placeholder of the value in help: "TOKENS", "PATH"; empty: boolean or choice
   std::string help;
+  // The short help of a verb that takes one of the groups `brief_for` shows the setting, with this one line.
+  std::string brief{};
+  Groups brief_for = 0;
   Range range{};
   std::vector<std::string> choices{};
   // Other tools' words for a choice and the words here, in lower case with underscores: {"backward_pre", "pre"}.
@@ -228,6 +231,10 @@ const std::vector<Setting>& all_settings();
 std::vector<const Setting*> settings_of(Groups groups);
 // The setting with this name or alias, or nullptr.
 const Setting* find_setting(std::string_view word);
+
+// The setting that has `word` as one of its choices ("fp16": precision), or nullptr. Prefers one that the short help
+// of every verb shows.
+const Setting* find_setting_with_choice(std::string_view word, Groups groups);
 
 // Replaces dashes by underscores. Names are compared in this form. dashed() does the opposite.
 std::string underscored(std::string_view word);

@@ -19,7 +19,7 @@ Setting foreign(Setting setting) {
 
 Setting strategy() {
   return with_synonyms(
-      choice("strategy", &S::strategy, kSharding,
+      choice("strategy", &S::strategy, brief(kSharding, "no_shard, zero1, zero2, full_shard, ...", kRanks),
              {{"no_shard", S::Strategy::no_shard},
               {"zero0", S::Strategy::zero0},
               {"zero1", S::Strategy::zero1},
@@ -59,7 +59,7 @@ std::vector<Setting> placement_settings() {
       strategy(),
       integer("shard_group_size", &S::shard_group_size, kSharding, "RANKS", kCount,
               "Hybrid strategies: number of ranks that share one copy of the model; 0: the ranks of a node"),
-      integer("ranks_per_node", &S::ranks_per_node, kSharding, "RANKS", kCount,
+      integer("ranks_per_node", &S::ranks_per_node, brief(kSharding, "ranks of one machine", kPlan), "RANKS", kCount,
               "Number of ranks on one machine; 0: as detected, or all ranks (plan)"),
       with_synonyms(choice("backward_prefetch", &S::backward_prefetch, kSharding,
                            {{"pre", S::BackwardPrefetch::pre},
@@ -115,7 +115,7 @@ std::vector<Setting> gradient_settings() {
 
 std::vector<Setting> plan_settings() {
   return {
-      bytes("fit", &S::fit, kPlan, kNonNegativeReal,
+      bytes("fit", &S::fit, brief(kPlan, "find the fastest run in this memory per rank"), kNonNegativeReal,
             "Find the fastest strategy, offload, checkpointing and batch size that fit into this memory of a rank (of "
             "its GPU with --device cuda); 0: plan the given settings"),
       bytes("device_memory", &S::device_memory, kPlan, kNonNegativeReal,

@@ -1,4 +1,4 @@
-"""Data sets and settings that cannot be: the exit code, a message with the remedy, and nothing half-written."""
+"""Impossible data sets and settings: the exit code, a message with the remedy, and no half-written files."""
 import json
 import os
 
@@ -108,7 +108,7 @@ class SettingsOfARun(BadInputTest):
                    "--dataset", "train.jsonl", "--output-dir", "out")
 
     def test_more_than_the_machine_has(self):
-        def first_to_die():  # should it be tried nevertheless, nothing else on this machine suffers
+        def first_to_die():  # if the run allocates the memory after all, the kernel kills only this process
             with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
                 file.write("1000")
         for words in [["train", *JOB, "--output-dir", "out"], ["eval", *JOB[:6], "--eval-dataset", "eval.jsonl"],
@@ -130,7 +130,7 @@ class SettingsOfARun(BadInputTest):
         self.assertFalse(os.path.exists(self.path("out")))
 
     def test_gpt_without_weights_of_its_own(self):
-        """A saved gpt has its shape in its config.json."""
+        """The config.json of a saved gpt holds its shape."""
         self.train("good", job=GPT)
         self.fails(USAGE, '--ff-dim: applies only to a new model "gpt", but the model "good/model" already has a shape',
                    "eval", "--model", "good/model", "--eval-dataset", "eval.jsonl", "--ff-dim", "64")

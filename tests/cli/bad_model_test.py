@@ -1,4 +1,4 @@
-"""Models, tokenizers and checkpoints that are damaged, contradict themselves, or are none."""
+"""Models, tokenizers and checkpoints that are damaged or contradictory, and files that are something else."""
 import json
 import os
 import shutil
@@ -14,7 +14,7 @@ class Models(BadInputTest):
         self.train("good", job=JOB)
 
     def broken(self, message, damage):
-        """eval and train refuse the model that `damage` makes of a copy, told as INPUT."""
+        """`damage` changes a copy of the model. eval and train refuse it with exit code INPUT."""
         shutil.rmtree(self.path("bad"), ignore_errors=True)
         shutil.copytree(self.path("good", "model"), self.path("bad"))
         damage()
@@ -222,15 +222,14 @@ class Models(BadInputTest):
         self.fails(USAGE, "exists and holds ", *words, "good/checkpoint-18", "--output-dir", "good")
 
     def test_questions(self):
-        self.fails(USAGE, "generate: there is nothing to continue. Give --question and --context", "generate", "--model",
-                   "good/model")
+        self.fails(USAGE, "generate: needs --prompt or --question. Example: ", "generate", "--model", "good/model")
         self.fails(USAGE, "--prompt: is not valid UTF-8", "generate", "--model", "good/model", "--prompt", b"\xff\xfe")
         self.fails(USAGE, "--max-new-tokens: must be at most 1048576, got 2147483647", "generate", "--model", "good/model",
                    "--prompt", "a", "--max-new-tokens", "2147483647")
         self.write_json("long.json", [{"context": "a " * 300, "question": "what " * 300, "answers": {"text": ["a"]}}])
         self.fails(INPUT, "long.json: [0]: 512 tokens are too few", "eval", "--model", "good/model", "--eval-dataset",
                    "long.json", "--eval-generation")
-        # A prompt of a command line is read whole, however long.
+        # A prompt from the command line is never cut.
         out = self.succeeds("generate", "--model", "good/model", "--question", "What?", "--context", "lives in " * 600,
                             "--json", "--max-new-tokens", "1")
         self.assertGreater(json.loads(out)["num_prompt_tokens"], 1000)

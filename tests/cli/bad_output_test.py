@@ -1,4 +1,4 @@
-"""Output folders that cannot be written, are in use, or run full."""
+"""Output folders that are not writable, are in use, or are on a full disk."""
 import json
 import os
 import resource
@@ -42,7 +42,7 @@ class Outputs(BadInputTest):
         self.train("out", job=JOB)
 
     def full_disk(self, output, message, **options):
-        """A run that meets a full disk at a checkpoint: told; the earlier checkpoint stays and the run goes on from it."""
+        """A checkpoint meets a full disk: the run reports it and keeps the earlier checkpoint, and the next run resumes."""
         whole = self.path("whole")
         self.train("whole")
         shutil.copytree(whole, output, ignore=shutil.ignore_patterns("checkpoint-6", "checkpoint-18", "model"))
@@ -75,7 +75,7 @@ class Outputs(BadInputTest):
         self.assert_same_results("whole", "disk/out")
 
     def test_metrics_on_a_full_disk(self):
-        """The log itself: the run ends, its records are whole."""
+        """metrics.jsonl meets a full disk: the run ends, and the records are complete."""
         self.fails_late("out", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)))
         for line in self.read("out", "metrics.jsonl").splitlines():
             json.loads(line)

@@ -1,4 +1,4 @@
-"""Runs into a folder that holds an earlier run: it is continued, kept, or replaced where that is asked for."""
+"""Runs into a folder with an earlier run: they continue it, keep it, or replace it on request."""
 import os
 import shutil
 import signal
@@ -7,19 +7,19 @@ from resume_test import Interrupted
 from tessera_cli import main
 from tiny_job import JOB, USAGE, jsonl, questions, without_timing
 
-# 6 steps an epoch, saved and evaluated after each.
+# 6 steps per epoch, with an evaluation and a checkpoint after each epoch.
 RUN = JOB + ["--eval-dataset", "eval.jsonl", "--save-total-limit", "0"]
 
 
 class Continued(Interrupted):
     def run_train(self, output, *words, job=RUN):
-        """Standard error of a run that succeeds."""
+        """The standard error of a run that succeeds."""
         code, _, err = self.run_tessera("train", *job, "--output-dir", output, *words)
         self.assertEqual(code, 0, err)
         return err
 
     def contents(self, folder):
-        """{path in it: bytes} of all files."""
+        """{relative path: content} of all files."""
         return {os.path.relpath(os.path.join(where, name), self.path(folder)): self.read(where, name)
                 for where, _, names in os.walk(self.path(folder)) for name in names}
 
@@ -44,7 +44,7 @@ class Longer(Continued):
                    "--output-dir", "out", "--max-steps", "5")
 
     def test_more_epochs_where_no_rate_depends_on_them(self):
-        """Then it is bit for bit the longer run."""
+        """The result is then the same as of the longer run, bit for bit."""
         job = RUN + ["--lr-schedule", "constant", "--precision", "bf16"]
         self.run_train("whole", "--epochs", "3", job=job)
         self.run_train("out", "--epochs", "1", job=job)
@@ -90,7 +90,7 @@ class Finished(Continued):
         self.run_train("out", "--lr", "2e-2", "--overwrite")
         self.assert_same_results("whole", "out")
         self.assertEqual(self.set_aside("out"), [])
-        # The same command continues what it has made itself.
+        # The same command continues its own run.
         shutil.rmtree(self.path("out", "checkpoint-18"))
         self.assertIn("Resuming from out/checkpoint-12", self.run_train("out", "--lr", "2e-2", "--overwrite"))
         self.assert_same_results("whole", "out")
@@ -99,7 +99,7 @@ class Finished(Continued):
         self.assertEqual((self.checkpoints("out"), self.set_aside("out")), ([], []))
 
     def test_overwrite_that_is_killed_before_it_has_anything(self):
-        """The earlier run can be brought back by hand; the same command replaces it at last."""
+        """The user can restore the earlier run by hand. The same command replaces it in the end."""
         words = ["--lr", "2e-2", "--overwrite"]
         process = self.start("out", *words, "--epochs", "1000", "--save-strategy", "no", job=RUN)
         self.assertTrue(self.wait_for_lines("out", 1, process))
@@ -108,7 +108,7 @@ class Finished(Continued):
         process.send_signal(signal.SIGKILL)
         process.wait()
         self.assertEqual(self.contents("out/overwritten-run"), self.before)
-        self.run_train("out", "--lr", "2e-2")  # without the permission nothing is removed
+        self.run_train("out", "--lr", "2e-2")  # without --overwrite nothing is removed
         self.assertEqual(self.contents("out/overwritten-run"), self.before)
         self.run_train("out", *words)
         self.assertEqual(self.set_aside("out"), [])
@@ -125,7 +125,7 @@ class Elsewhere(Continued):
         self.run_train("out")
 
     def test_the_same_settings(self):
-        """The new run repeats what followed, with the records before it."""
+        """The new run repeats the later steps and keeps the earlier records."""
         before = self.contents("out")
         err = self.run_train("new", "--resume", "out/checkpoint-6")
         self.assertIn("A new run from out/checkpoint-6 (step 6 of 18)", err)
@@ -147,7 +147,7 @@ class Elsewhere(Continued):
         self.assertFalse(os.path.exists(self.path("other", "metrics.jsonl")))
 
     def test_stopped_and_started_again(self):
-        """The same command continues the new run, not the old one again; even when the old one is gone."""
+        """The same command continues the new run, not the old one. This works also without the old one."""
         words = ["--resume", "out/checkpoint-6", "--epochs", "200", "--save-strategy", "no"]
         steps = self.stop("new", *words, lines=40, job=RUN)
         self.assertGreater(steps[-1], 30)
@@ -174,13 +174,13 @@ class Elsewhere(Continued):
 
 class StopCheckpoints(Continued):
     def stops(self, *words):
-        """The checkpoints after each of five stops, and at the end of the run."""
+        """The checkpoints after each of five stops and at the end of the run."""
         seen = [self.stop("out", *words, lines=15 + 25 * number, job=RUN + ["--epochs", "40"]) for number in range(5)]
         self.run_train("out", *words, "--epochs", "40")
         return seen, self.checkpoints("out")
 
     def test_each_replaces_the_one_before(self):
-        """With all regular ones kept, and with none made."""
+        """With all regular checkpoints kept, and with no regular checkpoints."""
         seen, last = self.stops()
         for steps in seen:
             self.assertLessEqual(len([step for step in steps if step % 6]), 1, seen)

@@ -1,4 +1,4 @@
-"""What a run does with texts that are too long and with rows that cannot be used, and how it reports them."""
+"""How a run treats texts that are too long and rows that it cannot use, and how it reports them."""
 import json
 import unittest
 
@@ -12,7 +12,7 @@ NAMES = ["rows_used", "rows_cut", "rows_left_out", "rows_malformed", "rows_too_l
 
 class DataUseTest(TinyJobTest):
     def note(self, *words):
-        """What a command says on standard error."""
+        """The standard error of a command that succeeds."""
         code, _, err = self.run_tessera(*words)
         self.assertEqual(code, 0, err)
         return err
@@ -21,7 +21,7 @@ class DataUseTest(TinyJobTest):
         return len(self.succeeds("tokenize", "--tokenizer", "tok", "--prompt", text).split())
 
     def use_of(self, *words):
-        """The numbers that `tessera plan` has of its training data."""
+        """The numbers that `tessera plan` reports about its training data."""
         use = json.loads(self.succeeds("plan", *words, "--json"))["train_data"]
         return [use[name] for name in NAMES]
 
@@ -59,7 +59,7 @@ class LongTexts(DataUseTest):
         self.fails(INPUT, "texts.jsonl: all texts are longer than --max-length 32. Increase --max-length, or give "
                           "--long-texts split", "train", *TEXTS, "--long-texts", "skip", "--output-dir", "none")
 
-    @unittest.skipIf(MOST_RANKS < 2, "it takes two ranks")
+    @unittest.skipIf(MOST_RANKS < 2, "needs two ranks")
     def test_the_same_on_ranks(self):
         texts = [" ".join(row["context"] for row in questions(n, n)) for n in (1, 4, 9)]
         self.write("texts.jsonl", jsonl([*({"text": text} for text in texts), *({"txt": ""} for _ in range(1))]))
@@ -91,8 +91,8 @@ class BadRows(DataUseTest):
         self.assertEqual((use["rows_malformed"], use["rows_too_long"], use["rows_used"]), (1, 1, 22))
         self.assertEqual([place.split(": ")[0] for place in use["skipped"]], ["mixed.jsonl:24", "mixed.jsonl:6"])
         self.assertGreater(use["tokens_dropped"], 600)
-        # The malformed row is out before samples are drawn, and the long one takes a place in their order: without it
-        # the samples are those of the good rows alone.
+        # The malformed row is removed before samples are drawn. The long row keeps its place in their order: when it is
+        # left out, the samples are exactly the samples of the good rows.
         self.write("malformed.jsonl", jsonl([*self.good[:5], self.bad[0], *self.good[5:]]))
         self.train("same", "--dataset", "malformed.jsonl", job=JOB)
         self.assert_same_results("good", "same")
@@ -114,7 +114,7 @@ class BadRows(DataUseTest):
         self.fails(INPUT, "mixed.jsonl:23:13: not valid JSON", *words)
 
     def test_questions_that_are_too_long_to_ask_score_0(self):
-        """EM and F1 are over all questions that could be read; the loss is over those that were computed."""
+        """EM and F1 cover all questions that can be read. The loss covers only the questions that are computed."""
         self.train("out", "--epochs", "40", "--eval-dataset", "train.jsonl", "--eval-generation", "--max-new-tokens", "5",
                    "--eval-strategy", "no", "--save-strategy", "no", job=JOB)
         words = ["--model", "out/model", "--eval-generation", "--max-new-tokens", "5", "--max-bad-rows", "0.5", "--json"]
@@ -138,7 +138,7 @@ class Tokenizers(DataUseTest):
         code, out, err = self.run_tessera("tokenize", "--tokenizer", "tok", input=b"\n".join(lines))
         self.assertEqual((code, out.count("\n")), (0, 14), err)
         notes = err.splitlines()
-        self.assertEqual(notes[0], "warning: standard input:2: byte 0xFF at offset 2 is not valid UTF-8: U+FFFD takes its place")
+        self.assertEqual(notes[0], "warning: standard input:2: byte 0xFF at offset 2 is not valid UTF-8; U+FFFD replaces it")
         self.assertEqual(len(notes), 11)
         self.assertEqual(notes[-1], "warning: standard input: 13 lines are not valid UTF-8")
 

@@ -1,4 +1,4 @@
-"""Runs whose losses, gradients or parameters are not finite: nothing wrong is computed with or saved, and all is reported."""
+"""Runs with non-finite losses, gradients or parameters: they use and save no wrong values, and report everything."""
 import math
 import os
 import shutil
@@ -10,10 +10,10 @@ from tessera_cli import main
 from tiny_job import EVALUATED, FAILED, JOB, MOST_RANKS, TinyJobTest, read_tensors, safetensors
 
 EVERY_STEP = ["--save-strategy", "steps", "--save-steps", "1"]
-# The first update leaves finite parameters, with which activations overflow.
+# After the first update the parameters are finite, but activations overflow.
 TOO_FAST = ["--lr", "1e25", "--max-steps", "20", *EVERY_STEP]
 MODEL = ("model", "model.safetensors")
-KEPT = ("overwritten-run", *MODEL)  # of the run before, which one that fails does not replace
+KEPT = ("overwritten-run", *MODEL)  # from the run before; a run that fails does not replace it
 
 
 def set_element(tensors, name, index, value):
@@ -24,7 +24,7 @@ def set_element(tensors, name, index, value):
 
 class DivergenceTest(TinyJobTest):
     def ends(self, output, *words, job=JOB):
-        """A run that ends as FAILED: its last line, and all of standard error."""
+        """The last line and the complete standard error of a run that ends with FAILED."""
         code, _, err = self.run_tessera("train", *job, "--output-dir", output, *words)
         self.assertEqual(code, FAILED, err)
         self.assertNotIn("-nan", err)
@@ -98,7 +98,7 @@ class Skipped(DivergenceTest):
         self.assertEqual(err.count(" skipped: "), 2)
 
     def test_a_loss_scale_that_cannot_help(self):
-        """In fp16 an overflow counts once the scale is as low as it should be, or where the loss itself overflows."""
+        """In fp16 an overflow counts if the scale is already low enough, or if the loss itself overflows."""
         last, err = self.ends("fixed", "--precision", "fp16", "--loss-scale", "16777216")
         self.assertRegex(last, r"error: step 3: 3 updates in a row skipped: the loss is \d.*, or use --precision bf16 or fp32")
         words = self.model_of("big", **{f"transformer__h__{i}__mlp__dense_4h_to_h__bias": (3, 60000) for i in (0, 1)})
@@ -108,8 +108,8 @@ class Skipped(DivergenceTest):
 
 class Sound(DivergenceTest):
     def test_rotation_keeps_the_last_sound_checkpoint(self):
-        """Which is that of the last step before the rate jumps, not the newest one."""
-        # A warm-up by tiny rates: sound until the rate is large enough to overflow.
+        """It belongs to the last step before the rate jumps, and is not the newest one."""
+        # A warm-up with tiny rates: sound until the rate is large enough for an overflow.
         words = ["--lr", "1e25", "--warmup-steps", "12", "--warmup-type", "log", "--warmup-min-lr", "1e-12", "--max-steps",
                  "16", *EVERY_STEP]
         for more in [[], ["--save-async"]]:
@@ -119,14 +119,14 @@ class Sound(DivergenceTest):
                 skips = [record["step"] for record in self.metrics("out", "skipped")]
                 self.assertGreater(sound, 0)
                 self.assertEqual(sound, skips[0] - 2)
-                # Older ones go with the step after a save, and this run ended in it.
+                # The step after a save removes older checkpoints. This run ended in that step.
                 self.assertLessEqual({sound, skips[-1] - 1}, set(self.checkpoints("out")))
-                # It computes, as the model that the message speaks of.
+                # The model named in the message is usable.
                 self.succeeds("export", "--model", "config.json", "--tokenizer", "tok", "--checkpoint",
                               f"out/checkpoint-{sound}", "--output-dir", f"start{len(more)}")
                 self.train(f"again{len(more)}", "--model", f"start{len(more)}", "--init", "pretrained", "--max-steps", "2",
                            job=[word for word in JOB if word not in ("--init", "random")])
-                # A run that resumes keeps and names it.
+                # A run that resumes keeps it and names it.
                 last, _ = self.ends("out", *words, *more, "--save-total-limit", "1")
                 self.assertIn(f"The last sound checkpoint is out/checkpoint-{sound}. ", last)
                 self.assertEqual(self.checkpoints("out"), [sound, skips[-1] - 1])
@@ -158,7 +158,7 @@ class Sound(DivergenceTest):
 
 class Parameters(DivergenceTest):
     def test_an_update_that_overflows(self):
-        """The update itself leaves infinite parameters: neither model nor checkpoint is written."""
+        """The update itself makes parameters infinite: the run writes neither model nor checkpoint."""
         self.train("out", "--max-steps", "2", "--save-strategy", "no", job=JOB)
         before = self.read("out", *MODEL)
         for words in [["--max-steps", "1", "--save-strategy", "no"], EVERY_STEP, [*EVERY_STEP, "--save-async"],
@@ -193,7 +193,7 @@ class Parameters(DivergenceTest):
         self.train("out", *words, "--max-steps", "1", "--save-dtype", "bf16", "--resume", "none", "--overwrite", job=JOB)
 
 
-@unittest.skipIf(MOST_RANKS < 2, "it takes two ranks")
+@unittest.skipIf(MOST_RANKS < 2, "needs two ranks")
 class Ranks(RanksTest):
     def test_all_skip_and_end_alike(self):
         for ranks, words in [(2, ["--strategy", "no_shard"]), (2, ["--strategy", "zero1", "--offload", "optimizer"]),

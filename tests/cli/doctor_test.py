@@ -28,14 +28,14 @@ class Doctor(CliTest):
         self.assertEqual(report["environment"]["OMP_NUM_THREADS"], "3")
         self.assertNotIn("secret", json.dumps(report))
 
-    def test_allowed_cores_are_those_of_the_process(self):
+    def test_allowed_cores_are_the_cores_of_the_process(self):
         core = min(os.sched_getaffinity(0))
         code, out, err = self.run_tessera("doctor", "--json", preexec_fn=lambda: os.sched_setaffinity(0, {core}))
         self.assertEqual((code, err), (0, ""))
         self.assertEqual(json.loads(out)["cpu"]["cores_allowed"], 1)
 
     def test_what_the_program_has_of_cuda(self):
-        """Whatever there is, a version or words that say what is missing."""
+        """Every value is a version, or text that says what is missing."""
         report = json.loads(self.succeeds("doctor", "--json", env={"CUDA_VISIBLE_DEVICES": ""}))
         cuda, built_in = report["cuda"], "cuda" in report["build"]["back_ends"].split()
         self.assertEqual(cuda["built_in"], built_in)
@@ -51,17 +51,17 @@ class Doctor(CliTest):
         self.assertNotEqual(cuda["cublaslt"], "not in this build")
 
     def test_driver_and_its_library(self):
-        """Of a stand-in for the driver's management library, found where libraries are looked for."""
+        """Uses a stand-in for the driver's management library, in a folder that the loader searches."""
         stubs = os.environ["STUBS"]
         for variant, driver, nvml in [("nvml", "580.1.2", r"^13\.580\.1\.2$"),
-                                      ("nvml_old", "not found", "of unknown version"),
+                                      ("nvml_old", "not found", "unknown version"),
                                       ("nvml_no_driver", "not found", "cannot start: Driver Not Loaded")]:
             env = {"LD_LIBRARY_PATH": os.path.join(stubs, variant)}
             cuda = json.loads(self.succeeds("doctor", "--json", env=env))["cuda"]
             self.assertEqual(cuda["driver"], driver)
             self.assertRegex(cuda["nvml"], nvml)
 
-    def test_words_it_does_not_know(self):
+    def test_unknown_flags(self):
         self.fails(2, '--jsn: unknown flag. Did you mean "--json"?', "doctor", "--jsn")
 
 

@@ -1,9 +1,9 @@
-"""Configurations of other tools: DeepSpeed's JSON, FSDP's words."""
+"""Configurations of other programs: DeepSpeed's JSON file and the options of FSDP."""
 import json
 
 from tessera_cli import CliTest, main
 
-# What one process can run: everything "auto", no sharding.
+# A configuration for one process: everything "auto", no sharding.
 AUTO = {
     "fp16": {"enabled": "auto", "loss_scale": 0, "loss_scale_window": 1000, "hysteresis": 2, "min_loss_scale": 1},
     "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}},
@@ -36,7 +36,7 @@ class DeepSpeed(CliTest):
                      r"strategy = \"zero0\" +# ds\.json: zero_optimization\.stage", r"beta1 = 0\.9 +# default"):
             self.assertRegex(out, rf"(?m)^{line}$")
 
-    def test_defaults_of_deepspeed_are_told(self):
+    def test_defaults_of_deepspeed_are_named(self):
         self.write("ds.json", '{"optimizer": {"type": "AdamW"}}')
         out = self.succeeds("config", "train", "--deepspeed", "ds.json")
         self.assertRegex(out, r"(?m)^weight_decay = 0\.0 +# default of DeepSpeed$")
@@ -58,11 +58,11 @@ class DeepSpeed(CliTest):
             for words, ranks in ([], "1 rank"), (["--nproc", "4"], "4 ranks"):
                 self.fails(2, f"(ds.json: gradient_accumulation_steps) x {ranks}.", "config", verb, "--deepspeed",
                            "ds.json", *words)
-        # One of mpirun's two ranks finds no contradiction, and no model.
+        # For one of two ranks of mpirun the batch sizes agree; the required settings are missing.
         code, _, err = self.run_tessera("train", "--deepspeed", "ds.json",
                                         env={"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"})
         self.assertEqual(code, 2)
-        self.assertIn("error: rank 0: --model: is required by train", err)
+        self.assertIn("error: rank 0: train: needs --model, --dataset and --output-dir", err)
 
     def test_wrong_files(self):
         for changes, message in [

@@ -1,4 +1,4 @@
-"""docs/outputs.md names the keys of everything that runs write, and no others."""
+"""docs/outputs.md documents exactly the keys that runs write."""
 import json
 import os
 import re
@@ -10,7 +10,7 @@ PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "doc
 
 
 def documented():
-    """{heading: {key: meaning}}; keys that hold CATEGORY or PHASE stand for all of them."""
+    """{heading: {key: meaning}}. A key with CATEGORY or PHASE stands for one key per category or phase."""
     with open(PAGE, encoding="utf-8") as file:
         lines = file.read().splitlines()
     tables, heading = {}, None
@@ -36,7 +36,7 @@ PHASES = ["load", "step", "evaluation", "save", "resume"]
 
 
 def keys_of(value, prefix=""):
-    """The keys of an object, in the page's way."""
+    """The keys of an object, written as on the page."""
     keys = set()
     for key, inner in value.items():
         path = prefix + key
@@ -54,7 +54,7 @@ class Outputs(TinyJobTest):
     PAGE = documented()
 
     def assert_documented(self, heading, keys, without=()):
-        """They are those of the page, but for those that it has on a condition, in italics, which is among `without`."""
+        """`keys` are the keys of the page. Keys with a condition (in italics) that is in `without` are absent."""
         page = self.PAGE[heading]
         absent = {key for key, meaning in page.items()
                   if any(one in condition for condition in re.findall(r"\*([^*]+)\*", meaning) for one in without)}
@@ -66,7 +66,7 @@ class Outputs(TinyJobTest):
         return json.loads(self.succeeds(*words, "--json", **options))
 
     def check_run(self, kinds, without, *words, job):
-        """What a run writes that has records of these kinds."""
+        """Checks the files of a run that writes records of these kinds."""
         without = [*without, "--resume"]
         if ON_GPU:
             self.skipTest("what is known of a GPU differs by the machine")

@@ -1,4 +1,4 @@
-"""Two runs and one output folder: on one node, on two nodes that share it, and where flock() does not work."""
+"""Two runs with one output folder: on one node, on two nodes that share it, and without a working flock()."""
 import json
 import os
 import shutil
@@ -22,7 +22,7 @@ class Owner(Continued):
                           str(TIMEOUT_S)]
 
     def on_host(self, name):
-        """The words before a command that run it on a host of its own: other names, no network."""
+        """The words before a command that run it on a separate host: another name, no network."""
         words = ["unshare", *([] if os.geteuid() == 0 else ["-r"]), "-u", "-n", "sh", "-c",
                  f'hostname {name} && exec "$@"', "sh"]
         tried = subprocess.run([*words, "true"], stderr=subprocess.DEVNULL, check=False) if shutil.which("unshare") else None
@@ -55,11 +55,11 @@ class Owner(Continued):
         first = self.start_on(self.on_host("node-a"))
         self.wait_for_checkpoint(first)
         self.assertEqual((self.owner()["host"], self.owner()["process"]), ("node-a", first.pid))
-        # While the first one lives, the second ends, as soon as it has seen a heartbeat.
+        # While the first run lives, the second one ends when it sees a heartbeat.
         code, err = self.end(self.start_on(self.on_host("node-b")))
         self.assertEqual(code, USAGE, err)
         self.assertIn(f"error: out: is in use by another run (process {first.pid} on node-a)", err)
-        # The node is lost; the job is started again elsewhere, waits, and continues.
+        # The node is lost. The job starts again on another node, waits, and continues.
         first.kill()
         first.wait()
         leftover = self.path("out", f"checkpoint-99.tmp-node-a-{first.pid}-{self.owner()['start_time']}")
@@ -90,7 +90,7 @@ class Owner(Continued):
         self.assertEqual(self.owner()["host"], "node-a")
 
     def test_a_node_that_comes_back(self):
-        """Its run was stopped for long, another one has the folder now: it ends before it writes a checkpoint."""
+        """Its run was paused, and another run owns the folder now: it ends before it writes a checkpoint."""
         first = self.start_on(self.on_host("node-a"))
         self.wait_for_checkpoint(first)
         first.send_signal(signal.SIGSTOP)
@@ -117,7 +117,7 @@ class Owner(Continued):
             self.assertIn(f"out: is in use by another run (process {first.pid} on ", err)
             first.kill()
             first.wait()
-            third = self.start_on([], env=env)  # on the same host nothing has to be waited for
+            third = self.start_on([], env=env)  # on the same host it does not have to wait
             while self.owner()["process"] != third.pid:
                 self.assertIsNone(third.poll())
             third.kill()

@@ -1,4 +1,4 @@
-"""tessera plan: what it predicts is what runs hold and send, and what --fit finds fits."""
+"""tessera plan: runs hold and send exactly what it predicts, and the configuration of --fit fits."""
 import json
 import os
 import re
@@ -24,13 +24,13 @@ class PlanTest(TinyJobTest):
 
 class Ledger(PlanTest):
     def peaks(self, ledger):
-        """{category: bytes}, the most in any phase, as summary.json has it."""
+        """{category: bytes}: the highest value of all phases, as in summary.json."""
         return {category: max(phase[category] for phase in ledger.values()) for category in ledger["step"]}
 
     def test_is_what_ranks_hold_and_send(self):
         for words in [["--nproc", "1", "--offload", "optimizer,gradients", "--save-async"],
                       ["--nproc", "1", "--offload", "optimizer:file", "--offload-dir", "files", "--save-async"],
-                      # An evaluation while a copy is held of which a checkpoint is written.
+                      # An evaluation during a background checkpoint, which holds a copy.
                       ["--nproc", "2", "--strategy", "zero2", "--save-async", "--save-strategy", "steps", "--save-steps", "1",
                        "--eval-strategy", "steps", "--eval-steps", "1", "--eval-generation", "--eval-dataset",
                        "eval.jsonl", "--max-new-tokens", "3"],
@@ -41,7 +41,7 @@ class Ledger(PlanTest):
                        "--eval-dataset", "eval.jsonl", "--max-new-tokens", "3"]]:
             with self.subTest(words=words):
                 if int(words[1]) > MOST_RANKS:
-                    self.skipTest(f"it takes {words[1]} ranks")
+                    self.skipTest(f"needs {words[1]} ranks")
                 words = [*words, "--batch-size", "2", "--max-steps", "4"]
                 self.train("out", *words, "--resume", "none", "--overwrite", job=JOB)
                 summary, plan = self.json_of("out", "summary.json"), self.plan(*JOB, *words)
@@ -56,12 +56,12 @@ class Ledger(PlanTest):
                 self.assertEqual(plan["other_ranks"] is None, plan["world_size"] == 1)
                 if "--eval-dataset" in words:
                     continue
-                # A first step finds its parameters in place, where the strategy keeps them whole.
+                # If the strategy keeps complete parameters, the first step gathers none.
                 sent, step = summary["bytes_sent"], plan["step_bytes_sent"]
                 self.assertEqual(sent, 4 * step) if "full_shard" in words else self.assertLessEqual(sent, 4 * step)
                 self.assertGreaterEqual(sent, 3 * step)
 
-    @unittest.skipIf(MOST_RANKS < 2, "it takes two ranks")
+    @unittest.skipIf(MOST_RANKS < 2, "needs two ranks")
     def test_knows_what_the_first_rank_reads_for_all(self):
         self.train("first", "--max-steps", "1", job=JOB)
         words = ["--model", "first/model", "--init", "pretrained", "--nproc", "2", "--strategy", "full_shard", "--max-steps",
@@ -82,7 +82,7 @@ class Ledger(PlanTest):
         plan = self.plan(*words)
         self.assertEqual((plan["num_parameters"], plan["world_size"]), (176247271424, 512))
         step = plan["first_rank"]["device"]["step"]
-        # A rank's 512th, and padding to 64 elements of each of 71 units. The root's own parts lie in its slots.
+        # 1/512 for each rank, and padding to 64 elements in each of 71 units. The root's own parts are in its slots.
         shard, root = 4 * plan["num_parameters"] / 512, 4 * (250880 + 4) * 14336 / 512
         for category, least in [("parameters", shard - root), ("gradients", shard - root), ("optimizer", 2 * shard)]:
             self.assertGreaterEqual(step[category], least)
@@ -90,8 +90,8 @@ class Ledger(PlanTest):
         self.assertLess(plan["first_rank"]["head"]["step"], step["activations"])
         self.assertGreater(plan["first_rank"]["head"]["step"], 0)
         self.assertEqual(plan["first_rank"]["pinned_bytes"], 0)
-        # Every unit is gathered twice and reduced once, but what is still there is not gathered again: the root and
-        # the last units of a forward pass in its backward pass, the first ones in the next micro-batch.
+        # Every unit is gathered twice and reduced once. Units that are still in memory are not gathered again: the root
+        # and the last units of a forward pass in its backward pass, the first units in the next micro-batch.
         several = self.plan(*words, "--grad-accum", "2")
         two = several["step_bytes_sent"] - plan["step_bytes_sent"]
         whole = 4 * plan["num_parameters"] * 511 // 512
@@ -109,11 +109,11 @@ class Ledger(PlanTest):
         for precision in ["bf16", "fp16"]:
             halved = self.plan(*words, "--precision", precision)["first_rank"]["device"]["step"]
             self.assertEqual(2 * halved["parameters"], fp32["first_rank"]["device"]["step"]["parameters"])
-            self.assertEqual(halved["master"], halved["parameters"])  # what fp32 has beyond 16 bits
+            self.assertEqual(halved["master"], halved["parameters"])  # the lower 16 bits of fp32
         self.assertEqual((fp32["memory_bytes"], fp32["fits"]), (80 * 2 ** 30, True))
         self.assertFalse(self.plan(*words[:-1], "1GiB")["fits"])
 
-    def test_a_tokenizer_beside_the_model(self):
+    def test_a_tokenizer_next_to_the_model(self):
         words = ["--model", "config.json", "--init", "random", "--dataset", "train.jsonl"]
         self.fails(3, "tokenizer.json: the model has no tokenizer.json. Give one with --tokenizer", "plan", *words)
         shutil.copy(self.path("tok", "tokenizer.json"), self.path("tokenizer.json"))
@@ -121,7 +121,7 @@ class Ledger(PlanTest):
         self.fails(2, '--tokenizer: "bloom-560m" is the name of a shape, which has no tokenizer', "plan", "--model", "bloom-560m",
                    "--dataset", "train.jsonl")
 
-    def test_a_shape_that_is_none(self):
+    def test_a_file_that_is_no_shape(self):
         shape = ["--model", "gpt", "--init", "random", "--vocab-size", "9", "--hidden-size", "32768", "--num-heads", "64"]
         self.fails(2, 'the model "gpt": hidden_size is 32768, but norms support at most 16384', "plan", *shape)
 
@@ -129,7 +129,7 @@ class Ledger(PlanTest):
         titles = r" +\| +load \| +step \| +evaluation \| +save \| +resume \|"
         rows = [r"\| optimizer +\|", r"\|   including head \|", r"\| device +\|", r"\| host +\|", "^compute  ",
                 "^sent     .* by each rank per step", "^fits     "]
-        # On GPUs, what the first rank receives for the model passes through its host's memory.
+        # On GPUs the first rank collects the model through host memory.
         for words, more in [(["--device", "cpu"], [r"\| each rank" + titles]),
                             (["--device", "cuda", "--device-memory", "8GiB"], [r"\| rank 0" + titles, "other ranks"])]:
             out = self.succeeds("plan", *OF_ANY_DEVICE, "--nproc", "2", "--strategy", "zero2", *words)
@@ -187,7 +187,7 @@ class Fit(PlanTest):
         self.assertFalse(self.plan(*offloaded, "--device-memory", "6GiB")["fits"])
 
     def test_memory_of_the_host_and_the_disk(self):
-        """A plan that --fit calls the fastest also fits the host and the disk, which the ranks of a node share."""
+        """The fastest plan of --fit also fits the host memory and the disk, which the ranks of a node share."""
         words = ["--device", "cuda", "--model", "bloom-7b1", "--max-length", "256", "--fit", "32GiB"]
         one = self.plan(*words, "--host-memory", "120GiB", "--disk", "1MiB")
         self.assertEqual(one["host_memory_bytes"], 120 * 2 ** 30)
@@ -201,16 +201,16 @@ class Fit(PlanTest):
         for faster in files["fit"]["faster"]:
             self.assertEqual(faster["phase"] is None, faster["memory"] == "disk")
         self.assertIn("host", {faster["memory"] for faster in files["fit"]["faster"]})
-        # A fourth of both for each of four ranks.
+        # Each of four ranks gets a quarter of both.
         four = self.plan(*words, "--nproc", "4", "--host-memory", "480GiB", "--disk", "4MiB")
         self.assertEqual((four["host_memory_bytes"], four["disk_bytes"]), (120 * 2 ** 30, 2 ** 20))
-        self.fails(4, "--fit: nothing fits into 32.0 GiB: the least, ", "plan", *words, "--host-memory", "24GiB", "--disk",
+        self.fails(4, "--fit: nothing fits into 32.0 GiB: the smallest configuration, ", "plan", *words, "--host-memory", "24GiB", "--disk",
                    "1MiB")
         out = self.succeeds("plan", *words, "--host-memory", "24GiB", "--disk", "200GiB")
         self.assertRegex(out, r"(?m)^files    .* GiB per rank, on the disk of offload$")
 
     def test_nothing_fits(self):
-        self.fails(4, "--fit: nothing fits into 100 MiB: the least, ", "plan", *self.WORDS, "--fit", "100MiB")
+        self.fails(4, "--fit: nothing fits into 100 MiB: the smallest configuration, ", "plan", *self.WORDS, "--fit", "100MiB")
         self.fails(2, "--fit: the other settings exclude every configuration", "plan", *self.WORDS, "--fit", "1GiB",
                    "--strategy", "no_shard", "--offload", "optimizer")
         self.fails(2, "--device-memory: contradicts fit", "plan", *self.WORDS, "--fit", "1GiB", "--device-memory", "1GiB")
@@ -218,10 +218,10 @@ class Fit(PlanTest):
 
 @unless_sanitized
 class Advice(TinyJobTest):
-    """What a run that does not fit is advised is a command that fits, on a machine that has little memory."""
+    """A run that does not fit gets advice: a command that fits on this machine with little memory."""
 
     def on_a_small_machine(self, kib, *words, shell=None, cwd=None):
-        """A command that sees another MemTotal: in a mount namespace of its own, with another /proc/meminfo."""
+        """Runs a command that sees another MemTotal: in an own mount namespace, with another /proc/meminfo."""
         with open("/proc/meminfo", encoding="ascii") as file:
             self.write("meminfo", re.sub(r"(?m)^MemTotal:.*$", f"MemTotal: {kib} kB", file.read()))
         inside = 'mount --bind "$0" /proc/meminfo && ' + (shell or 'exec "$@"')
@@ -235,10 +235,10 @@ class Advice(TinyJobTest):
         super().setUp()
         probe = self.on_a_small_machine(4711, shell="grep MemTotal /proc/meminfo")
         if "4711 kB" not in probe.stdout:
-            self.skipTest("it takes a mount namespace: " + probe.stdout)
+            self.skipTest("needs a mount namespace: " + probe.stdout)
         self.write("config.json", json.dumps({**BLOOM, "hidden_size": 640, "n_layer": 7, "n_head": 10}))
         self.write("train.jsonl", jsonl(questions(8, 1)))
-        # Files in memory would free none.
+        # The offload folder must not be in memory, because its files would use the memory that they should free.
         disk = tempfile.TemporaryDirectory(dir="/var/tmp")
         self.addCleanup(disk.cleanup)
         self.on_disk = disk.name
@@ -265,7 +265,7 @@ class Advice(TinyJobTest):
         self.assertIn("--eval-batch-size ", self.advised(160_000, "eval", "--model", "first/model", *evaluation))
         self.assertIn("parameters:file", self.advised(110_000, "generate", "--model", self.path("first", "model"),
                                                       "--prompt", "a", "--threads", "1", cwd=self.on_disk))
-        # Files in memory free none: it takes a disk.
+        # Files in memory do not free memory: this needs a disk.
         done = self.on_a_small_machine(400_000, *train, "--output-dir", "out")
         self.assertRegex(done.stdout, r"With an --offload-dir on a disk that has \d+ MiB for each rank \(out/offload has "
                                       r"none\), start it as: ")
@@ -273,8 +273,9 @@ class Advice(TinyJobTest):
 
 @unless_sanitized
 class ResidentMemory(PlanTest):
-    """What the kernel counts is what was planned, within 5% and what a process has besides: the program and its
-    libraries with MPI's, tokenizer and data, threads' stacks, and allocated pages that a run happens not to touch."""
+    """The resident memory that the kernel counts agrees with the plan within 5% and a constant. The constant covers the
+    program and its libraries, MPI's too, tokenizer and data, threads' stacks, and allocated pages that a run does not
+    touch."""
     CONSTANT = 32 * MIB
 
     def test_is_the_plan(self):

@@ -1,4 +1,4 @@
-"""Training and evaluation in 16 bits: close to fp32, loss scaling told and kept, the plan exact."""
+"""Training and evaluation in 16 bits: close to fp32, loss scaling is reported and saved, the plan is exact."""
 import json
 import os
 import shutil
@@ -9,13 +9,13 @@ from tiny_job import EVALUATED, JOB, MOST_RANKS, ON_GPU, TinyJobTest, questions
 
 NOTE, NOTED = "The CPU emulates ", 0 if ON_GPU else 1
 FP16 = EVALUATED + ["--precision", "fp16", "--epochs", "6", "--save-strategy", "steps", "--save-steps", "4"]
-# A scale that grows every other step overflows again and again, not only at the start.
+# A scale that grows every second step overflows repeatedly, not only at the start.
 RESTLESS = ["--initial-scale-power", "24", "--loss-scale-window", "2"]
 
 
 class PrecisionTest(TinyJobTest):
     def copy_until(self, step, whole, output):
-        """A finished run's folder as it was after a step's checkpoint, but for its metrics."""
+        """Copies the folder of a finished run as it was after the checkpoint of a step, except for its metrics."""
         shutil.copytree(self.path(whole), self.path(output))
         for later in self.checkpoints(output):
             if later > step:
@@ -26,7 +26,7 @@ class PrecisionTest(TinyJobTest):
 
 class Training(PrecisionTest):
     def test_close_to_single_precision(self):
-        """The first loss, before paths part, within some roundings of each layer: 4 u (tests/unit/engine)."""
+        """The first loss, before the runs diverge, agrees within a few roundings per layer: 4 u (tests/unit/engine)."""
         self.train("fp32", "--epochs", "2")
         single = self.metrics("fp32", "train")
         for precision, u in [("bf16", 2**-8), ("fp16", 2**-11)]:
@@ -45,12 +45,12 @@ class Training(PrecisionTest):
                 self.train("out", *words, "--epochs", "1", "--resume", "none", "--overwrite")
                 measured = self.json_of("out", "summary.json")["ledger_peak_bytes"]
                 plan = json.loads(self.succeeds("plan", *EVALUATED, *words, "--json"))
-                measured.pop("total")  # of all phases: its parts need not be highest at the same time
+                measured.pop("total")  # the highest total of all phases; categories peak at different times
                 for category, peak in measured.items():
                     self.assertEqual(max(phase[category] for phase in plan["first_rank"]["device"].values()), peak, category)
 
     def test_the_saved_model_is_the_master(self):
-        """eval in the same precision rounds it to what the run evaluated, and generate answers as eval."""
+        """eval in the same precision rounds it to the parameters that the run evaluated. generate answers like eval."""
         self.train("out", "--precision", "bf16", "--epochs", "2")
         words = ["--model", "out/model", "--precision", "bf16", "--max-new-tokens", "5"]
         code, out, err = self.run_tessera("eval", *words, "--eval-dataset", "eval.jsonl", "--eval-generation", "--json",
@@ -65,7 +65,7 @@ class Training(PrecisionTest):
         self.assertEqual(answer.strip(), answers[row["id"]].strip())
 
     def test_fine_tuning_and_resume(self):
-        """From a model's folder, whatever its type, to the best model: interrupted as if it had not been."""
+        """From a model folder of any type to the best model. An interrupted run ends like an uninterrupted one."""
         dtypes = ["fp32", "bf16", "fp16"]
         for dtype in dtypes:
             self.train(f"first-{dtype}", "--epochs", "20", "--save-dtype", dtype)
@@ -85,16 +85,16 @@ class Training(PrecisionTest):
                     self.train("out", *words)
                     self.assert_same_results(whole, "out")
                     shutil.rmtree(self.path("out"))
-            # The same rounded parameters to compute with; but masters have all that was read.
+            # The rounded parameters are the same, but the masters keep all bits of the file.
             losses = [[record["loss"] for record in self.metrics(f"{precision}-{dtype}", "train")]
                       for dtype in ["fp32", precision]]
             self.assertEqual(losses[0][0], losses[1][0])
             self.assertNotEqual(losses[0], losses[1])
         self.assertGreater(best_is_not_last, 0)
 
-    @unittest.skipIf(MOST_RANKS < 2, "it takes two ranks")
+    @unittest.skipIf(MOST_RANKS < 2, "needs two ranks")
     def test_ranks(self):
-        """Fine-tuning and resume of shards, wherever parameters are kept."""
+        """Fine-tuning and resume of shards, with parameters on every tier."""
         self.train("first", "--epochs", "4")
         for precision in ["bf16", "fp16"]:
             words = ["--model", "first/model", "--init", "pretrained", "--precision", precision, "--nproc", "2",
@@ -110,7 +110,7 @@ class Training(PrecisionTest):
 
 
 class LossScale(PrecisionTest):
-    def test_every_skipped_step_is_told(self):
+    def test_every_skipped_step_is_reported(self):
         code, _, err = self.run_tessera("train", *JOB, "--precision", "fp16", "--initial-scale-power", "24",
                                         "--output-dir", "out", "--epochs", "2")
         self.assertEqual(code, 0, err)
@@ -124,7 +124,7 @@ class LossScale(PrecisionTest):
                           f"new loss scale is {2 ** (23 - i)} (the loss is {record['loss']} and the norm of the ", err)
             self.assertEqual(record["in_a_row"], 0)  # the search for the scale never ends a run
         self.assertEqual(err.count(" skipped: "), len(skipped))
-        # The schedule counts updates alone, and the loss falls.
+        # The schedule counts only updates, and the loss falls.
         train, updates = self.metrics("out", "train"), 0
         for record in train:
             self.assertAlmostEqual(record["learning_rate"], 1e-2 * (1 - updates / 12), places=12)
@@ -146,7 +146,7 @@ class LossScale(PrecisionTest):
         self.assertEqual(code, 1)
         self.assertRegex(err, r"\nerror: fp16 loss scale: gradients overflow at the smallest scale, 16777216, in step 2: the loss "
                               r"is \d.* and the norm of the gradients (inf|nan)\. Lower --lr .*, or lower --min-loss-scale\. No ")
-        self.assertEqual(len(self.metrics("out", "skipped")), 2)  # hysteresis lets one pass
+        self.assertEqual(len(self.metrics("out", "skipped")), 2)  # hysteresis tolerates one overflow
 
     def test_resume(self):
         for rules in ["grad_scaler", "deepspeed"]:
@@ -164,9 +164,9 @@ class LossScale(PrecisionTest):
                                          self.json_of("whole", "summary.json")[key])
                     shutil.rmtree(self.path("out"))
 
-    @unittest.skipIf(MOST_RANKS < 2, "it takes two ranks")
+    @unittest.skipIf(MOST_RANKS < 2, "needs two ranks")
     def test_ranks(self):
-        """All skip the same steps, whichever rank's part overflows, and the first alone tells."""
+        """All ranks skip the same steps, whichever of them overflows. Only rank 0 reports."""
         words = [*JOB, "--precision", "fp16", "--initial-scale-power", "24", "--max-steps", "12", "--nproc", "2",
                  "--strategy", "full_shard", "--reduce-dtype", "fp16", "--output-dir", "out"]
         code, _, err = self.run_tessera("train", *words)

@@ -1,4 +1,4 @@
-"""The quickstart's job, cut short, and the commands that scripts and documents tell their readers to try."""
+"""A short form of the quickstart's job, and the commands that scripts and documents recommend."""
 import json
 import os
 import re
@@ -28,11 +28,11 @@ class Quickstart(CliTest):
         self.assertLess(sum(entry.stat().st_size for entry in os.scandir(folder)), 4 * 2 ** 20)
         loss = json.loads(self.succeeds("eval", "--model", folder, "--eval-dataset", "recipes/quickstart/eval.json",
                                         "--eval-size", "8", "--objective", "causal_lm", "--json", cwd=ROOT))["eval_loss"]
-        self.assertLess(loss, 0.75 * 7.62)  # of ln 2048, which a model that knows nothing has
+        self.assertLess(loss, 0.75 * 7.62)  # ln 2048 = 7.62 is the loss of an untrained model
 
 
 class Documents(CliTest):
-    """Commands of scripts and documents have verbs and flags that exist, with values that are possible."""
+    """Commands in scripts and documents have existing verbs and flags, and possible values."""
 
     def test_commands(self):
         seen = set()
@@ -48,12 +48,12 @@ class Documents(CliTest):
         self.assertLessEqual({"train", "generate", "plan", "tokenizer"}, seen)
 
     def commands(self, name):
-        """What stands in a file as a line of its own, with the lines that a backslash adds."""
+        """The commands of a file: complete lines, joined with the next line after a backslash."""
         with open(os.path.join(ROOT, name), encoding="utf-8") as file:
             text = file.read().replace("\\\n", " ")
         for line in text.splitlines():
             found = re.search(r"^(?: {4}|  [a-z ]+  )(?:\$ )?((?:build/)?tessera [a-z].*)$", line)
-            if found and "--deepspeed" not in line:  # whose file the reader has
+            if found and "--deepspeed" not in line:  # its file belongs to the reader
                 yield found[1]
 
 

@@ -1,4 +1,4 @@
-"""Runs that are killed, stopped, damaged or started again end as if nothing had happened."""
+"""Runs that are killed, stopped, damaged or started again end with the results of an undisturbed run."""
 import json
 import os
 import random
@@ -18,7 +18,7 @@ SAVED_AFTER_SIGNAL = 75
 
 class Interrupted(TinyJobTest):
     def start(self, output, *words, job=LONG):
-        """A run whose process the caller signals and waits for."""
+        """Starts a run. The caller signals its process and waits for it."""
         clean = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_")}
         process = subprocess.Popen([PROGRAM, "train", *job, "--output-dir", output, *words], cwd=self.folder, env=clean,
                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -27,7 +27,7 @@ class Interrupted(TinyJobTest):
         return process
 
     def wait_for_lines(self, output, count, process):
-        """Whether the run got so far before it ended."""
+        """Returns whether the run wrote `count` lines before it ended."""
         while self.num_lines(output) < count:
             if process.poll() is not None:
                 return False
@@ -35,10 +35,10 @@ class Interrupted(TinyJobTest):
         return True
 
     def kill_until_done(self, output, job, source):
-        """Kills runs at random moments until one reaches its end; how often it had to."""
+        """Kills runs at random moments until one reaches its end. Returns the number of kills."""
         for kills in range(1000):
             process = self.start(output, job=job)
-            # At once, or after up to 60 lines more than the run before had written, somewhere in a step or a save.
+            # At once, or up to 60 lines after the last line of the run before: anywhere in a step or a save.
             if self.wait_for_lines(output, self.num_lines(output) + source.randint(-10, 60), process):
                 time.sleep(source.uniform(0, 0.005))
                 process.kill()
@@ -49,7 +49,7 @@ class Interrupted(TinyJobTest):
         self.fail("killed runs do not get anywhere")
 
     def stop(self, output, *words, by=signal.SIGTERM, lines=20, job=LONG):
-        """Starts a run and stops it by a signal; its checkpoints' steps."""
+        """Starts a run and stops it with a signal. Returns the steps of its checkpoints."""
         process = self.start(output, *words, job=job)
         self.assertTrue(self.wait_for_lines(output, lines, process))
         process.send_signal(by)
@@ -112,7 +112,7 @@ class Stopped(Interrupted):
         self.assertIn(f"Resuming from out/checkpoint-{step} (step {step} of 240)", err)
 
     def test_a_signal_while_data_load(self):
-        """They come through a pipe, at whose other end the run waits for them."""
+        """The data come through a pipe, and the run waits for them."""
         job = [word.replace("train.jsonl", "pipe.jsonl") for word in LONG]
         os.mkfifo(self.path("pipe.jsonl"))
         process = self.start("out", job=job)
@@ -126,7 +126,7 @@ class Stopped(Interrupted):
         self.assertEqual(os.listdir(self.path("out")), [])
 
     def test_a_second_signal_ends_at_once(self):
-        # One step of so much work that both signals fall into it.
+        # One step is long enough that both signals arrive in it.
         process = self.start("out", "--batch-size", "100000", "--grad-accum", "1", job=self.slow_job())
         self.assertTrue(self.wait_for_lines("out", 1, process))
         for number in signal.SIGSTOP, signal.SIGTERM, signal.SIGUSR1, signal.SIGCONT:
@@ -146,7 +146,7 @@ class Stopped(Interrupted):
             return any(int(line.split()[1], 16) for line in status if line.startswith(("SigPnd", "ShdPnd")))
 
     def slow_job(self):
-        """Seconds for a step, after an evaluation that shows that the run has begun."""
+        """A job with steps of seconds. An evaluation before them shows that the run has begun."""
         self.write("many.jsonl", jsonl(questions(22, 1) * 200))
         return EVALUATED + ["--dataset", "many.jsonl", "--eval-before", "--max-steps", "2", "--threads", "1"]
 
@@ -170,10 +170,10 @@ class Resume(Interrupted):
     def setUp(self):
         super().setUp()
         self.train("whole", job=LONG)
-        self.assertEqual(self.checkpoints("whole"), [70, 231, 238, 240])  # the best, and the newest
+        self.assertEqual(self.checkpoints("whole"), [70, 231, 238, 240])  # the best and the newest
 
     def stopped(self, output):
-        """A copy of the whole run as if killed after its checkpoint 238."""
+        """A copy of the complete run, as after a kill behind checkpoint 238."""
         shutil.copytree(self.path("whole"), self.path(output))
         for name in ["model", "checkpoint-240"]:
             shutil.rmtree(self.path(output, name))
@@ -181,7 +181,7 @@ class Resume(Interrupted):
         return self.path(output, "checkpoint-238")
 
     def test_damage(self):
-        """A bit of any file of the newest checkpoint, or its end, or the file itself."""
+        """In each file of the newest checkpoint: a flipped bit, a missing end, or the file is missing."""
         source = random.Random(5)
 
         def flip(path):
@@ -202,7 +202,7 @@ class Resume(Interrupted):
                     shutil.rmtree(self.path("out"))
 
     def test_damage_of_every_checkpoint(self):
-        """No new run begins by itself: only with --resume none, which keeps them under other names."""
+        """A new run begins only with --resume none, which keeps the checkpoints under other names."""
         self.stopped("out")
         for step in (70, 231, 238):
             os.remove(self.path("out", f"checkpoint-{step}", "manifest.json"))
@@ -272,7 +272,7 @@ class Resume(Interrupted):
         self.assertEqual([record["step"] for record in self.metrics("out", "train")], list(range(1, 11)))
 
     def test_none_with_a_model_that_cannot_be_read(self):
-        """The earlier run's checkpoints keep their names until the new one has begun."""
+        """The checkpoints of the earlier run keep their names until the new run has begun."""
         self.stopped("out")
         os.mkdir(self.path("broken"))
         shutil.copy(self.path("config.json"), self.path("broken"))
@@ -282,7 +282,7 @@ class Resume(Interrupted):
             self.assertEqual((self.checkpoints("out"), self.set_aside("out")), ([70, 231, 238], []))
 
     def test_path(self):
-        """From an older checkpoint, although there is a newer one; then from where a kill leaves it."""
+        """From an older checkpoint, although a newer one exists. After a kill, from the last one of the new run."""
         self.stopped("out")
         for name in "checkpoint-238.superseded", "checkpoint-238.superseded-2":
             os.mkdir(self.path("out", name))
@@ -301,7 +301,7 @@ class Resume(Interrupted):
         self.assert_same_results("whole", "out")
 
     def test_path_of_the_run(self):
-        """Its newest whole checkpoint, and never a new start."""
+        """From its newest complete checkpoint, never from the start."""
         self.fails(3, "no such checkpoint", "train", *LONG, "--output-dir", "new", "--resume", "gone")
         self.fails(3, "new: is not a checkpoint and contains none. Give a folder checkpoint-STEP, or the output folder of a "
                    "run", "train", *LONG, "--output-dir", "new", "--resume", "new")

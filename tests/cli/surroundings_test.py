@@ -1,4 +1,4 @@
-"""What a run inherits from its parent (ignored and blocked signals, closed streams), and what it can lose under way."""
+"""What a run inherits from its parent (ignored and blocked signals, closed streams), and what it can lose later."""
 import json
 import os
 import pty
@@ -29,7 +29,7 @@ class SurroundingsTest(TinyJobTest):
             time.sleep(0.0005)
 
     def assert_complete(self, output):
-        """As a run whose streams nobody disturbed."""
+        """The results are the same as with undisturbed streams."""
         if not os.path.exists(self.path("whole")):
             self.train("whole", job=LONG)
         self.assertEqual(without_timing(self.path(output, "metrics.jsonl")),
@@ -54,7 +54,7 @@ class InheritedSignals(SurroundingsTest):
         self.assertEqual(process.wait(timeout=RUN_LIMIT_S), SAVED_AFTER_SIGNAL)
 
     def test_ignored_hangup_and_interrupt_stay_ignored(self):
-        """As under nohup, and in a shell's background."""
+        """As under nohup, and in the background of a shell."""
         def ignore():
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
             signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -69,7 +69,7 @@ class InheritedSignals(SurroundingsTest):
 
 class LostStreams(SurroundingsTest):
     def test_the_reader_of_the_output_goes_away(self):
-        """`tessera train … | head -3`, of either stream and of both."""
+        """`tessera train … | head -3`, for each stream and for both."""
         for streams in [["stdout"], ["stderr"], ["stdout", "stderr"]]:
             output = "-".join(streams)
             reader, writer = os.pipe()
@@ -91,10 +91,10 @@ class LostStreams(SurroundingsTest):
         self.assert_complete("out")
 
     def test_a_hangup_of_the_terminal(self):
-        """The terminal is gone, writes to it fail, and the signal comes: the run saves, and the same command continues."""
+        """The terminal is closed, writes to it fail, and SIGHUP comes: the run saves, and the same command continues."""
         def lead_the_session():
             os.setsid()
-            os.close(os.open(os.ttyname(0), os.O_RDWR))  # the first terminal that a leader opens is its own
+            os.close(os.open(os.ttyname(0), os.O_RDWR))  # the first terminal that a session leader opens becomes its controlling terminal
 
         controller, terminal = pty.openpty()
         process = self.start("out", stdin=terminal, stdout=terminal, stderr=terminal, preexec_fn=lead_the_session)
@@ -117,7 +117,7 @@ class LostStreams(SurroundingsTest):
         self.assert_complete("out")
 
     def test_streams_that_are_closed_from_the_start(self):
-        """No file of the run gets a stream's number and with it the stream's text."""
+        """No file of the run gets the number of a stream, so that no file receives its text."""
         for numbers in (1,), (1, 2), (0, 1, 2):
             output = f"out-{len(numbers)}"
             process = self.start(output, preexec_fn=lambda: [os.close(number) for number in numbers])
@@ -127,7 +127,7 @@ class LostStreams(SurroundingsTest):
         self.assertEqual(code, 1)
 
     def test_results_that_nobody_reads(self):
-        """The program ends without a word, as other programs whose output goes to `head`."""
+        """The program ends without a message, like other programs with output to `head`."""
         self.train("good", job=JOB)
         model = ["--model", "good/model"]
         for words in [["config"], ["--help"], ["plan", *JOB[:-4]], ["eval", *model, "--eval-dataset", "eval.jsonl", "--json"],
@@ -141,7 +141,7 @@ class LostStreams(SurroundingsTest):
             self.assertNotIn(b"error", err)
 
     def test_a_slow_reader_with_a_pipe_that_does_not_wait(self):
-        """Some parents hand down pipes that refuse what they cannot take now: nothing is lost."""
+        """Some parents pass non-blocking pipes. Nothing is lost when such a pipe is full."""
         text = "".join(f"{i}\n" for i in range(20000)).encode()
         reader, writer = os.pipe()
         os.set_blocking(writer, False)

@@ -12,7 +12,7 @@ PROGRAM = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else "tessera"
 
 class CliTest(unittest.TestCase):
     def setUp(self):
-        # In memory where that can be: runs sync every checkpoint, and a busy disk would make the tests slow.
+        # In memory if possible: runs sync every checkpoint, and a busy disk would make the tests slow.
         self._folder = tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
         self.addCleanup(self._folder.cleanup)
         self.folder = self._folder.name
@@ -24,7 +24,7 @@ class CliTest(unittest.TestCase):
         return path
 
     def run_tessera(self, *words, env=None, **options):
-        """Exit code, standard output, standard error. The environment has no TESSERA_ variables but those of `env`."""
+        """Returns exit code, standard output, standard error. The only TESSERA_ variables are those in `env`."""
         clean = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_")}
         options.setdefault("cwd", self.folder)
         done = subprocess.run([PROGRAM, *words], env={**clean, **(env or {})}, timeout=RUN_LIMIT_S,
@@ -37,7 +37,7 @@ class CliTest(unittest.TestCase):
         return out
 
     def fails(self, code, message, *words, **options):
-        """The program ends with `code`, prints one line `error: …` that holds `message`, and no result."""
+        """The program ends with `code`, prints one line `error: …` that contains `message`, and prints no result."""
         got, out, err = self.run_tessera(*words, **options)
         self.assertEqual(got, code, err)
         self.assertEqual(out, "")
@@ -45,11 +45,11 @@ class CliTest(unittest.TestCase):
         self.assertIn(message, err)
 
 
-SKIPPED = 77  # the exit code that CTest takes so: a file of which a test was skipped has not passed
+SKIPPED = 77  # the exit code that CTest reports as skipped: a file with a skipped test has not passed
 
 
 def main():
-    words = sys.argv[2:]  # which choose tests
+    words = sys.argv[2:]  # names of tests
     result = unittest.main(argv=sys.argv[:1] + words, exit=False).result
     for test, why in result.skipped:
         print(f"skipped: {test}: {why}", file=sys.stderr)

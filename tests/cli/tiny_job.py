@@ -13,7 +13,7 @@ JOB = ["--model", "config.json", "--init", "random", "--tokenizer", "tok", "--da
        "--logging-steps", "1", "--threads", "1"]
 OF_ANY_DEVICE = list(JOB)
 ON_GPU = os.environ.get("TEST_DEVICE") == "cuda"
-MOST_RANKS = int(os.environ.get("TEST_RANKS", 64))  # on GPUs, one each
+MOST_RANKS = int(os.environ.get("TEST_RANKS", 64))  # on GPUs: one rank per GPU
 if ON_GPU:
     JOB += ["--device", "cuda"]
 EVALUATED = JOB + ["--eval-dataset", "eval.jsonl", "--eval-generation", "--max-new-tokens", "5"]
@@ -24,7 +24,7 @@ USAGE, INPUT, FAILED, OUT_OF_MEMORY = 2, 3, 1, 4  # exit codes
 
 
 def questions(count, seed):
-    """Rows as of Hugging Face, of different lengths."""
+    """Rows in the format of Hugging Face data sets, with different lengths."""
     source = random.Random(seed)
     rows = []
     for i in range(count):
@@ -43,7 +43,7 @@ def jsonl(rows):
 
 
 def without_timing(path):
-    """The lines of a metrics.jsonl, less what depends on the clock."""
+    """The lines of a metrics.jsonl, without the values that depend on the clock."""
     with open(path, encoding="utf-8") as file:
         records = [json.loads(line) for line in file]
     for record in records:
@@ -81,7 +81,7 @@ def flip_a_bit(path, source):
 
 
 def cut(path):
-    """Takes its last byte away."""
+    """Removes the last byte of a file."""
     os.truncate(path, os.path.getsize(path) - 1)
 
 
@@ -111,12 +111,12 @@ class TinyJobTest(CliTest):
         return [record for record in records if record["kind"] == kind]
 
     def checkpoints(self, output):
-        """The steps of the checkpoints in an output folder, without those that were set aside."""
+        """The steps of the checkpoints in an output folder, without renamed ones."""
         names = [name[len("checkpoint-"):] for name in os.listdir(self.path(output)) if name.startswith("checkpoint-")]
         return sorted(int(name) for name in names if name.isdigit())
 
     def set_aside(self, output):
-        """The names of what was set aside in an output folder."""
+        """The names of renamed checkpoints and runs in an output folder."""
         return sorted(name for name in os.listdir(self.path(output))
                       if name.startswith("overwritten-run") or ".damaged" in name or ".superseded" in name)
 
@@ -124,19 +124,19 @@ class TinyJobTest(CliTest):
         return self.succeeds("train", *job, "--output-dir", output, *words, **options)
 
     def assert_same_results(self, output, other):
-        """Two runs measured the same and ended with the same model, bit for bit."""
+        """Two runs have the same metrics and the same final model, bit for bit."""
         self.assertEqual(without_timing(self.path(output, "metrics.jsonl")),
                          without_timing(self.path(other, "metrics.jsonl")))
         self.assertEqual(self.read(output, "model", "model.safetensors"), self.read(other, "model", "model.safetensors"))
 
     def assert_tidy(self, output):
-        """Nothing temporary is left in an output folder."""
+        """An output folder contains no temporary files."""
         for folder, _, files in os.walk(self.path(output)):
             for name in [*files, os.path.basename(folder)]:
                 self.assertNotRegex(name, r"\.tmp-|\.old-|lock$")
 
     def num_lines(self, output):
-        """Of metrics.jsonl, by which the tests see where a run is, whatever the machine's speed."""
+        """The lines of metrics.jsonl. They show how far a run is, on a machine of any speed."""
         try:
             return self.read(output, "metrics.jsonl").count(b"\n")
         except FileNotFoundError:
@@ -144,10 +144,10 @@ class TinyJobTest(CliTest):
 
 
 class BadInputTest(TinyJobTest):
-    """For input of which a run tells file, key, value and remedy, and leaves nothing half-written."""
+    """Bad input: the error names file, key, value and remedy, and no half-written file remains."""
 
     def refuses(self, code, message, *words):
-        """A training run into "out" that ends with `code` and leaves no file."""
+        """A training run into "out" ends with `code` and leaves no file."""
         self.fails(code, message, "train", *JOB, "--output-dir", "out", *words)
         if os.path.exists(self.path("out")):
             self.assertEqual(os.listdir(self.path("out")), [])

@@ -1,4 +1,4 @@
-"""The verbs of a training run and what is done with its model: train, plan, eval, export, generate."""
+"""The verbs of a training run and of its model: train, plan, eval, export, generate."""
 import ast
 import json
 import math
@@ -26,12 +26,12 @@ class Output(TinyJobTest):
                          [evaluation, answers, step, step, evaluation, answers, step, step, evaluation, answers, whole])
         for line in lines:
             self.assertTrue(all(isinstance(value, float) for value in line.values()), line)
-        # 22 samples in steps of 4 are 6 steps an epoch; the linear schedule is at 1 - (step - 1) / 12.
+        # 22 samples in steps of 4 are 6 steps per epoch. The linear schedule is at 1 - (step - 1) / 12.
         self.assertEqual([line["epoch"] for line in lines if "loss" in line], [0.5, 1.0, 1.5, 2.0])
         for line, step in zip((line for line in lines if "loss" in line), (3, 6, 9, 12)):
             self.assertAlmostEqual(line["learning_rate"], 1e-2 * (1 - (step - 1) / 12), places=9)
         self.assertLess(lines[-1]["train_loss"], lines[0]["eval_loss"])
-        # The lines round; metrics.jsonl has the numbers.
+        # The printed lines round. metrics.jsonl has the exact numbers.
         for line, record in zip((line for line in lines if "loss" in line), self.metrics("out", "train"), strict=True):
             self.assertEqual(line["loss"], round(record["loss"], 4))
         for line, record in zip((line for line in lines if "eval_loss" in line), self.metrics("out", "eval"), strict=True):
@@ -108,7 +108,7 @@ class Output(TinyJobTest):
         self.assertEqual(printed, self.json_of("out", "summary.json"))
 
     def test_a_loss_that_is_not_finite(self):
-        """Reported as it is and left out of means; the last model stands, and no model counts as the best."""
+        """The run reports it and leaves it out of means. It keeps the last model, and no model counts as the best."""
         words = ["--lr", "1e25", "--max-grad-norm", "0", "--load-best-model-at-end", "--save-total-limit", "1",
                  "--max-skipped-updates", "0"]
         out = self.train("out", *words)
@@ -144,7 +144,7 @@ class Schedule(TinyJobTest):
                 self.assertEqual(self.checkpoints("out"), saved)
 
     def test_best_model(self):
-        # A rate that rises to absurdity makes the last model worse than the one of the best evaluation.
+        # The rate rises until the last model is worse than the model of the best evaluation.
         words = ["--max-steps", "24", "--lr", "1", "--warmup-steps", "24",
                  "--eval-strategy", "steps", "--eval-steps", "1", "--save-strategy", "steps", "--save-steps", "6",
                  "--load-best-model-at-end", "--save-total-limit", "1"]
@@ -162,7 +162,7 @@ class Schedule(TinyJobTest):
         self.train("out", "--load-best-model-at-end", "--metric-for-best-model", "f1", "--epochs", "4")
         scores = {record["step"]: record["f1"] for record in self.metrics("out", "eval")}
         summary = self.json_of("out", "summary.json")
-        self.assertEqual(summary["best_step"], max(scores, key=scores.get))  # the first of equals
+        self.assertEqual(summary["best_step"], max(scores, key=scores.get))  # the first one of equal scores
         self.assertEqual(summary["f1"], max(scores.values()))
 
     def test_seeds(self):
@@ -198,14 +198,14 @@ class Strategies(TinyJobTest):
         answer_tokens, bare_tokens = (
             3 * sum(len(self.succeeds("tokenize", "--tokenizer", "tok", "--prompt", space + row["answers"]["text"][0]).split())
                     for row in rows) for space in (" ", ""))
-        # Every token but each sample's first is a target, or the answer's with the end; `separate` has the answer bare.
+        # causal_lm: every token except the first of a sample. completion: the answer and the end. separate: the answer only.
         self.assertEqual(targets["causal_lm"], tokens["causal_lm"] - num_answers)
         self.assertEqual(targets["completion"], answer_tokens + num_answers)
         self.assertEqual(targets["separate"], bare_tokens)
         self.assertEqual(tokens["completion"], tokens["separate"] + answer_tokens + num_answers)
 
     def test_truncations(self):
-        """By the context, every answer keeps its loss; from the right, long samples lose it."""
+        """With `context` every answer keeps its loss. With `right` long samples lose it."""
         self.train("whole")
         for truncation in ["context", "right"]:
             self.train(truncation, "--truncation", truncation, "--max-length", "46")
@@ -234,7 +234,7 @@ class Strategies(TinyJobTest):
         return set(tokenizer["model"]["vocab"]) | {token["content"] for token in tokenizer["added_tokens"]}
 
     def test_accumulation(self):
-        """4 x 1 and 2 x 2 see the same samples in the same steps; they differ by the order of sums alone."""
+        """4 x 1 and 2 x 2 use the same samples in the same steps. They differ only in the order of sums."""
         self.train("whole", "--batch-size", "4", job=JOB)
         self.train("parts", "--batch-size", "2", "--grad-accum", "2", job=JOB)
         pairs = list(zip(self.metrics("whole", "train"), self.metrics("parts", "train"), strict=True))
@@ -252,7 +252,7 @@ class Strategies(TinyJobTest):
                 plan = json.loads(self.succeeds("plan", *EVALUATED, *words, "--json"))
                 self.assertEqual(plan["num_parameters"], summary["num_parameters"])
                 for category, measured in summary["ledger_peak_bytes"].items():
-                    if category in ("workspace", "total"):  # a real device's libraries have workspaces of their own
+                    if category in ("workspace", "total"):  # the libraries of a real device have own workspaces
                         continue
                     planned = max(phase[category] for phase in plan["first_rank"]["device"].values())
                     self.assertEqual(planned, measured, category)
@@ -270,7 +270,7 @@ class Models(TinyJobTest):
         answers = self.json_of("measured", "predictions.json")
         rows = questions(7, 2)
         self.assertEqual(sorted(answers), sorted(row["id"] for row in rows))
-        for row in rows:  # `generate` answers alike, one question at a time
+        for row in rows:  # `generate` gives the same answers, one question at a time
             answer = self.succeeds("generate", "--model", "out/model", "--max-new-tokens", "5", "--question",
                                    row["question"], "--context", row["context"])
             self.assertEqual(answer.strip(), answers[row["id"]].strip())
@@ -288,7 +288,7 @@ class Models(TinyJobTest):
         self.assertLessEqual(len(answer["ids"]), 50)
 
     def test_memorises(self):
-        """One question, many epochs: the model answers it."""
+        """One question, many epochs: the model learns the answer."""
         self.write("one.jsonl", jsonl(questions(22, 1)[:1]))
         self.train("out", "--dataset", "one.jsonl", "--eval-dataset", "one.jsonl", "--epochs", "80", "--logging-steps=0",
                    "--save-strategy=no", "--eval-strategy=no", "--eval-before")
@@ -314,7 +314,7 @@ class Models(TinyJobTest):
 
     @unless_sanitized
     def test_export_holds_one_unit_at_a_time(self):
-        """Blocks of 12.6 MB: a model of 12 of them takes no more memory than one of 2."""
+        """Blocks of 12.6 MB: a model of 12 blocks needs no more memory than one of 2."""
         shape = ["--model", "gpt", "--init", "random", "--tokenizer", "tok", "--vocab-size", "400", "--hidden-size", "512",
                  "--num-heads", "2", "--ff-dim", "2048"]
         unit = 4 * 12 * 512 * 512
@@ -331,7 +331,7 @@ class Models(TinyJobTest):
         self.assertLess(peak[12], 6 * unit)
 
     def peak_bytes(self, *words):
-        """The most memory a run of the program has resident."""
+        """The peak resident memory of a run of the program."""
         code = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL); " \
                "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
         done = subprocess.run([sys.executable, "-c", code, PROGRAM, *words], cwd=self.folder, check=True, timeout=RUN_LIMIT_S,
@@ -359,10 +359,10 @@ class Models(TinyJobTest):
         config = self.json_of("half", "model", "config.json")
         self.assertIn("bfloat16", (config.get("torch_dtype"), config.get("dtype")))
         loss = json.loads(self.succeeds("eval", "--model", "half/model", "--eval-dataset", "eval.jsonl", "--json"))["eval_loss"]
-        # Weights off by 2^-9 each, as good as independent of each other, move the loss by far less than 1 %.
+        # Nearly independent errors of 2^-9 in each weight change the loss by far less than 1 %.
         self.assertTrue(math.isclose(loss, self.json_of("out", "summary.json")["eval_loss"], rel_tol=1e-2))
 
-    def test_fine_tuning_goes_on_from_a_saved_model(self):
+    def test_fine_tuning_continues_from_a_saved_model(self):
         self.train("out")
         words = ["--model", "out/model", "--dataset", "train.jsonl", "--eval-dataset", "eval.jsonl", "--eval-before",
                  "--lr", "1e-3", "--threads", "1"]

@@ -102,11 +102,11 @@ class Launch(unittest.TestCase):
 
     def test_restarts_need_the_launcher(self):
         for words in ([], ["--nproc", "1"]):
-            self.fails(2, "--max-restarts: only ranks that --nproc N has started, two or more", "say",
+            self.fails(2, "--max-restarts: needs --nproc N with two or more ranks", "say",
                        "--max-restarts", "1", *words)
         code, _, err = self.run_program("say", "--max-restarts", "1", before=MPIRUN)
         self.assertEqual(code, 2, err)
-        self.assertIn("error: rank 0: --max-restarts: mpirun has started the ranks, which only --nproc N starts", err)
+        self.assertIn("error: rank 0: --max-restarts: needs --nproc N, but mpirun has started the ranks", err)
 
     def test_errors_of_usage_come_before_the_start(self):
         self.fails(2, "--nproc:", "say", "--nproc", "-1")

@@ -49,7 +49,7 @@ TEST_F(Machine, KnowsTheFirstVersionOfControlGroups) {
   EXPECT_EQ(limits().cores, 1.5);
 }
 
-// Where a container shows its own group as the root, which is named otherwise outside.
+// A container sees its own group as the root. Outside it the group has another name.
 TEST_F(Machine, KnowsAContainersControlGroup) {
   put("proc/self/cgroup", "11:memory:/docker/0123456789");
   put("sys/fs/cgroup/memory/memory.limit_in_bytes", "3000000");

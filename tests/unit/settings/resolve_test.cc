@@ -79,8 +79,10 @@ TEST(Resolve, unknown_and_repeated_keys) {
 TEST(Resolve, unknown_variables_warn) {
   SettingSources sources{
       .flags = {}, .environment = {{"TESSERA_LRR", "1"}, {"OTHER", "x"}}, .file = {}, .file_name = ""};
-  EXPECT_EQ(resolve(sources, kAllGroups, "train", kVerbs).warnings,
-            std::vector<std::string>{"TESSERA_LRR: unknown setting, ignored. Did you mean \"TESSERA_LR\"?"});
+  EXPECT_EQ(
+      resolve(sources, kAllGroups, "train", kVerbs).warnings,
+      std::vector<std::string>{
+          "TESSERA_LRR: this environment variable is not a setting and is ignored. Did you mean \"TESSERA_LR\"?"});
 }
 
 TEST(Resolve, defaults_are_consistent_and_supported) {

@@ -1,0 +1,29 @@
+// Errors of the command line: what is wrong, and what to write instead.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/app/verbs.h"
+
+namespace tessera {
+
+// Returns whether `word` is the first word of a two-word verb: "tokenizer" of "tokenizer train".
+bool begins_a_verb(const std::string& word, const std::vector<Verb>& verbs);
+
+// Throws UsageError: `words` do not begin with a verb.
+[[noreturn]] void unknown_verb(const std::vector<std::string>& words, const std::vector<Verb>& verbs);
+
+// Throws UsageError: `flag` is not a flag of `verb`, which takes the settings of `groups`.
+[[noreturn]] void unknown_flag(const std::string& flag, const Verb& verb, Groups groups,
+                               const std::vector<Verb>& verbs);
+
+// `word` is one of `words`, the arguments of a verb. It is neither a flag, nor the value of one, nor a configuration
+// file. Returns what to write instead, or an empty text.
+std::string remedy_for_word(const std::string& word, const std::vector<std::string>& words, Groups groups,
+                            const std::vector<Verb>& verbs);
+
+// Throws UsageError if settings are missing that the verb requires; names all of them.
+void check_required(const Verb& verb, const ResolvedSettings& resolved);
+
+}  // namespace tessera
