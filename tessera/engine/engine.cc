@@ -24,13 +24,13 @@ static std::vector<UnitShards> cut_units(const Model& model, const ShardPlan& pl
 Workplace Engine::make_workplace(const EnginePlace& place, const Model& model, const EngineOptions& options,
                                  Kernels& ops, std::unique_ptr<Kernels>& own_host_ops) {
   const ShardPlan plan(options.sharding, place.world.size(), place.world.rank(), place.ranks_per_node);
-  if (options.sharding.offloads()) own_host_ops = make_kernels(place.host);
+  if (options.sharding.offload.any()) own_host_ops = make_kernels(place.host);
   Streams streams;
   streams.compute = &place.device.compute_stream();
   streams.comm = place.device.make_stream();
   streams.upload = place.device.make_stream();
   streams.copy = place.device.make_stream();
-  if (options.sharding.offloads()) streams.host = place.host.make_stream();
+  if (options.sharding.offload.any()) streams.host = place.host.make_stream();
   return {place.device,
           place.host,
           ops,

@@ -29,7 +29,7 @@ UnitGradients::UnitGradients(Workplace& place, int64_t micro_batches)
       read_until_(place.units.size()),
       begun_(place.units.size(), 0) {
   if (!direct_ || wire_dtype_) allocate_slots();
-  const Tier tier = place.plan.options().gradients;
+  const Tier tier = place.plan.options().offload.gradients;
   const DType sum_dtype = micro_batches > 1 ? place.master_dtype() : place.gradient_dtype();
   const bool root_stays = !direct_ && micro_batches == 1 && tier == Tier::device;
   accumulators_ = Shelf(place, tier, Category::gradients, sum_dtype, accumulated_elems(place),

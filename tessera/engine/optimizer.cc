@@ -19,7 +19,7 @@ static std::vector<int64_t> updated_elems(const Workplace& place) {
 
 UnitOptimizer::UnitOptimizer(Workplace& place, UnitParameters& parameters, UnitGradients& gradients)
     : place_(place), parameters_(parameters), gradients_(gradients) {
-  const Tier tier = place.plan.options().optimizer;
+  const Tier tier = place.plan.options().offload.optimizer;
   const DType dtype = place.master_dtype();
   const std::vector<int64_t> elems = updated_elems(place);
   const Tier kept = parameters.kept().tier();

@@ -14,7 +14,7 @@ static std::vector<int64_t> kept_elems(const Workplace& place) {
 
 UnitParameters::UnitParameters(Workplace& place)
     : place_(place), stale_(place.units.size(), 0), updated_(place.units.size()), ready_(place.units.size()) {
-  const Tier tier = place.plan.options().parameters;
+  const Tier tier = place.plan.options().offload.parameters;
   const bool gathers = place.plan.shard_parameters() && place.plan.shard_group_size() > 1;
   direct_ = tier == Tier::device && !gathers;
   View root;  // only the root uses its slot, so its kept part can be a part of the gathered root

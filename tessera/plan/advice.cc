@@ -42,9 +42,9 @@ bool knows_whole_command(const FitRequest& request) {
 
 // Evaluation and generation keep parameters alone.
 std::optional<Configuration> find_forward_fit(const FitRequest& request) {
-  using enum Offload::Tier;
-  for (const Offload::Tier tier : {device, host, file}) {
-    for (const S::Strategy strategy : {S::Strategy::no_shard, S::Strategy::full_shard}) {
+  using enum Tier;
+  for (const Tier tier : {device, host, file}) {
+    for (const ShardingStrategy strategy : {ShardingStrategy::no_shard, ShardingStrategy::full_shard}) {
       Settings settings = request.settings;
       settings.strategy = strategy;
       settings.offload = {.parameters = tier};

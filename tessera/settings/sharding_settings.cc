@@ -18,18 +18,14 @@ Setting foreign(Setting setting) {
 }
 
 Setting strategy() {
-  return with_synonyms(choice("strategy", &S::strategy, kSharding,
-                              {{"no_shard", S::Strategy::no_shard},
-                               {"zero0", S::Strategy::zero0},
-                               {"zero1", S::Strategy::zero1},
-                               {"zero2", S::Strategy::zero2},
-                               {"zero3", S::Strategy::zero3},
-                               {"shard_grad_op", S::Strategy::shard_grad_op},
-                               {"full_shard", S::Strategy::full_shard},
-                               {"hybrid_shard", S::Strategy::hybrid_shard},
-                               {"hybrid_shard_zero2", S::Strategy::hybrid_shard_zero2}},
-                              "what the ranks share of parameters, gradients and optimizer states"),
-                       {{"_hybrid_shard_zero2", "hybrid_shard_zero2"}});
+  std::vector<std::pair<const char*, ShardingStrategy>> words;
+  for (const StrategyRow& row : strategy_rows()) words.emplace_back(row.name, row.strategy);
+  return with_synonyms(choice("strategy", &S::strategy, kSharding, words,
+                              "what the ranks share of parameters, gradients and optimizer states; zero0 is no_shard, "
+                              "zero3 is full_shard"),
+                       {{"zero0", row_of(ShardingStrategy::no_shard).name},
+                        {"zero3", row_of(ShardingStrategy::full_shard).name},
+                        {"_hybrid_shard_zero2", row_of(ShardingStrategy::hybrid_shard_zero2).name}});
 }
 
 Setting offload() {
@@ -60,13 +56,12 @@ std::vector<Setting> placement_settings() {
               "ranks that share one copy in the hybrid strategies; 0: the ranks of a node"),
       integer("ranks_per_node", &S::ranks_per_node, kSharding, "RANKS", kCount,
               "ranks of one machine; 0: as found, for a plan all on one"),
-      with_synonyms(choice("backward_prefetch", &S::backward_prefetch, kSharding,
-                           {{"pre", S::BackwardPrefetch::pre},
-                            {"post", S::BackwardPrefetch::post},
-                            {"none", S::BackwardPrefetch::none}},
-                           "gather the next unit of the backward pass before the current one's gradients are computed, "
-                           "after it, or when it is needed"),
-                    {{"backward_pre", "pre"}, {"backward_post", "post"}, {"no_prefetch", "none"}}),
+      with_synonyms(
+          choice("backward_prefetch", &S::backward_prefetch, kSharding,
+                 {{"pre", BackwardPrefetch::pre}, {"post", BackwardPrefetch::post}, {"none", BackwardPrefetch::none}},
+                 "gather the next unit of the backward pass before the current one's gradients are computed, "
+                 "after it, or when it is needed"),
+          {{"backward_pre", "pre"}, {"backward_post", "post"}, {"no_prefetch", "none"}}),
       boolean("forward_prefetch", &S::forward_prefetch, kSharding,
               "gather the next unit of the forward pass while the current one computes"),
       integer("max_units_in_flight", &S::max_units_in_flight, kSharding, "UNITS", {1, kMaxCount},
@@ -83,16 +78,13 @@ std::vector<Setting> placement_settings() {
 std::vector<Setting> gradient_settings() {
   return {
       choice("grad_sync", &S::grad_sync, kGradients,
-             {{"auto", S::GradSync::automatic}, {"micro", S::GradSync::micro}, {"step", S::GradSync::step}},
+             {{"auto", GradientSync::automatic}, {"micro", GradientSync::micro}, {"step", GradientSync::step}},
              "add gradients up among ranks after every micro-batch, or once a step"),
       bytes("reduce_bucket_size", &S::reduce_bucket_size, kGradients, {.min = 1},
             "gradients of replicated parameters that are added up at a time"),
       choice(
           "reduce_dtype", &S::reduce_dtype, kGradients,
-          {{"auto", S::ReduceDtype::automatic},
-           {"fp32", S::ReduceDtype::fp32},
-           {"bf16", S::ReduceDtype::bf16},
-           {"fp16", S::ReduceDtype::fp16}},
+          {{"auto", std::nullopt}, {"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}},
           "type in which gradients are added up among ranks; auto: that of --precision, and fp32 once they have been "
           "added up over micro-batches"),
       real("loss_scale", &S::loss_scale, kGradients, "X", kNonNegativeReal,

@@ -175,7 +175,7 @@ int Trainer::train() {
                             format_count(engine_.model().num_parameters()),
                             format_count(static_cast<int64_t>(train_.samples.size())), num_steps_, settings_.batch_size,
                             settings_.grad_accum, ranks.empty() ? "" : " a rank", ranks, worker_.pool().num_threads()));
-  if (settings_.offload.uses(Settings::Offload::Tier::host) && worker_.device().host_visible()) {
+  if (settings_.offload.uses(Tier::host) && worker_.device().host_visible()) {
     console_.note(
         "The CPU's device and host are the same memory: what is offloaded to the host takes as much as before");
   }

@@ -118,23 +118,18 @@ class LateDevice final : public CpuDevice {
 constexpr BatchBounds kBounds{64, 8, 64};
 constexpr double kRate = 1e-2;
 
-struct Tiers {
-  Tier optimizer, gradients, parameters;
-};
 constexpr Tier D = Tier::device, H = Tier::host, F = Tier::file;
-constexpr Tiers kOffloads[] = {{H, D, D}, {H, H, D}, {H, H, H}, {F, D, D}, {F, F, F}, {F, H, H}};
+constexpr Offload kOffloads[] = {{H, D, D}, {H, H, D}, {H, H, H}, {F, D, D}, {F, F, F}, {F, H, H}};
 
-ShardOptions options_of(const Tiers& tiers) {
+ShardOptions options_of(const Offload& offload) {
   ShardOptions options;
-  options.optimizer = tiers.optimizer;
-  options.gradients = tiers.gradients;
-  options.parameters = tiers.parameters;
+  options.offload = offload;
   options.file_folder = testing::TempDir();
   return options;
 }
 
-std::string words_of(const Tiers& tiers) {
-  return std::string(name_of(tiers.optimizer)) + " " + name_of(tiers.gradients) + " " + name_of(tiers.parameters);
+std::string words_of(const Offload& offload) {
+  return std::string(name_of(offload.optimizer)) + " " + name_of(offload.gradients) + " " + name_of(offload.parameters);
 }
 
 // What three steps with an evaluation between them give, and all states at their end.
@@ -185,12 +180,12 @@ class OrderTest : public testing::Test {
 
 // Each unit's forward waits for the update of this unit and of no later one, and the batch for none.
 TEST_F(OrderTest, ForwardBeginsWhileLaterUnitsAreToBeUpdated) {
-  for (const Tiers& tiers : kOffloads) {
-    SCOPED_TRACE(words_of(tiers));
+  for (const Offload& offload : kOffloads) {
+    SCOPED_TRACE(words_of(offload));
     Journal journal;
     LateDevice device(pool_, journal, "muc"), host(pool_, journal, "h");
     EngineOptions options;
-    options.sharding = options_of(tiers);
+    options.sharding = options_of(offload);
     options.max_grad_norm = 1;
     const auto engine = make(device, host, options, 1);
     const PackedBatch batch = make_batch(2, {9, 9});
@@ -210,12 +205,12 @@ TEST_F(OrderTest, ForwardBeginsWhileLaterUnitsAreToBeUpdated) {
 
 // Nor does it wait for moments that are written late: the next backward does, each block's for its own.
 TEST_F(OrderTest, LateMomentsAreWrittenDuringTheNextBackward) {
-  for (const Tiers& tiers : {Tiers{H, D, D}, Tiers{H, H, D}, Tiers{H, H, H}}) {
-    SCOPED_TRACE(words_of(tiers));
+  for (const Offload& offload : {Offload{H, D, D}, Offload{H, H, D}, Offload{H, H, H}}) {
+    SCOPED_TRACE(words_of(offload));
     Journal journal;
     LateDevice device(pool_, journal, "muc"), host(pool_, journal, "h");
     EngineOptions options;
-    options.sharding = options_of(tiers);
+    options.sharding = options_of(offload);
     options.sharding.late_blocks = 2;
     options.max_grad_norm = 1;
     const auto engine = make(device, host, options, 1);
@@ -340,16 +335,16 @@ TEST_F(OrderTest, GradientsAreAddedUpBeforeTheNextStepStoresItsFirst) {
 
 // Every tier, in one piece a unit and in many, against an engine whose streams are threads.
 TEST_F(OrderTest, TheLatestScheduleGivesTheSameBits) {
-  std::vector<Tiers> all(std::begin(kOffloads), std::end(kOffloads));
+  std::vector<Offload> all(std::begin(kOffloads), std::end(kOffloads));
   all.insert(all.end(), {{D, D, H}, {D, D, F}, {F, D, H}, {F, F, H}, {H, D, F}});
-  for (const Tiers& tiers : all) {
+  for (const Offload& offload : all) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       for (const int64_t micro_batches : {1, 3}) {
         for (const int64_t piece_elems : {ShardOptions().piece_elems, int64_t{500}}) {
           EngineOptions options;
           options.dtype = dtype;
           options.max_grad_norm = 0.5;
-          options.sharding = options_of(tiers);
+          options.sharding = options_of(offload);
           options.sharding.forward_prefetch = micro_batches == 3;
           options.sharding.piece_elems = piece_elems;
           const auto expected = outcome_of(*make(*device_, *host_, options, micro_batches), micro_batches);
@@ -358,7 +353,7 @@ TEST_F(OrderTest, TheLatestScheduleGivesTheSameBits) {
             Journal journal;
             LateDevice device(pool_, journal, "muc"), host(pool_, journal, "h");
             EXPECT_TRUE(outcome_of(*make(device, host, options, micro_batches), micro_batches) == expected)
-                << name_of(dtype) << " " << micro_batches << " " << piece_elems << " " << words_of(tiers) << " "
+                << name_of(dtype) << " " << micro_batches << " " << piece_elems << " " << words_of(offload) << " "
                 << late_blocks;
           }
         }
@@ -371,10 +366,10 @@ TEST_F(OrderTest, TheLatestScheduleGivesTheSameBits) {
 TEST_F(OrderTest, TheNormDoesNotDependOnWhereGradientsLie) {
   ModelConfig config = small_config("bloom");
   config.num_layers = 11;
-  const auto outcome = [&](const Tiers& tiers) {
+  const auto outcome = [&](const Offload& offload) {
     EngineOptions options;
     options.max_grad_norm = 0.5;
-    options.sharding = options_of(tiers);
+    options.sharding = options_of(offload);
     options.sharding.max_units_in_flight = 6;
     Engine engine({*device_, *host_, *alone_}, config, options);
     engine.prepare({kBounds, kBounds, kBounds, 8, 1});

@@ -1,6 +1,6 @@
 // The search for the fastest configuration that fits, and what a run that does not fit is told.
-#include "tessera/base/host_resources.h"
 #include "tessera/plan/fit.h"
+#include "tessera/base/host_resources.h"
 
 #include <gtest/gtest.h>
 
@@ -183,7 +183,7 @@ TEST(Fit, offloads_to_files_within_the_disk) {
     const FitResult result = find_fit(r);
     if (!result.best) break;
     EXPECT_LE(result.best->plan.peak_bytes(), r.limits.device_bytes);
-    EXPECT_FALSE(result.best->settings.offload.uses(Offload::Tier::host));
+    EXPECT_FALSE(result.best->settings.offload.uses(Tier::host));
     least = result.best->plan.peak_bytes();
     if (result.best->plan.file_bytes > 0) files = result.best;
   }

@@ -85,6 +85,8 @@ TEST(OffloadWords, read_and_print) {
 TEST(ShardingWords, those_of_fsdp_are_values) {
   EXPECT_EQ(canonical("strategy", "FULL_SHARD"), "full_shard");
   EXPECT_EQ(canonical("strategy", "_HYBRID_SHARD_ZERO2"), "hybrid_shard_zero2");
+  EXPECT_EQ(canonical("strategy", "zero0"), "no_shard");
+  EXPECT_EQ(canonical("strategy", "ZeRO3"), "full_shard");
   EXPECT_EQ(canonical("backward_prefetch", "BACKWARD_PRE"), "pre");
   EXPECT_EQ(canonical("backward_prefetch", "BACKWARD_POST"), "post");
   EXPECT_EQ(canonical("backward_prefetch", "no-prefetch"), "none");
@@ -99,7 +101,7 @@ TEST(ShardingConsistency, offload) {
       "--strategy zero1, zero2, zero3 or one of FSDP's");
   EXPECT_EQ(contradiction("offload = \"optimizer,parameters\"\nstrategy = \"zero2\""),
             "c:1: offload: parameters are offloaded by their shards, and the strategy \"zero2\" keeps them whole. Give "
-            "--strategy zero3, full_shard, shard_grad_op, hybrid_shard or hybrid_shard_zero2");
+            "--strategy full_shard, shard_grad_op, hybrid_shard or hybrid_shard_zero2");
   for (const char* strategy : {"zero3", "full_shard", "shard_grad_op", "hybrid_shard", "hybrid_shard_zero2"}) {
     EXPECT_EQ(
         contradiction(std::string("offload = \"optimizer,gradients,parameters\"\nstrategy = \"") + strategy + "\"", 4),
