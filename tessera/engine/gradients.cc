@@ -87,7 +87,7 @@ UnitGradients::Slot& UnitGradients::take_slot(int64_t unit) {
     next_slot_ = next_slot_ + 1 < slots_.size() ? next_slot_ + 1 : 1;
   }
   Slot& slot = slots_[index];
-  if (slot.unit >= 0) settle(slot);
+  if (slot.unit >= 0) move_to_accumulators(slot);
   place_.streams.compute->wait(slot.free);
   slot.unit = unit;
   slot.reduced = false;
@@ -163,100 +163,6 @@ void UnitGradients::reduce_bucket(int64_t unit) {
   bucket_last_ = -1;
 }
 
-// Adds the content of a slot to the accumulators.
-void UnitGradients::settle(Slot& slot) {
-  TESSERA_ASSERT(slot.reduced);
-  Stream& compute = *place_.streams.compute;
-  const auto u = static_cast<size_t>(slot.unit);
-  const UnitShards& cut = place_.cut(slot.unit);
-  const ElemRange range = place_.plan.updated(cut);
-  const View part = part_of(direct_ ? accumulators_.view(slot.unit) : in_slot(slot, slot.unit), range);
-  const View reduced = wire_dtype_ ? part_of(slot.wire.view({cut.padded_elems}, *wire_dtype_), range) : part;
-  const View sums = !direct_ && tier() == Tier::device ? accumulators_.view(slot.unit) : View{};
-  const bool is_there = sums && !begun_[u] && reduced.data == sums.data;
-  complete_[u] = {slot.ready};
-  if (!is_there && (sums || wire_dtype_)) {
-    compute.wait(slot.ready);
-    const View to = sums ? sums : part;
-    begun_[u] && sums ? place_.ops.add(reduced, to) : place_.ops.convert(reduced, to);
-    complete_[u] = {compute.record()};
-  }
-  slot.free = complete_[u].front();
-  if (squares()) {
-    compute.wait(slot.ready);
-    place_.ops.add_sum_of_squares(part_of(in_slot(slot, slot.unit), cut.own), squares());
-  }
-  if (!direct_ && !sums) accumulate_beyond_device(slot.unit, part, slot);
-  begun_[u] = 1;
-  slot.unit = -1;
-}
-
-// Takes a complete slot. The step's first micro-batch is stored in the type of the accumulators, and the CPU adds the
-// others. Data moves in pieces, except when it is stored in host memory unchanged.
-void UnitGradients::accumulate_beyond_device(int64_t unit, View part, Slot& slot) {
-  Stream& copy = *place_.streams.copy;
-  Stream& host = *place_.streams.host;
-  const auto u = static_cast<size_t>(unit);
-  const bool in_file = tier() == Tier::file, adds = begun_[u], as_it_is = !adds && part.dtype == dtype();
-  const int64_t most = place_.piece_elems();
-  copy.wait(complete_[u].front());
-  if (as_it_is && !in_file) {
-    copy.wait(squares() ? read_until_[u] : host.record());  // the previous step's readers or additions of these sums
-    // The root's gradients come last. They move in pieces, because AdamW first waits only for their first piece.
-    const int64_t size = unit == 0 ? most : part.num_elems();
-    complete_[u].clear();
-    for (int64_t first = 0; first < part.num_elems(); first += size) {
-      const int64_t last = std::min(first + size, part.num_elems());
-      copy.copy(part.rows(first, last), accumulators_.view(unit).rows(first, last));
-      complete_[u].push_back(copy.record());
-    }
-    slot.free = complete_[u].back();
-    return;
-  }
-  const int64_t num_pieces = (part.num_elems() + most - 1) / most;
-  const size_t first_lane = next_lane_;
-  const auto first_of = [&](int64_t i) { return i * most; };
-  const auto size_of_piece = [&](int64_t i) { return std::min(most, part.num_elems() - first_of(i)); };
-  const auto lane_of = [&](int64_t i) -> Lane& {
-    return lanes_[(first_lane + static_cast<size_t>(i)) % std::size(lanes_)];
-  };
-  const auto stored_of = [&](int64_t i) {
-    return in_file ? lane_of(i).stored.view({size_of_piece(i)}, dtype())
-                   : accumulators_.view(unit).rows(first_of(i), first_of(i) + size_of_piece(i));
-  };
-  const auto fetch = [&](int64_t i) {
-    Lane& lane = lane_of(i);
-    copy.wait(lane.free);
-    copy.copy(part.rows(first_of(i), first_of(i) + size_of_piece(i)),
-              lane.incoming.view({size_of_piece(i)}, part.dtype));
-    slot.free = copy.record();
-    if (in_file && adds) accumulators_.load(unit, first_of(i), stored_of(i), copy);
-    lane.ready = copy.record();
-  };
-  if (num_pieces > 0) fetch(0);
-  for (int64_t i = 0; i < num_pieces; ++i) {
-    if (i + 1 < num_pieces) fetch(i + 1);
-    Lane& lane = lane_of(i);
-    const View incoming = lane.incoming.view({size_of_piece(i)}, part.dtype);
-    if (as_it_is) {
-      accumulators_.save(unit, first_of(i), incoming, copy);
-      lane.free = copy.record();
-      continue;
-    }
-    host.wait(lane.ready);
-    host.run([&ops = place_.host_ops, incoming, stored = stored_of(i), adds] {
-      adds ? ops.add(incoming, stored) : ops.convert(incoming, stored);
-    });
-    lane.free = host.record();
-    if (!in_file) continue;
-    copy.wait(lane.free);
-    accumulators_.save(unit, first_of(i), stored_of(i), copy);
-    lane.free = copy.record();
-  }
-  next_lane_ = (first_lane + static_cast<size_t>(num_pieces)) % std::size(lanes_);
-  complete_[u] = {in_file ? copy.record() : host.record()};
-}
-
 // The next forward overlaps the last reductions. On the device, adding a slot to the accumulators may wait until the
 // slot is taken again.
 void UnitGradients::end_micro_batch() {
@@ -265,9 +171,9 @@ void UnitGradients::end_micro_batch() {
   const size_t num_turns = slots_.empty() ? 0 : slots_.size() - 1;
   for (size_t i = 0; i < num_turns; ++i) {
     Slot& slot = slots_[1 + (next_slot_ - 1 + i) % num_turns];
-    if (slot.unit >= 0) settle(slot);
+    if (slot.unit >= 0) move_to_accumulators(slot);
   }
-  if (!slots_.empty() && slots_[0].unit >= 0) settle(slots_[0]);
+  if (!slots_.empty() && slots_[0].unit >= 0) move_to_accumulators(slots_[0]);
 }
 
 }  // namespace tessera

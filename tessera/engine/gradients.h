@@ -70,6 +70,12 @@ class UnitGradients {
     bool reduced = false;
     Event ready, free;  // reduction is done; the last reader is done
   };
+  // Buffers for pieces of gradients that move to accumulators outside the device. While the CPU adds one piece, the
+  // next one arrives.
+  struct Lane {
+    Buffer incoming, stored;
+    Event ready, free;
+  };
 
   void allocate_slots();
   View in_slot(const Slot& slot, int64_t unit) const;
@@ -77,8 +83,24 @@ class UnitGradients {
   Slot& slot_of(int64_t unit);
   Event reduce_among_ranks(View whole, const UnitShards& cut);
   void reduce_bucket(int64_t unit);
-  void settle(Slot& slot);
-  void accumulate_beyond_device(int64_t unit, View part, Slot& slot);
+
+  // ---- from a slot to the accumulators (gradient_sums.cc)
+
+  struct Transfer;
+  void move_to_accumulators(Slot& slot);
+  View own_part(const Slot& slot) const;
+  View reduced_part(const Slot& slot) const;
+  void store_on_device(Slot& slot, View to);
+  void add_on_device(Slot& slot, View sums);
+  void completed_on_device(Slot& slot);
+  void move_off_device(Slot& slot);
+  void copy_to_host(const Transfer& transfer, Slot& slot);
+  void move_in_pieces(const Transfer& transfer, Slot& slot);
+  void fetch_piece(const Transfer& transfer, int64_t i, Slot& slot);
+  void sum_piece(const Transfer& transfer, int64_t i);
+  Lane& lane_of(const Transfer& transfer, int64_t i);
+  View incoming_piece(const Transfer& transfer, int64_t i);
+  View summed_piece(const Transfer& transfer, int64_t i);
 
   Workplace& place_;
   const bool one_micro_batch_;
@@ -93,12 +115,6 @@ class UnitGradients {
       complete_;                   // [units] one event for the unit, or one for each piece of piece_elems() in order
   std::vector<Event> read_until_;  // [units]
   std::vector<char> begun_;        // [units] the accumulators hold something of this step
-  // Buffers for pieces of gradients that move to accumulators outside the device. While the CPU adds one piece, the
-  // next one arrives.
-  struct Lane {
-    Buffer incoming, stored;
-    Event ready, free;
-  };
   Lane lanes_[2];
   size_t next_lane_ = 0;
   int64_t bucket_last_ = -1;  // the highest unit of the bucket that is being filled
