@@ -171,11 +171,11 @@ void Engine::rehearse(const WorkBounds& work, int64_t num_micro_batches) {
   rehearsing_ = false;
 }
 
-// Products are measured in the first step only, and only if its batch has the largest size. More batches of that size
-// then follow. If the largest size is rare, measuring costs more than it gains.
+// Kernels are tuned in the first step only, and only if its batch has the largest size. More batches of that size then
+// follow. If the largest size is rare, tuning costs more than it gains.
 Frame Engine::frame(const Batch& batch, bool training) {
   const int64_t most = work_.training.num_tokens + padding(work_.training.num_tokens, true);
-  ops_->measure_products(training && first_step_ && batch.num_tokens == most);
+  ops_->set_tuning(training && first_step_ && batch.num_tokens == most);
   return {.ops = *ops_,
           .stack = *stack_,
           .batch = batch,

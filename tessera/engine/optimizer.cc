@@ -183,7 +183,8 @@ void UnitOptimizer::update(const AdamWOptions& options, int64_t number, double l
 // Deferring needs moments and gradients in memory, and one backward per step. With several micro-batches, the first
 // backward would wait for all deferred moments, and only the last one leaves enough time for them.
 bool UnitOptimizer::may_be_late() const {
-  return m_.tier() == Tier::host && gradients_.tier() != Tier::file && gradients_.one_micro_batch();
+  return place_.host_ops.can_split_adamw() && m_.tier() == Tier::host && gradients_.tier() != Tier::file &&
+         gradients_.one_micro_batch();
 }
 
 // The number of deferred blocks does not change the bits of the result.
