@@ -176,7 +176,7 @@ void Engine::rehearse(const WorkBounds& work, int64_t num_micro_batches) {
 Frame Engine::frame(const Batch& batch, bool training) {
   const int64_t most = work_.training.num_tokens + padding(work_.training.num_tokens, true);
   ops_->set_tuning(training && first_step_ && batch.num_tokens == most);
-  return {.ops = *ops_,
+  return {.ops = ops_.get(),
           .stack = *stack_,
           .batch = batch,
           .dtype = options_.dtype,
