@@ -24,7 +24,7 @@ class RankGroups {
   std::unique_ptr<Communicator> own_shard_, own_replica_;
 };
 
-// The streams of a rank. On the CPU, the compute stream is the calling thread. Uploads have their own stream: what the
+// The streams of a rank; train_step.cc draws one step on them. On the CPU, the compute stream is the calling thread. Uploads have their own stream: what the
 // next forward needs first must not wait for the update of what it needs last.
 struct Streams {
   Stream* compute = nullptr;       // runs kernels
