@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "tessera/settings/engine_options.h"
@@ -226,7 +227,7 @@ Record searched_settings(const Settings& settings) {
   Record record;
   for (const char* name : kSearched) {
     const SettingValue value = find_setting(name)->get(settings);
-    std::visit([&](const auto& v) { record.set(name, v); }, value);
+    std::visit([&](const auto& v) { record[name] = v; }, value);
   }
   return record;
 }

@@ -31,8 +31,6 @@ std::vector<Change> changes_between(const Record& then, const Record& now);
 std::vector<Change> forbidden_among(const std::vector<Change>& changes, bool in_a_new_folder);
 // "was made with lr = 0.01, and this run has 0.02; with seed = 42, …": the first three.
 std::string listed(const std::vector<Change>& changes);
-// A value of a record as JSON.
-std::string json_text(const Value& value);
 
 // The length of a run. As the Trainer: a fraction of an epoch is rounded up to a whole step.
 int64_t total_steps(int64_t max_steps, double epochs, int64_t steps_per_epoch);
