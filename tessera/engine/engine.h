@@ -189,7 +189,7 @@ class Engine {
   void finish_update();
   void load_from_rank_0(const ReadParameters& read);
   void parameters_changed();
-  bool visible(const Shelf& shelf) const;
+  bool visible(const UnitArrays& arrays) const;
   // Device memory for arrays that are transferred between steps. It comes from the stack, which is idle then, or from
   // an allocation if the stack is too small. Valid until the object is destroyed.
   class Passage {
@@ -204,10 +204,10 @@ class Engine {
     std::optional<StackScope> scope_;
     std::vector<Buffer> own_;
   };
-  void load_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64_t first,
+  void load_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first,
                   const std::function<void(ElemRange, View)>& read);
   using Write = std::function<void(ElemRange range, View from)>;
-  void save_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64_t first, const Write& write);
+  void save_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first, const Write& write);
   // Calls `write` with elements `range` of a unit, as save_states() does. This rank must keep them.
   void save_parameters(int64_t unit, ElemRange range, const Write& write);
   void join_masters(int64_t unit, int64_t first, View masters);

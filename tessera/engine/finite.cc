@@ -10,19 +10,19 @@ namespace tessera {
 double Engine::sum_of_squared_parameters(int64_t unit) {
   const ElemRange range = place_.cut(unit).own.clipped(place_.cut(unit).num_elems);
   if (range.size() <= 0 || counting()) return 0;
-  const Shelf& shelf = optimizer_ ? optimizer_->master() : parameters_.kept();
+  const UnitArrays& arrays = optimizer_ ? optimizer_->master() : parameters_.kept();
   const int64_t first = optimizer_ ? optimizer_->first_master_elem(unit) + range.begin - optimizer_->range(unit).begin
                                    : range.begin - parameters_.kept_range(unit).begin;
   double result = 0;
-  if (shelf.tier() == Tier::device && !place_.device.host_visible()) {
+  if (arrays.tier() == Tier::device && !place_.device.host_visible()) {
     const View sum = loss_.view({1}, DType::f64);
     ops_->fill(sum, 0);
-    ops_->add_sum_of_squares(shelf.view(unit).rows(first, first + range.size()), sum);
+    ops_->add_sum_of_squares(arrays.view(unit).rows(first, first + range.size()), sum);
     place_.device.copy_to_host(sum, &result);
     return result;
   }
   const View sum{reinterpret_cast<std::byte*>(&result), DType::f64, {1}};
-  save_shelf(shelf, unit, range, first, [&](ElemRange, View part) { place_.host_ops.add_sum_of_squares(part, sum); });
+  save_array(arrays, unit, range, first, [&](ElemRange, View part) { place_.host_ops.add_sum_of_squares(part, sum); });
   return result;
 }
 

@@ -32,8 +32,8 @@ UnitGradients::UnitGradients(Workplace& place, int64_t micro_batches)
   const Tier tier = place.plan.options().offload.gradients;
   const DType sum_dtype = micro_batches > 1 ? place.master_dtype() : place.gradient_dtype();
   const bool root_stays = !direct_ && micro_batches == 1 && tier == Tier::device;
-  accumulators_ = Shelf(place, tier, Category::gradients, sum_dtype, accumulated_elems(place),
-                        root_stays ? part_of(in_slot(slots_[0], 0), range(0)) : View{});
+  accumulators_ = UnitArrays(place, tier, Category::gradients, sum_dtype, accumulated_elems(place),
+                             root_stays ? part_of(in_slot(slots_[0], 0), range(0)) : View{});
   if (tier == Tier::device) return;
   if (micro_batches == 1) squares_ = place.device.allocate(sizeof(double), Category::workspace);
   std::vector<int64_t> updated;

@@ -11,7 +11,7 @@
 
 #include <vector>
 
-#include "tessera/engine/shelf.h"
+#include "tessera/engine/unit_arrays.h"
 
 namespace tessera {
 
@@ -107,7 +107,7 @@ class UnitGradients {
   const bool direct_;
   const DType backward_dtype_;       // type of the buffers of backward: slots or accumulators
   std::optional<DType> wire_dtype_;  // type of the slots' wires, if any
-  Shelf accumulators_;
+  UnitArrays accumulators_;
   Buffer squares_;
   std::vector<Slot> slots_;  // [0] for the root, the others for blocks in turn
   size_t next_slot_ = 1;

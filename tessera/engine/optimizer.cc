@@ -23,10 +23,10 @@ UnitOptimizer::UnitOptimizer(Workplace& place, UnitParameters& parameters, UnitG
   const DType dtype = place.master_dtype();
   const std::vector<int64_t> elems = updated_elems(place);
   const Tier kept = parameters.kept().tier();
-  if (kept != tier) own_master_ = Shelf(place, tier, Category::master, place.dtype, elems);
-  if (place.dtype != dtype) rest_ = Shelf(place, tier, Category::master, rest_of(place.dtype), elems);
-  m_ = Shelf(place, tier, Category::optimizer, dtype, elems);
-  v_ = Shelf(place, tier, Category::optimizer, dtype, elems);
+  if (kept != tier) own_master_ = UnitArrays(place, tier, Category::master, place.dtype, elems);
+  if (place.dtype != dtype) rest_ = UnitArrays(place, tier, Category::master, rest_of(place.dtype), elems);
+  m_ = UnitArrays(place, tier, Category::optimizer, dtype, elems);
+  v_ = UnitArrays(place, tier, Category::optimizer, dtype, elems);
   sum_ = (gradients.tier() == Tier::device ? place.device : place.host).allocate(sizeof(double), Category::workspace);
   const int64_t staging_elems = place.staging_elems(elems);
   if (tier == Tier::device) {
@@ -255,8 +255,8 @@ void UnitOptimizer::fetch(const Piece& piece, Lane& lane) {
     return;
   }
   copy.wait(lane.free);
-  const auto load = [&](const Shelf& shelf, int64_t first, const Buffer& staging) {
-    if (staging.bytes() > 0) shelf.load(piece.unit, first, staging.view({piece.size()}, shelf.dtype()), copy);
+  const auto load = [&](const UnitArrays& arrays, int64_t first, const Buffer& staging) {
+    if (staging.bytes() > 0) arrays.load(piece.unit, first, staging.view({piece.size()}, arrays.dtype()), copy);
   };
   load(master(), first_master_elem(piece.unit) + piece.first, lane.master);
   load(rest_, piece.first, lane.rest);
@@ -272,8 +272,8 @@ Event UnitOptimizer::update_piece(const Piece& piece, Lane& lane, const AdamWSte
   Stream& copy = *place_.streams.copy;
   Stream& host = *place_.streams.host;
   const int64_t size = piece.size(), u = piece.unit;
-  const auto staged_or = [&](const Buffer& staging, const Shelf& shelf, int64_t first) {
-    return staging.bytes() > 0 ? staging.view({size}, shelf.dtype()) : shelf.view(u).rows(first, first + size);
+  const auto staged_or = [&](const Buffer& staging, const UnitArrays& arrays, int64_t first) {
+    return staging.bytes() > 0 ? staging.view({size}, arrays.dtype()) : arrays.view(u).rows(first, first + size);
   };
   const int64_t first_master = first_master_elem(u) + piece.first, first_kept = first_kept_elem(u) + piece.first;
   const View p = staged_or(lane.master, master(), first_master);

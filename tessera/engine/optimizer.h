@@ -25,12 +25,12 @@ class UnitOptimizer {
   // master(). Masters have the type of the computation. For 16-bit masters, rest() holds the remaining bits of the f32
   // value.
   ElemRange range(int64_t unit) const { return place_.plan.updated(place_.cut(unit)); }
-  const Shelf& master() const { return own_master_.empty() ? parameters_.kept() : own_master_; }
+  const UnitArrays& master() const { return own_master_.empty() ? parameters_.kept() : own_master_; }
   int64_t first_master_elem(int64_t unit) const { return own_master_.empty() ? first_kept_elem(unit) : 0; }
   bool has_own_master() const { return !own_master_.empty(); }
-  const Shelf& rest() const { return rest_; }
-  const Shelf& moment1() const { return m_; }
-  const Shelf& moment2() const { return v_; }
+  const UnitArrays& rest() const { return rest_; }
+  const UnitArrays& moment1() const { return m_; }
+  const UnitArrays& moment2() const { return v_; }
 
  private:
   struct Lane {  // buffers for one piece that passes through host memory
@@ -62,9 +62,9 @@ class UnitOptimizer {
   Workplace& place_;
   UnitParameters& parameters_;
   UnitGradients& gradients_;
-  Shelf own_master_;  // empty if the kept parameters are the masters
-  Shelf rest_;        // empty unless the computation has 16 bits
-  Shelf m_, v_;
+  UnitArrays own_master_;  // empty if the kept parameters are the masters
+  UnitArrays rest_;        // empty unless the computation has 16 bits
+  UnitArrays m_, v_;
   std::vector<Lane> lanes_;  // for offloaded states
   Lane leaving_;             // for states on the device with parameters kept elsewhere
   std::optional<LateMoments>

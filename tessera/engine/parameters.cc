@@ -24,7 +24,7 @@ UnitParameters::UnitParameters(Workplace& place)
     slots_[0].buffer = place.device.allocate(bytes_of(elems, place.dtype), Category::gathered);
     root = part_of(slots_[0].buffer.view({elems}, place.dtype), place.cut(0).own);
   }
-  kept_ = Shelf(place, tier, Category::parameters, place.dtype, kept_elems(place), root);
+  kept_ = UnitArrays(place, tier, Category::parameters, place.dtype, kept_elems(place), root);
 }
 
 void UnitParameters::prepare() {

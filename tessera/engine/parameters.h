@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "tessera/engine/shelf.h"
+#include "tessera/engine/unit_arrays.h"
 
 namespace tessera {
 
@@ -29,8 +29,8 @@ class UnitParameters {
   // ---- what this rank keeps
 
   // Parameters [s] or [padded], in the type of the computation.
-  const Shelf& kept() const { return kept_; }
-  Shelf& kept() { return kept_; }
+  const UnitArrays& kept() const { return kept_; }
+  UnitArrays& kept() { return kept_; }
   // The kept elements of a unit: this rank's shard, or all of it.
   ElemRange kept_range(int64_t unit) const;
   // Work before the event updates this rank's own part of a unit. Gathered copies become out of date.
@@ -54,7 +54,7 @@ class UnitParameters {
   void bring_own_part(int64_t unit, View own);
 
   Workplace& place_;
-  Shelf kept_;
+  UnitArrays kept_;
   bool direct_ = true;                  // complete units are kept on the device: no slots
   std::vector<char> stale_;             // [units] direct_: other ranks have updated their parts
   std::vector<Event> updated_, ready_;  // [units]

@@ -10,7 +10,7 @@ static constexpr const char* kSubject = "initial parameters";
 static constexpr int64_t kPiecesOfPart = 8;
 
 // Visits the arrays that hold parameters: the kept parameters, and the masters if they are separate.
-// visit(shelf, unit, range of the unit's elements, first element of that range in the shelf).
+// visit(arrays, unit, range of the unit's elements, first element of that range in its array).
 template <typename Visit>
 static void for_each_parameter_array(const Workplace& place, UnitParameters& parameters, const UnitOptimizer* optimizer,
                                      Visit&& visit) {
@@ -23,8 +23,8 @@ static void for_each_parameter_array(const Workplace& place, UnitParameters& par
   }
 }
 
-bool Engine::visible(const Shelf& shelf) const {
-  return shelf.tier() == Tier::host || (shelf.tier() == Tier::device && place_.device.host_visible());
+bool Engine::visible(const UnitArrays& arrays) const {
+  return arrays.tier() == Tier::host || (arrays.tier() == Tier::device && place_.device.host_visible());
 }
 
 Engine::Passage::Passage(Engine& engine) : engine_(engine) {
@@ -45,39 +45,39 @@ View Engine::Passage::take_free(int64_t most, DType dtype) {
 }
 
 // If the host cannot access an array, it passes through a host buffer in pieces.
-void Engine::load_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64_t first,
+void Engine::load_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first,
                         const std::function<void(ElemRange, View)>& read) {
-  if (visible(shelf)) {
-    if (range.size() > 0 && !counting()) read(range, shelf.view(unit).rows(first, first + range.size()));
+  if (visible(arrays)) {
+    if (range.size() > 0 && !counting()) read(range, arrays.view(unit).rows(first, first + range.size()));
     return;
   }
   if (range.size() <= 0) return;
   const int64_t most = std::min(place_.piece_elems(), range.size());
-  const Buffer buffer = place_.host.allocate(bytes_of(most, shelf.dtype()), Category::staging);
+  const Buffer buffer = place_.host.allocate(bytes_of(most, arrays.dtype()), Category::staging);
   if (counting()) return;
   for (int64_t at = range.begin; at < range.end; at += most) {
     const ElemRange piece{at, std::min(at + most, range.end)};
-    const View view = buffer.view({piece.size()}, shelf.dtype());
+    const View view = buffer.view({piece.size()}, arrays.dtype());
     read(piece, view);
-    shelf.save(unit, first + at - range.begin, view, *place_.streams.copy);
+    arrays.save(unit, first + at - range.begin, view, *place_.streams.copy);
     place_.streams.copy->synchronize();
   }
 }
 
-// The reverse of load_shelf, in larger parts.
-void Engine::save_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64_t first, const Write& write) {
+// The reverse of load_array, in larger parts.
+void Engine::save_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first, const Write& write) {
   if (range.size() <= 0) return;
-  if (visible(shelf)) {
-    if (!counting()) write(range, shelf.view(unit).rows(first, first + range.size()));
+  if (visible(arrays)) {
+    if (!counting()) write(range, arrays.view(unit).rows(first, first + range.size()));
     return;
   }
   const int64_t most = std::min(kPiecesOfPart * place_.piece_elems(), range.size());
-  const Buffer buffer = place_.host.allocate(bytes_of(most, shelf.dtype()), Category::staging);
+  const Buffer buffer = place_.host.allocate(bytes_of(most, arrays.dtype()), Category::staging);
   if (counting()) return;
   for (int64_t at = range.begin; at < range.end; at += most) {
     const ElemRange part{at, std::min(at + most, range.end)};
-    const View view = buffer.view({part.size()}, shelf.dtype());
-    shelf.load(unit, first + at - range.begin, view, *place_.streams.copy);
+    const View view = buffer.view({part.size()}, arrays.dtype());
+    arrays.load(unit, first + at - range.begin, view, *place_.streams.copy);
     place_.streams.copy->synchronize();
     write(part, view);
   }
@@ -86,20 +86,20 @@ void Engine::save_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64
 // Writes split masters as f32 to host memory, from element `first` of the part that this rank updates. The host joins
 // them, through host buffers if they are in a file. If only the device can access them, the device joins them.
 void Engine::join_masters(int64_t unit, int64_t first, View masters) {
-  const Shelf &narrow = optimizer_->master(), &rest = optimizer_->rest();
+  const UnitArrays &narrow = optimizer_->master(), &rest = optimizer_->rest();
   const int64_t most = std::min(place_.piece_elems(), masters.num_elems());
   const int64_t first_of_narrow = optimizer_->first_master_elem(unit) + first;
   if (rest.tier() != Tier::device || visible(rest)) {
-    const auto buffer_for = [&](const Shelf& shelf) {
-      return visible(shelf) ? Buffer() : place_.host.allocate(bytes_of(most, shelf.dtype()), Category::staging);
+    const auto buffer_for = [&](const UnitArrays& arrays) {
+      return visible(arrays) ? Buffer() : place_.host.allocate(bytes_of(most, arrays.dtype()), Category::staging);
     };
     const Buffer narrow_buffer = buffer_for(narrow), rest_buffer = buffer_for(rest);
     for (int64_t at = 0; !counting() && at < masters.num_elems(); at += most) {
       const int64_t last = std::min(at + most, masters.num_elems());
-      const auto part = [&](const Shelf& shelf, int64_t begin, const Buffer& buffer) {
-        if (visible(shelf)) return shelf.view(unit).rows(begin + at, begin + last);
-        const View view = buffer.view({last - at}, shelf.dtype());
-        shelf.load(unit, begin + at, view, *place_.streams.copy);
+      const auto part = [&](const UnitArrays& arrays, int64_t begin, const Buffer& buffer) {
+        if (visible(arrays)) return arrays.view(unit).rows(begin + at, begin + last);
+        const View view = buffer.view({last - at}, arrays.dtype());
+        arrays.load(unit, begin + at, view, *place_.streams.copy);
         return view;
       };
       const View narrow_part = part(narrow, first_of_narrow, narrow_buffer), rest_part = part(rest, first, rest_buffer);
@@ -124,11 +124,11 @@ void Engine::join_masters(int64_t unit, int64_t first, View masters) {
 void Engine::save_parameters(int64_t unit, ElemRange range, const Write& write) {
   if (range.size() <= 0) return;
   if (!optimizer_) {
-    return save_shelf(parameters_.kept(), unit, range, range.begin - parameters_.kept_range(unit).begin, write);
+    return save_array(parameters_.kept(), unit, range, range.begin - parameters_.kept_range(unit).begin, write);
   }
   const int64_t first = range.begin - optimizer_->range(unit).begin;
   if (optimizer_->rest().empty()) {
-    return save_shelf(optimizer_->master(), unit, range, optimizer_->first_master_elem(unit) + first, write);
+    return save_array(optimizer_->master(), unit, range, optimizer_->first_master_elem(unit) + first, write);
   }
   const int64_t most = std::min(kPiecesOfPart * place_.piece_elems(), range.size());
   const Buffer buffer = place_.host.allocate(bytes_of(most, DType::f32), Category::staging);
@@ -157,10 +157,11 @@ void Engine::load_parameters(const ReadParameters& read, bool from_rank_0) {
     load_from_rank_0(read);
     return;
   }
-  for_each_parameter_array(
-      place_, parameters_, optimizer_.get(), [&](const Shelf& shelf, int64_t unit, ElemRange range, int64_t first) {
-        load_shelf(shelf, unit, range, first, [&](ElemRange piece, View to) { read(unit, piece, to); });
-      });
+  for_each_parameter_array(place_, parameters_, optimizer_.get(),
+                           [&](const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first) {
+                             load_array(arrays, unit, range, first,
+                                        [&](ElemRange piece, View to) { read(unit, piece, to); });
+                           });
   parameters_changed();
 }
 
@@ -183,10 +184,11 @@ void Engine::load_from_rank_0(const ReadParameters& read) {
       comm.copy(sent, here);
       comm.synchronize();
       for_each_parameter_array(
-          place_, parameters_, optimizer_.get(), [&](const Shelf& shelf, int64_t unit, ElemRange range, int64_t first) {
+          place_, parameters_, optimizer_.get(),
+          [&](const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first) {
             const ElemRange common{std::max(range.begin, piece.begin), std::min(range.end, piece.end)};
             if (unit != u || common.size() <= 0) return;
-            load_shelf(shelf, unit, common, first + common.begin - range.begin, [&](ElemRange part, View to) {
+            load_array(arrays, unit, common, first + common.begin - range.begin, [&](ElemRange part, View to) {
               const View from = here.rows(part.begin - piece.begin, part.end - piece.begin);
               convert(from.data, from.dtype, to.data, to.dtype, static_cast<size_t>(part.size()));
             });
@@ -223,30 +225,32 @@ void Engine::initialize_parameters(uint64_t seed) {
   // Arrays on other tiers are also drawn on the device, in the free part of the stack. The functions of a GPU and of
   // the host differ in some bits.
   const bool drawn_in_place = place_.device.host_visible();
-  for_each_parameter_array(
-      place_, parameters_, optimizer_.get(), [&](const Shelf& shelf, int64_t unit, ElemRange range, int64_t first) {
-        if (range.size() <= 0) return;
-        const auto draw_all = [&](ElemRange piece, View to) {
-          ops_->fill(to, 0);
-          for (const ParameterSpec& spec : model_.unit(unit).table().specs()) draw(*ops_, spec, piece, to);
-        };
-        if (shelf.tier() == Tier::device) {
-          draw_all(range, shelf.view(unit).rows(first, first + range.size()));
-          return;
-        }
-        load_shelf(shelf, unit, range, first, [&](ElemRange part, View to) {
-          if (drawn_in_place) return draw_all(part, to);
-          Passage passage(*this);
-          const View drawn = passage.take_free(std::min(part.size(), place_.piece_elems()), shelf.dtype());
-          for (int64_t at = 0; at < part.size(); at += drawn.num_elems()) {
-            const int64_t n = std::min(drawn.num_elems(), part.size() - at);
-            draw_all({part.begin + at, part.begin + at + n}, drawn.rows(0, n));
-            place_.streams.copy->wait(place_.streams.compute->record());
-            place_.streams.copy->copy(drawn.rows(0, n), to.rows(at, at + n));
-            place_.streams.copy->synchronize();
-          }
-        });
-      });
+  for_each_parameter_array(place_, parameters_, optimizer_.get(),
+                           [&](const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first) {
+                             if (range.size() <= 0) return;
+                             const auto draw_all = [&](ElemRange piece, View to) {
+                               ops_->fill(to, 0);
+                               for (const ParameterSpec& spec : model_.unit(unit).table().specs())
+                                 draw(*ops_, spec, piece, to);
+                             };
+                             if (arrays.tier() == Tier::device) {
+                               draw_all(range, arrays.view(unit).rows(first, first + range.size()));
+                               return;
+                             }
+                             load_array(arrays, unit, range, first, [&](ElemRange part, View to) {
+                               if (drawn_in_place) return draw_all(part, to);
+                               Passage passage(*this);
+                               const View drawn =
+                                   passage.take_free(std::min(part.size(), place_.piece_elems()), arrays.dtype());
+                               for (int64_t at = 0; at < part.size(); at += drawn.num_elems()) {
+                                 const int64_t n = std::min(drawn.num_elems(), part.size() - at);
+                                 draw_all({part.begin + at, part.begin + at + n}, drawn.rows(0, n));
+                                 place_.streams.copy->wait(place_.streams.compute->record());
+                                 place_.streams.copy->copy(drawn.rows(0, n), to.rows(at, at + n));
+                                 place_.streams.copy->synchronize();
+                               }
+                             });
+                           });
   finish_update();  // other streams use the arrays without waiting for an event
   parameters_changed();
 }
@@ -262,8 +266,8 @@ void Engine::load_states(const ReadState& read) {
   for (int64_t u = 0; u < place_.num_units(); ++u) {
     const ElemRange range = optimizer_->range(u).clipped(place_.cut(u).num_elems);
     for (const StateKind kind : {StateKind::moment1, StateKind::moment2}) {
-      const Shelf& shelf = kind == StateKind::moment1 ? optimizer_->moment1() : optimizer_->moment2();
-      load_shelf(shelf, u, range, 0, [&](ElemRange piece, View to) { read(kind, u, piece, to); });
+      const UnitArrays& arrays = kind == StateKind::moment1 ? optimizer_->moment1() : optimizer_->moment2();
+      load_array(arrays, u, range, 0, [&](ElemRange piece, View to) { read(kind, u, piece, to); });
     }
   }
 }
@@ -278,8 +282,8 @@ void Engine::save_states(const WriteState& write) {
     save_parameters(u, saved, write_as(StateKind::parameters));
     if (!optimizer_) continue;
     const int64_t first = saved.begin - optimizer_->range(u).begin;
-    save_shelf(optimizer_->moment1(), u, saved, first, write_as(StateKind::moment1));
-    save_shelf(optimizer_->moment2(), u, saved, first, write_as(StateKind::moment2));
+    save_array(optimizer_->moment1(), u, saved, first, write_as(StateKind::moment1));
+    save_array(optimizer_->moment2(), u, saved, first, write_as(StateKind::moment2));
   }
 }
 
