@@ -192,9 +192,9 @@ class Engine {
   bool visible(const UnitArrays& arrays) const;
   // Device memory for arrays that are transferred between steps. It comes from the stack, which is idle then, or from
   // an allocation if the stack is too small. Valid until the object is destroyed.
-  class Passage {
+  class DeviceStaging {
    public:
-    explicit Passage(Engine& engine);
+    explicit DeviceStaging(Engine& engine);
     View take(int64_t elems, DType dtype);
     // As many elements as the stack has room for, at most `most`.
     View take_free(int64_t most, DType dtype);

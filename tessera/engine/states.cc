@@ -27,18 +27,18 @@ bool Engine::visible(const UnitArrays& arrays) const {
   return arrays.tier() == Tier::host || (arrays.tier() == Tier::device && place_.device.host_visible());
 }
 
-Engine::Passage::Passage(Engine& engine) : engine_(engine) {
+Engine::DeviceStaging::DeviceStaging(Engine& engine) : engine_(engine) {
   if (engine.stack_) scope_.emplace(*engine.stack_);
   engine.place_.streams.comm->wait(engine.place_.streams.compute->record());  // waits for the last use of the stack
 }
 
-View Engine::Passage::take(int64_t elems, DType dtype) {
+View Engine::DeviceStaging::take(int64_t elems, DType dtype) {
   if (scope_ && engine_.stack_->has_room_for({elems}, dtype)) return engine_.stack_->push({elems}, dtype);
   own_.push_back(engine_.place_.device.allocate(bytes_of(elems, dtype), Category::staging));
   return own_.back().view({elems}, dtype);
 }
 
-View Engine::Passage::take_free(int64_t most, DType dtype) {
+View Engine::DeviceStaging::take_free(int64_t most, DType dtype) {
   if (!scope_) return take(most, dtype);
   while (most > 1 && !engine_.stack_->has_room_for({most}, dtype)) most /= 2;
   return engine_.stack_->push({most}, dtype);
@@ -108,8 +108,8 @@ void Engine::join_masters(int64_t unit, int64_t first, View masters) {
     }
     return;
   }
-  Passage passage(*this);
-  const View joined = passage.take(most, DType::f32);
+  DeviceStaging staging(*this);
+  const View joined = staging.take(most, DType::f32);
   for (int64_t at = 0; !counting() && at < masters.num_elems(); at += most) {
     const int64_t last = std::min(at + most, masters.num_elems());
     const View part = joined.rows(0, last - at);
@@ -168,8 +168,8 @@ void Engine::load_parameters(const ReadParameters& read, bool from_rank_0) {
 // Rank 0 reads each unit in pieces and broadcasts them. Each rank keeps its own elements.
 void Engine::load_from_rank_0(const ReadParameters& read) {
   Stream& comm = *place_.streams.comm;
-  Passage passage(*this);
-  const View all_sent = passage.take(place_.piece_elems(), place_.master_dtype());
+  DeviceStaging staging(*this);
+  const View all_sent = staging.take(place_.piece_elems(), place_.master_dtype());
   const Buffer own = place_.host.allocate(all_sent.bytes(), Category::staging);
   for (int64_t u = 0; u < place_.num_units(); ++u) {
     for (int64_t at = 0; at < place_.cut(u).num_elems; at += place_.piece_elems()) {
@@ -239,9 +239,9 @@ void Engine::initialize_parameters(uint64_t seed) {
                              }
                              load_array(arrays, unit, range, first, [&](ElemRange part, View to) {
                                if (drawn_in_place) return draw_all(part, to);
-                               Passage passage(*this);
+                               DeviceStaging staging(*this);
                                const View drawn =
-                                   passage.take_free(std::min(part.size(), place_.piece_elems()), arrays.dtype());
+                                   staging.take_free(std::min(part.size(), place_.piece_elems()), arrays.dtype());
                                for (int64_t at = 0; at < part.size(); at += drawn.num_elems()) {
                                  const int64_t n = std::min(drawn.num_elems(), part.size() - at);
                                  draw_all({part.begin + at, part.begin + at + n}, drawn.rows(0, n));
@@ -295,14 +295,14 @@ void Engine::collect_parameters(const VisitParameters& visit) {
   const bool first = place_.ranks.world->rank() == 0;
   const int64_t S = place_.plan.shard_optimizer() ? place_.plan.shard_group_size() : 1;
   const DType dtype = optimizer_ ? place_.master_dtype() : place_.dtype;
-  Passage passage(*this);
+  DeviceStaging staging(*this);
   View sent, received;
   Buffer received_buffer;
   if (S > 1) {
     int64_t most = 0;
     for (const UnitShards& unit : place_.units) most = std::max(most, unit.shard_elems);
     most = std::min(most, place_.piece_elems());
-    sent = received = passage.take(most, dtype);
+    sent = received = staging.take(most, dtype);
     if (first && !place_.device.host_visible()) {
       received_buffer = place_.host.allocate(sent.bytes(), Category::staging);
       received = received_buffer.view({most}, dtype);
