@@ -56,7 +56,7 @@ View UnitGradients::own_part(const Slot& slot) const {
 // The same part where the reduction left it.
 View UnitGradients::reduced_part(const Slot& slot) const {
   if (!wire_dtype_) return own_part(slot);
-  return part_of(slot.wire.view({place_.cut(slot.unit).padded_elems}, *wire_dtype_), range(slot.unit));
+  return part_of(slot.wire.view({context_.cut(slot.unit).padded_elems}, *wire_dtype_), range(slot.unit));
 }
 
 void UnitGradients::store_on_device(Slot& slot, View to) {
@@ -66,19 +66,19 @@ void UnitGradients::store_on_device(Slot& slot, View to) {
     slot.free = slot.ready;
     return;
   }
-  place_.streams.compute->wait(slot.ready);
-  place_.ops.convert(reduced, to);
+  context_.streams.compute->wait(slot.ready);
+  context_.ops.convert(reduced, to);
   completed_on_device(slot);
 }
 
 void UnitGradients::add_on_device(Slot& slot, View sums) {
-  place_.streams.compute->wait(slot.ready);
-  place_.ops.add(reduced_part(slot), sums);
+  context_.streams.compute->wait(slot.ready);
+  context_.ops.add(reduced_part(slot), sums);
   completed_on_device(slot);
 }
 
 void UnitGradients::completed_on_device(Slot& slot) {
-  slot.free = place_.streams.compute->record();
+  slot.free = context_.streams.compute->record();
   complete_[static_cast<size_t>(slot.unit)] = {slot.free};
 }
 
@@ -87,17 +87,17 @@ void UnitGradients::move_off_device(Slot& slot) {
   const View part = own_part(slot);
   store_on_device(slot, part);  // converts a wire back
   if (squares()) {
-    place_.streams.compute->wait(slot.ready);
-    place_.ops.add_sum_of_squares(part_of(in_slot(slot, unit), place_.cut(unit).own), squares());
+    context_.streams.compute->wait(slot.ready);
+    context_.ops.add_sum_of_squares(part_of(in_slot(slot, unit), context_.cut(unit).own), squares());
   }
   const bool adds = begun_[static_cast<size_t>(unit)];
   const Transfer transfer{.unit = unit,
                           .part = part,
                           .adds = adds,
                           .plain = !adds && part.dtype == dtype(),
-                          .piece_elems = place_.piece_elems(),
+                          .piece_elems = context_.piece_elems(),
                           .first_lane = next_lane_};
-  place_.streams.copy->wait(slot.free);
+  context_.streams.copy->wait(slot.free);
   if (transfer.plain && tier() == Tier::host) {
     copy_to_host(transfer, slot);
   } else {
@@ -107,10 +107,10 @@ void UnitGradients::move_off_device(Slot& slot) {
 
 // A unit has one event, except the root. Its gradients come last, and AdamW first waits only for their first piece.
 void UnitGradients::copy_to_host(const Transfer& transfer, Slot& slot) {
-  Stream& copy = *place_.streams.copy;
+  Stream& copy = *context_.streams.copy;
   const auto u = static_cast<size_t>(transfer.unit);
   // The previous step's readers of these sums; with several micro-batches, its additions too.
-  copy.wait(squares() ? read_until_[u] : place_.streams.host->record());
+  copy.wait(squares() ? read_until_[u] : context_.streams.host->record());
   const int64_t num_elems = transfer.part.num_elems(), most = transfer.unit == 0 ? transfer.piece_elems : num_elems;
   complete_[u].clear();
   for (int64_t first = 0; first < num_elems; first += most) {
@@ -123,7 +123,7 @@ void UnitGradients::copy_to_host(const Transfer& transfer, Slot& slot) {
 
 // Fetches each piece while the CPU works on the previous one.
 void UnitGradients::move_in_pieces(const Transfer& transfer, Slot& slot) {
-  Stream& copy = *place_.streams.copy;
+  Stream& copy = *context_.streams.copy;
   const bool in_file = tier() == Tier::file;
   const int64_t num_pieces = transfer.num_pieces();
   if (num_pieces > 0) fetch_piece(transfer, 0, slot);
@@ -138,12 +138,12 @@ void UnitGradients::move_in_pieces(const Transfer& transfer, Slot& slot) {
     lane.free = copy.record();
   }
   next_lane_ = (transfer.first_lane + static_cast<size_t>(num_pieces)) % std::size(lanes_);
-  complete_[static_cast<size_t>(transfer.unit)] = {in_file ? copy.record() : place_.streams.host->record()};
+  complete_[static_cast<size_t>(transfer.unit)] = {in_file ? copy.record() : context_.streams.host->record()};
 }
 
 // Copies piece i from the slot to the host, and reads the sums that it is added to from the file.
 void UnitGradients::fetch_piece(const Transfer& transfer, int64_t i, Slot& slot) {
-  Stream& copy = *place_.streams.copy;
+  Stream& copy = *context_.streams.copy;
   Lane& lane = lane_of(transfer, i);
   copy.wait(lane.free);
   copy.copy(transfer.part.rows(transfer.first(i), transfer.last(i)), incoming_piece(transfer, i));
@@ -156,10 +156,10 @@ void UnitGradients::fetch_piece(const Transfer& transfer, int64_t i, Slot& slot)
 
 // The CPU adds piece i to the sums, or stores it as the first part of them.
 void UnitGradients::sum_piece(const Transfer& transfer, int64_t i) {
-  Stream& host = *place_.streams.host;
+  Stream& host = *context_.streams.host;
   Lane& lane = lane_of(transfer, i);
   host.wait(lane.ready);
-  host.run([&ops = place_.host_ops, incoming = incoming_piece(transfer, i), sums = summed_piece(transfer, i),
+  host.run([&ops = context_.host_ops, incoming = incoming_piece(transfer, i), sums = summed_piece(transfer, i),
             adds = transfer.adds] {
     if (adds) {
       ops.add(incoming, sums);

@@ -4,10 +4,10 @@ namespace tessera {
 
 static constexpr const char* kSubject = "gradients";
 
-static std::vector<int64_t> accumulated_elems(const Workplace& place) {
+static std::vector<int64_t> accumulated_elems(const EngineContext& context) {
   std::vector<int64_t> elems;
-  for (const UnitShards& unit : place.units) {
-    elems.push_back(!place.plan.reduce_every_micro_batch() ? unit.padded_elems : place.plan.updated(unit).size());
+  for (const UnitShards& unit : context.units) {
+    elems.push_back(!context.plan.reduce_every_micro_batch() ? unit.padded_elems : context.plan.updated(unit).size());
   }
   return elems;
 }
@@ -19,27 +19,27 @@ static std::optional<DType> wire_dtype(const ShardPlan& plan, DType dtype) {
   return plan.alone() || !wanted || size_of(*wanted) != 2 || *wanted == dtype ? std::nullopt : wanted;
 }
 
-UnitGradients::UnitGradients(Workplace& place, int64_t micro_batches)
-    : place_(place),
+UnitGradients::UnitGradients(EngineContext& context, int64_t micro_batches)
+    : context_(context),
       one_micro_batch_(micro_batches == 1),
-      direct_(!place.plan.reduce_every_micro_batch()),
-      backward_dtype_(direct_ && micro_batches > 1 ? place.master_dtype() : place.gradient_dtype()),
-      wire_dtype_(wire_dtype(place.plan, backward_dtype_)),
-      complete_(place.units.size(), std::vector<Event>(1)),
-      read_until_(place.units.size()),
-      begun_(place.units.size(), 0) {
+      direct_(!context.plan.reduce_every_micro_batch()),
+      backward_dtype_(direct_ && micro_batches > 1 ? context.master_dtype() : context.gradient_dtype()),
+      wire_dtype_(wire_dtype(context.plan, backward_dtype_)),
+      complete_(context.units.size(), std::vector<Event>(1)),
+      read_until_(context.units.size()),
+      begun_(context.units.size(), 0) {
   if (!direct_ || wire_dtype_) allocate_slots();
-  const Tier tier = place.plan.options().offload.gradients;
-  const DType sum_dtype = micro_batches > 1 ? place.master_dtype() : place.gradient_dtype();
+  const Tier tier = context.plan.options().offload.gradients;
+  const DType sum_dtype = micro_batches > 1 ? context.master_dtype() : context.gradient_dtype();
   const bool root_stays = !direct_ && micro_batches == 1 && tier == Tier::device;
-  accumulators_ = UnitArrays(place, tier, Category::gradients, sum_dtype, accumulated_elems(place),
+  accumulators_ = UnitArrays(context, tier, Category::gradients, sum_dtype, accumulated_elems(context),
                              root_stays ? part_of(in_slot(slots_[0], 0), range(0)) : View{});
   if (tier == Tier::device) return;
-  if (micro_batches == 1) squares_ = place.device.allocate(sizeof(double), Category::workspace);
+  if (micro_batches == 1) squares_ = context.device.allocate(sizeof(double), Category::workspace);
   std::vector<int64_t> updated;
-  for (const UnitShards& unit : place.units) updated.push_back(place.plan.updated(unit).size());
+  for (const UnitShards& unit : context.units) updated.push_back(context.plan.updated(unit).size());
   const auto stage = [&](Buffer& buffer, bool wanted, DType dtype) {
-    if (wanted) buffer = place.host.allocate(bytes_of(place.staging_elems(updated), dtype), Category::staging);
+    if (wanted) buffer = context.host.allocate(bytes_of(context.staging_elems(updated), dtype), Category::staging);
   };
   for (Lane& lane : lanes_) {
     stage(lane.incoming, micro_batches > 1 || tier == Tier::file, backward_dtype_);
@@ -48,27 +48,27 @@ UnitGradients::UnitGradients(Workplace& place, int64_t micro_batches)
 }
 
 void UnitGradients::allocate_slots() {
-  const int64_t num_blocks = place_.num_units() - 1;
-  slots_.resize(static_cast<size_t>(1 + std::min<int64_t>(place_.plan.options().max_units_in_flight, num_blocks)));
+  const int64_t num_blocks = context_.num_units() - 1;
+  slots_.resize(static_cast<size_t>(1 + std::min<int64_t>(context_.plan.options().max_units_in_flight, num_blocks)));
   for (size_t i = 0; i < slots_.size(); ++i) {
-    const int64_t elems = i == 0 ? place_.cut(0).padded_elems : place_.largest_block_padded();
-    if (!direct_) slots_[i].buffer = place_.device.allocate(bytes_of(elems, backward_dtype_), Category::gathered);
-    if (wire_dtype_) slots_[i].wire = place_.device.allocate(bytes_of(elems, *wire_dtype_), Category::communication);
+    const int64_t elems = i == 0 ? context_.cut(0).padded_elems : context_.largest_block_padded();
+    if (!direct_) slots_[i].buffer = context_.device.allocate(bytes_of(elems, backward_dtype_), Category::gathered);
+    if (wire_dtype_) slots_[i].wire = context_.device.allocate(bytes_of(elems, *wire_dtype_), Category::communication);
   }
 }
 
 View UnitGradients::in_slot(const Slot& slot, int64_t unit) const {
-  return slot.buffer.view({place_.cut(unit).padded_elems}, backward_dtype_);
+  return slot.buffer.view({context_.cut(unit).padded_elems}, backward_dtype_);
 }
 
 void UnitGradients::begin_step() {
   std::ranges::fill(begun_, 0);
-  if (squares()) place_.ops.fill(squares(), 0);
+  if (squares()) context_.ops.fill(squares(), 0);
 }
 
 ParameterViews UnitGradients::whole(int64_t unit) const {
   TESSERA_ASSERT(direct_);
-  return {&place_.model.unit(unit).table(), accumulators_.view(unit)};
+  return {&context_.model.unit(unit).table(), accumulators_.view(unit)};
 }
 
 View UnitGradients::sum(int64_t unit, int64_t first, int64_t last) const {
@@ -88,7 +88,7 @@ UnitGradients::Slot& UnitGradients::take_slot(int64_t unit) {
   }
   Slot& slot = slots_[index];
   if (slot.unit >= 0) move_to_accumulators(slot);
-  place_.streams.compute->wait(slot.free);
+  context_.streams.compute->wait(slot.free);
   slot.unit = unit;
   slot.reduced = false;
   return slot;
@@ -105,35 +105,35 @@ UnitGradients::Slot& UnitGradients::slot_of(int64_t unit) {
 // protected when new ones are copied there.
 UnitGradients::Acquired UnitGradients::acquire(int64_t unit, bool computes) {
   const auto u = static_cast<size_t>(unit);
-  if (!begun_[u] && tier() == Tier::device) place_.streams.compute->wait(read_until_[u]);
+  if (!begun_[u] && tier() == Tier::device) context_.streams.compute->wait(read_until_[u]);
   const bool fresh = !direct_ || !begun_[u];
   if (direct_) begun_[u] = 1;
   const View view = direct_ ? accumulators_.view(unit) : in_slot(take_slot(unit), unit);
-  const ParameterTable& table = place_.model.unit(unit).table();
+  const ParameterTable& table = context_.model.unit(unit).table();
   const int64_t first_zeroed = computes ? table.num_decayed() : 0;
-  if (fresh) place_.ops.fill(view.rows(first_zeroed, view.num_elems()), 0);
+  if (fresh) context_.ops.fill(view.rows(first_zeroed, view.num_elems()), 0);
   return {{&table, view}, fresh};
 }
 
 // Reduces within the shard group first, then among the replicas of the shard.
 Event UnitGradients::reduce_among_ranks(View whole, const UnitShards& cut) {
-  Stream& comm = *place_.streams.comm;
-  comm.wait(place_.streams.compute->record());
-  if (place_.plan.shard_optimizer()) {
+  Stream& comm = *context_.streams.comm;
+  comm.wait(context_.streams.compute->record());
+  if (context_.plan.shard_optimizer()) {
     const View own = part_of(whole, cut.own);
-    place_.ranks.shard->reduce_scatter(whole, own, comm, kSubject);
-    if (place_.plan.num_replicas() > 1) place_.ranks.replica->all_reduce(own, comm, kSubject);
+    context_.ranks.shard->reduce_scatter(whole, own, comm, kSubject);
+    if (context_.plan.num_replicas() > 1) context_.ranks.replica->all_reduce(own, comm, kSubject);
   } else {
-    place_.ranks.world->all_reduce(whole, comm, kSubject);
+    context_.ranks.world->all_reduce(whole, comm, kSubject);
   }
   return comm.record();
 }
 
 void UnitGradients::reduce(int64_t unit) {
-  if (direct_ && (place_.plan.alone() || !last_micro_batch_)) return;
-  const UnitShards& cut = place_.cut(unit);
+  if (direct_ && (context_.plan.alone() || !last_micro_batch_)) return;
+  const UnitShards& cut = context_.cut(unit);
   if (direct_ && !wire_dtype_) {
-    if (place_.plan.shard_optimizer()) {
+    if (context_.plan.shard_optimizer()) {
       complete_[static_cast<size_t>(unit)] = {reduce_among_ranks(accumulators_.view(unit), cut)};
     } else {
       reduce_bucket(unit);
@@ -144,7 +144,7 @@ void UnitGradients::reduce(int64_t unit) {
   View whole = direct_ ? accumulators_.view(unit) : in_slot(slot, unit);
   if (wire_dtype_) {
     const View wire = slot.wire.view({cut.padded_elems}, *wire_dtype_);
-    place_.ops.convert(whole, wire);
+    context_.ops.convert(whole, wire);
     whole = wire;
   }
   slot.ready = reduce_among_ranks(whole, cut);
@@ -155,10 +155,10 @@ void UnitGradients::reduce(int64_t unit) {
 void UnitGradients::reduce_bucket(int64_t unit) {
   if (bucket_last_ < 0) bucket_last_ = unit;
   const View bucket = accumulators_.views(unit, bucket_last_);
-  if (unit > 0 && bucket.bytes() < place_.plan.options().bucket_bytes) return;
-  Stream& comm = *place_.streams.comm;
-  comm.wait(place_.streams.compute->record());
-  place_.ranks.world->all_reduce(bucket, comm, kSubject);
+  if (unit > 0 && bucket.bytes() < context_.plan.options().bucket_bytes) return;
+  Stream& comm = *context_.streams.comm;
+  comm.wait(context_.streams.compute->record());
+  context_.ranks.world->all_reduce(bucket, comm, kSubject);
   for (int64_t u = unit; u <= bucket_last_; ++u) complete_[static_cast<size_t>(u)] = {comm.record()};
   bucket_last_ = -1;
 }

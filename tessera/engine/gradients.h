@@ -17,8 +17,8 @@ namespace tessera {
 
 class UnitGradients {
  public:
-  // Allocates all buffers, for steps of at most `micro_batches`. The workplace must outlive this object.
-  UnitGradients(Workplace& place, int64_t micro_batches);
+  // Allocates all buffers, for steps of at most `micro_batches`. The context must outlive this object.
+  UnitGradients(EngineContext& context, int64_t micro_batches);
 
   void begin_step();
   void begin_micro_batch(bool last_of_step) { last_micro_batch_ = last_of_step; }
@@ -40,9 +40,9 @@ class UnitGradients {
   // elements up to `last` of the part of a unit that this rank updates.
   const Event& complete(int64_t unit, int64_t last) const {
     const std::vector<Event>& pieces = complete_[static_cast<size_t>(unit)];
-    return pieces[std::min(pieces.size(), static_cast<size_t>((last - 1) / place_.piece_elems() + 1)) - 1];
+    return pieces[std::min(pieces.size(), static_cast<size_t>((last - 1) / context_.piece_elems() + 1)) - 1];
   }
-  ElemRange range(int64_t unit) const { return place_.plan.updated(place_.cut(unit)); }
+  ElemRange range(int64_t unit) const { return context_.plan.updated(context_.cut(unit)); }
   Tier tier() const { return accumulators_.tier(); }
   DType dtype() const { return accumulators_.dtype(); }
   // Elements [first, last) of range(), unless they are in a file.
@@ -102,7 +102,7 @@ class UnitGradients {
   View incoming_piece(const Transfer& transfer, int64_t i);
   View summed_piece(const Transfer& transfer, int64_t i);
 
-  Workplace& place_;
+  EngineContext& context_;
   const bool one_micro_batch_;
   const bool direct_;
   const DType backward_dtype_;       // type of the buffers of backward: slots or accumulators

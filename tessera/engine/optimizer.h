@@ -12,7 +12,7 @@ namespace tessera {
 class UnitOptimizer {
  public:
   // Allocates all arrays, zeroed. The arguments must outlive this object.
-  UnitOptimizer(Workplace& place, UnitParameters& parameters, UnitGradients& gradients);
+  UnitOptimizer(EngineContext& context, UnitParameters& parameters, UnitGradients& gradients);
 
   // The sum of squares of the step's gradients that this rank counts. Over all ranks, each element counts once. Ranks
   // outside the first replica return 0, unless their sum is not finite: then they return it.
@@ -24,7 +24,7 @@ class UnitOptimizer {
   // The arrays of the updated part, range(unit) of each unit. This part begins at element first_master_elem() of
   // master(). Masters have the type of the computation. For 16-bit masters, rest() holds the remaining bits of the f32
   // value.
-  ElemRange range(int64_t unit) const { return place_.plan.updated(place_.cut(unit)); }
+  ElemRange range(int64_t unit) const { return context_.plan.updated(context_.cut(unit)); }
   const UnitArrays& master() const { return own_master_.empty() ? parameters_.kept() : own_master_; }
   int64_t first_master_elem(int64_t unit) const { return own_master_.empty() ? first_kept_elem(unit) : 0; }
   bool has_own_master() const { return !own_master_.empty(); }
@@ -59,7 +59,7 @@ class UnitOptimizer {
   View gradient_in(const Lane& lane, const Piece& piece) const;
   Event update_piece(const Piece& piece, Lane& lane, const AdamWStep& step);
 
-  Workplace& place_;
+  EngineContext& context_;
   UnitParameters& parameters_;
   UnitGradients& gradients_;
   UnitArrays own_master_;  // empty if the kept parameters are the masters

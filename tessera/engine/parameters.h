@@ -9,9 +9,9 @@ namespace tessera {
 
 class UnitParameters {
  public:
-  // Allocates the kept parts. If the root's part is kept in the root's slot, allocates this slot too. The workplace
+  // Allocates the kept parts. If the root's part is kept in the root's slot, allocates this slot too. The context
   // must outlive this object.
-  explicit UnitParameters(Workplace& place);
+  explicit UnitParameters(EngineContext& context);
   // Allocates the other slots for gathered units.
   void prepare();
 
@@ -53,7 +53,7 @@ class UnitParameters {
   bool gather(int64_t unit);
   void bring_own_part(int64_t unit, View own);
 
-  Workplace& place_;
+  EngineContext& context_;
   UnitArrays kept_;
   bool direct_ = true;                  // complete units are kept on the device: no slots
   std::vector<char> stale_;             // [units] direct_: other ranks have updated their parts

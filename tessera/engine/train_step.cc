@@ -41,7 +41,7 @@ StepResult Engine::train_step(std::span<const PackedBatch> window, double learni
   // One exchange sums norm and loss over all ranks before the update, so all ranks take the same decision.
   const double squares = optimizer_->sum_of_squares();
   const double local_loss = read_f64(loss_.view({1}, DType::f64));  // the norm has waited for all of the step's work
-  const auto sums = place_.ranks.world->sum({squares, local_loss}, "the gradient's norm and the loss");
+  const auto sums = context_.ranks.world->sum({squares, local_loss}, "the gradient's norm and the loss");
   result.gradient_norm = std::sqrt(sums[0]) / loss_scale;
   result.loss_sum = sums[1];
   result.skipped = !may_update(result.loss(), result.gradient_norm, options_.max_grad_norm);
@@ -57,7 +57,7 @@ StepResult Engine::train_step(std::span<const PackedBatch> window, double learni
 
 StepResult Engine::accumulate_gradients(std::span<const PackedBatch> window, double loss_scale) {
   StepResult result = accumulate(window, loss_scale);
-  result.loss_sum = place_.ranks.world->sum({read_f64(loss_.view({1}, DType::f64))}, "a step's loss")[0];
+  result.loss_sum = context_.ranks.world->sum({read_f64(loss_.view({1}, DType::f64))}, "a step's loss")[0];
   return result;
 }
 
@@ -70,7 +70,7 @@ StepResult Engine::accumulate(std::span<const PackedBatch> window, double loss_s
     local_tokens += static_cast<double>(batch.ids.size());
     local_sequences += static_cast<double>(batch.starts.size()) - 1;
   }
-  const auto totals = place_.ranks.world->sum({local_targets, local_tokens, local_sequences}, "a step's counts");
+  const auto totals = context_.ranks.world->sum({local_targets, local_tokens, local_sequences}, "a step's counts");
   StepResult result;
   result.num_targets = static_cast<int64_t>(totals[0]);
   result.num_tokens = static_cast<int64_t>(totals[1]);
@@ -96,7 +96,7 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   const Batch batch = upload(packed, true);
   Frame f = frame(batch, true);
   const int64_t N = batch.num_tokens, C = model_.config().hidden_size, L = model_.num_blocks();
-  const ShardOptions& sharding = place_.plan.options();
+  const ShardOptions& sharding = context_.plan.options();
   const bool computes = N > 0;  // a rank without samples still joins the collectives of this micro-batch
 
   // The sizes and the height of the stack determine all other addresses on the stack.

@@ -51,9 +51,9 @@ void transfer_all(const std::string& folder, const char* action, std::byte* data
 
 }  // namespace
 
-UnitArrays::UnitArrays(Workplace& place, Tier tier, Category category, DType dtype, std::vector<int64_t> elems,
+UnitArrays::UnitArrays(EngineContext& context, Tier tier, Category category, DType dtype, std::vector<int64_t> elems,
                        View first)
-    : tier_(tier), dtype_(dtype), elems_(std::move(elems)), first_(first), folder_(place.plan.options().file_folder) {
+    : tier_(tier), dtype_(dtype), elems_(std::move(elems)), first_(first), folder_(context.plan.options().file_folder) {
   TESSERA_ASSERT(!first || (tier == Tier::device && first.dtype == dtype && first.num_elems() == elems_[0]));
   int64_t total = 0;
   for (const int64_t n : elems_) {
@@ -61,11 +61,11 @@ UnitArrays::UnitArrays(Workplace& place, Tier tier, Category category, DType dty
     if (!first_ || offsets_.size() > 1) total += bytes_of(n, dtype_);
   }
   if (tier_ != Tier::file) {
-    buffer_ = (tier_ == Tier::device ? place.device : place.host).allocate(total, category);
+    buffer_ = (tier_ == Tier::device ? context.device : context.host).allocate(total, category);
     return;
   }
-  place.file_bytes += total;
-  if (place.device.kind() != DeviceKind::counting) file_ = make_file(folder_, total);
+  context.file_bytes += total;
+  if (context.device.kind() != DeviceKind::counting) file_ = make_file(folder_, total);
 }
 
 UnitArrays::~UnitArrays() {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/engine/workplace.h"
+#include "tessera/engine/engine_context.h"
 
 namespace tessera {
 
@@ -15,7 +15,8 @@ class UnitArrays {
   // disappears when the process ends. Every rank that needs the folder creates it if it is missing. If `first` is
   // given, the first unit's array is that device memory, owned by the caller. OutOfMemoryError. RunError: the folder
   // cannot be written or has no room.
-  UnitArrays(Workplace& place, Tier tier, Category category, DType dtype, std::vector<int64_t> elems, View first = {});
+  UnitArrays(EngineContext& context, Tier tier, Category category, DType dtype, std::vector<int64_t> elems,
+             View first = {});
   ~UnitArrays();
   UnitArrays(UnitArrays&& other) noexcept { swap(other); }
   UnitArrays& operator=(UnitArrays&& other) noexcept {

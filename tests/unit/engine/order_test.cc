@@ -242,11 +242,11 @@ TEST_F(OrderTest, GradientsWaitForTheUpdateThatReadsThem) {
     streams.host = std::make_unique<LateStream>(journal_, 'h');
     std::vector<UnitShards> units;
     for (int64_t u = 0; u < model.num_units(); ++u) units.push_back(plan.cut(model.unit(u).table().num_elems()));
-    Workplace place{late_device_, late_host_,         *ops, *ops, RankGroups(*alone_, plan), plan, model,
-                    DType::f32,   std::move(streams), units};
-    UnitGradients gradients(place, 1);
+    EngineContext context{late_device_, late_host_,         *ops, *ops, RankGroups(*alone_, plan), plan, model,
+                          DType::f32,   std::move(streams), units};
+    UnitGradients gradients(context, 1);
     std::string read;
-    Stream& reader = tier == H ? *place.streams.host : *place.streams.copy;
+    Stream& reader = tier == H ? *context.streams.host : *context.streams.copy;
     for (int64_t u = 0; u < model.num_units(); ++u) {
       reader.run([&read, u] { read += std::to_string(u); });
       gradients.read_until(u, reader.record());
