@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "tessera/comm/mpi/direct_lane.h"
-#include "tessera/comm/mpi/meeting.h"
 #include "tessera/comm/mpi/message_lane.h"
+#include "tessera/comm/mpi/rendezvous_limit.h"
 
 namespace tessera {
 namespace {
@@ -151,7 +151,7 @@ class MpiCommunicator final : public Communicator {
   std::unique_ptr<Communicator> split(int color, int rank, int size) override {
     barrier("groups to form");
     const GroupInfo& whole = host_lane_->group();
-    const Meeting meeting("met", whole.world_ranks[static_cast<size_t>(whole.rank)], options_, board_);
+    const RendezvousLimit limit("met", whole.world_ranks[static_cast<size_t>(whole.rank)], options_, board_);
     MPI_Comm part = MPI_COMM_NULL;
     MPI_Comm_split(comm_, color, rank, &part);
     auto group = make_mpi_communicator(part, device_, options_, board_);
