@@ -21,7 +21,7 @@ struct UnitGradients::Transfer {
   bool adds;   // to the sums of earlier micro-batches; otherwise it replaces the previous step's sums
   bool plain;  // the accumulators store what the slot holds: nothing to add or to convert
   int64_t piece_elems;
-  size_t first_lane;  // of piece 0
+  size_t first_buffers;  // of piece 0
 
   int64_t num_pieces() const { return (part.num_elems() + piece_elems - 1) / piece_elems; }
   int64_t first(int64_t i) const { return i * piece_elems; }
@@ -96,7 +96,7 @@ void UnitGradients::move_off_device(Slot& slot) {
                           .adds = adds,
                           .plain = !adds && part.dtype == dtype(),
                           .piece_elems = context_.piece_elems(),
-                          .first_lane = next_lane_};
+                          .first_buffers = next_buffers_};
   context_.streams.copy->wait(slot.free);
   if (transfer.plain && tier() == Tier::host) {
     copy_to_host(transfer, slot);
@@ -131,34 +131,34 @@ void UnitGradients::move_in_pieces(const Transfer& transfer, Slot& slot) {
     if (i + 1 < num_pieces) fetch_piece(transfer, i + 1, slot);
     if (!transfer.plain) sum_piece(transfer, i);
     if (!in_file) continue;
-    Lane& lane = lane_of(transfer, i);
-    if (!transfer.plain) copy.wait(lane.free);
+    PieceBuffers& buffers = buffers_of(transfer, i);
+    if (!transfer.plain) copy.wait(buffers.free);
     const View piece = transfer.plain ? incoming_piece(transfer, i) : summed_piece(transfer, i);
     accumulators_.save(transfer.unit, transfer.first(i), piece, copy);
-    lane.free = copy.record();
+    buffers.free = copy.record();
   }
-  next_lane_ = (transfer.first_lane + static_cast<size_t>(num_pieces)) % std::size(lanes_);
+  next_buffers_ = (transfer.first_buffers + static_cast<size_t>(num_pieces)) % std::size(piece_buffers_);
   complete_[static_cast<size_t>(transfer.unit)] = {in_file ? copy.record() : context_.streams.host->record()};
 }
 
 // Copies piece i from the slot to the host, and reads the sums that it is added to from the file.
 void UnitGradients::fetch_piece(const Transfer& transfer, int64_t i, Slot& slot) {
   Stream& copy = *context_.streams.copy;
-  Lane& lane = lane_of(transfer, i);
-  copy.wait(lane.free);
+  PieceBuffers& buffers = buffers_of(transfer, i);
+  copy.wait(buffers.free);
   copy.copy(transfer.part.rows(transfer.first(i), transfer.last(i)), incoming_piece(transfer, i));
   slot.free = copy.record();
   if (tier() == Tier::file && transfer.adds) {
     accumulators_.load(transfer.unit, transfer.first(i), summed_piece(transfer, i), copy);
   }
-  lane.ready = copy.record();
+  buffers.ready = copy.record();
 }
 
 // The CPU adds piece i to the sums, or stores it as the first part of them.
 void UnitGradients::sum_piece(const Transfer& transfer, int64_t i) {
   Stream& host = *context_.streams.host;
-  Lane& lane = lane_of(transfer, i);
-  host.wait(lane.ready);
+  PieceBuffers& buffers = buffers_of(transfer, i);
+  host.wait(buffers.ready);
   host.run([&ops = context_.host_ops, incoming = incoming_piece(transfer, i), sums = summed_piece(transfer, i),
             adds = transfer.adds] {
     if (adds) {
@@ -167,20 +167,20 @@ void UnitGradients::sum_piece(const Transfer& transfer, int64_t i) {
       ops.convert(incoming, sums);
     }
   });
-  lane.free = host.record();
+  buffers.free = host.record();
 }
 
-UnitGradients::Lane& UnitGradients::lane_of(const Transfer& transfer, int64_t i) {
-  return lanes_[(transfer.first_lane + static_cast<size_t>(i)) % std::size(lanes_)];
+UnitGradients::PieceBuffers& UnitGradients::buffers_of(const Transfer& transfer, int64_t i) {
+  return piece_buffers_[(transfer.first_buffers + static_cast<size_t>(i)) % std::size(piece_buffers_)];
 }
 
 View UnitGradients::incoming_piece(const Transfer& transfer, int64_t i) {
-  return lane_of(transfer, i).incoming.view({transfer.size(i)}, transfer.part.dtype);
+  return buffers_of(transfer, i).incoming.view({transfer.size(i)}, transfer.part.dtype);
 }
 
 // The sums themselves in host memory, or the buffer for those in the file.
 View UnitGradients::summed_piece(const Transfer& transfer, int64_t i) {
-  if (tier() == Tier::file) return lane_of(transfer, i).stored.view({transfer.size(i)}, dtype());
+  if (tier() == Tier::file) return buffers_of(transfer, i).stored.view({transfer.size(i)}, dtype());
   return accumulators_.view(transfer.unit).rows(transfer.first(i), transfer.last(i));
 }
 

@@ -41,9 +41,9 @@ UnitGradients::UnitGradients(EngineContext& context, int64_t micro_batches)
   const auto stage = [&](Buffer& buffer, bool wanted, DType dtype) {
     if (wanted) buffer = context.host.allocate(bytes_of(context.staging_elems(updated), dtype), Category::staging);
   };
-  for (Lane& lane : lanes_) {
-    stage(lane.incoming, micro_batches > 1 || tier == Tier::file, backward_dtype_);
-    stage(lane.stored, micro_batches > 1 && tier == Tier::file, sum_dtype);
+  for (PieceBuffers& buffers : piece_buffers_) {
+    stage(buffers.incoming, micro_batches > 1 || tier == Tier::file, backward_dtype_);
+    stage(buffers.stored, micro_batches > 1 && tier == Tier::file, sum_dtype);
   }
 }
 

@@ -72,7 +72,7 @@ class UnitGradients {
   };
   // Buffers for pieces of gradients that move to accumulators outside the device. While the CPU adds one piece, the
   // next one arrives.
-  struct Lane {
+  struct PieceBuffers {
     Buffer incoming, stored;
     Event ready, free;
   };
@@ -98,7 +98,7 @@ class UnitGradients {
   void move_in_pieces(const Transfer& transfer, Slot& slot);
   void fetch_piece(const Transfer& transfer, int64_t i, Slot& slot);
   void sum_piece(const Transfer& transfer, int64_t i);
-  Lane& lane_of(const Transfer& transfer, int64_t i);
+  PieceBuffers& buffers_of(const Transfer& transfer, int64_t i);
   View incoming_piece(const Transfer& transfer, int64_t i);
   View summed_piece(const Transfer& transfer, int64_t i);
 
@@ -115,8 +115,8 @@ class UnitGradients {
       complete_;                   // [units] one event for the unit, or one for each piece of piece_elems() in order
   std::vector<Event> read_until_;  // [units]
   std::vector<char> begun_;        // [units] the accumulators hold something of this step
-  Lane lanes_[2];
-  size_t next_lane_ = 0;
+  PieceBuffers piece_buffers_[2];
+  size_t next_buffers_ = 0;
   int64_t bucket_last_ = -1;  // the highest unit of the bucket that is being filled
   bool last_micro_batch_ = false;
 };

@@ -36,15 +36,15 @@ UnitOptimizer::UnitOptimizer(EngineContext& context, UnitParameters& parameters,
     }
     return;
   }
-  lanes_.resize(tier == Tier::file ? 2 : 3);
-  for (Lane& lane : lanes_) {
+  piece_buffers_.resize(tier == Tier::file ? 2 : 3);
+  for (PieceBuffers& buffers : piece_buffers_) {
     const auto stage = [&](Buffer& buffer, bool wanted, DType type) {
       if (wanted) buffer = context.host.allocate(bytes_of(staging_elems, type), Category::staging);
     };
-    for (Buffer* buffer : {&lane.m, &lane.v}) stage(*buffer, tier == Tier::file, dtype);
-    stage(lane.master, tier == Tier::file, context.dtype);
-    stage(lane.rest, tier == Tier::file && !rest_.empty(), rest_.dtype());
-    stage(lane.gradient, gradients.tier() != Tier::host, gradients.dtype());
+    for (Buffer* buffer : {&buffers.m, &buffers.v}) stage(*buffer, tier == Tier::file, dtype);
+    stage(buffers.master, tier == Tier::file, context.dtype);
+    stage(buffers.rest, tier == Tier::file && !rest_.empty(), rest_.dtype());
+    stage(buffers.gradient, gradients.tier() != Tier::host, gradients.dtype());
   }
   if (!context.plan.options().late_blocks && may_be_late() && context.device.kind() == DeviceKind::cuda) {
     late_moments_.emplace(std::vector<int64_t>(elems.begin() + 1, elems.end()));
@@ -106,37 +106,38 @@ double UnitOptimizer::sum_of_squares_on_host(const std::vector<Piece>& all) {
   const bool staged = gradients_.tier() == Tier::file;
   const auto fetch_one = [&](size_t i) {
     if (!staged || i >= all.size()) return;
-    Lane& lane = lanes_[i % lanes_.size()];
-    copy.wait(lane.free);
-    fetch_gradient(all[i], lane);
-    lane.ready = copy.record();
+    PieceBuffers& buffers = piece_buffers_[i % piece_buffers_.size()];
+    copy.wait(buffers.free);
+    fetch_gradient(all[i], buffers);
+    buffers.ready = copy.record();
   };
   host.run([&ops = context_.host_ops, sum] { ops.fill(sum, 0); });
   fetch_one(0);
   for (size_t i = 0; i < all.size(); ++i) {
     fetch_one(i + 1);
-    Lane& lane = lanes_[i % lanes_.size()];
-    host.wait(staged ? lane.ready : gradients_.complete(all[i].unit, all[i].last));
-    host.run(
-        [&ops = context_.host_ops, values = gradient_in(lane, all[i]), sum] { ops.add_sum_of_squares(values, sum); });
-    lane.free = host.record();
+    PieceBuffers& buffers = piece_buffers_[i % piece_buffers_.size()];
+    host.wait(staged ? buffers.ready : gradients_.complete(all[i].unit, all[i].last));
+    host.run([&ops = context_.host_ops, values = gradient_in(buffers, all[i]), sum] {
+      ops.add_sum_of_squares(values, sum);
+    });
+    buffers.free = host.record();
   }
   host.synchronize();
   return context_.host.kind() != DeviceKind::counting ? *sum.as<double>() : 0;
 }
 
 // Gradients in host memory are used in place.
-void UnitOptimizer::fetch_gradient(const Piece& piece, Lane& lane) {
+void UnitOptimizer::fetch_gradient(const Piece& piece, PieceBuffers& buffers) {
   Stream& copy = *context_.streams.copy;
   copy.wait(gradients_.complete(piece.unit, piece.last));
-  if (lane.gradient.bytes() > 0) {
-    gradients_.load_sum(piece.unit, piece.first, gradient_in(lane, piece), copy);
+  if (buffers.gradient.bytes() > 0) {
+    gradients_.load_sum(piece.unit, piece.first, gradient_in(buffers, piece), copy);
   }
 }
 
-View UnitOptimizer::gradient_in(const Lane& lane, const Piece& piece) const {
-  return lane.gradient.bytes() > 0 ? lane.gradient.view({piece.size()}, gradients_.dtype())
-                                   : gradients_.sum(piece.unit, piece.first, piece.last);
+View UnitOptimizer::gradient_in(const PieceBuffers& buffers, const Piece& piece) const {
+  return buffers.gradient.bytes() > 0 ? buffers.gradient.view({piece.size()}, gradients_.dtype())
+                                      : gradients_.sum(piece.unit, piece.first, piece.last);
 }
 
 AdamWStep UnitOptimizer::step_of(const AdamWStep& step, const Piece& piece) const {
@@ -150,7 +151,7 @@ AdamWStep UnitOptimizer::step_of(const AdamWStep& step, const Piece& piece) cons
 
 void UnitOptimizer::update(const AdamWOptions& options, int64_t number, double learning_rate, double gradient_scale) {
   const AdamWStep step = adamw_step(options, number, learning_rate, gradient_scale, 0);
-  if (lanes_.empty()) {
+  if (piece_buffers_.empty()) {
     update_on_device(step);
     return;
   }
@@ -159,21 +160,21 @@ void UnitOptimizer::update(const AdamWOptions& options, int64_t number, double l
   const auto end_of_now = std::ranges::find(all, AdamWWrites::moments, &Piece::writes);
   // Fetches pieces while earlier ones are updated. From a file, it fetches one piece ahead. Otherwise it fetches two
   // ahead, because a piece follows the new parameters of an earlier piece on the copy stream.
-  const auto lane_of = [&](size_t i) -> Lane& { return lanes_[i % lanes_.size()]; };
-  const size_t ahead = lanes_.size() - 1;
-  for (size_t i = 0; i < std::min(ahead, all.size()); ++i) fetch(all[i], lane_of(i));
+  const auto buffers_of = [&](size_t i) -> PieceBuffers& { return piece_buffers_[i % piece_buffers_.size()]; };
+  const size_t ahead = piece_buffers_.size() - 1;
+  for (size_t i = 0; i < std::min(ahead, all.size()); ++i) fetch(all[i], buffers_of(i));
   for (size_t i = 0; i < all.size(); ++i) {
     const Piece& piece = all[i];
-    if (i + ahead < all.size()) fetch(all[i + ahead], lane_of(i + ahead));
-    Lane& lane = lane_of(i);
-    const Event done = update_piece(piece, lane, step);
+    if (i + ahead < all.size()) fetch(all[i + ahead], buffers_of(i + ahead));
+    PieceBuffers& buffers = buffers_of(i);
+    const Event done = update_piece(piece, buffers, step);
     if (late_moments_ && all.begin() + static_cast<ptrdiff_t>(i) + 1 == end_of_now) {
       host.run([this] { late_moments_->update_ended(now_s()); });
     }
     if (i + 1 < all.size() && all[i + 1].same_work(piece)) continue;
     if (piece.writes != AdamWWrites::moments) parameters_.updated(piece.unit, done);
     if (piece.writes != AdamWWrites::parameters) {
-      gradients_.read_until(piece.unit, lane.gradient.bytes() > 0 ? lane.ready : done);
+      gradients_.read_until(piece.unit, buffers.gradient.bytes() > 0 ? buffers.ready : done);
     }
   }
   if (!late_moments_) return;
@@ -248,28 +249,28 @@ Event UnitOptimizer::send_to_kept(int64_t unit) {
   return leaving_.free;
 }
 
-void UnitOptimizer::fetch(const Piece& piece, Lane& lane) {
+void UnitOptimizer::fetch(const Piece& piece, PieceBuffers& buffers) {
   Stream& copy = *context_.streams.copy;
-  const bool fetches = lane.m.bytes() > 0 || lane.gradient.bytes() > 0;
+  const bool fetches = buffers.m.bytes() > 0 || buffers.gradient.bytes() > 0;
   if (!fetches) {  // the piece is ready when its gradient is; gradients of later pieces may still arrive
-    lane.ready = gradients_.complete(piece.unit, piece.last);
+    buffers.ready = gradients_.complete(piece.unit, piece.last);
     return;
   }
-  copy.wait(lane.free);
+  copy.wait(buffers.free);
   const auto load = [&](const UnitArrays& arrays, int64_t first, const Buffer& staging) {
     if (staging.bytes() > 0) arrays.load(piece.unit, first, staging.view({piece.size()}, arrays.dtype()), copy);
   };
-  load(master(), first_master_elem(piece.unit) + piece.first, lane.master);
-  load(rest_, piece.first, lane.rest);
-  load(m_, piece.first, lane.m);
-  load(v_, piece.first, lane.v);
-  fetch_gradient(piece, lane);
-  lane.ready = copy.record();
+  load(master(), first_master_elem(piece.unit) + piece.first, buffers.master);
+  load(rest_, piece.first, buffers.rest);
+  load(m_, piece.first, buffers.m);
+  load(v_, piece.first, buffers.v);
+  fetch_gradient(piece, buffers);
+  buffers.ready = copy.record();
 }
 
 // Returns an event. For parameters, the next forward waits for it. For moments, the next writer of the gradients waits
 // for it.
-Event UnitOptimizer::update_piece(const Piece& piece, Lane& lane, const AdamWStep& step) {
+Event UnitOptimizer::update_piece(const Piece& piece, PieceBuffers& buffers, const AdamWStep& step) {
   Stream& copy = *context_.streams.copy;
   Stream& host = *context_.streams.host;
   const int64_t size = piece.size(), u = piece.unit;
@@ -277,26 +278,26 @@ Event UnitOptimizer::update_piece(const Piece& piece, Lane& lane, const AdamWSte
     return staging.bytes() > 0 ? staging.view({size}, arrays.dtype()) : arrays.view(u).rows(first, first + size);
   };
   const int64_t first_master = first_master_elem(u) + piece.first, first_kept = first_kept_elem(u) + piece.first;
-  const View p = staged_or(lane.master, master(), first_master);
-  const View m = staged_or(lane.m, m_, piece.first), v = staged_or(lane.v, v_, piece.first);
-  const View gradient = gradient_in(lane, piece);
+  const View p = staged_or(buffers.master, master(), first_master);
+  const View m = staged_or(buffers.m, m_, piece.first), v = staged_or(buffers.v, v_, piece.first);
+  const View gradient = gradient_in(buffers, piece);
   if (piece.writes == AdamWWrites::moments) {
-    host.wait(lane.ready);
+    host.wait(buffers.ready);
     host.run([&ops = context_.host_ops, gradient, m, v, own_step = step_of(step, piece)] {
       ops.adamw({}, {}, gradient, m, v, own_step);
     });
     const Event done = host.record();
-    if (lane.gradient.bytes() > 0) lane.free = done;  // otherwise the lane holds nothing of this piece
+    if (buffers.gradient.bytes() > 0) buffers.free = done;  // otherwise the buffers hold nothing of this piece
     return done;
   }
-  const View rest = rest_.empty() ? View{} : staged_or(lane.rest, rest_, piece.first);
-  host.wait(lane.ready);
-  host.wait(lane.free);
+  const View rest = rest_.empty() ? View{} : staged_or(buffers.rest, rest_, piece.first);
+  host.wait(buffers.ready);
+  host.wait(buffers.free);
   host.run([&ops = context_.host_ops, p, rest, gradient, m, v, own_step = step_of(step, piece)] {
     ops.adamw(p, rest, gradient, m, v, own_step);
   });
   copy.wait(host.record());
-  const bool staged = lane.m.bytes() > 0;
+  const bool staged = buffers.m.bytes() > 0;
   if (staged) master().save(u, first_master, p, copy);
   if (has_own_master()) parameters_.kept().save(u, first_kept, p, copy);
   const Event renewed = copy.record();  // the next forward waits only for this event
@@ -305,7 +306,7 @@ Event UnitOptimizer::update_piece(const Piece& piece, Lane& lane, const AdamWSte
     m_.save(u, piece.first, m, copy);
     v_.save(u, piece.first, v, copy);
   }
-  lane.free = copy.record();
+  buffers.free = copy.record();
   return renewed;
 }
 

@@ -33,7 +33,7 @@ class UnitOptimizer {
   const UnitArrays& moment2() const { return v_; }
 
  private:
-  struct Lane {  // buffers for one piece that passes through host memory
+  struct PieceBuffers {  // buffers for one piece that passes through host memory
     Buffer master, rest, m, v, gradient;
     Event ready, free;
   };
@@ -54,10 +54,10 @@ class UnitOptimizer {
   int64_t num_late_blocks();
   std::vector<Piece> pieces_of_update(int64_t num_late) const;
   double sum_of_squares_on_host(const std::vector<Piece>& all);
-  void fetch(const Piece& piece, Lane& lane);
-  void fetch_gradient(const Piece& piece, Lane& lane);
-  View gradient_in(const Lane& lane, const Piece& piece) const;
-  Event update_piece(const Piece& piece, Lane& lane, const AdamWStep& step);
+  void fetch(const Piece& piece, PieceBuffers& buffers);
+  void fetch_gradient(const Piece& piece, PieceBuffers& buffers);
+  View gradient_in(const PieceBuffers& buffers, const Piece& piece) const;
+  Event update_piece(const Piece& piece, PieceBuffers& buffers, const AdamWStep& step);
 
   EngineContext& context_;
   UnitParameters& parameters_;
@@ -65,8 +65,8 @@ class UnitOptimizer {
   UnitArrays own_master_;  // empty if the kept parameters are the masters
   UnitArrays rest_;        // empty unless the computation has 16 bits
   UnitArrays m_, v_;
-  std::vector<Lane> lanes_;  // for offloaded states
-  Lane leaving_;             // for states on the device with parameters kept elsewhere
+  std::vector<PieceBuffers> piece_buffers_;  // for offloaded states
+  PieceBuffers leaving_;                     // for states on the device with parameters kept elsewhere
   std::optional<LateMoments>
       late_moments_;  // set if measured times choose the number of blocks; used by the host stream until timed_
   Event timed_;
