@@ -1,9 +1,9 @@
 // Ranks of one node read each other's memory with one copy, and sleep on counters in shared pages.
 //
-// Each rank has a slot. In a collective the slot's counter takes three steps. `posted`: peers may read the call and the
+// Each rank has a state. In a collective its counter takes three steps. `posted`: peers may read the call and the
 // address of its array. `reduced` (all_reduce only): this rank's slice is summed. `finished`: this rank has read all
 // that it needs. A rank leaves a collective when all have finished. From then on it may change its memory and put the
-// next call into its slot.
+// next call into its state.
 #include "tessera/comm/mpi/direct_collectives.h"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@
 namespace tessera {
 
 // In memory that all ranks of the group share. Zero at first.
-struct alignas(128) DirectCollectives::Slot {
+struct alignas(128) DirectCollectives::RankState {
   std::atomic<uint32_t> step;      // the word that peers sleep on
   std::atomic<uint32_t> sleepers;  // peers that may be asleep on it
   std::atomic<uint32_t> left;      // this rank's object has failed or is gone
@@ -72,7 +72,7 @@ bool read_memory(pid_t pid, uint64_t address, std::byte* to, int64_t bytes) {
 }  // namespace
 
 int64_t DirectCollectives::shared_bytes(int size) {
-  return int64_t{size} * static_cast<int64_t>(sizeof(Slot));
+  return int64_t{size} * static_cast<int64_t>(sizeof(RankState));
 }
 
 DirectCollectives::DirectCollectives(const GroupInfo& group, std::shared_ptr<SharedPages> pages, int64_t offset,
@@ -80,7 +80,7 @@ DirectCollectives::DirectCollectives(const GroupInfo& group, std::shared_ptr<Sha
     : Collectives(group),
       access_(reader),
       pages_(std::move(pages)),
-      slots_(reinterpret_cast<Slot*>(pages_->data() + offset)),
+      states_(reinterpret_cast<RankState*>(pages_->data() + offset)),
       scratch_(scratch) {
   own().pid = getpid();
   own().address = reinterpret_cast<uint64_t>(&token_);
@@ -93,7 +93,7 @@ DirectCollectives::~DirectCollectives() {
 bool DirectCollectives::can_read_peers() {
   for (int peer = 0; peer < group().size(); ++peer) {
     uint64_t token = 0;
-    if (!read_memory(slot(peer).pid, slot(peer).address, reinterpret_cast<std::byte*>(&token), sizeof token) ||
+    if (!read_memory(state_of(peer).pid, state_of(peer).address, reinterpret_cast<std::byte*>(&token), sizeof token) ||
         token != kToken) {
       return false;
     }
@@ -101,12 +101,12 @@ bool DirectCollectives::can_read_peers() {
   return true;
 }
 
-DirectCollectives::Slot& DirectCollectives::own() {
-  return slots_[group().rank];
+DirectCollectives::RankState& DirectCollectives::own() {
+  return states_[group().rank];
 }
 
-DirectCollectives::Slot& DirectCollectives::slot(int rank) {
-  return slots_[rank];
+DirectCollectives::RankState& DirectCollectives::state_of(int rank) {
+  return states_[rank];
 }
 
 void DirectCollectives::leave() {
@@ -120,7 +120,7 @@ void DirectCollectives::advance(uint32_t step) {
 }
 
 bool DirectCollectives::has_come(int peer, uint32_t step) {
-  return static_cast<int32_t>(slot(peer).step.load() - (base_ + step)) >= 0;
+  return static_cast<int32_t>(state_of(peer).step.load() - (base_ + step)) >= 0;
 }
 
 void DirectCollectives::wait_for(int peer, uint32_t step) {
@@ -129,7 +129,7 @@ void DirectCollectives::wait_for(int peer, uint32_t step) {
     pause_briefly();
   }
   const Call& call = own().call;
-  Slot& theirs = slot(peer);
+  RankState& theirs = state_of(peer);
   const auto end = deadline();
   const StatusBoard::Waiting status = waiting(call);
   theirs.sleepers.fetch_add(1);
@@ -168,8 +168,8 @@ void DirectCollectives::begin(const Call& call, const void* data) {
 
 void DirectCollectives::meet(int peer) {
   wait_for(peer, kPosted);
-  if (!own().call.agrees_with(slot(peer).call)) {
-    const Call theirs = slot(peer).call;
+  if (!own().call.agrees_with(state_of(peer).call)) {
+    const Call theirs = state_of(peer).call;
     give_up([&] { fail_disagreeing(own().call, peer, theirs); });
   }
 }
@@ -181,7 +181,7 @@ void DirectCollectives::finish() {
 }
 
 void DirectCollectives::read(int peer, int64_t offset, std::byte* to, int64_t bytes) {
-  const Slot& theirs = slot(peer);
+  const RankState& theirs = state_of(peer);
   const bool read = read_memory(theirs.pid, theirs.address + static_cast<uint64_t>(offset), to, bytes);
   const int error = errno;
   // A peer that gives up frees its array, possibly during our read. Any other peer keeps it until we have finished.
@@ -263,7 +263,7 @@ std::vector<std::string> DirectCollectives::exchange(std::string_view text, cons
     const int peer = neighbour(i);
     meet(peer);
     std::string& theirs = texts[static_cast<size_t>(peer)];
-    theirs.resize(static_cast<size_t>(slot(peer).call.bytes));
+    theirs.resize(static_cast<size_t>(state_of(peer).call.bytes));
     read(peer, 0, reinterpret_cast<std::byte*>(theirs.data()), static_cast<int64_t>(theirs.size()));
   }
   finish();

@@ -27,9 +27,9 @@ class DirectCollectives final : public Collectives {
   std::vector<std::string> exchange(std::string_view text, const char* what) override;
 
  private:
-  struct Slot;
-  Slot& own();
-  Slot& slot(int rank);
+  struct RankState;
+  RankState& own();
+  RankState& state_of(int rank);
   int neighbour(int i) const { return (group().rank + i) % group().size(); }  // each rank starts with a different peer
   void begin(const Call& call, const void* data);
   void meet(int peer);  // waits until the peer is at the same call
@@ -47,7 +47,7 @@ class DirectCollectives final : public Collectives {
   const uint64_t token_ = kToken;  // peers read it to test whether they can
   const MemoryAccess access_;
   std::shared_ptr<SharedPages> pages_;
-  Slot* slots_;
+  RankState* states_;
   View scratch_;
   uint32_t base_ = 0;  // steps of finished collectives
 };
