@@ -26,18 +26,10 @@ namespace tessera {
 // The values a verb works with. Names, meanings and units are in the declarations (settings.cc); an empty text or a
 // zero that a help text calls "all" or "none" means that nothing was given.
 struct Settings {
-  using Objective = tessera::Objective;
-  using Truncation = tessera::Truncation;
-  using LongTexts = tessera::LongTexts;
-  using BadRows = tessera::BadRows;
-  using Scoring = tessera::Scoring;
-  using LrSchedule = Schedule;
-  using Warmup = tessera::Warmup;
   enum class Init { pretrained, random };
   enum class ActivationCheckpointing { none, block };
   enum class FuseMicroBatches { automatic, off };
   enum class Precision { fp32, tf32, fp16, bf16 };
-  using LossScaleRules = tessera::LossScaleRules;
   enum class DeviceChoice { automatic, cpu, cuda };
   enum class Interval { no, epoch, steps };
   enum class Metric { eval_loss, exact_match, f1 };
