@@ -262,7 +262,7 @@ TEST_F(OrderTest, GradientsWaitForTheUpdateThatReadsThem) {
     EXPECT_EQ(read, tier == F ? "012" : "0");  // of a file in the stream's order
     gradients.acquire(2, false);
     EXPECT_EQ(read, tier == H ? "0" : "012");
-    place.streams = {};
+    context.streams = {};
   }
 }
 
