@@ -74,9 +74,9 @@ class Bench {
     using cuda::check;
     constexpr int kCalls = 10, kReplays = 7;
     const auto stream = static_cast<cudaStream_t>(device_->compute_stream().native());
-    kernels_->measure_products(tune_);  // cuBLASLt's algorithms are chosen outside the capture
+    kernels_->set_tuning(tune_);  // cuBLASLt's algorithms are chosen outside the capture
     call();
-    kernels_->measure_products(false);
+    kernels_->set_tuning(false);
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t executable = nullptr;
     check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");

@@ -37,7 +37,9 @@ int run_eval(const Invocation& invocation) {
     }
     return work;
   };
-  check_ranks_agree(worker.world(), model_fingerprint(config).set("eval_data_checksum", checksum_of(dataset.samples)));
+  Record fingerprint = model_fingerprint(config);
+  fingerprint["eval_data_checksum"] = checksum_of(dataset.samples);
+  check_ranks_agree(worker.world(), fingerprint);
   const PlannedRank rank = worker.planned_rank();
   const LocalRanks local = worker.local_ranks();
   const auto check = [&] { check_memory(config, settings, work_of, rank, local, usable_gpu_bytes(worker.device())); };
@@ -64,19 +66,20 @@ int run_eval(const Invocation& invocation) {
     Record summary = loss_record;
     summary.erase("epoch");
     Record line = summary;
-    if (console.out_terminal().interactive) line.set("eval_loss", round_decimals(loss.loss, 4));
+    if (console.out_terminal().interactive) line["eval_loss"] = round_decimals(loss.loss, 4);
     if (!settings.json) console.print(to_python(line));
     Record predictions;
     if (settings.eval_generation) {
       const AnswerEvaluation answers =
           *evaluate_answers(engine, worker.world(), dataset, tokenizer, settings.eval_batch_size,
                             settings.max_new_tokens, settings.scoring, console);
-      summary.set("exact_match", answers.metrics.exact_match).set("f1", answers.metrics.f1);
-      summary.set("answers_runtime", answers.runtime_s);
+      summary["exact_match"] = answers.metrics.exact_match;
+      summary["f1"] = answers.metrics.f1;
+      summary["answers_runtime"] = answers.runtime_s;
       if (!settings.json) console.print(trainer_line(answers.metrics, console.out_terminal()));
       predictions = predictions_by_id(dataset.examples, answers.predictions, console);
     }
-    summary.set("eval_data", data_record(dataset.use));
+    summary["eval_data"] = data_record(dataset.use);
     if (settings.json) console.print(to_json(summary));
     if (!settings.output_dir.empty() && worker.is_first()) {
       write_file_atomically(fs::path(settings.output_dir) / "eval.json", to_pretty_json(summary) + "\n");

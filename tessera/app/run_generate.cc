@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 
 #include "tessera/app/machine.h"
+
+#include <nlohmann/json.hpp>
+
 #include "tessera/app/verbs.h"
 #include "tessera/data/prompts.h"
 #include "tessera/load/data_report.h"

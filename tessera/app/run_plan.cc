@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 
 #include "tessera/app/machine.h"
+
+#include <nlohmann/json.hpp>
+
 #include "tessera/app/verbs.h"
 #include "tessera/base/host_resources.h"
 #include "tessera/device/cuda/cuda_device.h"

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "tessera/app/verbs.h"
 #include "tessera/data/bpe_trainer.h"

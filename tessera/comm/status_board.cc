@@ -66,7 +66,7 @@ struct StatusBoard::Header {
   std::atomic<uint32_t> num_failures;  // so far; gives each failure its order
 };
 
-struct alignas(64) StatusBoard::Slot {
+struct alignas(64) StatusBoard::RankStatus {
   std::atomic<int32_t> pid;
   std::atomic<State> state;
   std::atomic<uint32_t> order;  // of its failure, among all failures
@@ -79,58 +79,58 @@ struct alignas(64) StatusBoard::Slot {
 };
 
 StatusBoard::StatusBoard(SharedPages pages, int size) : pages_(std::move(pages)), size_(size) {
-  if (!pages_) instead_ = std::make_unique<std::byte[]>((static_cast<size_t>(size) + 2) * sizeof(Slot));
+  if (!pages_) instead_ = std::make_unique<std::byte[]>((static_cast<size_t>(size) + 2) * sizeof(RankStatus));
 }
 
 StatusBoard::~StatusBoard() = default;
 
 std::unique_ptr<StatusBoard> StatusBoard::create(int size) {
-  const int64_t bytes = static_cast<int64_t>(sizeof(Slot)) * (size + 1);
+  const int64_t bytes = static_cast<int64_t>(sizeof(RankStatus)) * (size + 1);
   return std::unique_ptr<StatusBoard>(new StatusBoard(SharedPages::create(bytes), size));
 }
 
 std::unique_ptr<StatusBoard> StatusBoard::open(const std::string& name, int size) {
-  const int64_t bytes = static_cast<int64_t>(sizeof(Slot)) * (size + 1);
+  const int64_t bytes = static_cast<int64_t>(sizeof(RankStatus)) * (size + 1);
   return std::unique_ptr<StatusBoard>(new StatusBoard(SharedPages::open(name, bytes), size));
 }
 
 StatusBoard::Header& StatusBoard::header() const {
-  static_assert(sizeof(Header) <= sizeof(Slot));
-  return reinterpret_cast<Header&>(slot(-1));
+  static_assert(sizeof(Header) <= sizeof(RankStatus));
+  return reinterpret_cast<Header&>(status_of(-1));
 }
 
 // The first place belongs to the header.
-StatusBoard::Slot& StatusBoard::slot(int rank) const {
+StatusBoard::RankStatus& StatusBoard::status_of(int rank) const {
   std::byte* data = pages_.data();
   if (!data) {
     const auto address = reinterpret_cast<uintptr_t>(instead_.get());
-    data = instead_.get() + (alignof(Slot) - address % alignof(Slot)) % alignof(Slot);
+    data = instead_.get() + (alignof(RankStatus) - address % alignof(RankStatus)) % alignof(RankStatus);
   }
-  return reinterpret_cast<Slot*>(data)[rank + 1];
+  return reinterpret_cast<RankStatus*>(data)[rank + 1];
 }
 
 void StatusBoard::join(int rank) {
-  slot(rank).start_time = state_of_process(getpid())->start_time;
-  slot(rank).pid = getpid();
-  slot(rank).state = State::running;
+  status_of(rank).start_time = state_of_process(getpid())->start_time;
+  status_of(rank).pid = getpid();
+  status_of(rank).state = State::running;
 }
 
 void StatusBoard::enter_phase(int rank, const char* phase) {
-  slot(rank).phase.set(phase);
+  status_of(rank).phase.set(phase);
 }
 
 void StatusBoard::end(int rank, int exit_code) {
-  slot(rank).code = exit_code;
-  slot(rank).state = State::ended;
+  status_of(rank).code = exit_code;
+  status_of(rank).state = State::ended;
 }
 
 void StatusBoard::fail(int rank, ExitCode code, std::string_view error) {
-  Slot& mine = slot(rank);
+  RankStatus& mine = status_of(rank);
   mine.code = static_cast<int32_t>(code);
   mine.error.set(error);
   mine.order = header().num_failures.fetch_add(1);
   for (int other = 0; mine.order == 0 && code == ExitCode::kCommunication && other < size_; ++other) {
-    slot(other).found_lost = is_lost(other);
+    status_of(other).found_lost = is_lost(other);
   }
   mine.state = State::failed;
 }
@@ -142,7 +142,7 @@ bool StatusBoard::claim_report() {
 StatusBoard::Waiting::Waiting(StatusBoard* board, int rank, std::string_view call)
     : exceptions_(std::uncaught_exceptions()) {
   if (!board) return;
-  for (Wait& wait : board->slot(rank).waits) {
+  for (Wait& wait : board->status_of(rank).waits) {
     if (wait.in_use.exchange(1) != 0) continue;
     wait.call.set(call);
     in_use_ = &wait.in_use;
@@ -155,53 +155,53 @@ StatusBoard::Waiting::~Waiting() {
 }
 
 int StatusBoard::pid_of(int rank) const {
-  return slot(rank).pid;
+  return status_of(rank).pid;
 }
 
 bool StatusBoard::is_there(int rank) const {
-  const Slot& s = slot(rank);
+  const RankStatus& s = status_of(rank);
   if (s.pid == 0) return false;
   const auto found = state_of_process(s.pid);
   return found && found->start_time == s.start_time;
 }
 
 bool StatusBoard::is_lost(int rank) const {
-  return !is_there(rank) && slot(rank).state == State::running;  // in this order: the last written state counts
+  return !is_there(rank) && status_of(rank).state == State::running;  // in this order: the last written state counts
 }
 
 std::vector<int> StatusBoard::found_lost() const {
   std::vector<int> ranks;
   for (int rank = 0; rank < size_; ++rank) {
-    if (slot(rank).found_lost) ranks.push_back(rank);
+    if (status_of(rank).found_lost) ranks.push_back(rank);
   }
   return ranks;
 }
 
 bool StatusBoard::has_ended(int rank) const {
-  const State state = slot(rank).state;
+  const State state = status_of(rank).state;
   return state == State::ended || state == State::failed;
 }
 
 std::optional<int> StatusBoard::exit_code() const {
   int highest = 0;
   for (int rank = 0; rank < size_; ++rank) {
-    if (slot(rank).state != State::ended) return std::nullopt;
-    highest = std::max(highest, slot(rank).code.load());
+    if (status_of(rank).state != State::ended) return std::nullopt;
+    highest = std::max(highest, status_of(rank).code.load());
   }
   return highest;
 }
 
 bool StatusBoard::is_waiting(int rank) const {
-  const auto& waits = slot(rank).waits;
+  const auto& waits = status_of(rank).waits;
   return std::any_of(waits.begin(), waits.end(), [](const Wait& wait) { return wait.in_use != 0; });
 }
 
 std::optional<StatusBoard::Failure> StatusBoard::first_failure() const {
-  const Slot* first = nullptr;
+  const RankStatus* first = nullptr;
   int rank_of_first = 0;
-  const auto is_consequence = [](const Slot& s) { return s.code == static_cast<int>(ExitCode::kCommunication); };
+  const auto is_consequence = [](const RankStatus& s) { return s.code == static_cast<int>(ExitCode::kCommunication); };
   for (int rank = 0; rank < size_; ++rank) {
-    const Slot& s = slot(rank);
+    const RankStatus& s = status_of(rank);
     if (s.state != State::failed) continue;
     const bool earlier =
         !first || std::pair(is_consequence(s), s.order.load()) < std::pair(is_consequence(*first), first->order.load());
@@ -212,14 +212,14 @@ std::optional<StatusBoard::Failure> StatusBoard::first_failure() const {
 }
 
 std::string StatusBoard::phase_of(int rank) const {
-  const std::string phase = slot(rank).phase.get();
+  const std::string phase = status_of(rank).phase.get();
   return phase.empty() ? "start" : phase;
 }
 
 std::string StatusBoard::waiting() const {
   std::map<std::string, std::vector<int>> ranks_in;  // ranks by collective
   for (int rank = 0; rank < size_; ++rank) {
-    for (const Wait& wait : slot(rank).waits) {
+    for (const Wait& wait : status_of(rank).waits) {
       if (wait.in_use) ranks_in[wait.call.get()].push_back(rank);
     }
   }
@@ -245,7 +245,7 @@ std::string StatusBoard::account(const Failure& failure) const {
 std::vector<int> StatusBoard::absent() const {
   std::vector<int> ranks;
   for (int rank = 0; rank < size_; ++rank) {
-    if (slot(rank).state == State::absent) ranks.push_back(rank);
+    if (status_of(rank).state == State::absent) ranks.push_back(rank);
   }
   return ranks;
 }
@@ -253,7 +253,7 @@ std::vector<int> StatusBoard::absent() const {
 std::string StatusBoard::not_waiting() const {
   std::string text;
   for (int rank = 0; rank < size_; ++rank) {
-    const Slot& s = slot(rank);
+    const RankStatus& s = status_of(rank);
     if (s.state != State::running) continue;
     const std::string_view state = text_of(state_of_process(s.pid));
     if (is_waiting(rank) && state == kAtWork) continue;

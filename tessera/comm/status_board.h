@@ -82,10 +82,10 @@ class StatusBoard {
   std::string not_waiting() const;
 
  private:
-  struct Slot;
+  struct RankStatus;
   struct Header;
   StatusBoard(SharedPages pages, int size);
-  Slot& slot(int rank) const;
+  RankStatus& status_of(int rank) const;
   Header& header() const;
 
   SharedPages pages_;

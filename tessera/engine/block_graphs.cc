@@ -23,7 +23,8 @@ void BlockGraphs::run(const Key& key, Frame& frame, const Work& work) {
   if (is_new) return work(frame);  // the first run chooses products and loads code, which a capture cannot do
   std::unique_ptr<StreamGraph>& graph = entry->second;
   if (graph) {
-    Frame elsewhere = frame.with(*no_kernels_);
+    Frame elsewhere = frame;
+    elsewhere.ops = no_kernels_.get();
     work(elsewhere);
   } else {
     if (num_graphs_ >= most_graphs_) return work(frame);

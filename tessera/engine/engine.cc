@@ -21,16 +21,16 @@ static std::vector<UnitShards> cut_units(const Model& model, const ShardPlan& pl
   return units;
 }
 
-Workplace Engine::make_workplace(const EnginePlace& place, const Model& model, const EngineOptions& options,
-                                 Kernels& ops, std::unique_ptr<Kernels>& own_host_ops) {
+EngineContext Engine::make_context(const EnginePlace& place, const Model& model, const EngineOptions& options,
+                                   Kernels& ops, std::unique_ptr<Kernels>& own_host_ops) {
   const ShardPlan plan(options.sharding, place.world.size(), place.world.rank(), place.ranks_per_node);
-  if (options.sharding.offloads()) own_host_ops = make_kernels(place.host);
+  if (options.sharding.offload.any()) own_host_ops = make_kernels(place.host);
   Streams streams;
   streams.compute = &place.device.compute_stream();
   streams.comm = place.device.make_stream();
   streams.upload = place.device.make_stream();
   streams.copy = place.device.make_stream();
-  if (options.sharding.offloads()) streams.host = place.host.make_stream();
+  if (options.sharding.offload.any()) streams.host = place.host.make_stream();
   return {place.device,
           place.host,
           ops,
@@ -48,29 +48,29 @@ Engine::Engine(EnginePlace place, ModelConfig config, EngineOptions options)
       ranks_per_node_(place.ranks_per_node),
       ops_(make_kernels(place.device, options_.tf32)),
       model_(std::move(config), place.device),
-      place_(make_workplace(place, model_, options_, *ops_, own_host_ops_)),
-      parameters_(place_),
+      context_(make_context(place, model_, options_, *ops_, own_host_ops_)),
+      parameters_(context_),
       block_graphs_(place.device.compute_stream(), options_.cuda_graphs && place.device.kind() == DeviceKind::cuda),
       loss_(place.device.allocate(sizeof(double), Category::workspace)) {}
 
 // Ends the streams, and with them their work, before the memory that they use is freed.
 Engine::~Engine() {
-  place_.streams = {};
+  context_.streams = {};
 }
 
 int64_t Engine::bytes_sent() const {
-  int64_t bytes = place_.ranks.world->bytes_sent();
-  if (place_.ranks.shard != place_.ranks.world) {
-    bytes += place_.ranks.shard->bytes_sent() + place_.ranks.replica->bytes_sent();
+  int64_t bytes = context_.ranks.world->bytes_sent();
+  if (context_.ranks.shard != context_.ranks.world) {
+    bytes += context_.ranks.shard->bytes_sent() + context_.ranks.replica->bytes_sent();
   }
   return bytes;
 }
 
 int64_t Engine::bytes_sent_within_nodes() const {
-  if (place_.plan.world_size() <= ranks_per_node_) return bytes_sent();
+  if (context_.plan.world_size() <= ranks_per_node_) return bytes_sent();
   const bool grouped =
-      place_.ranks.shard != place_.ranks.world && ranks_per_node_ % place_.plan.shard_group_size() == 0;
-  return grouped ? place_.ranks.shard->bytes_sent() : 0;
+      context_.ranks.shard != context_.ranks.world && ranks_per_node_ % context_.plan.shard_group_size() == 0;
+  return grouped ? context_.ranks.shard->bytes_sent() : 0;
 }
 
 ParameterViews Engine::parameters(int64_t unit) const {
@@ -103,10 +103,10 @@ void Engine::prepare_with_stack(const WorkBounds& work, int64_t stack_bytes) {
   work_ = work;
   parameters_.prepare();
   if (work.training.num_tokens > 0) {
-    gradients_ = std::make_unique<UnitGradients>(place_, work.micro_batches);
-    optimizer_ = std::make_unique<UnitOptimizer>(place_, parameters_, *gradients_);
+    gradients_ = std::make_unique<UnitGradients>(context_, work.micro_batches);
+    optimizer_ = std::make_unique<UnitOptimizer>(context_, parameters_, *gradients_);
   }
-  stack_ = std::make_unique<Stack>(place_.device, stack_bytes);
+  stack_ = std::make_unique<Stack>(context_.device, stack_bytes);
   int64_t batch_bytes = 0;  // ids, starts, row ids, target rows and targets, each aligned
   BatchBounds training = work.training;
   training.num_tokens += padding(training.num_tokens, true);
@@ -114,21 +114,21 @@ void Engine::prepare_with_stack(const WorkBounds& work, int64_t stack_bytes) {
     const int64_t bytes = 12 * b.num_tokens + 4 * (b.num_sequences + 2) + 8 * b.num_targets;
     batch_bytes = std::max(batch_bytes, bytes + 6 * Device::kAlignment);
   }
-  for (UploadBuffer& buffer : uploads_) buffer.host = place_.host.allocate(batch_bytes, Category::batch);
-  batch_ = place_.device.allocate(batch_bytes, Category::batch);
-  block_graphs_.limit_to(most_cuda_graphs(place_.device.ledger().current_total()));
+  for (UploadBuffer& buffer : uploads_) buffer.host = context_.host.allocate(batch_bytes, Category::batch);
+  batch_ = context_.device.allocate(batch_bytes, Category::batch);
+  block_graphs_.limit_to(most_cuda_graphs(context_.device.ledger().current_total()));
 }
 
 // Bytes of stack and of kernel scratch that the work needs, measured by a rehearsal. They do not depend on the ranks,
 // except through the type of the gradients.
 Engine::Needs Engine::needs_of(const WorkBounds& work) const {
-  const auto device = make_counting_device({.kind = kind_of_work(place_.device)}), host = make_counting_device();
+  const auto device = make_counting_device({.kind = kind_of_work(context_.device)}), host = make_counting_device();
   const auto alone = make_self_communicator();
   EngineOptions options = options_;
   options.sharding = {};
   options.sharding.reduce_dtype = options_.sharding.reduce_dtype;
   WorkBounds rehearsed = work;
-  if (place_.plan.reduce_every_micro_batch()) rehearsed.micro_batches = 1;
+  if (context_.plan.reduce_every_micro_batch()) rehearsed.micro_batches = 1;
   Engine engine({*device, *host, *alone, 1}, model_.config(), options);
   engine.prepare_with_stack(rehearsed, int64_t{1} << 60);
   engine.rehearse(rehearsed);
@@ -146,7 +146,7 @@ void Engine::rehearse(const WorkBounds& work, int64_t num_micro_batches) {
     batch.num_targets = static_cast<int32_t>(bounds.num_targets);
     return batch;
   };
-  Ledger* ledgers[] = {&place_.device.ledger(), &place_.host.ledger()};
+  Ledger* ledgers[] = {&context_.device.ledger(), &context_.host.ledger()};
   const auto enter = [&](Phase phase) {
     for (Ledger* ledger : ledgers) ledger->enter(phase);
   };
@@ -171,24 +171,24 @@ void Engine::rehearse(const WorkBounds& work, int64_t num_micro_batches) {
   rehearsing_ = false;
 }
 
-// Products are measured in the first step only, and only if its batch has the largest size. More batches of that size
-// then follow. If the largest size is rare, measuring costs more than it gains.
+// Kernels are tuned in the first step only, and only if its batch has the largest size. More batches of that size then
+// follow. If the largest size is rare, tuning costs more than it gains.
 Frame Engine::frame(const Batch& batch, bool training) {
   const int64_t most = work_.training.num_tokens + padding(work_.training.num_tokens, true);
-  ops_->measure_products(training && first_step_ && batch.num_tokens == most);
-  return {.ops = *ops_,
+  ops_->set_tuning(training && first_step_ && batch.num_tokens == most);
+  return {.ops = ops_.get(),
           .stack = *stack_,
           .batch = batch,
           .dtype = options_.dtype,
           .training = training,
           .dropout_seed = options_.seed,
           .head_chunk_bytes = options_.head_chunk_bytes,
-          .large_head_chunks = kind_of_work(place_.device) == DeviceKind::cuda,
+          .large_head_chunks = kind_of_work(context_.device) == DeviceKind::cuda,
           .stands_for_smaller = rehearsing_};
 }
 
 int64_t Engine::padding(int64_t num_tokens, bool training) const {
-  const bool pads = training && num_tokens > 0 && kind_of_work(place_.device) == DeviceKind::cuda;
+  const bool pads = training && num_tokens > 0 && kind_of_work(context_.device) == DeviceKind::cuda;
   return pads ? padded_tokens(num_tokens) - num_tokens : 0;
 }
 
@@ -237,17 +237,17 @@ Batch Engine::upload(const PackedBatch& packed, bool training) {
   batch.row_ids = place(row_ids, batch.num_tokens);
   batch.target_rows = place(target_rows, batch.num_targets);
   batch.targets = place(targets, batch.num_targets);
-  Stream& upload = *place_.streams.upload;
-  upload.wait(place_.streams.compute->record());
+  Stream& upload = *context_.streams.upload;
+  upload.wait(context_.streams.compute->record());
   upload.copy(buffer.host.view({used}, DType::u8), batch_.view({used}, DType::u8));
   buffer.sent = upload.record();
-  place_.streams.compute->wait(buffer.sent);
+  context_.streams.compute->wait(buffer.sent);
   return batch;
 }
 
 double Engine::read_f64(View scalar) {
   double value = 0;
-  place_.device.copy_to_host(scalar, &value);
+  context_.device.copy_to_host(scalar, &value);
   return value;
 }
 
@@ -260,7 +260,7 @@ View Engine::run_blocks(Frame& f, int64_t num_tokens) {
   if (num_tokens > 0) model_.root().embed_forward(f, root, x, nullptr);
   for (int64_t i = 0; i < L; ++i) {
     const ParameterViews p = parameters_.acquire(1 + i);
-    if (place_.plan.options().forward_prefetch) parameters_.prefetch(2 + i);
+    if (context_.plan.options().forward_prefetch) parameters_.prefetch(2 + i);
     if (num_tokens > 0) model_.block(i).forward(f, p, x, y, nullptr);
     parameters_.release(1 + i);
     std::swap(x, y);
@@ -288,17 +288,17 @@ void Engine::logits(const PackedBatch& packed, void* host) {
   Frame f = frame(batch, false);
   const View x = run_blocks(f, batch.num_tokens);
   const int64_t N = batch.num_tokens, V = model_.config().vocab_size;
-  const Buffer all = place_.device.allocate(bytes_of(N * V, options_.dtype), Category::activations);
+  const Buffer all = context_.device.allocate(bytes_of(N * V, options_.dtype), Category::activations);
   const View view = all.view({N, V}, options_.dtype);
   model_.root().head_logits(f, parameters_.acquire(0), x, view);
   parameters_.release(0);
-  place_.device.copy_to_host(view, host);
+  context_.device.copy_to_host(view, host);
   check_gathering();
 }
 
 void Engine::check_gathering() {
-  place_.streams.upload->synchronize();
-  place_.streams.comm->synchronize();
+  context_.streams.upload->synchronize();
+  context_.streams.comm->synchronize();
 }
 
 }  // namespace tessera

@@ -79,10 +79,10 @@ class Engine {
   ~Engine();  // waits for an update that is still running
 
   const Model& model() const { return model_; }
-  Device& device() { return place_.device; }
-  Device& host() { return place_.host; }
+  Device& device() { return context_.device; }
+  Device& host() { return context_.host; }
   Kernels& ops() { return *ops_; }
-  const ShardPlan& shard_plan() const { return place_.plan; }
+  const ShardPlan& shard_plan() const { return context_.plan; }
   const EngineOptions& options() const { return options_; }
   // Number of blocks launched as graphs so far.
   int64_t num_graph_launches() const { return block_graphs_.num_launches(); }
@@ -92,7 +92,7 @@ class Engine {
   int64_t bytes_sent_within_nodes() const;
 
   // Bytes of the files to which this rank offloads.
-  int64_t file_bytes() const { return place_.file_bytes; }
+  int64_t file_bytes() const { return context_.file_bytes; }
 
   // Peak bytes of the head on the activation stack since the last call.
   int64_t take_head_peak_bytes() { return stack_->take_measured_peak_bytes(); }
@@ -117,7 +117,7 @@ class Engine {
   // The same, with the optimizer's states.
   void load_states(const ReadState& read);
   // The elements of a unit that this rank writes to a checkpoint. Over all ranks, each element is written once.
-  ElemRange saved_range(int64_t unit) const { return place_.plan.saved(place_.cut(unit)); }
+  ElemRange saved_range(int64_t unit) const { return context_.plan.saved(context_.cut(unit)); }
   // Calls `write` with saved_range() of each unit and kind, unless it is empty. An array comes complete, or in
   // consecutive pieces. Before prepare() for training, there are only parameters.
   void save_states(const WriteState& write);
@@ -169,8 +169,8 @@ class Engine {
     Event sent;  // the upload is done; `host` may be written again
   };
 
-  static Workplace make_workplace(const EnginePlace& place, const Model& model, const EngineOptions& options,
-                                  Kernels& ops, std::unique_ptr<Kernels>& host_ops);
+  static EngineContext make_context(const EnginePlace& place, const Model& model, const EngineOptions& options,
+                                    Kernels& ops, std::unique_ptr<Kernels>& host_ops);
   struct Needs {
     int64_t stack_bytes, scratch_bytes;
   };
@@ -185,16 +185,16 @@ class Engine {
   // Throws if parameters could not be loaded or gathered.
   void check_gathering();
   double read_f64(View scalar);
-  bool counting() const { return place_.device.kind() == DeviceKind::counting; }
+  bool counting() const { return context_.device.kind() == DeviceKind::counting; }
   void finish_update();
   void load_from_rank_0(const ReadParameters& read);
   void parameters_changed();
-  bool visible(const Shelf& shelf) const;
+  bool visible(const UnitArrays& arrays) const;
   // Device memory for arrays that are transferred between steps. It comes from the stack, which is idle then, or from
   // an allocation if the stack is too small. Valid until the object is destroyed.
-  class Passage {
+  class DeviceStaging {
    public:
-    explicit Passage(Engine& engine);
+    explicit DeviceStaging(Engine& engine);
     View take(int64_t elems, DType dtype);
     // As many elements as the stack has room for, at most `most`.
     View take_free(int64_t most, DType dtype);
@@ -204,10 +204,10 @@ class Engine {
     std::optional<StackScope> scope_;
     std::vector<Buffer> own_;
   };
-  void load_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64_t first,
+  void load_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first,
                   const std::function<void(ElemRange, View)>& read);
   using Write = std::function<void(ElemRange range, View from)>;
-  void save_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64_t first, const Write& write);
+  void save_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first, const Write& write);
   // Calls `write` with elements `range` of a unit, as save_states() does. This rank must keep them.
   void save_parameters(int64_t unit, ElemRange range, const Write& write);
   void join_masters(int64_t unit, int64_t first, View masters);
@@ -217,7 +217,7 @@ class Engine {
   const int ranks_per_node_;
   std::unique_ptr<Kernels> ops_, own_host_ops_;
   Model model_;
-  Workplace place_;
+  EngineContext context_;
   UnitParameters parameters_;
   std::unique_ptr<UnitGradients> gradients_;  // while training
   std::unique_ptr<UnitOptimizer> optimizer_;

@@ -8,29 +8,30 @@ namespace tessera {
 // A sum of squares in f64 is finite if and only if every element of 32 or 16 bits is finite. In split masters, only the
 // 16-bit part can be infinite or NaN.
 double Engine::sum_of_squared_parameters(int64_t unit) {
-  const ElemRange range = place_.cut(unit).own.clipped(place_.cut(unit).num_elems);
+  const ElemRange range = context_.cut(unit).own.clipped(context_.cut(unit).num_elems);
   if (range.size() <= 0 || counting()) return 0;
-  const Shelf& shelf = optimizer_ ? optimizer_->master() : parameters_.kept();
+  const UnitArrays& arrays = optimizer_ ? optimizer_->master() : parameters_.kept();
   const int64_t first = optimizer_ ? optimizer_->first_master_elem(unit) + range.begin - optimizer_->range(unit).begin
                                    : range.begin - parameters_.kept_range(unit).begin;
   double result = 0;
-  if (shelf.tier() == Tier::device && !place_.device.host_visible()) {
+  if (arrays.tier() == Tier::device && !context_.device.host_visible()) {
     const View sum = loss_.view({1}, DType::f64);
     ops_->fill(sum, 0);
-    ops_->add_sum_of_squares(shelf.view(unit).rows(first, first + range.size()), sum);
-    place_.device.copy_to_host(sum, &result);
+    ops_->add_sum_of_squares(arrays.view(unit).rows(first, first + range.size()), sum);
+    context_.device.copy_to_host(sum, &result);
     return result;
   }
   const View sum{reinterpret_cast<std::byte*>(&result), DType::f64, {1}};
-  save_shelf(shelf, unit, range, first, [&](ElemRange, View part) { place_.host_ops.add_sum_of_squares(part, sum); });
+  save_array(arrays, unit, range, first,
+             [&](ElemRange, View part) { context_.host_ops.add_sum_of_squares(part, sum); });
   return result;
 }
 
 std::optional<int64_t> Engine::find_non_finite_unit() {
   finish_update();
   std::vector<double> sums;
-  for (int64_t u = 0; u < place_.num_units(); ++u) sums.push_back(sum_of_squared_parameters(u));
-  sums = place_.ranks.world->sum(std::move(sums), "whether parameters are finite");
+  for (int64_t u = 0; u < context_.num_units(); ++u) sums.push_back(sum_of_squared_parameters(u));
+  sums = context_.ranks.world->sum(std::move(sums), "whether parameters are finite");
   for (size_t u = 0; u < sums.size(); ++u) {
     if (!std::isfinite(sums[u])) return static_cast<int64_t>(u);
   }

@@ -48,9 +48,9 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
   const int64_t num_rows = std::max(layout.num_rows, most.num_tokens + most.num_sequences * work_.max_new_tokens);
   const int64_t most_sequences = std::max(B, most.num_sequences);
   const int64_t layer_bytes = num_rows * C * static_cast<int64_t>(size_of(options_.dtype));
-  const Buffer rows = place_.device.allocate(2 * L * layer_bytes, Category::kv_cache);
+  const Buffer rows = context_.device.allocate(2 * L * layer_bytes, Category::kv_cache);
   const Buffer small =
-      place_.device.allocate(4 * 4 * most_sequences, Category::kv_cache);  // starts, lengths, last rows, next ids
+      context_.device.allocate(4 * 4 * most_sequences, Category::kv_cache);  // starts, lengths, last rows, next ids
   const View small_view = small.view({4, B}, DType::i32);
   const auto small_row = [&](int64_t row, int64_t count) {
     return small_view.rows(row, row + 1).reshaped({B}).rows(0, count);
@@ -64,7 +64,7 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
   const auto choose_next = [&](Frame& f, View x) {
     const View ids = small_row(3, x.shape[0]);
     model_.root().head_argmax(f, parameters_.acquire(0), x, ids);
-    place_.device.copy_to_host(ids, next.data());
+    context_.device.copy_to_host(ids, next.data());
   };
 
   {  // Read the prompts. The last row of each one predicts its first new token.
@@ -72,14 +72,14 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
     const PackedBatch packed = pack_prompts(prompts);
     const Batch batch = upload(packed, false);
     cache.starts = small_row(0, B);
-    place_.device.copy_from_host(layout.starts.data(), cache.starts);
+    context_.device.copy_from_host(layout.starts.data(), cache.starts);
     Frame f = frame(batch, false);
     f.cache = &cache;
     const View x = run_blocks(f, batch.num_tokens);
     for (size_t b = 1; b < packed.starts.size(); ++b) last_rows.push_back(packed.starts[b] - 1);
     if (B > 0) {
       const View rows_view = small_row(2, B), x_last = f.push(B, C);
-      place_.device.copy_from_host(last_rows.data(), rows_view);
+      context_.device.copy_from_host(last_rows.data(), rows_view);
       ops_->gather_rows(x, rows_view, x_last);
       choose_next(f, x_last);
     }
@@ -106,7 +106,7 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
     }
     running = std::move(still);
     // Ranks without running sequences still gather parameters for the others.
-    const auto all = place_.ranks.world->sum({static_cast<double>(running.size())}, "running answers");
+    const auto all = context_.ranks.world->sum({static_cast<double>(running.size())}, "running answers");
     if (all[0] == 0) {
       check_gathering();
       return outputs;
@@ -120,8 +120,8 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
     const Batch batch = upload(packed, false);
     cache.starts = small_row(0, count);
     cache.lengths = small_row(1, count);
-    place_.device.copy_from_host(starts.data(), cache.starts);
-    place_.device.copy_from_host(lengths.data(), cache.lengths);
+    context_.device.copy_from_host(starts.data(), cache.starts);
+    context_.device.copy_from_host(lengths.data(), cache.lengths);
     Frame f = frame(batch, false);
     f.cache = &cache;
     const View x = run_blocks(f, count);

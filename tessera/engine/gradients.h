@@ -11,14 +11,14 @@
 
 #include <vector>
 
-#include "tessera/engine/shelf.h"
+#include "tessera/engine/unit_arrays.h"
 
 namespace tessera {
 
 class UnitGradients {
  public:
-  // Allocates all buffers, for steps of at most `micro_batches`. The workplace must outlive this object.
-  UnitGradients(Workplace& place, int64_t micro_batches);
+  // Allocates all buffers, for steps of at most `micro_batches`. The context must outlive this object.
+  UnitGradients(EngineContext& context, int64_t micro_batches);
 
   void begin_step();
   void begin_micro_batch(bool last_of_step) { last_micro_batch_ = last_of_step; }
@@ -40,9 +40,9 @@ class UnitGradients {
   // elements up to `last` of the part of a unit that this rank updates.
   const Event& complete(int64_t unit, int64_t last) const {
     const std::vector<Event>& pieces = complete_[static_cast<size_t>(unit)];
-    return pieces[std::min(pieces.size(), static_cast<size_t>((last - 1) / place_.piece_elems() + 1)) - 1];
+    return pieces[std::min(pieces.size(), static_cast<size_t>((last - 1) / context_.piece_elems() + 1)) - 1];
   }
-  ElemRange range(int64_t unit) const { return place_.plan.updated(place_.cut(unit)); }
+  ElemRange range(int64_t unit) const { return context_.plan.updated(context_.cut(unit)); }
   Tier tier() const { return accumulators_.tier(); }
   DType dtype() const { return accumulators_.dtype(); }
   // Elements [first, last) of range(), unless they are in a file.
@@ -70,6 +70,12 @@ class UnitGradients {
     bool reduced = false;
     Event ready, free;  // reduction is done; the last reader is done
   };
+  // Buffers for pieces of gradients that move to accumulators outside the device. While the CPU adds one piece, the
+  // next one arrives.
+  struct PieceBuffers {
+    Buffer incoming, stored;
+    Event ready, free;
+  };
 
   void allocate_slots();
   View in_slot(const Slot& slot, int64_t unit) const;
@@ -77,15 +83,31 @@ class UnitGradients {
   Slot& slot_of(int64_t unit);
   Event reduce_among_ranks(View whole, const UnitShards& cut);
   void reduce_bucket(int64_t unit);
-  void settle(Slot& slot);
-  void accumulate_beyond_device(int64_t unit, View part, Slot& slot);
 
-  Workplace& place_;
+  // ---- from a slot to the accumulators (gradient_sums.cc)
+
+  struct Transfer;
+  void move_to_accumulators(Slot& slot);
+  View own_part(const Slot& slot) const;
+  View reduced_part(const Slot& slot) const;
+  void store_on_device(Slot& slot, View to);
+  void add_on_device(Slot& slot, View sums);
+  void completed_on_device(Slot& slot);
+  void move_off_device(Slot& slot);
+  void copy_to_host(const Transfer& transfer, Slot& slot);
+  void move_in_pieces(const Transfer& transfer, Slot& slot);
+  void fetch_piece(const Transfer& transfer, int64_t i, Slot& slot);
+  void sum_piece(const Transfer& transfer, int64_t i);
+  PieceBuffers& buffers_of(const Transfer& transfer, int64_t i);
+  View incoming_piece(const Transfer& transfer, int64_t i);
+  View summed_piece(const Transfer& transfer, int64_t i);
+
+  EngineContext& context_;
   const bool one_micro_batch_;
   const bool direct_;
   const DType backward_dtype_;       // type of the buffers of backward: slots or accumulators
   std::optional<DType> wire_dtype_;  // type of the slots' wires, if any
-  Shelf accumulators_;
+  UnitArrays accumulators_;
   Buffer squares_;
   std::vector<Slot> slots_;  // [0] for the root, the others for blocks in turn
   size_t next_slot_ = 1;
@@ -93,14 +115,8 @@ class UnitGradients {
       complete_;                   // [units] one event for the unit, or one for each piece of piece_elems() in order
   std::vector<Event> read_until_;  // [units]
   std::vector<char> begun_;        // [units] the accumulators hold something of this step
-  // Buffers for pieces of gradients that move to accumulators outside the device. While the CPU adds one piece, the
-  // next one arrives.
-  struct Lane {
-    Buffer incoming, stored;
-    Event ready, free;
-  };
-  Lane lanes_[2];
-  size_t next_lane_ = 0;
+  PieceBuffers piece_buffers_[2];
+  size_t next_buffers_ = 0;
   int64_t bucket_last_ = -1;  // the highest unit of the bucket that is being filled
   bool last_micro_batch_ = false;
 };

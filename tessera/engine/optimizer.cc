@@ -11,41 +11,42 @@ static double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-static std::vector<int64_t> updated_elems(const Workplace& place) {
+static std::vector<int64_t> updated_elems(const EngineContext& context) {
   std::vector<int64_t> elems;
-  for (const UnitShards& unit : place.units) elems.push_back(place.plan.updated(unit).size());
+  for (const UnitShards& unit : context.units) elems.push_back(context.plan.updated(unit).size());
   return elems;
 }
 
-UnitOptimizer::UnitOptimizer(Workplace& place, UnitParameters& parameters, UnitGradients& gradients)
-    : place_(place), parameters_(parameters), gradients_(gradients) {
-  const Tier tier = place.plan.options().optimizer;
-  const DType dtype = place.master_dtype();
-  const std::vector<int64_t> elems = updated_elems(place);
+UnitOptimizer::UnitOptimizer(EngineContext& context, UnitParameters& parameters, UnitGradients& gradients)
+    : context_(context), parameters_(parameters), gradients_(gradients) {
+  const Tier tier = context.plan.options().offload.optimizer;
+  const DType dtype = context.master_dtype();
+  const std::vector<int64_t> elems = updated_elems(context);
   const Tier kept = parameters.kept().tier();
-  if (kept != tier) own_master_ = Shelf(place, tier, Category::master, place.dtype, elems);
-  if (place.dtype != dtype) rest_ = Shelf(place, tier, Category::master, rest_of(place.dtype), elems);
-  m_ = Shelf(place, tier, Category::optimizer, dtype, elems);
-  v_ = Shelf(place, tier, Category::optimizer, dtype, elems);
-  sum_ = (gradients.tier() == Tier::device ? place.device : place.host).allocate(sizeof(double), Category::workspace);
-  const int64_t staging_elems = place.staging_elems(elems);
+  if (kept != tier) own_master_ = UnitArrays(context, tier, Category::master, context.dtype, elems);
+  if (context.dtype != dtype) rest_ = UnitArrays(context, tier, Category::master, rest_of(context.dtype), elems);
+  m_ = UnitArrays(context, tier, Category::optimizer, dtype, elems);
+  v_ = UnitArrays(context, tier, Category::optimizer, dtype, elems);
+  sum_ =
+      (gradients.tier() == Tier::device ? context.device : context.host).allocate(sizeof(double), Category::workspace);
+  const int64_t staging_elems = context.staging_elems(elems);
   if (tier == Tier::device) {
     if (kept == Tier::file) {
-      leaving_.master = place.host.allocate(bytes_of(staging_elems, place.dtype), Category::staging);
+      leaving_.master = context.host.allocate(bytes_of(staging_elems, context.dtype), Category::staging);
     }
     return;
   }
-  lanes_.resize(tier == Tier::file ? 2 : 3);
-  for (Lane& lane : lanes_) {
+  piece_buffers_.resize(tier == Tier::file ? 2 : 3);
+  for (PieceBuffers& buffers : piece_buffers_) {
     const auto stage = [&](Buffer& buffer, bool wanted, DType type) {
-      if (wanted) buffer = place.host.allocate(bytes_of(staging_elems, type), Category::staging);
+      if (wanted) buffer = context.host.allocate(bytes_of(staging_elems, type), Category::staging);
     };
-    for (Buffer* buffer : {&lane.m, &lane.v}) stage(*buffer, tier == Tier::file, dtype);
-    stage(lane.master, tier == Tier::file, place.dtype);
-    stage(lane.rest, tier == Tier::file && !rest_.empty(), rest_.dtype());
-    stage(lane.gradient, gradients.tier() != Tier::host, gradients.dtype());
+    for (Buffer* buffer : {&buffers.m, &buffers.v}) stage(*buffer, tier == Tier::file, dtype);
+    stage(buffers.master, tier == Tier::file, context.dtype);
+    stage(buffers.rest, tier == Tier::file && !rest_.empty(), rest_.dtype());
+    stage(buffers.gradient, gradients.tier() != Tier::host, gradients.dtype());
   }
-  if (!place.plan.options().late_blocks && may_be_late() && place.device.kind() == DeviceKind::cuda) {
+  if (!context.plan.options().late_blocks && may_be_late() && context.device.kind() == DeviceKind::cuda) {
     late_moments_.emplace(std::vector<int64_t>(elems.begin() + 1, elems.end()));
   }
 }
@@ -54,10 +55,10 @@ UnitOptimizer::UnitOptimizer(Workplace& place, UnitParameters& parameters, UnitG
 template <typename PartOf>
 std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces(PartOf&& part_of) const {
   std::vector<Piece> all;
-  for (int64_t u = 0; u < place_.num_units(); ++u) {
+  for (int64_t u = 0; u < context_.num_units(); ++u) {
     const ElemRange part = part_of(u);
-    for (int64_t first = part.begin; first < part.end; first += place_.piece_elems()) {
-      all.push_back({u, first, std::min(first + place_.piece_elems(), part.end), AdamWWrites::all});
+    for (int64_t first = part.begin; first < part.end; first += context_.piece_elems()) {
+      all.push_back({u, first, std::min(first + context_.piece_elems(), part.end), AdamWWrites::all});
     }
   }
   return all;
@@ -69,73 +70,74 @@ std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces(PartOf&& part_of) const 
 double UnitOptimizer::sum_of_squares() {
   // For replicated gradients, each rank counts its own part, as with sharded gradients. This gives the same bits.
   const auto counted = [&](int64_t unit) {
-    const ElemRange all = range(unit), own = place_.cut(unit).own;
-    return place_.plan.shard_optimizer() ? ElemRange{0, all.size()} : own;
+    const ElemRange all = range(unit), own = context_.cut(unit).own;
+    return context_.plan.shard_optimizer() ? ElemRange{0, all.size()} : own;
   };
   double result = 0;
   if (gradients_.squares()) {
-    place_.device.copy_to_host(gradients_.squares(), &result);
+    context_.device.copy_to_host(gradients_.squares(), &result);
   } else if (gradients_.tier() == Tier::device) {
     const View sum = sum_.view({1}, DType::f64);
-    place_.ops.fill(sum, 0);
+    context_.ops.fill(sum, 0);
     std::vector<View> arrays;
-    for (int64_t u = place_.num_units() - 1; u >= 0; --u) {
+    for (int64_t u = context_.num_units() - 1; u >= 0; --u) {
       const ElemRange part = counted(u);
-      place_.streams.compute->wait(gradients_.complete(u, part.end));
+      context_.streams.compute->wait(gradients_.complete(u, part.end));
       arrays.push_back(gradients_.sum(u, part.begin, part.end));
       if (u > 1) continue;  // adds the blocks first, because the root may still arrive
-      place_.ops.add_sums_of_squares(arrays, sum);
+      context_.ops.add_sums_of_squares(arrays, sum);
       arrays.clear();
     }
-    place_.device.copy_to_host(sum, &result);
+    context_.device.copy_to_host(sum, &result);
   } else {
     std::vector<Piece> all = pieces(counted);
     std::ranges::stable_sort(all, std::greater(), &Piece::unit);
     result = sum_of_squares_on_host(all);
   }
-  return place_.plan.replica() == 0 || !std::isfinite(result) ? result : 0;
+  return context_.plan.replica() == 0 || !std::isfinite(result) ? result : 0;
 }
 
 // Adds up gradients in host memory as soon as they arrive. From a file, fetches one piece while the previous one is
 // added up.
 double UnitOptimizer::sum_of_squares_on_host(const std::vector<Piece>& all) {
-  Stream& copy = *place_.streams.copy;
-  Stream& host = *place_.streams.host;
+  Stream& copy = *context_.streams.copy;
+  Stream& host = *context_.streams.host;
   const View sum = sum_.view({1}, DType::f64);
   const bool staged = gradients_.tier() == Tier::file;
   const auto fetch_one = [&](size_t i) {
     if (!staged || i >= all.size()) return;
-    Lane& lane = lanes_[i % lanes_.size()];
-    copy.wait(lane.free);
-    fetch_gradient(all[i], lane);
-    lane.ready = copy.record();
+    PieceBuffers& buffers = piece_buffers_[i % piece_buffers_.size()];
+    copy.wait(buffers.free);
+    fetch_gradient(all[i], buffers);
+    buffers.ready = copy.record();
   };
-  host.run([&ops = place_.host_ops, sum] { ops.fill(sum, 0); });
+  host.run([&ops = context_.host_ops, sum] { ops.fill(sum, 0); });
   fetch_one(0);
   for (size_t i = 0; i < all.size(); ++i) {
     fetch_one(i + 1);
-    Lane& lane = lanes_[i % lanes_.size()];
-    host.wait(staged ? lane.ready : gradients_.complete(all[i].unit, all[i].last));
-    host.run(
-        [&ops = place_.host_ops, values = gradient_in(lane, all[i]), sum] { ops.add_sum_of_squares(values, sum); });
-    lane.free = host.record();
+    PieceBuffers& buffers = piece_buffers_[i % piece_buffers_.size()];
+    host.wait(staged ? buffers.ready : gradients_.complete(all[i].unit, all[i].last));
+    host.run([&ops = context_.host_ops, values = gradient_in(buffers, all[i]), sum] {
+      ops.add_sum_of_squares(values, sum);
+    });
+    buffers.free = host.record();
   }
   host.synchronize();
-  return place_.host.kind() != DeviceKind::counting ? *sum.as<double>() : 0;
+  return context_.host.kind() != DeviceKind::counting ? *sum.as<double>() : 0;
 }
 
 // Gradients in host memory are used in place.
-void UnitOptimizer::fetch_gradient(const Piece& piece, Lane& lane) {
-  Stream& copy = *place_.streams.copy;
+void UnitOptimizer::fetch_gradient(const Piece& piece, PieceBuffers& buffers) {
+  Stream& copy = *context_.streams.copy;
   copy.wait(gradients_.complete(piece.unit, piece.last));
-  if (lane.gradient.bytes() > 0) {
-    gradients_.load_sum(piece.unit, piece.first, gradient_in(lane, piece), copy);
+  if (buffers.gradient.bytes() > 0) {
+    gradients_.load_sum(piece.unit, piece.first, gradient_in(buffers, piece), copy);
   }
 }
 
-View UnitOptimizer::gradient_in(const Lane& lane, const Piece& piece) const {
-  return lane.gradient.bytes() > 0 ? lane.gradient.view({piece.size()}, gradients_.dtype())
-                                   : gradients_.sum(piece.unit, piece.first, piece.last);
+View UnitOptimizer::gradient_in(const PieceBuffers& buffers, const Piece& piece) const {
+  return buffers.gradient.bytes() > 0 ? buffers.gradient.view({piece.size()}, gradients_.dtype())
+                                      : gradients_.sum(piece.unit, piece.first, piece.last);
 }
 
 AdamWStep UnitOptimizer::step_of(const AdamWStep& step, const Piece& piece) const {
@@ -143,36 +145,36 @@ AdamWStep UnitOptimizer::step_of(const AdamWStep& step, const Piece& piece) cons
   const int64_t begin = range(piece.unit).begin + piece.first;
   of_piece.writes = piece.writes;
   of_piece.num_decayed =
-      std::clamp<int64_t>(place_.model.unit(piece.unit).table().num_decayed() - begin, 0, piece.size());
+      std::clamp<int64_t>(context_.model.unit(piece.unit).table().num_decayed() - begin, 0, piece.size());
   return of_piece;
 }
 
 void UnitOptimizer::update(const AdamWOptions& options, int64_t number, double learning_rate, double gradient_scale) {
   const AdamWStep step = adamw_step(options, number, learning_rate, gradient_scale, 0);
-  if (lanes_.empty()) {
+  if (piece_buffers_.empty()) {
     update_on_device(step);
     return;
   }
-  Stream& host = *place_.streams.host;
+  Stream& host = *context_.streams.host;
   const std::vector<Piece> all = pieces_of_update(num_late_blocks());
   const auto end_of_now = std::ranges::find(all, AdamWWrites::moments, &Piece::writes);
   // Fetches pieces while earlier ones are updated. From a file, it fetches one piece ahead. Otherwise it fetches two
   // ahead, because a piece follows the new parameters of an earlier piece on the copy stream.
-  const auto lane_of = [&](size_t i) -> Lane& { return lanes_[i % lanes_.size()]; };
-  const size_t ahead = lanes_.size() - 1;
-  for (size_t i = 0; i < std::min(ahead, all.size()); ++i) fetch(all[i], lane_of(i));
+  const auto buffers_of = [&](size_t i) -> PieceBuffers& { return piece_buffers_[i % piece_buffers_.size()]; };
+  const size_t ahead = piece_buffers_.size() - 1;
+  for (size_t i = 0; i < std::min(ahead, all.size()); ++i) fetch(all[i], buffers_of(i));
   for (size_t i = 0; i < all.size(); ++i) {
     const Piece& piece = all[i];
-    if (i + ahead < all.size()) fetch(all[i + ahead], lane_of(i + ahead));
-    Lane& lane = lane_of(i);
-    const Event done = update_piece(piece, lane, step);
+    if (i + ahead < all.size()) fetch(all[i + ahead], buffers_of(i + ahead));
+    PieceBuffers& buffers = buffers_of(i);
+    const Event done = update_piece(piece, buffers, step);
     if (late_moments_ && all.begin() + static_cast<ptrdiff_t>(i) + 1 == end_of_now) {
       host.run([this] { late_moments_->update_ended(now_s()); });
     }
     if (i + 1 < all.size() && all[i + 1].same_work(piece)) continue;
     if (piece.writes != AdamWWrites::moments) parameters_.updated(piece.unit, done);
     if (piece.writes != AdamWWrites::parameters) {
-      gradients_.read_until(piece.unit, lane.gradient.bytes() > 0 ? lane.ready : done);
+      gradients_.read_until(piece.unit, buffers.gradient.bytes() > 0 ? buffers.ready : done);
     }
   }
   if (!late_moments_) return;
@@ -183,7 +185,8 @@ void UnitOptimizer::update(const AdamWOptions& options, int64_t number, double l
 // Deferring needs moments and gradients in memory, and one backward per step. With several micro-batches, the first
 // backward would wait for all deferred moments, and only the last one leaves enough time for them.
 bool UnitOptimizer::may_be_late() const {
-  return m_.tier() == Tier::host && gradients_.tier() != Tier::file && gradients_.one_micro_batch();
+  return context_.host_ops.can_split_adamw() && m_.tier() == Tier::host && gradients_.tier() != Tier::file &&
+         gradients_.one_micro_batch();
 }
 
 // The number of deferred blocks does not change the bits of the result.
@@ -192,7 +195,7 @@ int64_t UnitOptimizer::num_late_blocks() {
     timed_.synchronize();  // the update waits for this event anyway
     return late_moments_->begin(now_s());
   }
-  return may_be_late() ? std::min(place_.plan.options().late_blocks.value_or(0), place_.num_units() - 1) : 0;
+  return may_be_late() ? std::min(context_.plan.options().late_blocks.value_or(0), context_.num_units() - 1) : 0;
 }
 
 // In forward order. Then the moments of the first `num_late` blocks, in the order in which the next backward completes
@@ -212,15 +215,15 @@ std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces_of_update(int64_t num_la
 }
 
 void UnitOptimizer::update_on_device(const AdamWStep& step) {
-  Stream& compute = *place_.streams.compute;
+  Stream& compute = *context_.streams.compute;
   compute.wait(leaving_.free);
   const bool kept_here = parameters_.kept().tier() == Tier::device;
-  for (int64_t u = 0; u < place_.num_units(); ++u) {
+  for (int64_t u = 0; u < context_.num_units(); ++u) {
     const int64_t size = range(u).size();
     compute.wait(gradients_.complete(u, size));
     const View masters = master().view(u).rows(first_master_elem(u), first_master_elem(u) + size);
-    place_.ops.adamw(masters, rest_.empty() ? View{} : rest_.view(u), gradients_.sum(u, 0, size), m_.view(u),
-                     v_.view(u), step_of(step, {u, 0, size, AdamWWrites::all}));
+    context_.ops.adamw(masters, rest_.empty() ? View{} : rest_.view(u), gradients_.sum(u, 0, size), m_.view(u),
+                       v_.view(u), step_of(step, {u, 0, size, AdamWWrites::all}));
     parameters_.updated(u, kept_here ? compute.record() : send_to_kept(u));
   }
 }
@@ -228,15 +231,15 @@ void UnitOptimizer::update_on_device(const AdamWStep& step) {
 // Copies masters on the device to parameters that are kept elsewhere. Returns an event. The next forward
 // waits for it.
 Event UnitOptimizer::send_to_kept(int64_t unit) {
-  Stream& compute = *place_.streams.compute;
-  Stream& copy = *place_.streams.copy;
+  Stream& compute = *context_.streams.compute;
+  Stream& copy = *context_.streams.copy;
   const int64_t size = range(unit).size();
-  for (int64_t first = 0; first < size; first += place_.piece_elems()) {
-    const int64_t elems = std::min(place_.piece_elems(), size - first);
+  for (int64_t first = 0; first < size; first += context_.piece_elems()) {
+    const int64_t elems = std::min(context_.piece_elems(), size - first);
     View piece = own_master_.view(unit).rows(first, first + elems);
     copy.wait(compute.record());
     if (leaving_.master.bytes() > 0) {
-      const View here = leaving_.master.view({elems}, place_.dtype);
+      const View here = leaving_.master.view({elems}, context_.dtype);
       copy.copy(piece, here);
       piece = here;
     }
@@ -246,55 +249,55 @@ Event UnitOptimizer::send_to_kept(int64_t unit) {
   return leaving_.free;
 }
 
-void UnitOptimizer::fetch(const Piece& piece, Lane& lane) {
-  Stream& copy = *place_.streams.copy;
-  const bool fetches = lane.m.bytes() > 0 || lane.gradient.bytes() > 0;
+void UnitOptimizer::fetch(const Piece& piece, PieceBuffers& buffers) {
+  Stream& copy = *context_.streams.copy;
+  const bool fetches = buffers.m.bytes() > 0 || buffers.gradient.bytes() > 0;
   if (!fetches) {  // the piece is ready when its gradient is; gradients of later pieces may still arrive
-    lane.ready = gradients_.complete(piece.unit, piece.last);
+    buffers.ready = gradients_.complete(piece.unit, piece.last);
     return;
   }
-  copy.wait(lane.free);
-  const auto load = [&](const Shelf& shelf, int64_t first, const Buffer& staging) {
-    if (staging.bytes() > 0) shelf.load(piece.unit, first, staging.view({piece.size()}, shelf.dtype()), copy);
+  copy.wait(buffers.free);
+  const auto load = [&](const UnitArrays& arrays, int64_t first, const Buffer& staging) {
+    if (staging.bytes() > 0) arrays.load(piece.unit, first, staging.view({piece.size()}, arrays.dtype()), copy);
   };
-  load(master(), first_master_elem(piece.unit) + piece.first, lane.master);
-  load(rest_, piece.first, lane.rest);
-  load(m_, piece.first, lane.m);
-  load(v_, piece.first, lane.v);
-  fetch_gradient(piece, lane);
-  lane.ready = copy.record();
+  load(master(), first_master_elem(piece.unit) + piece.first, buffers.master);
+  load(rest_, piece.first, buffers.rest);
+  load(m_, piece.first, buffers.m);
+  load(v_, piece.first, buffers.v);
+  fetch_gradient(piece, buffers);
+  buffers.ready = copy.record();
 }
 
 // Returns an event. For parameters, the next forward waits for it. For moments, the next writer of the gradients waits
 // for it.
-Event UnitOptimizer::update_piece(const Piece& piece, Lane& lane, const AdamWStep& step) {
-  Stream& copy = *place_.streams.copy;
-  Stream& host = *place_.streams.host;
+Event UnitOptimizer::update_piece(const Piece& piece, PieceBuffers& buffers, const AdamWStep& step) {
+  Stream& copy = *context_.streams.copy;
+  Stream& host = *context_.streams.host;
   const int64_t size = piece.size(), u = piece.unit;
-  const auto staged_or = [&](const Buffer& staging, const Shelf& shelf, int64_t first) {
-    return staging.bytes() > 0 ? staging.view({size}, shelf.dtype()) : shelf.view(u).rows(first, first + size);
+  const auto staged_or = [&](const Buffer& staging, const UnitArrays& arrays, int64_t first) {
+    return staging.bytes() > 0 ? staging.view({size}, arrays.dtype()) : arrays.view(u).rows(first, first + size);
   };
   const int64_t first_master = first_master_elem(u) + piece.first, first_kept = first_kept_elem(u) + piece.first;
-  const View p = staged_or(lane.master, master(), first_master);
-  const View m = staged_or(lane.m, m_, piece.first), v = staged_or(lane.v, v_, piece.first);
-  const View gradient = gradient_in(lane, piece);
+  const View p = staged_or(buffers.master, master(), first_master);
+  const View m = staged_or(buffers.m, m_, piece.first), v = staged_or(buffers.v, v_, piece.first);
+  const View gradient = gradient_in(buffers, piece);
   if (piece.writes == AdamWWrites::moments) {
-    host.wait(lane.ready);
-    host.run([&ops = place_.host_ops, gradient, m, v, own_step = step_of(step, piece)] {
+    host.wait(buffers.ready);
+    host.run([&ops = context_.host_ops, gradient, m, v, own_step = step_of(step, piece)] {
       ops.adamw({}, {}, gradient, m, v, own_step);
     });
     const Event done = host.record();
-    if (lane.gradient.bytes() > 0) lane.free = done;  // otherwise the lane holds nothing of this piece
+    if (buffers.gradient.bytes() > 0) buffers.free = done;  // otherwise the buffers hold nothing of this piece
     return done;
   }
-  const View rest = rest_.empty() ? View{} : staged_or(lane.rest, rest_, piece.first);
-  host.wait(lane.ready);
-  host.wait(lane.free);
-  host.run([&ops = place_.host_ops, p, rest, gradient, m, v, own_step = step_of(step, piece)] {
+  const View rest = rest_.empty() ? View{} : staged_or(buffers.rest, rest_, piece.first);
+  host.wait(buffers.ready);
+  host.wait(buffers.free);
+  host.run([&ops = context_.host_ops, p, rest, gradient, m, v, own_step = step_of(step, piece)] {
     ops.adamw(p, rest, gradient, m, v, own_step);
   });
   copy.wait(host.record());
-  const bool staged = lane.m.bytes() > 0;
+  const bool staged = buffers.m.bytes() > 0;
   if (staged) master().save(u, first_master, p, copy);
   if (has_own_master()) parameters_.kept().save(u, first_kept, p, copy);
   const Event renewed = copy.record();  // the next forward waits only for this event
@@ -303,7 +306,7 @@ Event UnitOptimizer::update_piece(const Piece& piece, Lane& lane, const AdamWSte
     m_.save(u, piece.first, m, copy);
     v_.save(u, piece.first, v, copy);
   }
-  lane.free = copy.record();
+  buffers.free = copy.record();
   return renewed;
 }
 

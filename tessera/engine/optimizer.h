@@ -12,7 +12,7 @@ namespace tessera {
 class UnitOptimizer {
  public:
   // Allocates all arrays, zeroed. The arguments must outlive this object.
-  UnitOptimizer(Workplace& place, UnitParameters& parameters, UnitGradients& gradients);
+  UnitOptimizer(EngineContext& context, UnitParameters& parameters, UnitGradients& gradients);
 
   // The sum of squares of the step's gradients that this rank counts. Over all ranks, each element counts once. Ranks
   // outside the first replica return 0, unless their sum is not finite: then they return it.
@@ -24,16 +24,16 @@ class UnitOptimizer {
   // The arrays of the updated part, range(unit) of each unit. This part begins at element first_master_elem() of
   // master(). Masters have the type of the computation. For 16-bit masters, rest() holds the remaining bits of the f32
   // value.
-  ElemRange range(int64_t unit) const { return place_.plan.updated(place_.cut(unit)); }
-  const Shelf& master() const { return own_master_.empty() ? parameters_.kept() : own_master_; }
+  ElemRange range(int64_t unit) const { return context_.plan.updated(context_.cut(unit)); }
+  const UnitArrays& master() const { return own_master_.empty() ? parameters_.kept() : own_master_; }
   int64_t first_master_elem(int64_t unit) const { return own_master_.empty() ? first_kept_elem(unit) : 0; }
   bool has_own_master() const { return !own_master_.empty(); }
-  const Shelf& rest() const { return rest_; }
-  const Shelf& moment1() const { return m_; }
-  const Shelf& moment2() const { return v_; }
+  const UnitArrays& rest() const { return rest_; }
+  const UnitArrays& moment1() const { return m_; }
+  const UnitArrays& moment2() const { return v_; }
 
  private:
-  struct Lane {  // buffers for one piece that passes through host memory
+  struct PieceBuffers {  // buffers for one piece that passes through host memory
     Buffer master, rest, m, v, gradient;
     Event ready, free;
   };
@@ -54,19 +54,19 @@ class UnitOptimizer {
   int64_t num_late_blocks();
   std::vector<Piece> pieces_of_update(int64_t num_late) const;
   double sum_of_squares_on_host(const std::vector<Piece>& all);
-  void fetch(const Piece& piece, Lane& lane);
-  void fetch_gradient(const Piece& piece, Lane& lane);
-  View gradient_in(const Lane& lane, const Piece& piece) const;
-  Event update_piece(const Piece& piece, Lane& lane, const AdamWStep& step);
+  void fetch(const Piece& piece, PieceBuffers& buffers);
+  void fetch_gradient(const Piece& piece, PieceBuffers& buffers);
+  View gradient_in(const PieceBuffers& buffers, const Piece& piece) const;
+  Event update_piece(const Piece& piece, PieceBuffers& buffers, const AdamWStep& step);
 
-  Workplace& place_;
+  EngineContext& context_;
   UnitParameters& parameters_;
   UnitGradients& gradients_;
-  Shelf own_master_;  // empty if the kept parameters are the masters
-  Shelf rest_;        // empty unless the computation has 16 bits
-  Shelf m_, v_;
-  std::vector<Lane> lanes_;  // for offloaded states
-  Lane leaving_;             // for states on the device with parameters kept elsewhere
+  UnitArrays own_master_;  // empty if the kept parameters are the masters
+  UnitArrays rest_;        // empty unless the computation has 16 bits
+  UnitArrays m_, v_;
+  std::vector<PieceBuffers> piece_buffers_;  // for offloaded states
+  PieceBuffers leaving_;                     // for states on the device with parameters kept elsewhere
   std::optional<LateMoments>
       late_moments_;  // set if measured times choose the number of blocks; used by the host stream until timed_
   Event timed_;

@@ -4,50 +4,50 @@ namespace tessera {
 
 static constexpr const char* kSubject = "parameters";
 
-static std::vector<int64_t> kept_elems(const Workplace& place) {
+static std::vector<int64_t> kept_elems(const EngineContext& context) {
   std::vector<int64_t> elems;
-  for (const UnitShards& unit : place.units) {
-    elems.push_back(place.plan.shard_parameters() ? unit.shard_elems : unit.padded_elems);
+  for (const UnitShards& unit : context.units) {
+    elems.push_back(context.plan.shard_parameters() ? unit.shard_elems : unit.padded_elems);
   }
   return elems;
 }
 
-UnitParameters::UnitParameters(Workplace& place)
-    : place_(place), stale_(place.units.size(), 0), updated_(place.units.size()), ready_(place.units.size()) {
-  const Tier tier = place.plan.options().parameters;
-  const bool gathers = place.plan.shard_parameters() && place.plan.shard_group_size() > 1;
+UnitParameters::UnitParameters(EngineContext& context)
+    : context_(context), stale_(context.units.size(), 0), updated_(context.units.size()), ready_(context.units.size()) {
+  const Tier tier = context.plan.options().offload.parameters;
+  const bool gathers = context.plan.shard_parameters() && context.plan.shard_group_size() > 1;
   direct_ = tier == Tier::device && !gathers;
   View root;  // only the root uses its slot, so its kept part can be a part of the gathered root
   if (tier == Tier::device && gathers) {
     slots_.resize(1);
-    const int64_t elems = place.cut(0).padded_elems;
-    slots_[0].buffer = place.device.allocate(bytes_of(elems, place.dtype), Category::gathered);
-    root = part_of(slots_[0].buffer.view({elems}, place.dtype), place.cut(0).own);
+    const int64_t elems = context.cut(0).padded_elems;
+    slots_[0].buffer = context.device.allocate(bytes_of(elems, context.dtype), Category::gathered);
+    root = part_of(slots_[0].buffer.view({elems}, context.dtype), context.cut(0).own);
   }
-  kept_ = Shelf(place, tier, Category::parameters, place.dtype, kept_elems(place), root);
+  kept_ = UnitArrays(context, tier, Category::parameters, context.dtype, kept_elems(context), root);
 }
 
 void UnitParameters::prepare() {
   if (direct_ || slots_.size() > 1) return;
-  const int64_t num_blocks = place_.num_units() - 1;
-  const int64_t in_flight = place_.plan.free_after_forward() || kept_.tier() != Tier::device
-                                ? std::min<int64_t>(place_.plan.options().max_units_in_flight, num_blocks)
+  const int64_t num_blocks = context_.num_units() - 1;
+  const int64_t in_flight = context_.plan.free_after_forward() || kept_.tier() != Tier::device
+                                ? std::min<int64_t>(context_.plan.options().max_units_in_flight, num_blocks)
                                 : num_blocks;
   slots_.resize(static_cast<size_t>(1 + in_flight));
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].buffer.bytes() > 0) continue;
-    const int64_t elems = i == 0 ? place_.cut(0).padded_elems : place_.largest_block_padded();
-    slots_[i].buffer = place_.device.allocate(bytes_of(elems, place_.dtype), Category::gathered);
+    const int64_t elems = i == 0 ? context_.cut(0).padded_elems : context_.largest_block_padded();
+    slots_[i].buffer = context_.device.allocate(bytes_of(elems, context_.dtype), Category::gathered);
   }
   if (kept_.tier() == Tier::file) {
-    staging_ =
-        place_.host.allocate(bytes_of(place_.staging_elems(kept_elems(place_)), place_.dtype), Category::staging);
+    staging_ = context_.host.allocate(bytes_of(context_.staging_elems(kept_elems(context_)), context_.dtype),
+                                      Category::staging);
   }
 }
 
 ElemRange UnitParameters::kept_range(int64_t unit) const {
-  const UnitShards& cut = place_.cut(unit);
-  return place_.plan.shard_parameters() ? cut.own : ElemRange{0, cut.padded_elems};
+  const UnitShards& cut = context_.cut(unit);
+  return context_.plan.shard_parameters() ? cut.own : ElemRange{0, cut.padded_elems};
 }
 
 UnitParameters::Slot* UnitParameters::slot_holding(int64_t unit) {
@@ -73,10 +73,10 @@ UnitParameters::Slot* UnitParameters::take_slot(int64_t unit) {
 
 void UnitParameters::gather_in_place(int64_t unit) {
   if (!stale_[static_cast<size_t>(unit)]) return;
-  Stream& comm = *place_.streams.comm;
+  Stream& comm = *context_.streams.comm;
   comm.wait(updated_[static_cast<size_t>(unit)]);
   const View whole = kept_.view(unit);
-  place_.ranks.shard->all_gather(part_of(whole, place_.cut(unit).own), whole, comm, kSubject);
+  context_.ranks.shard->all_gather(part_of(whole, context_.cut(unit).own), whole, comm, kSubject);
   ready_[static_cast<size_t>(unit)] = comm.record();
   stale_[static_cast<size_t>(unit)] = 0;
 }
@@ -86,17 +86,17 @@ bool UnitParameters::gather(int64_t unit) {
   Slot* slot = take_slot(unit);
   if (!slot) return false;
   slot->unit = unit;
-  Stream& comm = *place_.streams.comm;
+  Stream& comm = *context_.streams.comm;
   comm.wait(slot->free);
-  const UnitShards& cut = place_.cut(unit);
-  const View whole = slot->buffer.view({cut.padded_elems}, place_.dtype);
+  const UnitShards& cut = context_.cut(unit);
+  const View whole = slot->buffer.view({cut.padded_elems}, context_.dtype);
   if (kept_.tier() == Tier::device) {
     comm.wait(updated_[static_cast<size_t>(unit)]);
-    place_.ranks.shard->all_gather(kept_.view(unit), whole, comm, kSubject);
+    context_.ranks.shard->all_gather(kept_.view(unit), whole, comm, kSubject);
   } else {
     bring_own_part(unit, part_of(whole, kept_range(unit)));
-    if (place_.plan.shard_parameters()) {
-      place_.ranks.shard->all_gather(part_of(whole, cut.own), whole, comm, kSubject);
+    if (context_.plan.shard_parameters()) {
+      context_.ranks.shard->all_gather(part_of(whole, cut.own), whole, comm, kSubject);
     }
   }
   slot->ready = comm.record();
@@ -105,16 +105,16 @@ bool UnitParameters::gather(int64_t unit) {
 
 // Copies from host memory directly. From a file, copies in pieces through the staging buffer.
 void UnitParameters::bring_own_part(int64_t unit, View own) {
-  Stream& comm = *place_.streams.comm;
-  Stream& upload = *place_.streams.upload;
+  Stream& comm = *context_.streams.comm;
+  Stream& upload = *context_.streams.upload;
   upload.wait(updated_[static_cast<size_t>(unit)]);
   if (kept_.tier() == Tier::host) {
     upload.wait(comm.record());  // waits until the slot is free
     kept_.load(unit, 0, own, upload);
   }
-  for (int64_t first = 0; kept_.tier() == Tier::file && first < own.num_elems(); first += place_.piece_elems()) {
-    const int64_t last = std::min(first + place_.piece_elems(), own.num_elems());
-    const View piece = staging_.view({last - first}, place_.dtype);
+  for (int64_t first = 0; kept_.tier() == Tier::file && first < own.num_elems(); first += context_.piece_elems()) {
+    const int64_t last = std::min(first + context_.piece_elems(), own.num_elems());
+    const View piece = staging_.view({last - first}, context_.dtype);
     upload.wait(staging_free_);
     kept_.load(unit, first, piece, upload);
     upload.wait(comm.record());
@@ -125,8 +125,8 @@ void UnitParameters::bring_own_part(int64_t unit, View own) {
 }
 
 ParameterViews UnitParameters::acquire(int64_t unit) {
-  const ParameterTable& table = place_.model.unit(unit).table();
-  Stream& compute = *place_.streams.compute;
+  const ParameterTable& table = context_.model.unit(unit).table();
+  Stream& compute = *context_.streams.compute;
   if (direct_) {
     gather_in_place(unit);
     compute.wait(updated_[static_cast<size_t>(unit)]);
@@ -138,19 +138,19 @@ ParameterViews UnitParameters::acquire(int64_t unit) {
   Slot& slot = *slot_holding(unit);
   slot.acquired = true;
   compute.wait(slot.ready);
-  return {&table, slot.buffer.view({place_.cut(unit).padded_elems}, place_.dtype)};
+  return {&table, slot.buffer.view({context_.cut(unit).padded_elems}, context_.dtype)};
 }
 
 void UnitParameters::release(int64_t unit) {
   Slot* slot = slot_holding(unit);
   if (!slot) return;
   slot->acquired = false;
-  slot->free = place_.streams.compute->record();
+  slot->free = context_.streams.compute->record();
   slot->released_at = ++clock_;
 }
 
 void UnitParameters::prefetch(int64_t unit) {
-  if (unit < 0 || unit >= place_.num_units()) return;
+  if (unit < 0 || unit >= context_.num_units()) return;
   if (direct_)
     gather_in_place(unit);
   else
@@ -160,7 +160,7 @@ void UnitParameters::prefetch(int64_t unit) {
 void UnitParameters::updated(int64_t unit, Event event) {
   replaced(unit);
   updated_[static_cast<size_t>(unit)] = std::move(event);
-  stale_[static_cast<size_t>(unit)] = place_.plan.shard_optimizer() && place_.plan.shard_group_size() > 1;
+  stale_[static_cast<size_t>(unit)] = context_.plan.shard_optimizer() && context_.plan.shard_group_size() > 1;
 }
 
 void UnitParameters::replaced(int64_t unit) {

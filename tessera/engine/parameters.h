@@ -3,15 +3,15 @@
 
 #include <vector>
 
-#include "tessera/engine/shelf.h"
+#include "tessera/engine/unit_arrays.h"
 
 namespace tessera {
 
 class UnitParameters {
  public:
-  // Allocates the kept parts. If the root's part is kept in the root's slot, allocates this slot too. The workplace
+  // Allocates the kept parts. If the root's part is kept in the root's slot, allocates this slot too. The context
   // must outlive this object.
-  explicit UnitParameters(Workplace& place);
+  explicit UnitParameters(EngineContext& context);
   // Allocates the other slots for gathered units.
   void prepare();
 
@@ -29,8 +29,8 @@ class UnitParameters {
   // ---- what this rank keeps
 
   // Parameters [s] or [padded], in the type of the computation.
-  const Shelf& kept() const { return kept_; }
-  Shelf& kept() { return kept_; }
+  const UnitArrays& kept() const { return kept_; }
+  UnitArrays& kept() { return kept_; }
   // The kept elements of a unit: this rank's shard, or all of it.
   ElemRange kept_range(int64_t unit) const;
   // Work before the event updates this rank's own part of a unit. Gathered copies become out of date.
@@ -53,8 +53,8 @@ class UnitParameters {
   bool gather(int64_t unit);
   void bring_own_part(int64_t unit, View own);
 
-  Workplace& place_;
-  Shelf kept_;
+  EngineContext& context_;
+  UnitArrays kept_;
   bool direct_ = true;                  // complete units are kept on the device: no slots
   std::vector<char> stale_;             // [units] direct_: other ranks have updated their parts
   std::vector<Event> updated_, ready_;  // [units]

@@ -19,6 +19,10 @@ static constexpr std::array<StrategyRow, 7> kStrategies = {{
     {S::hybrid_shard_zero2, "hybrid_shard_zero2", true, true, true, false, true},
 }};
 
+std::span<const StrategyRow> strategy_rows() {
+  return kStrategies;
+}
+
 const StrategyRow& row_of(ShardingStrategy strategy) {
   for (const StrategyRow& row : kStrategies) {
     if (row.strategy == strategy) return row;
@@ -46,7 +50,7 @@ ShardPlan::ShardPlan(ShardOptions options, int world_size, int world_rank, int r
                        "Take a divisor of the number of ranks");
     }
   }
-  if (options_.gradients != Tier::device && options_.gradient_sync == GradientSync::step) {
+  if (options_.offload.gradients != Tier::device && options_.gradient_sync == GradientSync::step) {
     throw UsageError(
         "--grad-sync",
         "\"step\" keeps complete gradients on the device during a step, but --offload moves them off the device",
@@ -54,7 +58,7 @@ ShardPlan::ShardPlan(ShardOptions options, int world_size, int world_rank, int r
   }
   const bool leave = options_.gradient_sync == GradientSync::automatic ? row_.shard_gradients
                                                                        : options_.gradient_sync == GradientSync::micro;
-  reduce_every_micro_batch_ = options_.gradients != Tier::device || (!alone() && leave);
+  reduce_every_micro_batch_ = options_.offload.gradients != Tier::device || (!alone() && leave);
 }
 
 UnitShards ShardPlan::cut(int64_t num_elems) const {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -28,11 +29,21 @@ struct StrategyRow {
                             // backward
   bool within_nodes;        // the shard group is a part of the world; the groups hold copies of each other
 };
+std::span<const StrategyRow> strategy_rows();
 const StrategyRow& row_of(ShardingStrategy strategy);
 
 // Where arrays of one kind are kept between uses.
 enum class Tier { device, host, file };
 const char* name_of(Tier tier);
+
+// The tier of each kind of arrays of a rank.
+struct Offload {
+  Tier optimizer = Tier::device, gradients = Tier::device, parameters = Tier::device;
+
+  bool any() const { return *this != Offload{}; }
+  bool uses(Tier tier) const { return optimizer == tier || gradients == tier || parameters == tier; }
+  bool operator==(const Offload&) const = default;
+};
 
 enum class GradientSync { automatic, micro, step };  // reduce in every micro-batch, or only in the step's last
 enum class BackwardPrefetch { pre, post, none };     // gather the next unit before or after the current unit's backward
@@ -40,7 +51,7 @@ enum class BackwardPrefetch { pre, post, none };     // gather the next unit bef
 struct ShardOptions {
   ShardingStrategy strategy = ShardingStrategy::no_shard;
   int shard_group_size = 0;  // for strategies within nodes; 0: the ranks of a node
-  Tier parameters = Tier::device, gradients = Tier::device, optimizer = Tier::device;
+  Offload offload;
   std::string file_folder;  // for Tier::file
   GradientSync gradient_sync = GradientSync::automatic;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;
@@ -54,8 +65,6 @@ struct ShardOptions {
   std::optional<int64_t> late_blocks;
   std::optional<DType> reduce_dtype;  // type of the reduction of gradients; unset: see gradient_dtype()
   bool sync_module_states = false;    // only rank 0 reads the initial parameters
-
-  bool offloads() const { return parameters != Tier::device || gradients != Tier::device || optimizer != Tier::device; }
 };
 
 // The type of one micro-batch's gradients after backward, for a computation in `dtype`. It is `dtype`, except when

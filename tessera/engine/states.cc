@@ -10,12 +10,12 @@ static constexpr const char* kSubject = "initial parameters";
 static constexpr int64_t kPiecesOfPart = 8;
 
 // Visits the arrays that hold parameters: the kept parameters, and the masters if they are separate.
-// visit(shelf, unit, range of the unit's elements, first element of that range in the shelf).
+// visit(arrays, unit, range of the unit's elements, first element of that range in its array).
 template <typename Visit>
-static void for_each_parameter_array(const Workplace& place, UnitParameters& parameters, const UnitOptimizer* optimizer,
-                                     Visit&& visit) {
-  for (int64_t u = 0; u < place.num_units(); ++u) {
-    const int64_t P = place.cut(u).num_elems;
+static void for_each_parameter_array(const EngineContext& context, UnitParameters& parameters,
+                                     const UnitOptimizer* optimizer, Visit&& visit) {
+  for (int64_t u = 0; u < context.num_units(); ++u) {
+    const int64_t P = context.cut(u).num_elems;
     visit(parameters.kept(), u, parameters.kept_range(u).clipped(P), 0);
     if (!optimizer) continue;
     if (optimizer->has_own_master()) visit(optimizer->master(), u, optimizer->range(u).clipped(P), 0);
@@ -23,62 +23,62 @@ static void for_each_parameter_array(const Workplace& place, UnitParameters& par
   }
 }
 
-bool Engine::visible(const Shelf& shelf) const {
-  return shelf.tier() == Tier::host || (shelf.tier() == Tier::device && place_.device.host_visible());
+bool Engine::visible(const UnitArrays& arrays) const {
+  return arrays.tier() == Tier::host || (arrays.tier() == Tier::device && context_.device.host_visible());
 }
 
-Engine::Passage::Passage(Engine& engine) : engine_(engine) {
+Engine::DeviceStaging::DeviceStaging(Engine& engine) : engine_(engine) {
   if (engine.stack_) scope_.emplace(*engine.stack_);
-  engine.place_.streams.comm->wait(engine.place_.streams.compute->record());  // waits for the last use of the stack
+  engine.context_.streams.comm->wait(engine.context_.streams.compute->record());  // waits for the last use of the stack
 }
 
-View Engine::Passage::take(int64_t elems, DType dtype) {
+View Engine::DeviceStaging::take(int64_t elems, DType dtype) {
   if (scope_ && engine_.stack_->has_room_for({elems}, dtype)) return engine_.stack_->push({elems}, dtype);
-  own_.push_back(engine_.place_.device.allocate(bytes_of(elems, dtype), Category::staging));
+  own_.push_back(engine_.context_.device.allocate(bytes_of(elems, dtype), Category::staging));
   return own_.back().view({elems}, dtype);
 }
 
-View Engine::Passage::take_free(int64_t most, DType dtype) {
+View Engine::DeviceStaging::take_free(int64_t most, DType dtype) {
   if (!scope_) return take(most, dtype);
   while (most > 1 && !engine_.stack_->has_room_for({most}, dtype)) most /= 2;
   return engine_.stack_->push({most}, dtype);
 }
 
 // If the host cannot access an array, it passes through a host buffer in pieces.
-void Engine::load_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64_t first,
+void Engine::load_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first,
                         const std::function<void(ElemRange, View)>& read) {
-  if (visible(shelf)) {
-    if (range.size() > 0 && !counting()) read(range, shelf.view(unit).rows(first, first + range.size()));
+  if (visible(arrays)) {
+    if (range.size() > 0 && !counting()) read(range, arrays.view(unit).rows(first, first + range.size()));
     return;
   }
   if (range.size() <= 0) return;
-  const int64_t most = std::min(place_.piece_elems(), range.size());
-  const Buffer buffer = place_.host.allocate(bytes_of(most, shelf.dtype()), Category::staging);
+  const int64_t most = std::min(context_.piece_elems(), range.size());
+  const Buffer buffer = context_.host.allocate(bytes_of(most, arrays.dtype()), Category::staging);
   if (counting()) return;
   for (int64_t at = range.begin; at < range.end; at += most) {
     const ElemRange piece{at, std::min(at + most, range.end)};
-    const View view = buffer.view({piece.size()}, shelf.dtype());
+    const View view = buffer.view({piece.size()}, arrays.dtype());
     read(piece, view);
-    shelf.save(unit, first + at - range.begin, view, *place_.streams.copy);
-    place_.streams.copy->synchronize();
+    arrays.save(unit, first + at - range.begin, view, *context_.streams.copy);
+    context_.streams.copy->synchronize();
   }
 }
 
-// The reverse of load_shelf, in larger parts.
-void Engine::save_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64_t first, const Write& write) {
+// The reverse of load_array, in larger parts.
+void Engine::save_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first, const Write& write) {
   if (range.size() <= 0) return;
-  if (visible(shelf)) {
-    if (!counting()) write(range, shelf.view(unit).rows(first, first + range.size()));
+  if (visible(arrays)) {
+    if (!counting()) write(range, arrays.view(unit).rows(first, first + range.size()));
     return;
   }
-  const int64_t most = std::min(kPiecesOfPart * place_.piece_elems(), range.size());
-  const Buffer buffer = place_.host.allocate(bytes_of(most, shelf.dtype()), Category::staging);
+  const int64_t most = std::min(kPiecesOfPart * context_.piece_elems(), range.size());
+  const Buffer buffer = context_.host.allocate(bytes_of(most, arrays.dtype()), Category::staging);
   if (counting()) return;
   for (int64_t at = range.begin; at < range.end; at += most) {
     const ElemRange part{at, std::min(at + most, range.end)};
-    const View view = buffer.view({part.size()}, shelf.dtype());
-    shelf.load(unit, first + at - range.begin, view, *place_.streams.copy);
-    place_.streams.copy->synchronize();
+    const View view = buffer.view({part.size()}, arrays.dtype());
+    arrays.load(unit, first + at - range.begin, view, *context_.streams.copy);
+    context_.streams.copy->synchronize();
     write(part, view);
   }
 }
@@ -86,52 +86,52 @@ void Engine::save_shelf(const Shelf& shelf, int64_t unit, ElemRange range, int64
 // Writes split masters as f32 to host memory, from element `first` of the part that this rank updates. The host joins
 // them, through host buffers if they are in a file. If only the device can access them, the device joins them.
 void Engine::join_masters(int64_t unit, int64_t first, View masters) {
-  const Shelf &narrow = optimizer_->master(), &rest = optimizer_->rest();
-  const int64_t most = std::min(place_.piece_elems(), masters.num_elems());
+  const UnitArrays &narrow = optimizer_->master(), &rest = optimizer_->rest();
+  const int64_t most = std::min(context_.piece_elems(), masters.num_elems());
   const int64_t first_of_narrow = optimizer_->first_master_elem(unit) + first;
   if (rest.tier() != Tier::device || visible(rest)) {
-    const auto buffer_for = [&](const Shelf& shelf) {
-      return visible(shelf) ? Buffer() : place_.host.allocate(bytes_of(most, shelf.dtype()), Category::staging);
+    const auto buffer_for = [&](const UnitArrays& arrays) {
+      return visible(arrays) ? Buffer() : context_.host.allocate(bytes_of(most, arrays.dtype()), Category::staging);
     };
     const Buffer narrow_buffer = buffer_for(narrow), rest_buffer = buffer_for(rest);
     for (int64_t at = 0; !counting() && at < masters.num_elems(); at += most) {
       const int64_t last = std::min(at + most, masters.num_elems());
-      const auto part = [&](const Shelf& shelf, int64_t begin, const Buffer& buffer) {
-        if (visible(shelf)) return shelf.view(unit).rows(begin + at, begin + last);
-        const View view = buffer.view({last - at}, shelf.dtype());
-        shelf.load(unit, begin + at, view, *place_.streams.copy);
+      const auto part = [&](const UnitArrays& arrays, int64_t begin, const Buffer& buffer) {
+        if (visible(arrays)) return arrays.view(unit).rows(begin + at, begin + last);
+        const View view = buffer.view({last - at}, arrays.dtype());
+        arrays.load(unit, begin + at, view, *context_.streams.copy);
         return view;
       };
       const View narrow_part = part(narrow, first_of_narrow, narrow_buffer), rest_part = part(rest, first, rest_buffer);
-      place_.streams.copy->synchronize();
-      place_.host_ops.join(narrow_part, rest_part, masters.rows(at, last));
+      context_.streams.copy->synchronize();
+      context_.host_ops.join(narrow_part, rest_part, masters.rows(at, last));
     }
     return;
   }
-  Passage passage(*this);
-  const View joined = passage.take(most, DType::f32);
+  DeviceStaging staging(*this);
+  const View joined = staging.take(most, DType::f32);
   for (int64_t at = 0; !counting() && at < masters.num_elems(); at += most) {
     const int64_t last = std::min(at + most, masters.num_elems());
     const View part = joined.rows(0, last - at);
-    place_.ops.join(narrow.view(unit).rows(first_of_narrow + at, first_of_narrow + last),
-                    rest.view(unit).rows(first + at, first + last), part);
-    place_.streams.copy->wait(place_.streams.compute->record());
-    place_.streams.copy->copy(part, masters.rows(at, last));
-    place_.streams.copy->synchronize();
+    context_.ops.join(narrow.view(unit).rows(first_of_narrow + at, first_of_narrow + last),
+                      rest.view(unit).rows(first + at, first + last), part);
+    context_.streams.copy->wait(context_.streams.compute->record());
+    context_.streams.copy->copy(part, masters.rows(at, last));
+    context_.streams.copy->synchronize();
   }
 }
 
 void Engine::save_parameters(int64_t unit, ElemRange range, const Write& write) {
   if (range.size() <= 0) return;
   if (!optimizer_) {
-    return save_shelf(parameters_.kept(), unit, range, range.begin - parameters_.kept_range(unit).begin, write);
+    return save_array(parameters_.kept(), unit, range, range.begin - parameters_.kept_range(unit).begin, write);
   }
   const int64_t first = range.begin - optimizer_->range(unit).begin;
   if (optimizer_->rest().empty()) {
-    return save_shelf(optimizer_->master(), unit, range, optimizer_->first_master_elem(unit) + first, write);
+    return save_array(optimizer_->master(), unit, range, optimizer_->first_master_elem(unit) + first, write);
   }
-  const int64_t most = std::min(kPiecesOfPart * place_.piece_elems(), range.size());
-  const Buffer buffer = place_.host.allocate(bytes_of(most, DType::f32), Category::staging);
+  const int64_t most = std::min(kPiecesOfPart * context_.piece_elems(), range.size());
+  const Buffer buffer = context_.host.allocate(bytes_of(most, DType::f32), Category::staging);
   for (int64_t at = range.begin; at < range.end; at += most) {
     const ElemRange part{at, std::min(at + most, range.end)};
     const View masters = buffer.view({part.size()}, DType::f32);
@@ -144,49 +144,51 @@ void Engine::save_parameters(int64_t unit, ElemRange range, const Write& write) 
 // Waits for all streams, because the host reads and writes the arrays. An error of any stream is thrown here, before
 // its results are saved.
 void Engine::finish_update() {
-  place_.streams.compute->synchronize();
+  context_.streams.compute->synchronize();
   for (const auto* stream :
-       {&place_.streams.comm, &place_.streams.upload, &place_.streams.copy, &place_.streams.host}) {
+       {&context_.streams.comm, &context_.streams.upload, &context_.streams.copy, &context_.streams.host}) {
     if (*stream) (*stream)->synchronize();
   }
 }
 
 void Engine::load_parameters(const ReadParameters& read, bool from_rank_0) {
   finish_update();
-  if (from_rank_0 && !place_.plan.alone()) {
+  if (from_rank_0 && !context_.plan.alone()) {
     load_from_rank_0(read);
     return;
   }
-  for_each_parameter_array(
-      place_, parameters_, optimizer_.get(), [&](const Shelf& shelf, int64_t unit, ElemRange range, int64_t first) {
-        load_shelf(shelf, unit, range, first, [&](ElemRange piece, View to) { read(unit, piece, to); });
-      });
+  for_each_parameter_array(context_, parameters_, optimizer_.get(),
+                           [&](const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first) {
+                             load_array(arrays, unit, range, first,
+                                        [&](ElemRange piece, View to) { read(unit, piece, to); });
+                           });
   parameters_changed();
 }
 
 // Rank 0 reads each unit in pieces and broadcasts them. Each rank keeps its own elements.
 void Engine::load_from_rank_0(const ReadParameters& read) {
-  Stream& comm = *place_.streams.comm;
-  Passage passage(*this);
-  const View all_sent = passage.take(place_.piece_elems(), place_.master_dtype());
-  const Buffer own = place_.host.allocate(all_sent.bytes(), Category::staging);
-  for (int64_t u = 0; u < place_.num_units(); ++u) {
-    for (int64_t at = 0; at < place_.cut(u).num_elems; at += place_.piece_elems()) {
-      const ElemRange piece{at, std::min(at + place_.piece_elems(), place_.cut(u).num_elems)};
+  Stream& comm = *context_.streams.comm;
+  DeviceStaging staging(*this);
+  const View all_sent = staging.take(context_.piece_elems(), context_.master_dtype());
+  const Buffer own = context_.host.allocate(all_sent.bytes(), Category::staging);
+  for (int64_t u = 0; u < context_.num_units(); ++u) {
+    for (int64_t at = 0; at < context_.cut(u).num_elems; at += context_.piece_elems()) {
+      const ElemRange piece{at, std::min(at + context_.piece_elems(), context_.cut(u).num_elems)};
       const View sent = all_sent.rows(0, piece.size());
-      const View here = own.view({piece.size()}, place_.master_dtype());
-      if (place_.ranks.world->rank() == 0 && !counting()) {
+      const View here = own.view({piece.size()}, context_.master_dtype());
+      if (context_.ranks.world->rank() == 0 && !counting()) {
         read(u, piece, here);
         comm.copy(here, sent);
       }
-      place_.ranks.world->broadcast(sent, 0, comm, kSubject);
+      context_.ranks.world->broadcast(sent, 0, comm, kSubject);
       comm.copy(sent, here);
       comm.synchronize();
       for_each_parameter_array(
-          place_, parameters_, optimizer_.get(), [&](const Shelf& shelf, int64_t unit, ElemRange range, int64_t first) {
+          context_, parameters_, optimizer_.get(),
+          [&](const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first) {
             const ElemRange common{std::max(range.begin, piece.begin), std::min(range.end, piece.end)};
             if (unit != u || common.size() <= 0) return;
-            load_shelf(shelf, unit, common, first + common.begin - range.begin, [&](ElemRange part, View to) {
+            load_array(arrays, unit, common, first + common.begin - range.begin, [&](ElemRange part, View to) {
               const View from = here.rows(part.begin - piece.begin, part.end - piece.begin);
               convert(from.data, from.dtype, to.data, to.dtype, static_cast<size_t>(part.size()));
             });
@@ -222,55 +224,57 @@ void Engine::initialize_parameters(uint64_t seed) {
   };
   // Arrays on other tiers are also drawn on the device, in the free part of the stack. The functions of a GPU and of
   // the host differ in some bits.
-  const bool drawn_in_place = place_.device.host_visible();
-  for_each_parameter_array(
-      place_, parameters_, optimizer_.get(), [&](const Shelf& shelf, int64_t unit, ElemRange range, int64_t first) {
-        if (range.size() <= 0) return;
-        const auto draw_all = [&](ElemRange piece, View to) {
-          ops_->fill(to, 0);
-          for (const ParameterSpec& spec : model_.unit(unit).table().specs()) draw(*ops_, spec, piece, to);
-        };
-        if (shelf.tier() == Tier::device) {
-          draw_all(range, shelf.view(unit).rows(first, first + range.size()));
-          return;
-        }
-        load_shelf(shelf, unit, range, first, [&](ElemRange part, View to) {
-          if (drawn_in_place) return draw_all(part, to);
-          Passage passage(*this);
-          const View drawn = passage.take_free(std::min(part.size(), place_.piece_elems()), shelf.dtype());
-          for (int64_t at = 0; at < part.size(); at += drawn.num_elems()) {
-            const int64_t n = std::min(drawn.num_elems(), part.size() - at);
-            draw_all({part.begin + at, part.begin + at + n}, drawn.rows(0, n));
-            place_.streams.copy->wait(place_.streams.compute->record());
-            place_.streams.copy->copy(drawn.rows(0, n), to.rows(at, at + n));
-            place_.streams.copy->synchronize();
-          }
-        });
-      });
+  const bool drawn_in_place = context_.device.host_visible();
+  for_each_parameter_array(context_, parameters_, optimizer_.get(),
+                           [&](const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first) {
+                             if (range.size() <= 0) return;
+                             const auto draw_all = [&](ElemRange piece, View to) {
+                               ops_->fill(to, 0);
+                               for (const ParameterSpec& spec : model_.unit(unit).table().specs())
+                                 draw(*ops_, spec, piece, to);
+                             };
+                             if (arrays.tier() == Tier::device) {
+                               draw_all(range, arrays.view(unit).rows(first, first + range.size()));
+                               return;
+                             }
+                             load_array(arrays, unit, range, first, [&](ElemRange part, View to) {
+                               if (drawn_in_place) return draw_all(part, to);
+                               DeviceStaging staging(*this);
+                               const View drawn =
+                                   staging.take_free(std::min(part.size(), context_.piece_elems()), arrays.dtype());
+                               for (int64_t at = 0; at < part.size(); at += drawn.num_elems()) {
+                                 const int64_t n = std::min(drawn.num_elems(), part.size() - at);
+                                 draw_all({part.begin + at, part.begin + at + n}, drawn.rows(0, n));
+                                 context_.streams.copy->wait(context_.streams.compute->record());
+                                 context_.streams.copy->copy(drawn.rows(0, n), to.rows(at, at + n));
+                                 context_.streams.copy->synchronize();
+                               }
+                             });
+                           });
   finish_update();  // other streams use the arrays without waiting for an event
   parameters_changed();
 }
 
 // Gathered copies are out of date now. The kept parts are up to date.
 void Engine::parameters_changed() {
-  for (int64_t u = 0; u < place_.num_units(); ++u) parameters_.replaced(u);
+  for (int64_t u = 0; u < context_.num_units(); ++u) parameters_.replaced(u);
 }
 
 void Engine::load_states(const ReadState& read) {
   load_parameters([&](int64_t unit, ElemRange range, View to) { read(StateKind::parameters, unit, range, to); });
   if (!optimizer_) return;
-  for (int64_t u = 0; u < place_.num_units(); ++u) {
-    const ElemRange range = optimizer_->range(u).clipped(place_.cut(u).num_elems);
+  for (int64_t u = 0; u < context_.num_units(); ++u) {
+    const ElemRange range = optimizer_->range(u).clipped(context_.cut(u).num_elems);
     for (const StateKind kind : {StateKind::moment1, StateKind::moment2}) {
-      const Shelf& shelf = kind == StateKind::moment1 ? optimizer_->moment1() : optimizer_->moment2();
-      load_shelf(shelf, u, range, 0, [&](ElemRange piece, View to) { read(kind, u, piece, to); });
+      const UnitArrays& arrays = kind == StateKind::moment1 ? optimizer_->moment1() : optimizer_->moment2();
+      load_array(arrays, u, range, 0, [&](ElemRange piece, View to) { read(kind, u, piece, to); });
     }
   }
 }
 
 void Engine::save_states(const WriteState& write) {
   finish_update();
-  for (int64_t u = 0; u < place_.num_units(); ++u) {
+  for (int64_t u = 0; u < context_.num_units(); ++u) {
     const ElemRange saved = saved_range(u);
     const auto write_as = [&](StateKind kind) -> Write {
       return [&write, kind, u](ElemRange part, View from) { write(kind, u, part, from); };
@@ -278,8 +282,8 @@ void Engine::save_states(const WriteState& write) {
     save_parameters(u, saved, write_as(StateKind::parameters));
     if (!optimizer_) continue;
     const int64_t first = saved.begin - optimizer_->range(u).begin;
-    save_shelf(optimizer_->moment1(), u, saved, first, write_as(StateKind::moment1));
-    save_shelf(optimizer_->moment2(), u, saved, first, write_as(StateKind::moment2));
+    save_array(optimizer_->moment1(), u, saved, first, write_as(StateKind::moment1));
+    save_array(optimizer_->moment2(), u, saved, first, write_as(StateKind::moment2));
   }
 }
 
@@ -287,26 +291,26 @@ void Engine::save_states(const WriteState& write) {
 // pieces.
 void Engine::collect_parameters(const VisitParameters& visit) {
   finish_update();
-  if (place_.plan.replica() != 0) return;
-  const bool first = place_.ranks.world->rank() == 0;
-  const int64_t S = place_.plan.shard_optimizer() ? place_.plan.shard_group_size() : 1;
-  const DType dtype = optimizer_ ? place_.master_dtype() : place_.dtype;
-  Passage passage(*this);
+  if (context_.plan.replica() != 0) return;
+  const bool first = context_.ranks.world->rank() == 0;
+  const int64_t S = context_.plan.shard_optimizer() ? context_.plan.shard_group_size() : 1;
+  const DType dtype = optimizer_ ? context_.master_dtype() : context_.dtype;
+  DeviceStaging staging(*this);
   View sent, received;
   Buffer received_buffer;
   if (S > 1) {
     int64_t most = 0;
-    for (const UnitShards& unit : place_.units) most = std::max(most, unit.shard_elems);
-    most = std::min(most, place_.piece_elems());
-    sent = received = passage.take(most, dtype);
-    if (first && !place_.device.host_visible()) {
-      received_buffer = place_.host.allocate(sent.bytes(), Category::staging);
+    for (const UnitShards& unit : context_.units) most = std::max(most, unit.shard_elems);
+    most = std::min(most, context_.piece_elems());
+    sent = received = staging.take(most, dtype);
+    if (first && !context_.device.host_visible()) {
+      received_buffer = context_.host.allocate(sent.bytes(), Category::staging);
       received = received_buffer.view({most}, dtype);
     }
   }
-  Stream& comm = *place_.streams.comm;
-  for (int64_t u = 0; u < place_.num_units(); ++u) {
-    const int64_t P = place_.cut(u).num_elems, s = S > 1 ? place_.cut(u).shard_elems : P;
+  Stream& comm = *context_.streams.comm;
+  for (int64_t u = 0; u < context_.num_units(); ++u) {
+    const int64_t P = context_.cut(u).num_elems, s = S > 1 ? context_.cut(u).shard_elems : P;
     const auto show = [&](ElemRange part, View parameters) { visit(u, part, parameters); };
     if (first) save_parameters(u, {0, std::min(s, P)}, show);
     for (int64_t r = 1; r < S; ++r) {
@@ -314,13 +318,13 @@ void Engine::collect_parameters(const VisitParameters& visit) {
       for (int64_t at = shard.begin; at < shard.end; at += sent.num_elems()) {
         const ElemRange piece{at, std::min(at + sent.num_elems(), shard.end)};
         const View from = sent.rows(0, piece.size());
-        if (place_.plan.shard_rank() == r) {
+        if (context_.plan.shard_rank() == r) {
           save_parameters(u, piece, [&](ElemRange part, View own) {
             comm.copy(own, from.rows(part.begin - piece.begin, part.end - piece.begin));
             comm.synchronize();
           });
         }
-        place_.ranks.shard->broadcast(from, static_cast<int>(r), comm, "parameters to be saved");
+        context_.ranks.shard->broadcast(from, static_cast<int>(r), comm, "parameters to be saved");
         if (counting()) break;
         const View here = received.rows(0, piece.size());
         if (first && here.data != from.data) comm.copy(from, here);

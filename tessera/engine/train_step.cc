@@ -3,6 +3,30 @@
 //   for each micro-batch:  embed → blocks → head and loss → blocks backward → embedding backward
 //                          each unit is gathered before its use; its gradients are reduced after its backward
 //   gradient norm → clipping → AdamW, unit by unit in forward order
+//
+// The five streams of a rank over a step with one micro-batch: full_shard, gradients and optimizer states in host
+// memory. Time runs to the right. Unit 0 is the root, 1 to 3 are blocks, and two gathered blocks fit on the device.
+//
+//           | forward                | backward                       | update                 | next step
+//   upload  | b                      |                                |                        | b
+//   comm    |   g0 g1 g2 g3          |       g1   r3   r2   r1   r0   |                        |   g0 g1 ..
+//   compute |      F0 F1 F2 F3       | B0 B3   B2   B1   B0           | q                      |      F0 F1 ..
+//   copy    |                        |               s3   s2   s1   s0 |      n0 n1 n2 n3       |
+//   host    |                        |                                |   a0 a1 a2 a3 m2 m1    |
+//
+//   b batch to the device   g gather   r reduce   F, B forward and backward; B0 is the head first, the embedding last
+//   q norm, then an exchange among all ranks; the host waits for it
+//   s reduced gradients to the host   a AdamW   n new parameters to the device   m late moments (late_moments.h)
+//
+// Events, "work → work that waits for it":
+//   b → F   g → F, B   B → r   r → s   r → q   s → a   a → n   n → g (of the next step; F waits through g)
+//   F, B → b, g      the batch or a gathered unit is overwritten after its last reader
+//   s → B            a unit's gradient buffer is filled again after its gradients have left
+//   a, m → s         the next step's gradients replace those in host memory after AdamW has read them
+//
+// Without offloading, copy and host have no work: compute adds r to the sums and runs AdamW, and g waits for that. With
+// parameters off the device, upload copies this rank's part of a unit before g. With files, copy also reads and writes
+// the pieces of a. With several micro-batches, host adds what s brings, and takes the norm there.
 #include <cmath>
 #include <vector>
 
@@ -17,7 +41,7 @@ StepResult Engine::train_step(std::span<const PackedBatch> window, double learni
   // One exchange sums norm and loss over all ranks before the update, so all ranks take the same decision.
   const double squares = optimizer_->sum_of_squares();
   const double local_loss = read_f64(loss_.view({1}, DType::f64));  // the norm has waited for all of the step's work
-  const auto sums = place_.ranks.world->sum({squares, local_loss}, "the gradient's norm and the loss");
+  const auto sums = context_.ranks.world->sum({squares, local_loss}, "the gradient's norm and the loss");
   result.gradient_norm = std::sqrt(sums[0]) / loss_scale;
   result.loss_sum = sums[1];
   result.skipped = !may_update(result.loss(), result.gradient_norm, options_.max_grad_norm);
@@ -33,7 +57,7 @@ StepResult Engine::train_step(std::span<const PackedBatch> window, double learni
 
 StepResult Engine::accumulate_gradients(std::span<const PackedBatch> window, double loss_scale) {
   StepResult result = accumulate(window, loss_scale);
-  result.loss_sum = place_.ranks.world->sum({read_f64(loss_.view({1}, DType::f64))}, "a step's loss")[0];
+  result.loss_sum = context_.ranks.world->sum({read_f64(loss_.view({1}, DType::f64))}, "a step's loss")[0];
   return result;
 }
 
@@ -46,7 +70,7 @@ StepResult Engine::accumulate(std::span<const PackedBatch> window, double loss_s
     local_tokens += static_cast<double>(batch.ids.size());
     local_sequences += static_cast<double>(batch.starts.size()) - 1;
   }
-  const auto totals = place_.ranks.world->sum({local_targets, local_tokens, local_sequences}, "a step's counts");
+  const auto totals = context_.ranks.world->sum({local_targets, local_tokens, local_sequences}, "a step's counts");
   StepResult result;
   result.num_targets = static_cast<int64_t>(totals[0]);
   result.num_tokens = static_cast<int64_t>(totals[1]);
@@ -72,7 +96,7 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   const Batch batch = upload(packed, true);
   Frame f = frame(batch, true);
   const int64_t N = batch.num_tokens, C = model_.config().hidden_size, L = model_.num_blocks();
-  const ShardOptions& sharding = place_.plan.options();
+  const ShardOptions& sharding = context_.plan.options();
   const bool computes = N > 0;  // a rank without samples still joins the collectives of this micro-batch
 
   // The sizes and the height of the stack determine all other addresses on the stack.

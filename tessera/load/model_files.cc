@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "tessera/base/finite.h"
 #include "tessera/base/read_file.h"
@@ -73,14 +74,14 @@ std::optional<int32_t> named_end(const Tokenizer& tokenizer, const fs::path& tok
   if (!fs::exists(tokenizer_config)) return std::nullopt;
   const std::string text = read_file(tokenizer_config, {.longest_bytes = kMaxCompanionBytes});
   const Record record = record_from_json(text, tokenizer_config.string());
-  const Value* value = record.find("eos_token");
-  if (const Record* token = value ? value->get_if<Record>() : nullptr) value = token->find("content");
-  const std::string* name = value ? value->get_if<std::string>() : nullptr;
-  if (!name) return std::nullopt;
-  const std::optional<int32_t> id = tokenizer.id_of(*name);
+  Record token = record.value("eos_token", Record());  // a text, or an object that holds it
+  if (token.is_object()) token = token.value("content", Record());
+  if (!token.is_string()) return std::nullopt;
+  const auto name = token.get<std::string>();
+  const std::optional<int32_t> id = tokenizer.id_of(name);
   if (id) return id;
   throw InputError(tokenizer_config.string(),
-                   fmt::format("\"eos_token\" is \"{}\", but the tokenizer has no such token", printable(*name)),
+                   fmt::format("\"eos_token\" is \"{}\", but the tokenizer has no such token", printable(name)),
                    "Use tokenizer.json and tokenizer_config.json of the same tokenizer");
 }
 
@@ -264,9 +265,10 @@ std::string default_tokenizer_config(const ModelConfig& config, const Tokenizer&
                                                     {"eos_token", config.eos_token_id},
                                                     {"pad_token", config.pad_token_id}};
   for (const auto& [key, id] : tokens) {
-    if (tokenizer.is_special(id)) record.set(key, tokenizer.decode(std::array{id}, false));
+    if (tokenizer.is_special(id)) record[key] = tokenizer.decode(std::array{id}, false);
   }
-  record.set("padding_side", "left").set("clean_up_tokenization_spaces", false);
+  record["padding_side"] = "left";
+  record["clean_up_tokenization_spaces"] = false;
   return to_pretty_json(record) + "\n";
 }
 

@@ -69,17 +69,17 @@ void BloomBlock::forward(Frame& f, const ParameterViews& p, View x, View y, Save
   const int64_t kept = f.stack.mark();
   const View norm = f.push(N, C), gelu = f.push(N, 4 * C);
 
-  f.ops.layer_norm_forward(x, p[norm1_weight_], p[norm1_bias_], epsilon_, norm, stats1);
-  f.ops.linear_forward(norm, p[qkv_weight_], p[qkv_bias_], {}, {}, qkv);
+  f.ops->layer_norm_forward(x, p[norm1_weight_], p[norm1_bias_], epsilon_, norm, stats1);
+  f.ops->linear_forward(norm, p[qkv_weight_], p[qkv_bias_], {}, {}, qkv);
   attend(f, layer_, qkv, attention_, dropout(f, 0, attention_dropout_), o, log_sum_exp);
-  f.ops.linear_forward(o, p[dense_weight_], p[dense_bias_],
-                       {Activation::none, dropout(f, 1, hidden_dropout_), residual_from_norm_ ? norm : x}, {}, mid);
+  f.ops->linear_forward(o, p[dense_weight_], p[dense_bias_],
+                        {Activation::none, dropout(f, 1, hidden_dropout_), residual_from_norm_ ? norm : x}, {}, mid);
 
-  f.ops.layer_norm_forward(mid, p[norm2_weight_], p[norm2_bias_], epsilon_, norm, stats2);
-  f.ops.linear_forward(norm, p[up_weight_], p[up_bias_], {Activation::gelu_tanh, {}, {}}, up, gelu);
+  f.ops->layer_norm_forward(mid, p[norm2_weight_], p[norm2_bias_], epsilon_, norm, stats2);
+  f.ops->linear_forward(norm, p[up_weight_], p[up_bias_], {Activation::gelu_tanh, {}, {}}, up, gelu);
   if (y) {
-    f.ops.linear_forward(gelu, p[down_weight_], p[down_bias_],
-                         {Activation::none, dropout(f, 2, hidden_dropout_), residual_from_norm_ ? norm : mid}, {}, y);
+    f.ops->linear_forward(gelu, p[down_weight_], p[down_bias_],
+                          {Activation::none, dropout(f, 2, hidden_dropout_), residual_from_norm_ ? norm : mid}, {}, y);
   }
 
   if (saved) *saved = {stats1, qkv, log_sum_exp, o, mid, stats2, up};
@@ -98,33 +98,33 @@ void BloomBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
   View d_branch = d_y;  // gradient of the branch that was added to a residual, before its dropout
   if (hidden_dropout_ > 0 && f.training) d_branch = f.push(N, C);
 
-  if (down_dropout.rate > 0) f.ops.dropout_backward(d_y, down_dropout, d_branch);
+  if (down_dropout.rate > 0) f.ops->dropout_backward(d_y, down_dropout, d_branch);
   {
     const StackScope scope(f.stack);
     const LinearEpilogue gelu{Activation::gelu_tanh, {}, {}};
     const View d_up = f.push(N, 4 * C), inner = up;  // gelu(up), in place
-    f.ops.linear_backward_input(d_branch, p[down_weight_], gelu, up, d_up, inner);
-    f.ops.linear_backward_bias({{{d_branch, g[down_bias_]}, {d_up, g[up_bias_]}}});  // while they are in the cache
-    f.ops.linear_backward_weight(d_branch, inner, f.fresh_gradients, g[down_weight_]);
-    f.ops.linear_backward_input(d_up, p[up_weight_], {Activation::none, {}, post ? d_y : View{}}, {}, d_norm, {});
-    f.ops.layer_norm_backward(d_norm, mid, p[norm2_weight_], p[norm2_bias_], stats2, post ? View{} : d_y, d_mid,
-                              g[norm2_weight_], g[norm2_bias_], norm);
-    f.ops.linear_backward_weight(d_up, norm, f.fresh_gradients, g[up_weight_]);
+    f.ops->linear_backward_input(d_branch, p[down_weight_], gelu, up, d_up, inner);
+    f.ops->linear_backward_bias({{{d_branch, g[down_bias_]}, {d_up, g[up_bias_]}}});  // while they are in the cache
+    f.ops->linear_backward_weight(d_branch, inner, f.fresh_gradients, g[down_weight_]);
+    f.ops->linear_backward_input(d_up, p[up_weight_], {Activation::none, {}, post ? d_y : View{}}, {}, d_norm, {});
+    f.ops->layer_norm_backward(d_norm, mid, p[norm2_weight_], p[norm2_bias_], stats2, post ? View{} : d_y, d_mid,
+                               g[norm2_weight_], g[norm2_bias_], norm);
+    f.ops->linear_backward_weight(d_up, norm, f.fresh_gradients, g[up_weight_]);
   }
 
   if (dense_dropout.rate > 0)
-    f.ops.dropout_backward(d_mid, dense_dropout, d_branch);
+    f.ops->dropout_backward(d_mid, dense_dropout, d_branch);
   else
     d_branch = d_mid;
   const View d_o = f.push(N, C), d_qkv = f.push(N, 3 * C);
-  f.ops.linear_backward_weight(d_branch, o, f.fresh_gradients, g[dense_weight_]);
-  f.ops.linear_backward_input(d_branch, p[dense_weight_], {}, {}, d_o, {});
-  f.ops.attention_backward(qkv, o, log_sum_exp, d_o, f.batch.starts, attention_, attention_dropout, d_qkv);
-  f.ops.linear_backward_bias({{{d_branch, g[dense_bias_]}, {d_qkv, g[qkv_bias_]}}});
-  f.ops.linear_backward_input(d_qkv, p[qkv_weight_], {Activation::none, {}, post ? d_mid : View{}}, {}, d_norm, {});
-  f.ops.layer_norm_backward(d_norm, x, p[norm1_weight_], p[norm1_bias_], stats1, post ? View{} : d_mid, d_x,
-                            g[norm1_weight_], g[norm1_bias_], norm);
-  f.ops.linear_backward_weight(d_qkv, norm, f.fresh_gradients, g[qkv_weight_]);
+  f.ops->linear_backward_weight(d_branch, o, f.fresh_gradients, g[dense_weight_]);
+  f.ops->linear_backward_input(d_branch, p[dense_weight_], {}, {}, d_o, {});
+  f.ops->attention_backward(qkv, o, log_sum_exp, d_o, f.batch.starts, attention_, attention_dropout, d_qkv);
+  f.ops->linear_backward_bias({{{d_branch, g[dense_bias_]}, {d_qkv, g[qkv_bias_]}}});
+  f.ops->linear_backward_input(d_qkv, p[qkv_weight_], {Activation::none, {}, post ? d_mid : View{}}, {}, d_norm, {});
+  f.ops->layer_norm_backward(d_norm, x, p[norm1_weight_], p[norm1_bias_], stats1, post ? View{} : d_mid, d_x,
+                             g[norm1_weight_], g[norm1_bias_], norm);
+  f.ops->linear_backward_weight(d_qkv, norm, f.fresh_gradients, g[qkv_weight_]);
 }
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 #include "tessera/base/json.h"
 #include "tessera/base/read_file.h"
 #include "tessera/ops/dropout_mask.h"
+#include "tessera/ops/kernels.h"
 
 namespace tessera {
 
@@ -137,18 +138,17 @@ std::string fault_of(const ModelConfig& config) {
   if (config.hidden_size % config.num_heads != 0) {
     return fmt::format("hidden_size {} is not a multiple of the {} heads", config.hidden_size, config.num_heads);
   }
-  constexpr int64_t kMaxHeadDim = 512;  // scratch limit of the attention on every device
   if (config.head_dim() > kMaxHeadDim) {
     return fmt::format("hidden_size {} over {} heads makes heads of {} channels, but attention supports at most {}",
                        config.hidden_size, config.num_heads, config.head_dim(), kMaxHeadDim);
   }
-  constexpr int64_t kMaxHiddenSize = 16384, kMaxRaggedHiddenSize = 4096;  // register limits of a GPU's norms
-  if (config.hidden_size > kMaxHiddenSize) {
-    return fmt::format("hidden_size is {}, but norms support at most {} channels", config.hidden_size, kMaxHiddenSize);
+  if (config.hidden_size > kMaxNormChannels) {
+    return fmt::format("hidden_size is {}, but norms support at most {} channels", config.hidden_size,
+                       kMaxNormChannels);
   }
-  if (config.hidden_size > kMaxRaggedHiddenSize && config.hidden_size % 8 != 0) {
+  if (config.hidden_size > kMaxAnyNormChannels && config.hidden_size % 8 != 0) {
     return fmt::format("hidden_size is {}, but above {} it must be a multiple of 8", config.hidden_size,
-                       kMaxRaggedHiddenSize);
+                       kMaxAnyNormChannels);
   }
   if (config.attention_dropout > 0 && config.num_heads > kMaxDropoutHeads) {
     return fmt::format("attention_dropout is {} with {} heads, but dropout supports at most {} heads",

@@ -34,12 +34,12 @@ Root::Root(const ModelConfig& config, const Names& names, Initializer embedding_
 
 void Root::embed_forward(Frame& f, const ParameterViews& p, View y, SavedViews* saved) const {
   if (!embedding_norm_) {
-    f.ops.gather_rows(p[embedding_], f.batch.ids, y);
+    f.ops->gather_rows(p[embedding_], f.batch.ids, y);
     return;
   }
   const View stats = saved ? f.push_stats(f.batch.num_tokens, 2) : View{};  // [N, 2]
-  f.ops.gather_rows(p[embedding_], f.batch.ids, y);
-  f.ops.layer_norm_forward(y, p[embedding_norm_weight_], p[embedding_norm_bias_], epsilon_, y, stats);
+  f.ops->gather_rows(p[embedding_], f.batch.ids, y);
+  f.ops->layer_norm_forward(y, p[embedding_norm_weight_], p[embedding_norm_bias_], epsilon_, y, stats);
   if (saved) *saved = {stats};
 }
 
@@ -49,12 +49,12 @@ void Root::embed_backward(Frame& f, const ParameterViews& p, const ParameterView
   View d_e = d_y;  // [N, C]
   if (embedding_norm_) {
     const View e = f.push(f.batch.num_tokens, hidden_size_);  // looked up again, not kept
-    f.ops.gather_rows(p[embedding_], f.batch.ids, e);
+    f.ops->gather_rows(p[embedding_], f.batch.ids, e);
     d_e = f.push(f.batch.num_tokens, hidden_size_);
-    f.ops.layer_norm_backward(d_y, e, p[embedding_norm_weight_], {}, saved[0], {}, d_e, g[embedding_norm_weight_],
-                              g[embedding_norm_bias_], {});
+    f.ops->layer_norm_backward(d_y, e, p[embedding_norm_weight_], {}, saved[0], {}, d_e, g[embedding_norm_weight_],
+                               g[embedding_norm_bias_], {});
   }
-  f.ops.embedding_backward(f.batch.ids, d_e, g[embedding_]);
+  f.ops->embedding_backward(f.batch.ids, d_e, g[embedding_]);
 }
 
 // Divides rows into chunks of equal size. Large chunks are full tiles of a product.
@@ -82,9 +82,9 @@ void Root::head_loss(Frame& f, const ParameterViews& p, View x, View loss) const
     const int64_t m = std::min(rows, M - begin);
     const StackScope scope(f.stack);
     const View x_rows = f.push(m, hidden_size_), logits = f.push(m, vocab_size_);
-    f.ops.gather_rows(x, f.batch.target_rows.rows(begin, begin + m), x_rows);
+    f.ops->gather_rows(x, f.batch.target_rows.rows(begin, begin + m), x_rows);
     head_logits(f, p, x_rows, logits);
-    f.ops.softmax_cross_entropy(logits, f.batch.targets.rows(begin, begin + m), 0, loss);
+    f.ops->softmax_cross_entropy(logits, f.batch.targets.rows(begin, begin + m), 0, loss);
   }
 }
 
@@ -92,31 +92,31 @@ void Root::head_loss_backward(Frame& f, const ParameterViews& p, const Parameter
                               View loss, View d_x) const {
   const MeasuredScope outer_scope(f.stack);
   const int64_t M = f.batch.num_targets, rows = chunk_rows(f, M), C = hidden_size_;
-  if (M == 0 && f.fresh_gradients) f.ops.fill(g[embedding_], 0);
+  if (M == 0 && f.fresh_gradients) f.ops->fill(g[embedding_], 0);
   const View d_rows = f.push(M, C);  // gradient for the rows with loss
   for (int64_t begin = 0; begin < M; begin += rows) {
     const int64_t m = std::min(rows, M - begin);
     const StackScope scope(f.stack);
     const View x_rows = f.push(m, C), logits = f.push(m, vocab_size_);
-    f.ops.gather_rows(x, f.batch.target_rows.rows(begin, begin + m), x_rows);
+    f.ops->gather_rows(x, f.batch.target_rows.rows(begin, begin + m), x_rows);
     View z = x_rows, stats;  // [m, C] the input of the head's product
     if (final_norm_) {
       z = f.push(m, C);
       stats = f.push_stats(m, 2);
-      f.ops.layer_norm_forward(x_rows, p[final_norm_weight_], p[final_norm_bias_], epsilon_, z, stats);
+      f.ops->layer_norm_forward(x_rows, p[final_norm_weight_], p[final_norm_bias_], epsilon_, z, stats);
     }
-    f.ops.linear_forward(z, p[embedding_], head_bias_ ? p[head_bias_handle_] : View{}, {}, {}, logits);
-    f.ops.softmax_cross_entropy(logits, f.batch.targets.rows(begin, begin + m), scale, loss);
-    f.ops.linear_backward_weight(logits, z, f.fresh_gradients && begin == 0, g[embedding_]);
-    if (head_bias_) f.ops.linear_backward_bias({{{logits, g[head_bias_handle_]}}});
+    f.ops->linear_forward(z, p[embedding_], head_bias_ ? p[head_bias_handle_] : View{}, {}, {}, logits);
+    f.ops->softmax_cross_entropy(logits, f.batch.targets.rows(begin, begin + m), scale, loss);
+    f.ops->linear_backward_weight(logits, z, f.fresh_gradients && begin == 0, g[embedding_]);
+    if (head_bias_) f.ops->linear_backward_bias({{{logits, g[head_bias_handle_]}}});
     const View d_z = d_rows.rows(begin, begin + m);
-    f.ops.linear_backward_input(logits, p[embedding_], {}, {}, d_z, {});
+    f.ops->linear_backward_input(logits, p[embedding_], {}, {}, d_z, {});
     if (final_norm_) {
-      f.ops.layer_norm_backward(d_z, x_rows, p[final_norm_weight_], {}, stats, {}, d_z, g[final_norm_weight_],
-                                g[final_norm_bias_], {});
+      f.ops->layer_norm_backward(d_z, x_rows, p[final_norm_weight_], {}, stats, {}, d_z, g[final_norm_weight_],
+                                 g[final_norm_bias_], {});
     }
   }
-  f.ops.scatter_rows(d_rows, f.batch.target_rows, d_x);
+  f.ops->scatter_rows(d_rows, f.batch.target_rows, d_x);
 }
 
 void Root::head_argmax(Frame& f, const ParameterViews& p, View x, View ids) const {
@@ -127,7 +127,7 @@ void Root::head_argmax(Frame& f, const ParameterViews& p, View x, View ids) cons
     const StackScope scope(f.stack);
     const View logits = f.push(m, vocab_size_);
     head_logits(f, p, x.rows(begin, begin + m), logits);
-    f.ops.argmax_rows(logits, ids.rows(begin, begin + m));
+    f.ops->argmax_rows(logits, ids.rows(begin, begin + m));
   }
 }
 
@@ -136,9 +136,9 @@ void Root::head_logits(Frame& f, const ParameterViews& p, View x, View logits) c
   View z = x;
   if (final_norm_) {
     z = f.push(x.shape[0], hidden_size_);
-    f.ops.layer_norm_forward(x, p[final_norm_weight_], p[final_norm_bias_], epsilon_, z, {});
+    f.ops->layer_norm_forward(x, p[final_norm_weight_], p[final_norm_bias_], epsilon_, z, {});
   }
-  f.ops.linear_forward(z, p[embedding_], head_bias_ ? p[head_bias_handle_] : View{}, {}, {}, logits);
+  f.ops->linear_forward(z, p[embedding_], head_bias_ ? p[head_bias_handle_] : View{}, {}, {}, logits);
 }
 
 }  // namespace tessera

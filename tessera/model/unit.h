@@ -33,7 +33,7 @@ struct KvCache {
 
 // What a unit needs in addition to its parameters.
 struct Frame {
-  Kernels& ops;
+  Kernels* ops;
   Stack& stack;
   const Batch& batch;
   DType dtype;                           // of activations
@@ -45,20 +45,6 @@ struct Frame {
   bool large_head_chunks = false;   // use a share of the bytes on the stack as the limit, if that is more (root.cc)
   bool stands_for_smaller = false;  // the memory must suffice for every batch up to this one's sizes (root.cc)
 
-  // The same frame with other kernels.
-  Frame with(Kernels& others) const {
-    return {.ops = others,
-            .stack = stack,
-            .batch = batch,
-            .dtype = dtype,
-            .training = training,
-            .dropout_seed = dropout_seed,
-            .fresh_gradients = fresh_gradients,
-            .cache = cache,
-            .head_chunk_bytes = head_chunk_bytes,
-            .large_head_chunks = large_head_chunks,
-            .stands_for_smaller = stands_for_smaller};
-  }
   View push(int64_t rows, int64_t columns) { return stack.push({rows, columns}, dtype); }
   // Statistics need more precision than 16-bit activations have.
   View push_stats(int64_t rows, int64_t columns) {

@@ -19,9 +19,11 @@
 
 namespace tessera {
 
-// Limits of a call. GPU kernels have scratch for this many tokens of one head, and a launch has this many blocks in its
-// third dimension.
+// Limits of a call, the same on every device. A caller checks its sizes against them.
 inline constexpr int64_t kMaxBatchTokens = int64_t{1} << 22, kMaxBatchSequences = 65535;
+inline constexpr int64_t kMaxHeadDim = 512;           // channels of an attention head
+inline constexpr int64_t kMaxNormChannels = 16384;    // channels of a layer norm, if they are a multiple of 8
+inline constexpr int64_t kMaxAnyNormChannels = 4096;  // otherwise
 
 enum class Activation { none, gelu_tanh, relu };
 
@@ -53,7 +55,7 @@ struct AttentionShape {
 };
 
 // Which results an AdamW step writes. Writing parameters first and moments later, from the same gradients, gives the
-// same bits as writing all at once.
+// same bits as writing all at once. Kernels that cannot write them separately accept only `all`.
 enum class AdamWWrites { all, parameters, moments };
 
 struct BiasGradient {
@@ -66,7 +68,7 @@ struct AdamWStep {
   double bias_correction1 = 1, bias_correction2 = 1;  // 1 − βᵗ
   double gradient_scale = 1;                          // multiplies the gradient when it is read (clipping, loss scale)
   int64_t num_decayed = 0;                            // the first elements decay, the others do not
-  AdamWWrites writes = AdamWWrites::all;              // on CPUs; GPUs write all
+  AdamWWrites writes = AdamWWrites::all;
 };
 
 class Kernels {
@@ -158,10 +160,12 @@ class Kernels {
   // NaN.
   virtual void adamw(View parameters /*[P]*/, View rest /*[P] or empty*/, View gradients /*[P]*/, View m /*[P]*/,
                      View v /*[P]*/, const AdamWStep& step) = 0;
+  // Whether adamw() accepts every value of AdamWStep::writes.
+  virtual bool can_split_adamw() const { return false; }
 
-  // While on, a GPU's products measure which algorithm of their library is fastest for a shape, when they first meet
-  // that shape. That call takes longer. Results do not depend on the measurement, in any bit.
-  virtual void measure_products(bool) {}
+  // While on, the first call with a shape may take longer, to find the fastest algorithm for later calls with this
+  // shape. The results do not depend on it, in any bit.
+  virtual void set_tuning(bool) {}
 
   // Floating-point operations of the linear layers since construction (ops/flops.h). Attention is not included: its
   // count depends on the lengths of the sequences, which the caller knows.

@@ -43,9 +43,9 @@ bool knows_complete_command(const FitRequest& request) {
 
 // Searches a configuration for evaluation and generation, which only keep parameters.
 std::optional<Configuration> find_forward_fit(const FitRequest& request) {
-  using enum Offload::Tier;
-  for (const Offload::Tier tier : {device, host, file}) {
-    for (const S::Strategy strategy : {S::Strategy::no_shard, S::Strategy::full_shard}) {
+  using enum Tier;
+  for (const Tier tier : {device, host, file}) {
+    for (const ShardingStrategy strategy : {ShardingStrategy::no_shard, ShardingStrategy::full_shard}) {
       Settings settings = request.settings;
       settings.strategy = strategy;
       settings.offload = {.parameters = tier};

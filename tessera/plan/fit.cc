@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "tessera/settings/engine_options.h"
@@ -32,12 +33,12 @@ const NominalMachine& nominal(DeviceKind device) {
 
 const char* const kSearched[] = {"strategy", "offload", "activation_checkpointing", "batch_size", "grad_accum"};
 
-std::vector<S::Strategy> strategies(const FitRequest& request) {
-  using enum S::Strategy;
+std::vector<ShardingStrategy> strategies(const FitRequest& request) {
+  using enum ShardingStrategy;
   if (request.fixed.contains("strategy")) return {request.settings.strategy};
   // A single rank has nothing to shard. full_shard differs from no_shard only because it can offload parameters.
   if (request.rank.world_size == 1) return {no_shard, full_shard};
-  std::vector<S::Strategy> all{no_shard, zero1, zero2, shard_grad_op, full_shard};
+  std::vector<ShardingStrategy> all{no_shard, zero1, zero2, shard_grad_op, full_shard};
   const int64_t group = request.settings.shard_group_size;
   if ((group > 0 ? group : request.rank.ranks_per_node) < request.rank.world_size) {
     all.insert(all.end(), {hybrid_shard, hybrid_shard_zero2});
@@ -46,10 +47,10 @@ std::vector<S::Strategy> strategies(const FitRequest& request) {
 }
 
 std::vector<Offload> offloads(const FitRequest& request) {
-  using enum Offload::Tier;
+  using enum Tier;
   if (request.fixed.contains("offload")) return {request.settings.offload};
   std::vector<Offload> all{{}};
-  const auto add = [&](Offload::Tier tier) {
+  const auto add = [&](Tier tier) {
     all.insert(all.end(), {{tier, device, device}, {tier, tier, device}, {tier, device, tier}, {tier, tier, tier}});
   };
   if (!request.limits.one_memory) add(host);  // with one memory, this would free nothing
@@ -192,13 +193,14 @@ StepCost step_cost(const Settings& settings, const Plan& plan, const WorkBounds&
     if (tier != Tier::device) host_bytes += bytes;
     if (tier == Tier::file) file_bytes += bytes;
   };
-  if (o.optimizer != Tier::device) {
+  const Offload& offload = o.offload;
+  if (offload.optimizer != Tier::device) {
     host_updates = updated;
-    host_bytes += updated * (size + (o.gradients == Tier::device ? sum_size : 0));
-    if (o.optimizer == Tier::file) file_bytes += 24 * updated;  // masters, m and v are read and written
+    host_bytes += updated * (size + (offload.gradients == Tier::device ? sum_size : 0));
+    if (offload.optimizer == Tier::file) file_bytes += 24 * updated;  // masters, m and v are read and written
   }
-  moved(o.gradients, gradient_size * updated * accum);
-  moved(o.parameters, (shards.free_after_forward() ? 2 : 1) * size * kept * accum);
+  moved(offload.gradients, gradient_size * updated * accum);
+  moved(offload.parameters, (shards.free_after_forward() ? 2 : 1) * size * kept * accum);
   cost.offload_s = host_bytes / m.host + file_bytes / m.file + (kUpdateBytes + sum_size) * host_updates / m.update;
   return cost;
 }
@@ -225,7 +227,7 @@ Record searched_settings(const Settings& settings) {
   Record record;
   for (const char* name : kSearched) {
     const SettingValue value = find_setting(name)->get(settings);
-    std::visit([&](const auto& v) { record.set(name, v); }, value);
+    std::visit([&](const auto& v) { record[name] = v; }, value);
   }
   return record;
 }
@@ -249,16 +251,16 @@ FitResult find_fit(const FitRequest& request) {
       static_cast<double>(request.work_of(request.settings).training.num_tokens * request.settings.grad_accum);
   std::vector<Configuration> too_large;
   FitResult result;
-  for (const S::Strategy strategy : strategies(request)) {
+  for (const ShardingStrategy strategy : strategies(request)) {
     for (const Offload& offload : offloads(request)) {
       for (const S::ActivationCheckpointing checkpointing : checkpointings(request)) {
         Settings settings = request.settings;
         settings.strategy = strategy;
         settings.offload = offload;
         settings.activation_checkpointing = checkpointing;
-        if (offload.uses(Offload::Tier::file)) settings.offload_dir = offload_folder(settings);
-        const bool same_as_no_shard = request.rank.world_size == 1 && strategy == S::Strategy::full_shard &&
-                                      offload.parameters == Offload::Tier::device;
+        if (offload.uses(Tier::file)) settings.offload_dir = offload_folder(settings);
+        const bool same_as_no_shard = request.rank.world_size == 1 && strategy == ShardingStrategy::full_shard &&
+                                      offload.parameters == Tier::device;
         if (same_as_no_shard && !request.fixed.contains("strategy")) continue;
         if (!is_consistent(settings, request.rank)) continue;
         Row row = search_batch_size(request, settings, step_tokens);

@@ -62,7 +62,7 @@ void check_memory(const ModelConfig& config, const Settings& settings, const Wor
 
 void check_disk(const ModelConfig& config, const Settings& settings, const WorkOf& work_of, const PlannedRank& rank,
                 LocalRanks local) {
-  if (!settings.offload.uses(Offload::Tier::file)) return;
+  if (!settings.offload.uses(Tier::file)) return;
   PlannedRank planned = rank;
   planned.rank = 0;
   const int64_t needed = plan_training(config, settings, work_of(settings), planned).file_bytes * local.count;

@@ -1,5 +1,7 @@
 #include "tessera/plan/plan_report.h"
 
+#include <nlohmann/json.hpp>
+
 #include <fmt/format.h>
 
 #include "tessera/load/data_report.h"
@@ -31,16 +33,17 @@ Record ledger_record(const Ledger& ledger) {
     Record categories;
     for (int c = 0; c < kNumCategories; ++c) {
       const auto category = static_cast<Category>(c);
-      categories.set(name_of(category), ledger.peak(phase, category));
+      categories[name_of(category)] = ledger.peak(phase, category);
     }
-    record.set(name_of(phase), categories.set("total", ledger.peak_total(phase)));
+    categories["total"] = ledger.peak_total(phase);
+    record[name_of(phase)] = std::move(categories);
   });
   return record;
 }
 
 Record rank_record(const PlanReport& report, const Plan& plan) {
   Record head;
-  for_each_phase([&](Phase phase) { head.set(name_of(phase), plan.head_bytes[static_cast<size_t>(phase)]); });
+  for_each_phase([&](Phase phase) { head[name_of(phase)] = plan.head_bytes[static_cast<size_t>(phase)]; });
   return {
       {"peak_bytes", plan.peak_bytes()},           {"device_peak_bytes", plan.device.peak_total()},
       {"host_peak_bytes", plan.host.peak_total()}, {"file_bytes", plan.file_bytes},
@@ -65,18 +68,19 @@ Record excess_record(const Excess& excess) {
   return {{"fits", excess.fits()},
           {"excess_bytes", excess.bytes},
           {"memory", name_of(excess.of)},
-          {"phase", of_disk ? Value(nullptr) : Value(name_of(excess.phase))},
-          {"largest_category", of_disk ? Value(nullptr) : Value(name_of(excess.largest))},
-          {"largest_category_bytes", of_disk ? Value(nullptr) : Value(excess.largest_bytes)}};
+          {"phase", of_disk ? Record(nullptr) : Record(name_of(excess.phase))},
+          {"largest_category", of_disk ? Record(nullptr) : Record(name_of(excess.largest))},
+          {"largest_category_bytes", of_disk ? Record(nullptr) : Record(excess.largest_bytes)}};
 }
 
 Record configuration_record(const Configuration& configuration) {
-  return searched_settings(configuration.settings)
-      .set("device_peak_bytes", configuration.plan.device.peak_total())
-      .set("host_peak_bytes", configuration.plan.host.peak_total())
-      .set("file_bytes", configuration.plan.file_bytes)
-      .merge(excess_record(configuration.excess))
-      .set("cost", cost_record(configuration.cost));
+  Record record = searched_settings(configuration.settings);
+  record["device_peak_bytes"] = configuration.plan.device.peak_total();
+  record["host_peak_bytes"] = configuration.plan.host.peak_total();
+  record["file_bytes"] = configuration.plan.file_bytes;
+  record.update(excess_record(configuration.excess));
+  record["cost"] = cost_record(configuration.cost);
+  return record;
 }
 
 // Adds table rows, one for each category. Omits rows without bytes in any phase, and rows that equal those of another
@@ -141,7 +145,7 @@ double step_flops(const PlanReport& r) {
 
 std::string summary_of(const Settings& settings) {
   const Record searched = searched_settings(settings);
-  const auto text = [&](const char* key) { return *searched.find(key)->get_if<std::string>(); };
+  const auto text = [&](const char* key) { return searched.at(key).get<std::string>(); };
   return fmt::format("{}, offload {}, activation checkpointing {}, {} x {} samples", text("strategy"), text("offload"),
                      text("activation_checkpointing"), settings.batch_size, settings.grad_accum);
 }
@@ -166,7 +170,7 @@ void print_fit(const PlanReport& report, Console& console) {
   for (size_t i = 0; i < std::min(kMostRows, fit.faster.size()); ++i) {
     const Configuration& c = fit.faster[i];
     const Record searched = searched_settings(c.settings);
-    const auto text = [&](const char* key) { return *searched.find(key)->get_if<std::string>(); };
+    const auto text = [&](const char* key) { return searched.at(key).get<std::string>(); };
     table.row({fmt::format("{:.2f}x", c.cost.total_s() / fit.best->cost.total_s()), text("strategy"), text("offload"),
                text("activation_checkpointing"), fmt::format("{} x {}", c.settings.batch_size, c.settings.grad_accum),
                account_of(c.excess)});
@@ -189,31 +193,34 @@ int64_t PlanReport::pinned_bytes(const Plan& plan) const {
 
 Record plan_record(const PlanReport& r) {
   Record record{{"schema", 1}, {"model", r.settings.model}, {"num_parameters", r.first.num_parameters}};
-  record.set("world_size", r.rank.world_size).set("ranks_per_node", r.rank.ranks_per_node);
-  record.set("device", r.rank.device == DeviceKind::cuda ? "cuda" : "cpu").merge(searched_settings(r.settings));
+  record["world_size"] = r.rank.world_size;
+  record["ranks_per_node"] = r.rank.ranks_per_node;
+  record["device"] = r.rank.device == DeviceKind::cuda ? "cuda" : "cpu";
+  record.update(searched_settings(r.settings));
   const int64_t tokens = r.work.training.num_tokens;
-  record.set("fused_micro_batches", r.fused)
-      .set("micro_batch_tokens", tokens)
-      .set("micro_batch_flops", r.first.micro_batch_flops)
-      .set("step_flops", step_flops(r))
-      .set("step_bytes_sent", r.first.step_bytes_sent)
-      .set("peak_bytes", r.first.peak_bytes());
-  record.set("first_rank", rank_record(r, r.first));
-  record.set("other_ranks", r.other ? Value(rank_record(r, *r.other)) : Value(nullptr));
+  record["fused_micro_batches"] = r.fused;
+  record["micro_batch_tokens"] = tokens;
+  record["micro_batch_flops"] = r.first.micro_batch_flops;
+  record["step_flops"] = step_flops(r);
+  record["step_bytes_sent"] = r.first.step_bytes_sent;
+  record["peak_bytes"] = r.first.peak_bytes();
+  record["first_rank"] = rank_record(r, r.first);
+  record["other_ranks"] = r.other ? Record(rank_record(r, *r.other)) : Record(nullptr);
   const Excess excess = excess_of(r.first, r.limits);
   const bool known = excess.limit_bytes < MemoryLimits{}.device_bytes;
-  record.set("memory_bytes", known ? Value(excess.limit_bytes) : Value(nullptr));
-  record.set("fits", known ? Value(excess.fits()) : Value(nullptr));
-  const auto limit = [](int64_t bytes) { return bytes < MemoryLimits{}.disk_bytes ? Value(bytes) : Value(nullptr); };
-  record.set("host_memory_bytes", limit(r.limits.host_bytes)).set("disk_bytes", limit(r.limits.disk_bytes));
-  if (r.train_data) record.set("train_data", data_record(*r.train_data));
-  if (r.eval_data) record.set("eval_data", data_record(*r.eval_data));
+  record["memory_bytes"] = known ? Record(excess.limit_bytes) : Record(nullptr);
+  record["fits"] = known ? Record(excess.fits()) : Record(nullptr);
+  const auto limit = [](int64_t bytes) { return bytes < MemoryLimits{}.disk_bytes ? Record(bytes) : Record(nullptr); };
+  record["host_memory_bytes"] = limit(r.limits.host_bytes);
+  record["disk_bytes"] = limit(r.limits.disk_bytes);
+  if (r.train_data) record["train_data"] = data_record(*r.train_data);
+  if (r.eval_data) record["eval_data"] = data_record(*r.eval_data);
   if (!r.fit) return record;
-  std::vector<Value> faster;
-  for (const Configuration& c : r.fit->faster) faster.emplace_back(configuration_record(c));
-  return record.set("fit", Record{{"best", configuration_record(*r.fit->best)},
-                                  {"faster", faster},
-                                  {"cost_model", cost_model(r.rank.device)}});
+  std::vector<Record> faster;
+  for (const Configuration& c : r.fit->faster) faster.push_back(configuration_record(c));
+  record["fit"] = Record{
+      {"best", configuration_record(*r.fit->best)}, {"faster", faster}, {"cost_model", cost_model(r.rank.device)}};
+  return record;
 }
 
 void print_plan(const PlanReport& r, Console& console) {

@@ -73,7 +73,7 @@ Console Console::of_process(std::optional<bool> bars, LostOutput lost_output) {
 }
 
 Console Console::muted() {
-  const auto nowhere = [] { return Stream{{}, [](std::string_view) {}, [] { return kUsualColumns; }}; };
+  const auto nowhere = [] { return Output{{}, [](std::string_view) {}, [] { return kUsualColumns; }}; };
   return Console(nowhere(), nowhere());
 }
 
@@ -85,10 +85,10 @@ void Console::note(std::string_view line) {
   write_above_status(err_, line);
 }
 
-void Console::write_above_status(const Stream& stream, std::string_view line) {
+void Console::write_above_status(const Output& output, std::string_view line) {
   const std::lock_guard lock(mutex_);
   if (!status_.empty()) err_.write(kEraseLine);
-  stream.write(std::string(line) + "\n");
+  output.write(std::string(line) + "\n");
   if (!status_.empty()) err_.write(status_);
 }
 

@@ -11,9 +11,9 @@
 
 namespace tessera {
 
-// The abilities of the screen behind a stream.
+// The abilities of the screen behind an output.
 struct Terminal {
-  bool interactive = false;  // lines can be redrawn: the stream is a terminal, and TERM is not dumb
+  bool interactive = false;  // lines can be redrawn: the output is a terminal, and TERM is not dumb
   bool color = false;        // interactive, and NO_COLOR is unset or empty (no-color.org)
   bool unicode = false;      // interactive, and the locale uses UTF-8
 };
@@ -28,12 +28,12 @@ class Console {
     ends_the_verb,  // the verb only prints: OutputClosedError if there is no reader any more, else RunError
     is_noted,       // results are in files: print one warning on standard error and continue
   };
-  struct Stream {
+  struct Output {
     Terminal terminal;
     std::function<void(std::string_view)> write;  // writes all of it immediately
     std::function<int()> columns;                 // the terminal's width, measured at each call
   };
-  Console(Stream out, Stream err) : out_(std::move(out)), err_(std::move(err)) {}
+  Console(Output out, Output err) : out_(std::move(out)), err_(std::move(err)) {}
 
   // Standard output and error of this process. Text that standard error cannot take is lost. `bars` overrides whether
   // standard error counts as a terminal for progress bars.
@@ -54,9 +54,9 @@ class Console {
   int err_columns() const { return err_.columns(); }
 
  private:
-  void write_above_status(const Stream& stream, std::string_view line);
+  void write_above_status(const Output& output, std::string_view line);
 
-  Stream out_, err_;
+  Output out_, err_;
   std::mutex mutex_;
   std::string status_;  // the text on the screen; empty: nothing
 };

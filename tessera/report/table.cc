@@ -11,12 +11,12 @@ namespace {
 struct Line {
   const char *left, *fill, *cross, *right;
 };
-struct Frame {
+struct Border {
   Line top, middle, bottom;
   const char* side;
 };
-constexpr Frame kUnicodeFrame{{"╭", "─", "┬", "╮"}, {"├", "─", "┼", "┤"}, {"╰", "─", "┴", "╯"}, "│"};
-constexpr Frame kAsciiFrame{{"+", "-", "+", "+"}, {"+", "-", "+", "+"}, {"+", "-", "+", "+"}, "|"};
+constexpr Border kUnicodeBorder{{"╭", "─", "┬", "╮"}, {"├", "─", "┼", "┤"}, {"╰", "─", "┴", "╯"}, "│"};
+constexpr Border kAsciiBorder{{"+", "-", "+", "+"}, {"+", "-", "+", "+"}, {"+", "-", "+", "+"}, "|"};
 
 std::string draw_rule(const Line& line, const std::vector<int>& widths) {
   std::string out = line.left;
@@ -51,22 +51,22 @@ std::string Table::render(const Terminal& terminal) const {
     for (size_t i = 0; i < cells.size(); ++i) widths[i] = std::max(widths[i], display_width(cells[i]));
   }
 
-  const Frame& frame = terminal.unicode ? kUnicodeFrame : kAsciiFrame;
+  const Border& border = terminal.unicode ? kUnicodeBorder : kAsciiBorder;
   const auto draw_row = [&](const std::vector<std::string>& cells) {
-    std::string out = frame.side;
+    std::string out = border.side;
     for (size_t i = 0; i < cells.size(); ++i) {
       const std::string padding(static_cast<size_t>(widths[i] - display_width(cells[i])), ' ');
       out += columns_[i].align == Align::kRight ? " " + padding + cells[i] : " " + cells[i] + padding;
-      out += std::string(" ") + frame.side;
+      out += std::string(" ") + border.side;
     }
     return out + "\n";
   };
-  std::string out = draw_rule(frame.top, widths) + "\n";
+  std::string out = draw_rule(border.top, widths) + "\n";
   if (std::any_of(titles.begin(), titles.end(), [](const std::string& title) { return !title.empty(); })) {
-    out += draw_row(titles) + draw_rule(frame.middle, widths) + "\n";
+    out += draw_row(titles) + draw_rule(border.middle, widths) + "\n";
   }
-  for (const auto& cells : rows_) out += cells.empty() ? draw_rule(frame.middle, widths) + "\n" : draw_row(cells);
-  return out + draw_rule(frame.bottom, widths);
+  for (const auto& cells : rows_) out += cells.empty() ? draw_rule(border.middle, widths) + "\n" : draw_row(cells);
+  return out + draw_rule(border.bottom, widths);
 }
 
 }  // namespace tessera

@@ -11,13 +11,14 @@ namespace {
 Record speed_of(const std::string& split, double runtime_s, int64_t num_samples, int64_t num_steps) {
   Record record{{split + "_runtime", runtime_s}};
   if (runtime_s == 0) return record;
-  record.set(split + "_samples_per_second", static_cast<double>(num_samples) / runtime_s);
-  return record.set(split + "_steps_per_second", static_cast<double>(num_steps) / runtime_s);
+  record[split + "_samples_per_second"] = static_cast<double>(num_samples) / runtime_s;
+  record[split + "_steps_per_second"] = static_cast<double>(num_steps) / runtime_s;
+  return record;
 }
 
 void add_rounded(Record& record, const Record& speed) {
-  for (const Field& field : speed.fields()) {
-    record.set(field.key, round_decimals(*field.value.get_if<double>(), field.key.ends_with("_runtime") ? 4 : 3));
+  for (const auto& [key, value] : speed.items()) {
+    record[key] = round_decimals(value.get<double>(), key.ends_with("_runtime") ? 4 : 3);
   }
 }
 
@@ -49,14 +50,16 @@ Record trainer_record(const StepMetrics& metrics) {
 Record trainer_record(const EvalMetrics& metrics) {
   Record record{{"eval_loss", metrics.loss}};
   add_rounded(record, timing_record(metrics));
-  return record.set("epoch", round_decimals(metrics.epoch, 2));
+  record["epoch"] = round_decimals(metrics.epoch, 2);
+  return record;
 }
 
 Record trainer_record(const TrainMetrics& metrics) {
   Record record;
   add_rounded(record, timing_record(metrics));
-  record.set("train_loss", metrics.mean_loss);
-  return record.set("epoch", round_decimals(metrics.epoch, 2));
+  record["train_loss"] = metrics.mean_loss;
+  record["epoch"] = round_decimals(metrics.epoch, 2);
+  return record;
 }
 
 std::string trainer_line(const AnswerMetrics& metrics) {

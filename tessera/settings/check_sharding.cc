@@ -14,33 +14,21 @@ std::string word_of(const ResolvedSettings& resolved, const char* name) {
   return std::get<std::string>(find_setting(name)->get(resolved.settings));
 }
 
-bool shards_anything(S::Strategy strategy) {
-  return strategy != S::Strategy::no_shard && strategy != S::Strategy::zero0;
-}
-
-bool shards_parameters(S::Strategy strategy) {
-  return shards_anything(strategy) && strategy != S::Strategy::zero1 && strategy != S::Strategy::zero2;
-}
-
-bool is_hybrid(S::Strategy strategy) {
-  return strategy == S::Strategy::hybrid_shard || strategy == S::Strategy::hybrid_shard_zero2;
-}
-
 void check_offload(const ResolvedSettings& resolved) {
   const S& s = resolved.settings;
-  using Tier = Offload::Tier;
-  if (s.offload.parameters != Tier::device && !shards_parameters(s.strategy)) {
+  const StrategyRow& strategy = row_of(s.strategy);
+  if (s.offload.parameters != Tier::device && !strategy.shard_parameters) {
     throw UsageError(
         resolved.where("offload"),
         fmt::format("only sharded parameters can be offloaded, but the strategy \"{}\" does not shard them",
                     word_of(resolved, "strategy")),
-        "Give --strategy zero3, full_shard, shard_grad_op, hybrid_shard or hybrid_shard_zero2");
+        "Give --strategy full_shard, shard_grad_op, hybrid_shard or hybrid_shard_zero2");
   }
   if (s.offload.gradients != Tier::device && s.offload.optimizer == Tier::device) {
     throw UsageError(resolved.where("offload"), "gradients can be offloaded only together with the optimizer",
                      "Give --offload optimizer,gradients");
   }
-  if (s.offload.optimizer != Tier::device && !shards_anything(s.strategy) && resolved.num_ranks > 1) {
+  if (s.offload.optimizer != Tier::device && !strategy.shard_optimizer && resolved.num_ranks > 1) {
     throw UsageError(
         resolved.where("offload"),
         fmt::format("the strategy \"{}\" would keep a complete copy of the optimizer states on each of {} ranks",
@@ -57,7 +45,7 @@ void check_offload(const ResolvedSettings& resolved) {
 void check_groups(const ResolvedSettings& resolved) {
   const S& s = resolved.settings;
   if (s.shard_group_size == 0) return;
-  if (!is_hybrid(s.strategy)) {
+  if (!row_of(s.strategy).within_nodes) {
     throw UsageError(resolved.where("shard_group_size"),
                      fmt::format("{} has no effect with the strategy \"{}\", because all ranks form one group",
                                  s.shard_group_size, word_of(resolved, "strategy")),

@@ -196,7 +196,7 @@ class Reader {
     }
     const bool is_given = file_.whole("zero_optimization.stage").has_value();
     if (is_given) set("strategy", fmt::format("zero{}", stage), "zero_optimization.stage");
-    preset("strategy", "zero0", "zero_optimization.stage");
+    preset("strategy", "no_shard", "zero_optimization.stage");
     const bool is_auto = file_.is_auto("zero_optimization.stage");
     read_offload(is_auto ? 3 : stage);
     if (const auto elements = file_.whole("zero_optimization.reduce_bucket_size")) {
@@ -208,11 +208,11 @@ class Reader {
     }
   }
 
-  Offload::Tier tier(const std::string& section) const {
+  Tier tier(const std::string& section) const {
     const std::string device = file_.word(section + ".device").value_or("none");
-    if (device == "none") return Offload::Tier::device;
-    if (device == "cpu") return Offload::Tier::host;
-    if (device == "nvme") return Offload::Tier::file;
+    if (device == "none") return Tier::device;
+    if (device == "cpu") return Tier::host;
+    if (device == "nvme") return Tier::file;
     refuse(section + ".device", fmt::format("unknown value {}", quoted_value(device)), "One of: none, cpu, nvme");
   }
 
@@ -222,15 +222,15 @@ class Reader {
     Offload offload;
     offload.optimizer = tier(optimizer);
     // DeepSpeed keeps the gradients for its CPU optimizer in host memory.
-    if (offload.optimizer != Offload::Tier::device) offload.gradients = Offload::Tier::host;
+    if (offload.optimizer != Tier::device) offload.gradients = Tier::host;
     offload.parameters = tier(parameters);
-    if (offload.optimizer != Offload::Tier::device && stage == 0) {
+    if (offload.optimizer != Tier::device && stage == 0) {
       refuse(optimizer, "needs stage 1, 2 or 3, but zero_optimization.stage is 0", "");
     }
-    if (offload.parameters != Offload::Tier::device && stage != 3) {
+    if (offload.parameters != Tier::device && stage != 3) {
       refuse(parameters, fmt::format("needs stage 3, but zero_optimization.stage is {}", stage), "");
     }
-    set("offload", offload_text(offload), offload.optimizer != Offload::Tier::device ? optimizer : parameters);
+    set("offload", offload_text(offload), offload.optimizer != Tier::device ? optimizer : parameters);
 
     const auto paths = std::pair(file_.word(optimizer + ".nvme_path"), file_.word(parameters + ".nvme_path"));
     if (paths.first && paths.second && *paths.first != *paths.second) {

@@ -59,9 +59,9 @@ int64_t bytes_of_unit(std::string_view unit) {
   throw UsageError(where, fmt::format("must be an amount of bytes, got {}", quoted_value(std::string(text))), remedy);
 }
 
-Offload::Tier parse_tier(const std::string& word, const std::string& item, const std::string& where) {
-  if (word == "host" || word == "cpu") return Offload::Tier::host;
-  if (word == "file" || word == "nvme") return Offload::Tier::file;
+Tier parse_tier(const std::string& word, const std::string& item, const std::string& where) {
+  if (word == "host" || word == "cpu") return Tier::host;
+  if (word == "file" || word == "nvme") return Tier::file;
   throw UsageError(where, fmt::format("unknown tier in {}", quoted_value(item)),
                    "One of: host (also cpu), file (also nvme)");
 }
@@ -116,8 +116,8 @@ Offload parse_offload(std::string_view text, const std::string& where) {
     }
     if (!seen.insert(kind).second)
       throw UsageError(where, fmt::format("contains {} twice", kind), "Remove one of the two");
-    const Offload::Tier tier =
-        colon == item.size() ? Offload::Tier::host : parse_tier(item.substr(colon + 1), item, where);
+    const Tier tier =
+        colon == item.size() ? Tier::host : parse_tier(item.substr(colon + 1), item, where);
     (kind == "optimizer" ? offload.optimizer : kind == "gradients" ? offload.gradients : offload.parameters) = tier;
   }
   return offload;
@@ -125,9 +125,9 @@ Offload parse_offload(std::string_view text, const std::string& where) {
 
 std::string offload_text(const Offload& offload) {
   std::vector<std::string> items;
-  const auto add = [&](const char* kind, Offload::Tier tier) {
-    if (tier == Offload::Tier::device) return;
-    items.push_back(fmt::format("{}:{}", kind, tier == Offload::Tier::host ? "host" : "file"));
+  const auto add = [&](const char* kind, Tier tier) {
+    if (tier == Tier::device) return;
+    items.push_back(fmt::format("{}:{}", kind, name_of(tier)));
   };
   add("optimizer", offload.optimizer);
   add("gradients", offload.gradients);

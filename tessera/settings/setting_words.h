@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "tessera/engine/shard_plan.h"
+
 namespace tessera {
 
 // Reads "32GiB", "25 MB", "1.5KiB", "500000000", "5e8". Units: B; kB, MB, GB, TB (powers of 1000); KiB, MiB, GiB, TiB
@@ -13,16 +15,6 @@ namespace tessera {
 int64_t parse_bytes(std::string_view text, const std::string& where);
 // The same amount with the largest unit that divides it: "25MiB", "500MB", "1001".
 std::string bytes_text(int64_t bytes);
-
-// Where a rank keeps its optimizer states, gradients and parameters between their uses.
-struct Offload {
-  enum class Tier { device, host, file };
-  Tier optimizer = Tier::device, gradients = Tier::device, parameters = Tier::device;
-
-  bool any() const { return *this != Offload{}; }
-  bool uses(Tier tier) const { return optimizer == tier || gradients == tier || parameters == tier; }
-  bool operator==(const Offload&) const = default;
-};
 
 // Reads "none", or a comma-separated list of "optimizer", "gradients" and "parameters". Each may end with ":host" (the
 // default; also ":cpu") or ":file" (also ":nvme"). Throws UsageError with `where`.

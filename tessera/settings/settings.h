@@ -16,6 +16,7 @@
 #include "tessera/data/data_use.h"
 #include "tessera/data/prompts.h"
 #include "tessera/data/scoring.h"
+#include "tessera/engine/shard_plan.h"
 #include "tessera/optim/loss_scaler.h"
 #include "tessera/optim/schedule.h"
 #include "tessera/settings/setting_words.h"
@@ -25,33 +26,10 @@ namespace tessera {
 // The values that a verb uses. The declarations (settings.cc) have their names, meanings and units. An empty text means
 // that nothing was given. A zero may have a special meaning; see the help text.
 struct Settings {
-  using Objective = tessera::Objective;
-  using Truncation = tessera::Truncation;
-  using LongTexts = tessera::LongTexts;
-  using BadRows = tessera::BadRows;
-  using Scoring = tessera::Scoring;
-  using LrSchedule = Schedule;
-  using Warmup = tessera::Warmup;
   enum class Init { pretrained, random };
   enum class ActivationCheckpointing { none, block };
   enum class FuseMicroBatches { automatic, off };
   enum class Precision { fp32, tf32, fp16, bf16 };
-  enum class Strategy {
-    no_shard,
-    zero0,
-    zero1,
-    zero2,
-    zero3,
-    shard_grad_op,
-    full_shard,
-    hybrid_shard,
-    hybrid_shard_zero2
-  };
-  using Offload = tessera::Offload;
-  enum class BackwardPrefetch { pre, post, none };
-  enum class GradSync { automatic, micro, step };
-  enum class ReduceDtype { automatic, fp32, bf16, fp16 };
-  using LossScaleRules = tessera::LossScaleRules;
   enum class DeviceChoice { automatic, cpu, cuda };
   enum class Interval { no, epoch, steps };
   enum class Metric { eval_loss, exact_match, f1 };
@@ -118,7 +96,7 @@ struct Settings {
   double restart_pause = 5;  // s
   // sharding
   std::string deepspeed, fsdp;
-  Strategy strategy = Strategy::no_shard;
+  ShardingStrategy strategy = ShardingStrategy::no_shard;
   int64_t shard_group_size = 0, ranks_per_node = 0;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;
   bool forward_prefetch = false;
@@ -128,9 +106,9 @@ struct Settings {
   std::string offload_dir;
   bool pin_memory = false;
   // reduction of gradients over ranks, and the loss scale of fp16
-  GradSync grad_sync = GradSync::automatic;
+  GradientSync grad_sync = GradientSync::automatic;
   int64_t reduce_bucket_size = 25 << 20;  // bytes
-  ReduceDtype reduce_dtype = ReduceDtype::automatic;
+  std::optional<DType> reduce_dtype;      // unset: see gradient_dtype()
   double loss_scale = 0;
   LossScaleRules loss_scale_rules = LossScaleRules::grad_scaler;
   int64_t initial_scale_power = 16, loss_scale_window = 0, loss_scale_hysteresis = 0;

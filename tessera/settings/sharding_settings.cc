@@ -18,19 +18,15 @@ Setting foreign(Setting setting) {
 }
 
 Setting strategy() {
+  std::vector<std::pair<const char*, ShardingStrategy>> words;
+  for (const StrategyRow& row : strategy_rows()) words.emplace_back(row.name, row.strategy);
   return with_synonyms(
-      choice("strategy", &S::strategy, brief(kSharding, "no_shard, zero1, zero2, full_shard, ...", kRanks),
-             {{"no_shard", S::Strategy::no_shard},
-              {"zero0", S::Strategy::zero0},
-              {"zero1", S::Strategy::zero1},
-              {"zero2", S::Strategy::zero2},
-              {"zero3", S::Strategy::zero3},
-              {"shard_grad_op", S::Strategy::shard_grad_op},
-              {"full_shard", S::Strategy::full_shard},
-              {"hybrid_shard", S::Strategy::hybrid_shard},
-              {"hybrid_shard_zero2", S::Strategy::hybrid_shard_zero2}},
-             "Which of parameters, gradients and optimizer states to shard over the ranks (docs/strategies.md)"),
-      {{"_hybrid_shard_zero2", "hybrid_shard_zero2"}});
+      choice("strategy", &S::strategy, brief(kSharding, "no_shard, zero1, zero2, full_shard, ...", kRanks), words,
+             "Which of parameters, gradients and optimizer states to shard over the ranks (docs/strategies.md); zero0 "
+             "means no_shard, zero3 means full_shard"),
+      {{"zero0", row_of(ShardingStrategy::no_shard).name},
+       {"zero3", row_of(ShardingStrategy::full_shard).name},
+       {"_hybrid_shard_zero2", row_of(ShardingStrategy::hybrid_shard_zero2).name}});
 }
 
 Setting offload() {
@@ -62,9 +58,9 @@ std::vector<Setting> placement_settings() {
       integer("ranks_per_node", &S::ranks_per_node, brief(kSharding, "ranks of one machine", kPlan), "RANKS", kCount,
               "Number of ranks on one machine; 0: as detected, or all ranks (plan)"),
       with_synonyms(choice("backward_prefetch", &S::backward_prefetch, kSharding,
-                           {{"pre", S::BackwardPrefetch::pre},
-                            {"post", S::BackwardPrefetch::post},
-                            {"none", S::BackwardPrefetch::none}},
+                           {{"pre", BackwardPrefetch::pre},
+                            {"post", BackwardPrefetch::post},
+                            {"none", BackwardPrefetch::none}},
                            "When the backward pass gathers the next unit. pre: before it computes the current unit's "
                            "gradients; post: after that; none: when it needs the unit"),
                     {{"backward_pre", "pre"}, {"backward_post", "post"}, {"no_prefetch", "none"}}),
@@ -84,16 +80,13 @@ std::vector<Setting> placement_settings() {
 std::vector<Setting> gradient_settings() {
   return {
       choice("grad_sync", &S::grad_sync, kGradients,
-             {{"auto", S::GradSync::automatic}, {"micro", S::GradSync::micro}, {"step", S::GradSync::step}},
+             {{"auto", GradientSync::automatic}, {"micro", GradientSync::micro}, {"step", GradientSync::step}},
              "When to reduce gradients over the ranks. micro: after every micro-batch; step: once per step; auto: "
              "micro if gradients are sharded or offloaded, otherwise step"),
       bytes("reduce_bucket_size", &S::reduce_bucket_size, kGradients, {.min = 1},
             "Bytes of gradients to reduce at a time, for replicated parameters"),
       choice("reduce_dtype", &S::reduce_dtype, kGradients,
-             {{"auto", S::ReduceDtype::automatic},
-              {"fp32", S::ReduceDtype::fp32},
-              {"bf16", S::ReduceDtype::bf16},
-              {"fp16", S::ReduceDtype::fp16}},
+             {{"auto", std::nullopt}, {"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}},
              "Data type of gradients that are reduced over the ranks; auto: the type of --precision, or fp32 for sums "
              "over micro-batches"),
       real("loss_scale", &S::loss_scale, kGradients, "X", kNonNegativeReal,

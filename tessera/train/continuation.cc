@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace tessera {
@@ -49,11 +50,10 @@ std::string Change::shown() const {
 
 std::vector<Change> changes_between(const Record& then, const Record& now) {
   std::vector<Change> changes;
-  for (const Field& field : now.fields()) {
-    const Value* value = then.find(field.key);
-    if (value && *value == field.value) continue;
-    changes.push_back(
-        {field.key, value ? json_text(*value) : "nothing", json_text(field.value), may_change(field.key)});
+  for (const auto& [key, value] : now.items()) {
+    const auto before = then.find(key);
+    if (before != then.end() && *before == value) continue;
+    changes.push_back({key, before != then.end() ? to_json(*before) : "nothing", to_json(value), may_change(key)});
   }
   return changes;
 }
@@ -75,11 +75,6 @@ std::string listed(const std::vector<Change>& changes) {
   }
   if (changes.size() > kShown) text += fmt::format("; and {} more settings differ", changes.size() - kShown);
   return text;
-}
-
-std::string json_text(const Value& value) {
-  const std::string text = to_json({{"", value}});  // {"": value}
-  return text.substr(5, text.size() - 6);
 }
 
 int64_t total_steps(int64_t max_steps, double epochs, int64_t steps_per_epoch) {

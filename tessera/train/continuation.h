@@ -32,8 +32,6 @@ std::vector<Change> forbidden_among(const std::vector<Change>& changes, bool in_
 // "was made with lr = 0.01, and this run has 0.02; with seed = 42, …". Lists the first three changes and counts the
 // rest.
 std::string listed(const std::vector<Change>& changes);
-// One value of a record as JSON.
-std::string json_text(const Value& value);
 
 // The number of steps of a run. As in the Trainer, epochs are rounded up to full steps. max_steps 0: `epochs` decides.
 int64_t total_steps(int64_t max_steps, double epochs, int64_t steps_per_epoch);

@@ -118,7 +118,8 @@ Record predictions_by_id(const std::vector<Example>& examples, const std::vector
   for (const Example& example : examples) ids.insert(example.id);
   std::unordered_map<std::string, int64_t> occurrences;
   int64_t num_repeated = 0;
-  Record record;
+  Record record = Record::object();
+  auto& members = record.get_ref<Record::object_t&>();  // Record's own insertion compares all keys
   for (size_t i = 0; i < examples.size(); ++i) {
     const bool has_id = !examples[i].id.empty();
     const std::string id = has_id ? examples[i].id : std::to_string(i);
@@ -131,7 +132,7 @@ Record predictions_by_id(const std::vector<Example>& examples, const std::vector
       while (ids.contains(key) || used.contains(key));
     }
     used.insert(key);
-    record.append(std::move(key), predictions[i]);
+    members.emplace_back(std::move(key), predictions[i]);
   }
   if (num_repeated > 0) {
     console.note(

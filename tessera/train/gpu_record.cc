@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "tessera/report/text.h"
@@ -11,11 +12,11 @@
 namespace tessera {
 
 Record gpu_record(const GpuUsage& usage) {
-  Record record;
+  Record record = Record::object();
   const auto put = [&](const char* key, const Statistic& statistic, bool integral) {
     if (statistic.count == 0) return;
-    const auto value = [&](double x) { return integral ? Value(std::llround(x)) : Value(x); };
-    record.set(key, Record{{"mean", value(statistic.mean())}, {"peak", value(statistic.peak)}});
+    const auto value = [&](double x) { return integral ? Record(std::llround(x)) : Record(x); };
+    record[key] = Record{{"mean", value(statistic.mean())}, {"peak", value(statistic.peak)}};
   };
   put("memory_bytes", usage.memory_bytes, true);
   put("process_memory_bytes", usage.process_memory_bytes, true);
@@ -25,45 +26,36 @@ Record gpu_record(const GpuUsage& usage) {
   return record;
 }
 
-static bool is_less(const Value& a, const Value& b) {
-  if (a.get_if<int64_t>() && b.get_if<int64_t>()) return *a.get_if<int64_t>() < *b.get_if<int64_t>();
-  return a.get_if<double>() && b.get_if<double>() && *a.get_if<double>() < *b.get_if<double>();
-}
-
 Record highest_of(const std::vector<Record>& gpu_records) {
-  Record highest;
+  Record highest = Record::object();
   for (const Record& record : gpu_records) {
-    for (const auto& [key, value] : record.fields()) {
-      const Value* known = highest.find(key);
-      Record numbers = known ? *known->get_if<Record>() : Record();
-      for (const auto& [name, number] : value.get_if<Record>()->fields()) {
-        const Value* before = numbers.find(name);
-        if (!before || is_less(*before, number)) numbers.set(name, number);
+    for (const auto& [key, numbers] : record.items()) {
+      for (const auto& [name, number] : numbers.items()) {
+        Record& known = highest[key][name];
+        if (known.is_null() || known < number) known = number;
       }
-      highest.set(key, numbers);
     }
   }
   return highest;
 }
 
 std::string gpu_line(const Record& gpu) {
-  const auto find = [&](const char* key, const char* name) {
-    const Value* numbers = gpu.find(key);
-    return numbers ? numbers->get_if<Record>()->find(name) : nullptr;
+  const auto number = [&](const char* key, const char* name) -> std::optional<double> {
+    const auto numbers = gpu.find(key);
+    return numbers != gpu.end() ? std::optional(numbers->at(name).get<double>()) : std::nullopt;
   };
   std::string text;
   const auto add = [&](const char* separator, const std::string& part) {
     text += (text.empty() ? "" : separator) + part;
   };
-  if (const Value* peak = find("memory_bytes", "peak")) add("", format_bytes(*peak->get_if<int64_t>()) + " at most");
-  if (const Value* peak = find("process_memory_bytes", "peak")) {
-    add(", ", format_bytes(*peak->get_if<int64_t>()) + " by this program");
-  }
+  const auto bytes_text = [](double bytes) { return format_bytes(static_cast<int64_t>(bytes)); };
+  if (const auto peak = number("memory_bytes", "peak")) add("", bytes_text(*peak) + " at most");
+  if (const auto peak = number("process_memory_bytes", "peak")) add(", ", bytes_text(*peak) + " by this program");
   const char* separator = "; on average ";
   const auto add_mean = [&](const char* key, const char* unit) {
-    const Value* mean = find(key, "mean");
+    const auto mean = number(key, "mean");
     if (!mean) return;
-    add(separator, fmt::format("{:.0f} {}", *mean->get_if<double>(), unit));
+    add(separator, fmt::format("{:.0f} {}", *mean, unit));
     separator = ", ";
   };
   add_mean("utilization_percent", "% busy");

@@ -12,10 +12,10 @@ namespace tessera {
 namespace {
 
 Record eval_record(const EvalOutcome& outcome) {
-  Record record;
-  if (outcome.loss) record.set("loss", *outcome.loss);
-  if (outcome.exact_match) record.set("exact_match", *outcome.exact_match);
-  if (outcome.f1) record.set("f1", *outcome.f1);
+  Record record = Record::object();
+  if (outcome.loss) record["loss"] = *outcome.loss;
+  if (outcome.exact_match) record["exact_match"] = *outcome.exact_match;
+  if (outcome.f1) record["f1"] = *outcome.f1;
   return record;
 }
 
@@ -27,32 +27,43 @@ class RecordReader {
 
   template <typename T>
   T get(const char* key) const {
-    const Value* value = record_.find(key);
-    if constexpr (std::is_same_v<T, double>) {  // the JSON of an integral double may be an integer
-      if (value && value->get_if<int64_t>()) return static_cast<double>(*value->get_if<int64_t>());
-    }
+    const Record& value = checked(key, [](const Record& v) {
+      if constexpr (std::is_same_v<T, bool>) return v.is_boolean();
+      if constexpr (std::is_same_v<T, int64_t>) return v.is_number_integer();
+      if constexpr (std::is_same_v<T, double>) return v.is_number() || v.is_null();
+      if constexpr (std::is_same_v<T, std::string>) return v.is_string();
+    });
     if constexpr (std::is_same_v<T, double>) {  // JSON has no NaN: it was written as null
-      if (value && value->get_if<std::nullptr_t>()) return std::numeric_limits<double>::quiet_NaN();
+      if (value.is_null()) return std::numeric_limits<double>::quiet_NaN();
     }
-    if (!value || !value->get_if<T>()) {
-      throw InputError(
-          where_, fmt::format("the key \"{}\" is missing or has another type", key),
-          "Another version of Tessera wrote this checkpoint. Resume with that version, or use --resume none");
-    }
-    return *value->get_if<T>();
+    return value.template get<T>();
+  }
+  const Record& object(const char* key) const {
+    return checked(key, [](const Record& v) { return v.is_object(); });
+  }
+  const Record& list(const char* key) const {
+    return checked(key, [](const Record& v) { return v.is_array(); });
   }
   std::optional<double> optional(const char* key) const {
-    const Value* value = record_.find(key);
-    return value ? std::optional(get<double>(key)) : std::nullopt;
+    return has(key) ? std::optional(get<double>(key)) : std::nullopt;
   }
-  const Value* find(const char* key) const { return record_.find(key); }
+  bool has(const char* key) const { return record_.contains(key); }
   EvalOutcome outcome(const char* key) const {
-    const Record record = get<Record>(key);
-    const RecordReader reader(record, where_);
+    const RecordReader reader(object(key), where_);
     return {reader.optional("loss"), reader.optional("exact_match"), reader.optional("f1")};
   }
 
  private:
+  template <typename Test>
+  const Record& checked(const char* key, Test&& is_of_its_type) const {
+    const auto value = record_.find(key);
+    if (value == record_.end() || !is_of_its_type(*value)) {
+      throw InputError(where_, fmt::format("the key \"{}\" is missing or of another type", key),
+                       "Another version of Tessera wrote this checkpoint: resume with that one, or use --resume none");
+    }
+    return *value;
+  }
+
   const Record& record_;
   const std::string& where_;
 };
@@ -60,10 +71,9 @@ class RecordReader {
 }  // namespace
 
 std::string TrainState::to_json(const Record& fingerprint) const {
-  std::vector<Value> row_values;
+  std::vector<Record> row_values;
   for (const EpochRow& row : rows) {
-    row_values.emplace_back(
-        Record{{"epoch", row.epoch}, {"train_loss", row.train_loss}, {"eval", eval_record(row.eval)}});
+    row_values.push_back(Record{{"epoch", row.epoch}, {"train_loss", row.train_loss}, {"eval", eval_record(row.eval)}});
   }
   Record record{{"schema", 1},
                 {"fingerprint", fingerprint},
@@ -93,22 +103,22 @@ std::string TrainState::to_json(const Record& fingerprint) const {
   Record health_record{{"num_skipped", health.num_skipped},
                        {"skipped_in_a_row", health.skipped_in_a_row},
                        {"sound_checkpoint", health.sound_checkpoint}};
-  if (health.first_loss) health_record.set("first_loss", *health.first_loss);
-  record.set("health", health_record);
-  if (!origin.empty()) record.set("origin", origin);
-  if (best_metric) record.set("best_metric", *best_metric);
-  if (fused_micro_batches) record.set("fused_micro_batches", *fused_micro_batches);
+  if (health.first_loss) health_record["first_loss"] = *health.first_loss;
+  record["health"] = health_record;
+  if (!origin.empty()) record["origin"] = origin;
+  if (best_metric) record["best_metric"] = *best_metric;
+  if (fused_micro_batches) record["fused_micro_batches"] = *fused_micro_batches;
   if (loss_scale) {
-    record.set("loss_scale", Record{{"scale", loss_scale->scale},
-                                    {"clean_steps", loss_scale->clean_steps},
-                                    {"hysteresis_left", loss_scale->hysteresis_left}});
+    record["loss_scale"] = Record{{"scale", loss_scale->scale},
+                                  {"clean_steps", loss_scale->clean_steps},
+                                  {"hysteresis_left", loss_scale->hysteresis_left}};
   }
   return to_pretty_json(record) + "\n";
 }
 
 Record TrainState::fingerprint_in(const std::string& text, const std::string& where) {
   const Record record = record_from_json(text, where);
-  return RecordReader(record, where).get<Record>("fingerprint");
+  return RecordReader(record, where).object("fingerprint");
 }
 
 TrainState TrainState::from_json(const std::string& text, const Record& fingerprint, const std::string& where) {
@@ -124,7 +134,7 @@ TrainState TrainState::from_json(const std::string& text, const std::string& whe
   TrainState state;
   state.step = read.get<int64_t>("step");
   state.total_loss = read.get<double>("total_loss");
-  state.loss_steps = read.find("loss_steps") ? read.get<int64_t>("loss_steps") : state.step;
+  state.loss_steps = read.has("loss_steps") ? read.get<int64_t>("loss_steps") : state.step;
   state.logged_loss = read.get<double>("logged_loss");
   state.logged_steps = read.get<int64_t>("logged_steps");
   state.row_loss = read.get<double>("row_loss");
@@ -134,29 +144,26 @@ TrainState TrainState::from_json(const std::string& text, const std::string& whe
   state.num_targets = read.get<int64_t>("num_targets");
   state.evaluated_before = read.get<bool>("evaluated_before");
   state.before = read.outcome("before");
-  for (const Value& value : read.get<std::vector<Value>>("rows")) {
-    const Record* row = value.get_if<Record>();
-    if (!row) throw InputError(where, "\"rows\" contains a value that is not a record");
-    const RecordReader row_reader(*row, where);
+  for (const Record& row : read.list("rows")) {
+    if (!row.is_object()) throw InputError(where, "\"rows\" contains a value that is not a record");
+    const RecordReader row_reader(row, where);
     state.rows.push_back(
         {row_reader.get<double>("epoch"), row_reader.get<double>("train_loss"), row_reader.outcome("eval")});
   }
   state.best_metric = read.optional("best_metric");
-  if (read.find("fused_micro_batches")) state.fused_micro_batches = read.get<bool>("fused_micro_batches");
+  if (read.has("fused_micro_batches")) state.fused_micro_batches = read.get<bool>("fused_micro_batches");
   state.best_step = read.get<int64_t>("best_step");
   state.num_updates = read.get<int64_t>("num_updates");
   state.evaluated_step = read.get<int64_t>("evaluated_step");
-  if (read.find("loss_scale")) {
-    const auto record = read.get<Record>("loss_scale");
-    const RecordReader scale(record, where);
+  if (read.has("loss_scale")) {
+    const RecordReader scale(read.object("loss_scale"), where);
     state.loss_scale = {scale.get<double>("scale"), scale.get<int64_t>("clean_steps"),
                         scale.get<int64_t>("hysteresis_left")};
     // Older checkpoints count the skipped updates of fp16 here.
-    if (scale.find("num_skipped")) state.health.num_skipped = scale.get<int64_t>("num_skipped");
+    if (scale.has("num_skipped")) state.health.num_skipped = scale.get<int64_t>("num_skipped");
   }
-  if (read.find("health")) {
-    const auto record = read.get<Record>("health");
-    const RecordReader health(record, where);
+  if (read.has("health")) {
+    const RecordReader health(read.object("health"), where);
     state.health = {health.get<int64_t>("num_skipped"), health.get<int64_t>("skipped_in_a_row"),
                     health.optional("first_loss"), health.get<int64_t>("sound_checkpoint")};
   }
@@ -165,13 +172,13 @@ TrainState TrainState::from_json(const std::string& text, const std::string& whe
   state.steady_s = read.get<double>("steady_s");
   state.steady_samples = read.get<int64_t>("steady_samples");
   state.steady_tokens = read.get<int64_t>("steady_tokens");
-  if (read.find("stop_steps")) {
-    for (const Value& step : read.get<std::vector<Value>>("stop_steps")) {
-      if (const int64_t* number = step.get_if<int64_t>()) state.stop_steps.push_back(*number);
+  if (read.has("stop_steps")) {
+    for (const Record& step : read.list("stop_steps")) {
+      if (step.is_number_integer()) state.stop_steps.push_back(step.get<int64_t>());
     }
   }
-  if (read.find("origin")) state.origin = read.get<std::string>("origin");
-  if (read.find("eval_timing")) state.eval_timing = read.get<Record>("eval_timing");
+  if (read.has("origin")) state.origin = read.get<std::string>("origin");
+  if (read.has("eval_timing")) state.eval_timing = read.object("eval_timing");
   return state;
 }
 
@@ -200,7 +207,8 @@ Record model_fingerprint(const ModelConfig& config) {
 Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples,
                          int num_ranks) {
   Record record = model_fingerprint(config);
-  record.set("hidden_dropout", config.hidden_dropout).set("attention_dropout", config.attention_dropout);
+  record["hidden_dropout"] = config.hidden_dropout;
+  record["attention_dropout"] = config.attention_dropout;
   for (const char* name : {"seed",
                            "shuffle",
                            "objective",
@@ -225,17 +233,19 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
                            "metric_for_best_model"}) {
     const Setting* setting = find_setting(name);
     TESSERA_ASSERT(setting);
-    std::visit([&](const auto& value) { record.set(name, value); }, setting->get(settings));
+    std::visit([&](const auto& value) { record[name] = value; }, setting->get(settings));
   }
   // Only the product matters: the ranks and micro-batches may differ.
-  record.set("batch_size x grad_accum x ranks", settings.batch_size * settings.grad_accum * num_ranks);
+  record["batch_size x grad_accum x ranks"] = settings.batch_size * settings.grad_accum * num_ranks;
   // Follows the settings that determine the samples. If one of them differs, messages then name it first.
-  return record.set("dataset_samples", samples.size()).set("dataset_checksum", checksum_of(samples));
+  record["dataset_samples"] = samples.size();
+  record["dataset_checksum"] = checksum_of(samples);
+  return record;
 }
 
 void check_ranks_agree(Communicator& world, const Record& fingerprint) {
   std::vector<std::pair<std::string, std::string>> facts;
-  for (const auto& [key, value] : fingerprint.fields()) facts.emplace_back(key, json_text(value));
+  for (const auto& [key, value] : fingerprint.items()) facts.emplace_back(key, to_json(value));
   check_agreement(world, facts);
 }
 

@@ -2,6 +2,7 @@
 // then repeats the original run bit for bit.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -50,7 +51,7 @@ struct TrainState {
   int64_t best_step = 0;
   int64_t num_updates = 0;                   // steps whose update was not skipped
   int64_t evaluated_step = -1;               // the step of the last evaluation
-  Record eval_timing;                        // of the last evaluation
+  Record eval_timing = Record::object();     // of the last evaluation
   std::optional<LossScaleState> loss_scale;  // fp16 only
   std::optional<bool> fused_micro_batches;   // whether the run that saved it fused them
   int64_t metrics_bytes = 0;                 // size of metrics.jsonl when the checkpoint was made

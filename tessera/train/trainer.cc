@@ -113,10 +113,10 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
   if (worker_.is_first()) lock_.emplace(settings_.output_dir, settings_.owner_timeout);
   fingerprint_ = train_fingerprint(settings_, config_, train_.samples, worker_.num_ranks());
   if (eval_) {
-    fingerprint_.set("eval_data_checksum", checksum_of(eval_->samples))
-        .set("eval_generation", settings_.eval_generation);
-    fingerprint_.set("max_new_tokens", settings_.max_new_tokens)
-        .set("workshop_scoring", settings_.scoring == Scoring::workshop);
+    fingerprint_["eval_data_checksum"] = checksum_of(eval_->samples);
+    fingerprint_["eval_generation"] = settings_.eval_generation;
+    fingerprint_["max_new_tokens"] = settings_.max_new_tokens;
+    fingerprint_["workshop_scoring"] = settings_.scoring == Scoring::workshop;
   }
   const BatchPlan plan(batch_options(settings_, train_.samples.size(), worker_.world()), 0);
   steps_per_epoch_ = plan.num_steps();
@@ -175,7 +175,7 @@ int Trainer::train() {
                             format_count(engine_.model().num_parameters()),
                             format_count(static_cast<int64_t>(train_.samples.size())), num_steps_, settings_.batch_size,
                             settings_.grad_accum, ranks.empty() ? "" : " a rank", ranks, worker_.pool().num_threads()));
-  if (settings_.offload.uses(Settings::Offload::Tier::host) && worker_.device().host_visible()) {
+  if (settings_.offload.uses(Tier::host) && worker_.device().host_visible()) {
     console_.note("On the CPU, device and host share the same memory. Offloading to the host saves no memory");
   }
   if (settings_.pin_memory && worker_.device().kind() == DeviceKind::cpu) {
@@ -278,14 +278,13 @@ void Trainer::log_step(const StepResult& result, double learning_rate, double lo
                             learning_rate, epoch_now()};
   say(trainer_line(metrics, terminal()));
   Record timing{{"runtime_s", runtime_s()}};
-  if (state_.steady_s > 0)
-    timing.set("samples_per_second", static_cast<double>(state_.steady_samples) / state_.steady_s);
+  if (state_.steady_s > 0) timing["samples_per_second"] = static_cast<double>(state_.steady_samples) / state_.steady_s;
   Record values{{"loss", metrics.loss},
                 {"grad_norm", metrics.grad_norm},
                 {"learning_rate", learning_rate},
                 {"num_targets", result.num_targets},
                 {"num_tokens", result.num_tokens}};
-  if (loss_scaler_) values.set("loss_scale", loss_scale);
+  if (loss_scaler_) values["loss_scale"] = loss_scale;
   append("train", values, timing);
   state_.logged_loss = 0;
   state_.logged_steps = 0;
@@ -313,8 +312,9 @@ std::optional<EvalOutcome> Trainer::evaluate() {
     if (!answers) return std::nullopt;
     outcome.exact_match = answers->metrics.exact_match;
     outcome.f1 = answers->metrics.f1;
-    values.set("exact_match", *outcome.exact_match).set("f1", *outcome.f1);
-    state_.eval_timing.set("answers_runtime", answers->runtime_s);
+    values["exact_match"] = *outcome.exact_match;
+    values["f1"] = *outcome.f1;
+    state_.eval_timing["answers_runtime"] = answers->runtime_s;
   }
   say(trainer_line(metrics, terminal()));
   if (answers) say(trainer_line(answers->metrics, terminal()));
@@ -369,7 +369,7 @@ void Trainer::finish() {
       [&](int64_t unit, ElemRange range, View parameters) { writer->write(unit, range, parameters); });
   if (writer) writer->finish();
   Record timing = timing_record(metrics);
-  if (!gpu.empty()) timing.set("gpu", gpu);
+  if (!gpu.empty()) timing["gpu"] = gpu;
   append("summary",
          {{"train_loss", mean_loss},
           {"num_samples", state_.num_samples},

@@ -43,8 +43,9 @@ void Trainer::watch_update(const StepResult& result, double loss_scale) {
   ++health.num_skipped;
   if (!searches) ++health.skipped_in_a_row;
   Record record{{"loss", result.loss()}, {"grad_norm", result.gradient_norm}};
-  if (loss_scaler_) record.set("loss_scale", loss_scale);
-  append("skipped", record.set("in_a_row", searches ? 0 : health.skipped_in_a_row), {});
+  if (loss_scaler_) record["loss_scale"] = loss_scale;
+  record["in_a_row"] = searches ? 0 : health.skipped_in_a_row;
+  append("skipped", record, {});
   const std::string numbers = numbers_of(result);
   if (searches) {
     console_.note(

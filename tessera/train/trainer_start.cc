@@ -191,10 +191,9 @@ void Trainer::resume(const Checkpoint& checkpoint, TrainState state, const std::
   console_.note(fmt::format("Resuming from {} (step {} of {})", checkpoint.folder().string(), state_.step, num_steps_));
   const std::string text = checkpoint.trainer_state();
   const Record then = TrainState::fingerprint_in(text, state_file(checkpoint));
-  const auto value = [&](const char* key) { return then.find(key); };
-  if (changes.empty() || !value("max_steps") || !value("epochs")) return;
+  if (changes.empty() || !then.contains("max_steps") || !then.contains("epochs")) return;
   const int64_t steps_then =
-      total_steps(*value("max_steps")->get_if<int64_t>(), *value("epochs")->get_if<double>(), steps_per_epoch_);
+      total_steps(then["max_steps"].get<int64_t>(), then["epochs"].get<double>(), steps_per_epoch_);
   if (steps_then != num_steps_) {
     console_.note(note_of_length(settings_, steps_then, num_steps_, state_.step, state_.num_updates));
   }

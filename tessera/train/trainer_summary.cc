@@ -50,7 +50,7 @@ int64_t Trainer::most_of_ranks(int64_t bytes) const {
 
 // The use of GPUs during the training of this run, including evaluations. Collective.
 Record Trainer::gpu_of_all_ranks() {
-  Record mine;
+  Record mine = Record::object();
   if (gpu_sampler_) mine = gpu_record(gpu_sampler_->usage());
   gpu_sampler_.reset();
   std::vector<Record> records;
@@ -71,36 +71,41 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
     return &*std::find_if(state_.rows.begin(), state_.rows.end(), is_best);
   }();
   const auto put = [](Record& record, const EvalOutcome& outcome, const std::string& suffix) {
-    if (outcome.exact_match) record.set("exact_match" + suffix, *outcome.exact_match);
-    if (outcome.f1) record.set("f1" + suffix, *outcome.f1);
-    if (outcome.loss) record.set("eval_loss" + suffix, *outcome.loss);
+    if (outcome.exact_match) record["exact_match" + suffix] = *outcome.exact_match;
+    if (outcome.f1) record["f1" + suffix] = *outcome.f1;
+    if (outcome.loss) record["eval_loss" + suffix] = *outcome.loss;
   };
   Record record{{"schema", 1}, {"model", (fs::path(settings_.output_dir) / "model").string()}};
-  if (!state_.origin.empty()) record.set("resumed_from", state_.origin);
+  if (!state_.origin.empty()) record["resumed_from"] = state_.origin;
   if (best_row) put(record, best_row->eval, "");
   put(record, state_.before, "_before");
-  record.set("train_loss", metrics.mean_loss);
-  record.set("epoch", epoch_now()).set("steps", state_.step).set("best_step", state_.best_step);
-  record.set("num_parameters", engine_.model().num_parameters());
-  record.set("num_samples", state_.num_samples)
-      .set("num_tokens", state_.num_tokens)
-      .set("num_targets", state_.num_targets);
-  record.set("train_data", data_record(train_.use));
-  if (eval_) record.set("eval_data", data_record(eval_->use));
-  record.merge(timing_record(metrics)).merge(state_.eval_timing);
+  record["train_loss"] = metrics.mean_loss;
+  record["epoch"] = epoch_now();
+  record["steps"] = state_.step;
+  record["best_step"] = state_.best_step;
+  record["num_parameters"] = engine_.model().num_parameters();
+  record["num_samples"] = state_.num_samples;
+  record["num_tokens"] = state_.num_tokens;
+  record["num_targets"] = state_.num_targets;
+  record["train_data"] = data_record(train_.use);
+  if (eval_) record["eval_data"] = data_record(eval_->use);
+  record.update(timing_record(metrics));
+  record.update(state_.eval_timing);
   const auto rate = [](int64_t n, double s) { return s > 0 ? static_cast<double>(n) / s : 0.0; };
   const bool steady = state_.steady_s > 0;  // otherwise no run of this training had a second step
-  record.set("train_samples_per_second_steady",
-             steady ? rate(state_.steady_samples, state_.steady_s) : rate(state_.num_samples, metrics.runtime_s));
-  record.set("train_tokens_per_second_steady",
-             steady ? rate(state_.steady_tokens, state_.steady_s) : rate(state_.num_tokens, metrics.runtime_s));
-  record.set("world_size", worker_.num_ranks()).set("strategy", row_of(engine_.shard_plan().options().strategy).name);
-  record.set("fused_micro_batches", fused_);
-  record.set("threads_per_rank", worker_.pool().num_threads()).set("bytes_sent", bytes_sent_);
-  if (loss_scaler_) record.set("loss_scale", loss_scaler_->scale());
-  record.set("skipped_steps", state_.health.num_skipped);
-  record.set("peak_memory_bytes", most_of_ranks(peak_resident_bytes()));
-  if (!gpu.empty()) record.set("gpu", gpu);
+  record["train_samples_per_second_steady"] =
+      steady ? rate(state_.steady_samples, state_.steady_s) : rate(state_.num_samples, metrics.runtime_s);
+  record["train_tokens_per_second_steady"] =
+      steady ? rate(state_.steady_tokens, state_.steady_s) : rate(state_.num_tokens, metrics.runtime_s);
+  record["world_size"] = worker_.num_ranks();
+  record["strategy"] = row_of(engine_.shard_plan().options().strategy).name;
+  record["fused_micro_batches"] = fused_;
+  record["threads_per_rank"] = worker_.pool().num_threads();
+  record["bytes_sent"] = bytes_sent_;
+  if (loss_scaler_) record["loss_scale"] = loss_scaler_->scale();
+  record["skipped_steps"] = state_.health.num_skipped;
+  record["peak_memory_bytes"] = most_of_ranks(peak_resident_bytes());
+  if (!gpu.empty()) record["gpu"] = gpu;
   const auto peaks = [](const Ledger& book) {
     Record ledger;
     for (int c = 0; c < kNumCategories; ++c) {
@@ -108,21 +113,24 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
       for (int p = 0; p < kNumPhases; ++p) {
         peak = std::max(peak, book.peak(static_cast<Phase>(p), static_cast<Category>(c)));
       }
-      ledger.set(name_of(static_cast<Category>(c)), peak);
+      ledger[name_of(static_cast<Category>(c))] = peak;
     }
-    return ledger.set("total", book.peak_total());
+    ledger["total"] = book.peak_total();
+    return ledger;
   };
-  record.set("ledger_peak_bytes", peaks(worker_.device().ledger()));
-  record.set("host_ledger_peak_bytes", peaks(worker_.host().ledger()));
+  record["ledger_peak_bytes"] = peaks(worker_.device().ledger());
+  record["host_ledger_peak_bytes"] = peaks(worker_.host().ledger());
   const Plan plan = plan_training(config_, settings_, work_, worker_.planned_rank());
-  record.set("planned_peak_bytes", plan.peak_bytes()).set("planned_step_bytes_sent", plan.step_bytes_sent);
-  std::vector<Value> rows;
+  record["planned_peak_bytes"] = plan.peak_bytes();
+  record["planned_step_bytes_sent"] = plan.step_bytes_sent;
+  std::vector<Record> rows;
   for (const EpochRow& row : state_.rows) {
     Record value{{"epoch", row.epoch}, {"train_loss", row.train_loss}};
     put(value, row.eval, "");
-    rows.emplace_back(value);
+    rows.push_back(value);
   }
-  return record.set("epochs", rows);
+  record["epochs"] = rows;
+  return record;
 }
 
 void Trainer::print_table(const Record& summary) const {
@@ -140,13 +148,12 @@ void Trainer::print_table(const Record& summary) const {
   if (state_.evaluated_before) add("before", std::nullopt, state_.before);
   for (const EpochRow& row : state_.rows) add(fmt::format("{:.2f}", row.epoch), row.train_loss, row.eval);
   if (state_.evaluated_before || !state_.rows.empty()) console_.print(table.render(console_.out_terminal()));
-  const auto field = [&](const char* key) { return *summary.find(key)->get_if<double>(); };
+  const auto field = [&](const char* key) { return summary.at(key).get<double>(); };
   console_.print(fmt::format("speed   {} samples/s, {} tokens/s", format_rate(field("train_samples_per_second_steady")),
                              format_rate(field("train_tokens_per_second_steady"))));
-  console_.print(
-      fmt::format("memory  {} at most", format_bytes(*summary.find("peak_memory_bytes")->get_if<int64_t>())));
-  if (const Value* gpu = summary.find("gpu")) console_.print("GPU     " + gpu_line(*gpu->get_if<Record>()));
-  console_.print(fmt::format("model   {}", *summary.find("model")->get_if<std::string>()));
+  console_.print(fmt::format("memory  {} at most", format_bytes(summary.at("peak_memory_bytes").get<int64_t>())));
+  if (summary.contains("gpu")) console_.print("GPU     " + gpu_line(summary["gpu"]));
+  console_.print(fmt::format("model   {}", summary.at("model").get<std::string>()));
 }
 
 }  // namespace tessera

@@ -90,8 +90,7 @@ Worker::Worker(const Settings& settings, World* world)
   const int found = world ? world->ranks_per_node() : 1;
   const auto asked = static_cast<int>(settings.ranks_per_node);
   ranks_per_node_ = asked > 0 ? asked : found > 0 ? found : group_->size();
-  using S = Settings::Strategy;
-  const bool is_hybrid = settings.strategy == S::hybrid_shard || settings.strategy == S::hybrid_shard_zero2;
+  const bool is_hybrid = row_of(settings.strategy).within_nodes;
   if (is_hybrid && found == 0 && asked == 0 && settings.shard_group_size == 0) {
     throw UsageError("--strategy",
                      "hybrid strategies shard within a node, but the nodes have different numbers of ranks, or ranks "

@@ -33,7 +33,7 @@ class DeepSpeed(CliTest):
                      r"max_grad_norm = 0\.5 +# ds\.json: gradient_clipping", r"weight_decay = 0\.3 +# flag --weight-decay",
                      r"batch_size = 3 +# ds\.json: train_micro_batch_size_per_gpu",
                      r"grad_accum = 8 +# ds\.json: train_batch_size",
-                     r"strategy = \"zero0\" +# ds\.json: zero_optimization\.stage", r"beta1 = 0\.9 +# default"):
+                     r"strategy = \"no_shard\" +# ds\.json: zero_optimization\.stage", r"beta1 = 0\.9 +# default"):
             self.assertRegex(out, rf"(?m)^{line}$")
 
     def test_defaults_of_deepspeed_are_named(self):
@@ -110,8 +110,9 @@ class Fsdp(CliTest):
         self.assertIn('backward_prefetch = "pre"', out)
         self.assertRegex(self.succeeds("config", "train", "--fsdp", "no_shard auto_wrap"),
                          r"(?m)^strategy = \"no_shard\" +# flag --fsdp$")
-        self.fails(2, '--fsdp: "no_shard" contradicts --strategy "zero0"', "config", "train", "--fsdp", "no_shard",
-                   "--strategy", "zero0")
+        self.fails(2, '--fsdp: "no_shard" contradicts --strategy "full_shard"', "config", "train", "--fsdp", "no_shard",
+                   "--strategy", "zero3")
+        self.succeeds("config", "train", "--fsdp", "no_shard", "--strategy", "zero0")
 
 
 if __name__ == "__main__":

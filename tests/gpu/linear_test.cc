@@ -117,7 +117,7 @@ TEST_P(LinearTest, MeasuringChangesNoBit) {
     std::vector<std::vector<std::byte>> wanted;
     for (int turn = 0; turn < 3; ++turn) {  // without measuring, with the first measurement, and after it
       Kernels& k = turn == 0 ? *rig().gpu_kernels : *measuring;
-      k.measure_products(turn > 0);
+      k.set_tuning(turn > 0);
       // With few non-zero rows, many orders of addition give the same bits. Such input must not decide the choice.
       if (turn == 1 && I > O) k.linear_backward_weight(sparse.gpu(), x.gpu(), true, d_weight.gpu());
       k.linear_forward(x.gpu(), weight.gpu(), bias.gpu(), {Activation::gelu_tanh, {}, {}}, pre.gpu(), y.gpu());

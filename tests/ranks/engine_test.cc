@@ -17,26 +17,22 @@ struct Case {
 
 // Every strategy on every tier that it supports, with every GradientSync, with and without checkpointing.
 std::vector<Case> all_cases() {
-  struct Tiers {
-    Tier optimizer, gradients, parameters;
-  };
   constexpr Tier D = Tier::device, H = Tier::host, F = Tier::file;
   std::vector<Case> cases;
   int turn = 0;
   for (const auto strategy :
        {ShardingStrategy::no_shard, ShardingStrategy::zero1, ShardingStrategy::zero2, ShardingStrategy::shard_grad_op,
         ShardingStrategy::full_shard, ShardingStrategy::hybrid_shard, ShardingStrategy::hybrid_shard_zero2}) {
-    for (const Tiers& tiers : {Tiers{D, D, D}, Tiers{H, D, D}, Tiers{H, H, D}, Tiers{H, H, H}, Tiers{F, D, D},
-                               Tiers{F, F, F}, Tiers{F, H, H}, Tiers{D, D, H}, Tiers{D, D, F}}) {
-      if (tiers.parameters != D && !row_of(strategy).shard_parameters && test_world().size() > 1) continue;
+    for (const Offload& offload :
+         {Offload{D, D, D}, Offload{H, D, D}, Offload{H, H, D}, Offload{H, H, H}, Offload{F, D, D}, Offload{F, F, F},
+          Offload{F, H, H}, Offload{D, D, H}, Offload{D, D, F}}) {
+      if (offload.parameters != D && !row_of(strategy).shard_parameters && test_world().size() > 1) continue;
       for (const auto sync : {GradientSync::automatic, GradientSync::micro, GradientSync::step}) {
-        if (tiers.gradients != D && sync == GradientSync::step) continue;
+        if (offload.gradients != D && sync == GradientSync::step) continue;
         for (const bool checkpoint_blocks : {false, true}) {
           ShardOptions options;
           options.strategy = strategy;
-          options.optimizer = tiers.optimizer;
-          options.gradients = tiers.gradients;
-          options.parameters = tiers.parameters;
+          options.offload = offload;
           options.gradient_sync = sync;
           // The options of gathering rotate through the cases.
           options.backward_prefetch = static_cast<BackwardPrefetch>(turn % 3);
@@ -48,9 +44,9 @@ std::vector<Case> all_cases() {
           options.file_folder = testing::TempDir();
           ++turn;
           cases.push_back({options, checkpoint_blocks,
-                           std::string(row_of(strategy).name) + " optimizer:" + name_of(tiers.optimizer) +
-                               " gradients:" + name_of(tiers.gradients) + " parameters:" + name_of(tiers.parameters) +
-                               " sync:" + std::to_string(static_cast<int>(sync)) +
+                           std::string(row_of(strategy).name) + " optimizer:" + name_of(offload.optimizer) +
+                               " gradients:" + name_of(offload.gradients) + " parameters:" +
+                               name_of(offload.parameters) + " sync:" + std::to_string(static_cast<int>(sync)) +
                                " checkpoint:" + std::to_string(checkpoint_blocks)});
         }
       }
@@ -99,7 +95,7 @@ void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_
     // If gradients accumulate outside the device, their norm is computed there, piece by piece.
     const int64_t on_device =
         test_uses_cuda() ? 0 : ShardOptions().piece_elems;  // on CPUs the norm treats a unit as one piece
-    const bool beyond = test.options.gradients != Tier::device && num_micro_batches > 1;
+    const bool beyond = test.options.offload.gradients != Tier::device && num_micro_batches > 1;
     const int64_t pieces_of_norm = beyond ? test.options.piece_elems : on_device;
     auto& first = same_reductions[{plan.shard_group_size(), plan.reduce_every_micro_batch(), pieces_of_norm}];
     if (first.losses.empty()) first = outcome;
@@ -121,7 +117,7 @@ TEST(Engine, EveryOrderOfGatheringGivesThePlainRun) {
     for (int turn = 0; turn < 3 * 2 * 2 * 2; ++turn) {
       ShardOptions options;
       options.strategy = strategy;
-      options.parameters = options.optimizer = tier;
+      options.offload.parameters = options.offload.optimizer = tier;
       options.file_folder = testing::TempDir();
       options.max_units_in_flight = turn / 2 % 2 == 0 ? 1 : 3;
       options.forward_prefetch = turn / 4 % 2 == 1;
@@ -230,7 +226,7 @@ TEST(Engine, ARunRepeatsBitForBit) {
   Rig rig;
   EngineOptions options;
   options.sharding.strategy = ShardingStrategy::full_shard;
-  options.sharding.optimizer = options.sharding.gradients = Tier::host;
+  options.sharding.offload = {.optimizer = Tier::host, .gradients = Tier::host};
   const ModelConfig config = small_config("gpt");
   const Outcome first = rig.sharded(config, options, kMicroBatches, ranks_per_node());
   const Outcome again = rig.sharded(config, options, kMicroBatches, ranks_per_node());
@@ -278,11 +274,11 @@ TEST(Engine, GraphsChangeNoBit) {
 // The tiers of states and parameters change no bit of the initial parameters, nor of steps with one micro-batch.
 TEST(Engine, TiersChangeNoBit) {
   constexpr Tier kTiers[] = {Tier::device, Tier::host, Tier::file};
-  std::vector<std::tuple<Tier, Tier, Tier>> all_tiers;
+  std::vector<Offload> all;
   for (const Tier optimizer : kTiers) {
     for (const Tier gradients : kTiers) {
       if (optimizer == Tier::device && gradients != Tier::device) continue;
-      for (const Tier parameters : kTiers) all_tiers.emplace_back(optimizer, gradients, parameters);
+      for (const Tier parameters : kTiers) all.push_back({optimizer, gradients, parameters});
     }
   }
   ThreadPool pool(1);
@@ -292,15 +288,13 @@ TEST(Engine, TiersChangeNoBit) {
   const auto communicator = world.make_communicator(*device);
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     std::optional<std::pair<std::vector<double>, States>> expected;
-    for (const auto& [optimizer, gradients, parameters] : all_tiers) {
-      SCOPED_TRACE(std::string(name_of(dtype)) + " optimizer:" + name_of(optimizer) +
-                   " gradients:" + name_of(gradients) + " parameters:" + name_of(parameters));
+    for (const Offload& offload : all) {
+      SCOPED_TRACE(std::string(name_of(dtype)) + " optimizer:" + name_of(offload.optimizer) +
+                   " gradients:" + name_of(offload.gradients) + " parameters:" + name_of(offload.parameters));
       EngineOptions options;
       options.dtype = dtype;
       options.sharding.strategy = ShardingStrategy::full_shard;
-      options.sharding.optimizer = optimizer;
-      options.sharding.gradients = gradients;
-      options.sharding.parameters = parameters;
+      options.sharding.offload = offload;
       options.sharding.piece_elems = 1000;
       Engine engine({*device, *host, *communicator, ranks_per_node()}, small_config("bloom"), options);
       engine.prepare(work_of(1));
@@ -337,8 +331,7 @@ TEST(Engine, RankZeroReadsForAll) {
     EngineOptions options;
     options.dtype = dtype;
     options.sharding.strategy = strategy;
-    options.sharding.optimizer = optimizer;
-    options.sharding.parameters = parameters;
+    options.sharding.offload = {.optimizer = optimizer, .parameters = parameters};
     options.sharding.file_folder = testing::TempDir();
     options.sharding.sync_module_states = true;
     const ModelConfig config = small_config("bloom");

@@ -1,12 +1,12 @@
 // Ranks that miss a collective or call another one. Needs at least two ranks.
 #include "rank_test.h"
-#include "tessera/comm/mpi/message_lane.h"
+#include "tessera/comm/mpi/message_collectives.h"
 #include "tessera/comm/mpi/mpi_communicator.h"
 
 namespace tessera {
 namespace {
 
-// A message that arrives after a lane has failed is not written to memory that the caller may have freed.
+// A message that arrives after a collective has failed is not written to memory that the caller may have freed.
 TEST(FailedLane, LeavesMemoryAlone) {
   MPI_Comm messages = MPI_COMM_NULL, host = MPI_COMM_NULL;
   const int rank = test_world().rank(), color = rank < 2 ? 0 : MPI_UNDEFINED;
@@ -15,9 +15,9 @@ TEST(FailedLane, LeavesMemoryAlone) {
   std::vector<float> x(16, 7);
   const View view = view_of(x.data(), {16});
   if (rank == 0) {
-    MessageLane lane({.rank = 0, .world_ranks = {0, 1}, .timeout_s = 0.01}, messages, View());
+    MessageCollectives collectives({.rank = 0, .world_ranks = {0, 1}, .timeout_s = 0.01}, messages, View());
     MPI_Barrier(host);  // rank 1 has announced the broadcast
-    EXPECT_THROW(lane.broadcast(view, 1, "parameters of h.4"), CommunicationError);
+    EXPECT_THROW(collectives.broadcast(view, 1, "parameters of h.4"), CommunicationError);
     MPI_Barrier(host);  // now rank 1 sends its data
     MPI_Barrier(host);
     int is_there = 0;

@@ -6,9 +6,9 @@
 #include <cstring>
 #include <optional>
 
-#include "tessera/comm/mpi/direct_lane.h"
-#include "tessera/comm/mpi/meeting.h"
-#include "tessera/comm/mpi/message_lane.h"
+#include "tessera/comm/mpi/direct_collectives.h"
+#include "tessera/comm/mpi/message_collectives.h"
+#include "tessera/comm/mpi/rendezvous_limit.h"
 
 namespace tessera {
 namespace {
@@ -34,40 +34,41 @@ pid_t find_launcher_of(MPI_Comm comm, int size) {
   return nearest_common(chains);
 }
 
-// Two lanes in pages that the ranks of `comm` share. If one rank cannot share or read, all ranks get an empty list.
-std::vector<std::unique_ptr<Lane>> make_direct_lanes(MPI_Comm comm, const GroupInfo& group, View scratch) {
+// Two objects in pages that the ranks of `comm` share. If one rank cannot share or read, all ranks get an empty list.
+std::vector<std::unique_ptr<Collectives>> make_direct_collectives(MPI_Comm comm, const GroupInfo& group, View scratch) {
   char name[64] = {};
-  const int64_t lane_bytes = DirectLane::shared_bytes(group.size());
+  const int64_t bytes_of_one = DirectCollectives::shared_bytes(group.size());
   std::optional<SharedPages> pages;
   if (group.rank == 0) {
-    pages.emplace(SharedPages::create(2 * lane_bytes));
+    pages.emplace(SharedPages::create(2 * bytes_of_one));
     pages->name().copy(name, sizeof name - 1);
   }
   MPI_Bcast(name, sizeof name, MPI_CHAR, 0, comm);
-  if (group.rank > 0) pages.emplace(SharedPages::open(name, 2 * lane_bytes));
+  if (group.rank > 0) pages.emplace(SharedPages::open(name, 2 * bytes_of_one));
   const bool all_have_pages = all_agree(comm, static_cast<bool>(*pages));
   if (!all_have_pages) return {};
 
   const auto shared = std::make_shared<SharedPages>(std::move(*pages));
   const pid_t launcher = find_launcher_of(comm, group.size());
-  auto streams = std::make_unique<DirectLane>(group, shared, 0, scratch, launcher);
-  auto host = std::make_unique<DirectLane>(group, shared, lane_bytes, View(), launcher);
+  auto streams = std::make_unique<DirectCollectives>(group, shared, 0, scratch, launcher);
+  auto host = std::make_unique<DirectCollectives>(group, shared, bytes_of_one, View(), launcher);
   MPI_Barrier(comm);
   if (!all_agree(comm, streams->can_read_peers() && host->can_read_peers())) return {};
-  std::vector<std::unique_ptr<Lane>> lanes;
-  lanes.push_back(std::move(streams));
-  lanes.push_back(std::move(host));
-  return lanes;
+  std::vector<std::unique_ptr<Collectives>> both;
+  both.push_back(std::move(streams));
+  both.push_back(std::move(host));
+  return both;
 }
 
-std::vector<std::unique_ptr<Lane>> make_message_lanes(MPI_Comm comm, const GroupInfo& group, View scratch) {
-  std::vector<std::unique_ptr<Lane>> lanes;
+std::vector<std::unique_ptr<Collectives>> make_message_collectives(MPI_Comm comm, const GroupInfo& group,
+                                                                   View scratch) {
+  std::vector<std::unique_ptr<Collectives>> both;
   for (const View its_scratch : {scratch, View()}) {
     MPI_Comm own = MPI_COMM_NULL;
     MPI_Comm_dup(comm, &own);
-    lanes.push_back(std::make_unique<MessageLane>(group, own, its_scratch));
+    both.push_back(std::make_unique<MessageCollectives>(group, own, its_scratch));
   }
-  return lanes;
+  return both;
 }
 
 class MpiCommunicator final : public Communicator {
@@ -87,56 +88,57 @@ class MpiCommunicator final : public Communicator {
       scratch_ = device->allocate(communication_scratch_bytes(size), Category::communication);
       scratch = scratch_.view({scratch_.bytes()}, DType::u8);
     }
-    std::vector<std::unique_ptr<Lane>> lanes;
-    if (options.transport != Transport::messages) lanes = make_direct_lanes(comm_, group, scratch);
-    if (lanes.empty() && options.transport == Transport::direct) {
+    std::vector<std::unique_ptr<Collectives>> both;
+    if (options.transport != Transport::messages) both = make_direct_collectives(comm_, group, scratch);
+    if (both.empty() && options.transport == Transport::direct) {
       throw CommunicationError("", "the ranks cannot read each other's memory");
     }
-    if (lanes.empty()) lanes = make_message_lanes(comm_, group, scratch);
-    stream_lane_ = std::move(lanes[0]);
-    host_lane_ = std::move(lanes[1]);
+    if (both.empty()) both = make_message_collectives(comm_, group, scratch);
+    stream_collectives_ = std::move(both[0]);
+    host_collectives_ = std::move(both[1]);
   }
   ~MpiCommunicator() override {
-    stream_lane_.reset();
-    host_lane_.reset();
+    stream_collectives_.reset();
+    host_collectives_.reset();
     MPI_Comm_free(&comm_);
   }
 
-  int rank() const override { return host_lane_->group().rank; }
-  int size() const override { return host_lane_->group().size(); }
+  int rank() const override { return host_collectives_->group().rank; }
+  int size() const override { return host_collectives_->group().size(); }
 
   void all_gather(View shard, View full, Stream& stream, const char* what) override {
     TESSERA_ASSERT(device_ && shard.dtype == full.dtype && shard.num_elems() * size() == full.num_elems());
     count_all_gather(shard.bytes());
-    stream.run([this, shard, full, what] { stream_lane_->all_gather(shard, full, what); });
+    stream.run([this, shard, full, what] { stream_collectives_->all_gather(shard, full, what); });
   }
   void reduce_scatter(View full, View shard, Stream& stream, const char* what) override {
     TESSERA_ASSERT(device_ && shard.dtype == full.dtype && shard.num_elems() * size() == full.num_elems());
     count_reduce_scatter(shard.bytes());
-    stream.run([this, shard, full, what] { stream_lane_->reduce_scatter(full, shard, what); });
+    stream.run([this, shard, full, what] { stream_collectives_->reduce_scatter(full, shard, what); });
   }
   void all_reduce(View x, Stream& stream, const char* what) override {
     TESSERA_ASSERT(device_);
     count_all_reduce(x.bytes());
-    stream.run([this, x, what] { stream_lane_->all_reduce(x, what); });
+    stream.run([this, x, what] { stream_collectives_->all_reduce(x, what); });
   }
   void broadcast(View x, int root, Stream& stream, const char* what) override {
     TESSERA_ASSERT(device_ && root >= 0 && root < size());
     count_broadcast(x.bytes(), root);
-    stream.run([this, x, root, what] { stream_lane_->broadcast(x, root, what); });
+    stream.run([this, x, root, what] { stream_collectives_->broadcast(x, root, what); });
   }
 
   std::vector<std::string> all_gather_text(std::string_view text, const char* what) override {
-    return host_lane_->exchange(text, what);
+    return host_collectives_->exchange(text, what);
   }
   std::vector<double> sum(std::vector<double> values, const char* what) override {
     const size_t bytes = values.size() * sizeof(double);
-    const auto texts = host_lane_->exchange({reinterpret_cast<const char*>(values.data()), bytes}, what);
+    const auto texts = host_collectives_->exchange({reinterpret_cast<const char*>(values.data()), bytes}, what);
     for (size_t r = 0; r < texts.size(); ++r) {
       if (texts[r].size() != bytes) {
-        throw CommunicationError(fmt::format("rank {}", host_lane_->group().world_ranks[static_cast<size_t>(rank())]),
-                                 fmt::format("sum of {}: has {} values here, {} on rank {}", what, values.size(),
-                                             texts[r].size() / sizeof(double), host_lane_->group().world_ranks[r]));
+        throw CommunicationError(
+            fmt::format("rank {}", host_collectives_->group().world_ranks[static_cast<size_t>(rank())]),
+            fmt::format("sum of {}: has {} values here, {} on rank {}", what, values.size(),
+                        texts[r].size() / sizeof(double), host_collectives_->group().world_ranks[r]));
       }
     }
     std::vector<double> input(values.size());
@@ -146,12 +148,12 @@ class MpiCommunicator final : public Communicator {
     }
     return values;
   }
-  void barrier(const char* what) override { host_lane_->exchange("", what); }
+  void barrier(const char* what) override { host_collectives_->exchange("", what); }
 
   std::unique_ptr<Communicator> split(int color, int rank, int size) override {
     barrier("groups to form");
-    const GroupInfo& whole = host_lane_->group();
-    const Meeting meeting("met", whole.world_ranks[static_cast<size_t>(whole.rank)], options_, board_);
+    const GroupInfo& whole = host_collectives_->group();
+    const RendezvousLimit limit("met", whole.world_ranks[static_cast<size_t>(whole.rank)], options_, board_);
     MPI_Comm part = MPI_COMM_NULL;
     MPI_Comm_split(comm_, color, rank, &part);
     auto group = make_mpi_communicator(part, device_, options_, board_);
@@ -166,7 +168,7 @@ class MpiCommunicator final : public Communicator {
   StatusBoard* board_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   Buffer scratch_;
-  std::unique_ptr<Lane> stream_lane_, host_lane_;
+  std::unique_ptr<Collectives> stream_collectives_, host_collectives_;
 };
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <mpi.h>
 
 #include "tessera/comm/communicator.h"
-#include "tessera/comm/mpi/lane.h"
+#include "tessera/comm/mpi/collectives.h"
 #include "tessera/comm/world.h"
 
 namespace tessera {

@@ -15,9 +15,9 @@
 #include <string_view>
 #include <thread>
 
-#include "tessera/comm/mpi/meeting.h"
 #include "tessera/comm/mpi/mpi_communicator.h"
 #include "tessera/comm/mpi/peer_watch.h"
+#include "tessera/comm/mpi/rendezvous_limit.h"
 #include "tessera/comm/mpi_flavour.h"
 #include "tessera/comm/nccl/nccl_communicator.h"
 #include "tessera/comm/status_board.h"
@@ -41,7 +41,7 @@ class MpiLibrary {
  protected:
   const WorldOptions options_;
   std::shared_ptr<StatusBoard> board_;
-  std::optional<Meeting> end_;  // limits MPI_Finalize
+  std::optional<RendezvousLimit> end_;  // limits MPI_Finalize
 };
 
 // Whether an error begins with "rank 3: ". Then another rank met it and reported it to this one.
@@ -141,7 +141,7 @@ class MpiWorld final : private MpiLibrary, public World {
     const bool cuda = device.kind() == DeviceKind::cuda;
     communicator_->barrier("groups to form");
     std::unique_ptr<Communicator> group = [&] {
-      const Meeting meeting("met", rank(), options_, board_.get());
+      const RendezvousLimit limit("met", rank(), options_, board_.get());
       return make_mpi_communicator(MPI_COMM_WORLD, cuda ? nullptr : &device, options_, board_.get());
     }();
     if (!cuda) return group;
@@ -223,7 +223,7 @@ std::unique_ptr<World> make_mpi_world(const RankEnvironment& ranks, const WorldO
     board = StatusBoard::open(options.board, ranks.size);
     board->join(ranks.rank);
   }
-  const Meeting meeting("met", ranks.rank, options, board.get());
+  const RendezvousLimit limit("met", ranks.rank, options, board.get());
   auto world = std::make_unique<MpiWorld>(options, board);
   if (ranks.size > 0 && world->size() != ranks.size) {
     throw UsageError(ranks.source,

@@ -9,7 +9,8 @@ namespace {
 class CountingKernels final : public Kernels {
  public:
   explicit CountingKernels(Device& device)
-      : scratch_(device.allocate(scratch_bytes(counted_by(device)), Category::workspace)) {}
+      : can_split_adamw_(counted_by(device).kind == DeviceKind::cpu),
+        scratch_(device.allocate(scratch_bytes(counted_by(device)), Category::workspace)) {}
 
   void fill(View, double) override {}
   void join(View, View, View) override {}
@@ -39,12 +40,14 @@ class CountingKernels final : public Kernels {
   void softmax_cross_entropy(View, View, double, View) override {}
   void argmax_rows(View, View) override {}
   void adamw(View, View, View, View, View, const AdamWStep&) override {}
+  bool can_split_adamw() const override { return can_split_adamw_; }
 
  private:
   static int64_t scratch_bytes(const CountedDevice& counted) {
     return counted.kind == DeviceKind::cuda ? kCudaWorkspaceBytes : counted.num_threads * kCpuScratchBytesPerThread;
   }
 
+  const bool can_split_adamw_;
   Buffer scratch_;
 };
 

@@ -7,8 +7,6 @@
 
 namespace tessera::cpu {
 
-inline constexpr int64_t kMaxHeadDim = 512;
-
 void attention_forward(Team& team, AttentionTasks& tasks, View qkv, View starts, const AttentionShape& shape,
                        const Dropout& dropout, View o, View log_sum_exp);
 void attention_backward(Team& team, AttentionTasks& tasks, View qkv, View o, View log_sum_exp, View d_o, View starts,

@@ -90,6 +90,7 @@ class CpuKernels final : public Kernels {
   void adamw(View parameters, View rest, View gradients, View m, View v, const AdamWStep& step) override {
     cpu::adamw(team_, parameters, rest, gradients, m, v, step);
   }
+  bool can_split_adamw() const override { return true; }
 
  private:
   cpu::Team team_;

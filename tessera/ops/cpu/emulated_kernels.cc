@@ -41,6 +41,7 @@ class EmulatedKernels final : public Kernels {
   void adamw(View parameters, View rest, View gradients, View m, View v, const AdamWStep& step) override {
     wide_->adamw(parameters, rest, gradients, m, v, step);
   }
+  bool can_split_adamw() const override { return wide_->can_split_adamw(); }
   void gather_rows(View x, View rows, View y) override { wide_->gather_rows(x, rows, y); }
   void scatter_rows(View x, View rows, View y) override { wide_->scatter_rows(x, rows, y); }
 

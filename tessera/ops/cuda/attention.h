@@ -7,9 +7,6 @@
 
 namespace tessera::cuda {
 
-// Wider heads are rejected when a model's configuration is read.
-inline constexpr int kMaxHeadDim = 512;
-
 void attention_forward(const Context& context, View qkv, View starts, const AttentionShape& shape,
                        const Dropout& dropout, View o, View log_sum_exp);
 void attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,

@@ -98,7 +98,7 @@ class CudaKernels final : public Kernels {
   void adamw(View parameters, View rest, View gradients, View m, View v, const AdamWStep& step) override {
     cuda::adamw(context_, parameters, rest, gradients, m, v, step);
   }
-  void measure_products(bool on) override { products_.set_tuning(on); }
+  void set_tuning(bool on) override { products_.set_tuning(on); }
 
  private:
   static int attribute(cudaDeviceAttr which) {

@@ -47,7 +47,7 @@ struct BlockGraphsTest : testing::Test {
   void run(BlockGraphs& graphs, int64_t size) {
     const StackScope scope(stack);
     graphs.run({size}, frame, [&](Frame& f) {
-      kernels_of_runs.push_back(&f.ops);
+      kernels_of_runs.push_back(f.ops);
       f.push(size, 10);
     });
     heights.push_back(stack.mark());
@@ -57,7 +57,7 @@ struct BlockGraphsTest : testing::Test {
   std::unique_ptr<Kernels> kernels = make_kernels(*device);
   Stack stack{*device, 1 << 20};
   Batch batch;
-  Frame frame{*kernels, stack, batch, DType::f32};
+  Frame frame{kernels.get(), stack, batch, DType::f32};
   RecordingStream stream;
   std::vector<Kernels*> kernels_of_runs;
   std::vector<int64_t> heights;

@@ -118,23 +118,18 @@ class LateDevice final : public CpuDevice {
 constexpr BatchBounds kBounds{64, 8, 64};
 constexpr double kRate = 1e-2;
 
-struct Tiers {
-  Tier optimizer, gradients, parameters;
-};
 constexpr Tier D = Tier::device, H = Tier::host, F = Tier::file;
-constexpr Tiers kOffloads[] = {{H, D, D}, {H, H, D}, {H, H, H}, {F, D, D}, {F, F, F}, {F, H, H}};
+constexpr Offload kOffloads[] = {{H, D, D}, {H, H, D}, {H, H, H}, {F, D, D}, {F, F, F}, {F, H, H}};
 
-ShardOptions options_of(const Tiers& tiers) {
+ShardOptions options_of(const Offload& offload) {
   ShardOptions options;
-  options.optimizer = tiers.optimizer;
-  options.gradients = tiers.gradients;
-  options.parameters = tiers.parameters;
+  options.offload = offload;
   options.file_folder = testing::TempDir();
   return options;
 }
 
-std::string words_of(const Tiers& tiers) {
-  return std::string(name_of(tiers.optimizer)) + " " + name_of(tiers.gradients) + " " + name_of(tiers.parameters);
+std::string words_of(const Offload& offload) {
+  return std::string(name_of(offload.optimizer)) + " " + name_of(offload.gradients) + " " + name_of(offload.parameters);
 }
 
 // Returns the results of three steps with an evaluation between them, and all states at their end.
@@ -185,12 +180,12 @@ class OrderTest : public testing::Test {
 
 // The forward pass of a unit waits for the update of this unit only, not of later ones. The batch waits for no update.
 TEST_F(OrderTest, ForwardBeginsBeforeLaterUnitsAreUpdated) {
-  for (const Tiers& tiers : kOffloads) {
-    SCOPED_TRACE(words_of(tiers));
+  for (const Offload& offload : kOffloads) {
+    SCOPED_TRACE(words_of(offload));
     Journal journal;
     LateDevice device(pool_, journal, "muc"), host(pool_, journal, "h");
     EngineOptions options;
-    options.sharding = options_of(tiers);
+    options.sharding = options_of(offload);
     options.max_grad_norm = 1;
     const auto engine = make(device, host, options, 1);
     const PackedBatch batch = make_batch(2, {9, 9});
@@ -211,12 +206,12 @@ TEST_F(OrderTest, ForwardBeginsBeforeLaterUnitsAreUpdated) {
 // The forward pass does not wait for moments that are written late. Each block of the next backward pass waits for its
 // own.
 TEST_F(OrderTest, LateMomentsAreWrittenDuringTheNextBackward) {
-  for (const Tiers& tiers : {Tiers{H, D, D}, Tiers{H, H, D}, Tiers{H, H, H}}) {
-    SCOPED_TRACE(words_of(tiers));
+  for (const Offload& offload : {Offload{H, D, D}, Offload{H, H, D}, Offload{H, H, H}}) {
+    SCOPED_TRACE(words_of(offload));
     Journal journal;
     LateDevice device(pool_, journal, "muc"), host(pool_, journal, "h");
     EngineOptions options;
-    options.sharding = options_of(tiers);
+    options.sharding = options_of(offload);
     options.sharding.late_blocks = 2;
     options.max_grad_norm = 1;
     const auto engine = make(device, host, options, 1);
@@ -248,11 +243,11 @@ TEST_F(OrderTest, GradientsWaitForTheUpdateThatReadsThem) {
     streams.host = std::make_unique<LateStream>(journal_, 'h');
     std::vector<UnitShards> units;
     for (int64_t u = 0; u < model.num_units(); ++u) units.push_back(plan.cut(model.unit(u).table().num_elems()));
-    Workplace place{late_device_, late_host_,         *ops, *ops, RankGroups(*alone_, plan), plan, model,
-                    DType::f32,   std::move(streams), units};
-    UnitGradients gradients(place, 1);
+    EngineContext context{late_device_, late_host_,         *ops, *ops, RankGroups(*alone_, plan), plan, model,
+                          DType::f32,   std::move(streams), units};
+    UnitGradients gradients(context, 1);
     std::string read;
-    Stream& reader = tier == H ? *place.streams.host : *place.streams.copy;
+    Stream& reader = tier == H ? *context.streams.host : *context.streams.copy;
     for (int64_t u = 0; u < model.num_units(); ++u) {
       reader.run([&read, u] { read += std::to_string(u); });
       gradients.read_until(u, reader.record());
@@ -268,7 +263,7 @@ TEST_F(OrderTest, GradientsWaitForTheUpdateThatReadsThem) {
     EXPECT_EQ(read, tier == F ? "012" : "0");  // a file is read in the order of its stream
     gradients.acquire(2, false);
     EXPECT_EQ(read, tier == H ? "0" : "012");
-    place.streams = {};
+    context.streams = {};
   }
 }
 
@@ -341,16 +336,16 @@ TEST_F(OrderTest, GradientsAreAddedUpBeforeTheNextStepStoresItsFirst) {
 
 // Every tier, with one and with many pieces per unit, compared with an engine whose streams are threads.
 TEST_F(OrderTest, TheLatestScheduleComputesTheSameBits) {
-  std::vector<Tiers> all(std::begin(kOffloads), std::end(kOffloads));
+  std::vector<Offload> all(std::begin(kOffloads), std::end(kOffloads));
   all.insert(all.end(), {{D, D, H}, {D, D, F}, {F, D, H}, {F, F, H}, {H, D, F}});
-  for (const Tiers& tiers : all) {
+  for (const Offload& offload : all) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       for (const int64_t micro_batches : {1, 3}) {
         for (const int64_t piece_elems : {ShardOptions().piece_elems, int64_t{500}}) {
           EngineOptions options;
           options.dtype = dtype;
           options.max_grad_norm = 0.5;
-          options.sharding = options_of(tiers);
+          options.sharding = options_of(offload);
           options.sharding.forward_prefetch = micro_batches == 3;
           options.sharding.piece_elems = piece_elems;
           const auto expected = outcome_of(*make(*device_, *host_, options, micro_batches), micro_batches);
@@ -359,7 +354,7 @@ TEST_F(OrderTest, TheLatestScheduleComputesTheSameBits) {
             Journal journal;
             LateDevice device(pool_, journal, "muc"), host(pool_, journal, "h");
             EXPECT_TRUE(outcome_of(*make(device, host, options, micro_batches), micro_batches) == expected)
-                << name_of(dtype) << " " << micro_batches << " " << piece_elems << " " << words_of(tiers) << " "
+                << name_of(dtype) << " " << micro_batches << " " << piece_elems << " " << words_of(offload) << " "
                 << late_blocks;
           }
         }
@@ -373,10 +368,10 @@ TEST_F(OrderTest, TheLatestScheduleComputesTheSameBits) {
 TEST_F(OrderTest, TheNormDoesNotDependOnWhereGradientsAreKept) {
   ModelConfig config = small_config("bloom");
   config.num_layers = 11;
-  const auto outcome = [&](const Tiers& tiers) {
+  const auto outcome = [&](const Offload& offload) {
     EngineOptions options;
     options.max_grad_norm = 0.5;
-    options.sharding = options_of(tiers);
+    options.sharding = options_of(offload);
     options.sharding.max_units_in_flight = 6;
     Engine engine({*device_, *host_, *alone_}, config, options);
     engine.prepare({kBounds, kBounds, kBounds, 8, 1});

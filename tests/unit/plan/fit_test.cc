@@ -43,7 +43,7 @@ TEST(Fit, takes_the_fastest_if_all_fit) {
   const FitResult result = find_fit(request(1, kPlenty));
   ASSERT_TRUE(result.best);
   EXPECT_TRUE(result.faster.empty());
-  EXPECT_EQ(result.best->settings.strategy, S::Strategy::no_shard);
+  EXPECT_EQ(result.best->settings.strategy, ShardingStrategy::no_shard);
   EXPECT_FALSE(result.best->settings.offload.any());
   EXPECT_EQ(result.best->settings.activation_checkpointing, S::ActivationCheckpointing::none);
   EXPECT_EQ(result.best->settings.batch_size, 12);
@@ -83,11 +83,11 @@ TEST(Fit, the_best_fits_and_the_faster_do_not) {
 
 TEST(Fit, fixed_settings_stay) {
   FitRequest r = request(4, kPlenty);
-  r.settings.strategy = S::Strategy::zero2;
+  r.settings.strategy = ShardingStrategy::zero2;
   r.settings.activation_checkpointing = S::ActivationCheckpointing::block;
   r.fixed = {"strategy", "activation_checkpointing", "grad_accum"};
   const Settings found = find_fit(r).best->settings;  // a copy: the result is a temporary
-  EXPECT_EQ(found.strategy, S::Strategy::zero2);
+  EXPECT_EQ(found.strategy, ShardingStrategy::zero2);
   EXPECT_EQ(found.activation_checkpointing, S::ActivationCheckpointing::block);
   EXPECT_EQ(found.batch_size, 4);
   r.settings.offload = parse_offload("parameters", "");  // zero2 does not shard parameters
@@ -98,7 +98,7 @@ TEST(Fit, fixed_settings_stay) {
 TEST(Fit, flags_that_change_one_run_into_the_other) {
   Settings from, to;
   EXPECT_TRUE(flags_between(from, to).empty());
-  to.strategy = S::Strategy::full_shard;
+  to.strategy = ShardingStrategy::full_shard;
   to.offload = parse_offload("optimizer", "");
   to.batch_size = 1;
   to.grad_accum = 4;
@@ -112,7 +112,7 @@ TEST(Fit, flags_that_change_one_run_into_the_other) {
 
 TEST(Fit, costs_follow_the_stated_model) {
   const FitRequest r = request(4, kPlenty);
-  const auto cost_of = [&](const char* offload, S::Strategy strategy, int64_t batch_size, bool checkpoint) {
+  const auto cost_of = [&](const char* offload, ShardingStrategy strategy, int64_t batch_size, bool checkpoint) {
     Settings s = r.settings;
     s.offload = parse_offload(offload, "");
     s.strategy = strategy;
@@ -121,7 +121,7 @@ TEST(Fit, costs_follow_the_stated_model) {
     if (checkpoint) s.activation_checkpointing = S::ActivationCheckpointing::block;
     return step_cost(s, plan_training(r.config, s, work_of(s), r.rank), work_of(s), r.rank, 12 * 512);
   };
-  const auto full = S::Strategy::full_shard;
+  const auto full = ShardingStrategy::full_shard;
   const StepCost plain = cost_of("none", full, 12, false);
   EXPECT_EQ(plain.offload_s, 0);
   // The forward pass is a third of the work. The head is not recomputed.
@@ -183,7 +183,7 @@ TEST(Fit, offloads_to_files_within_the_disk) {
     const FitResult result = find_fit(r);
     if (!result.best) break;
     EXPECT_LE(result.best->plan.peak_bytes(), r.limits.device_bytes);
-    EXPECT_FALSE(result.best->settings.offload.uses(Offload::Tier::host));
+    EXPECT_FALSE(result.best->settings.offload.uses(Tier::host));
     least = result.best->plan.peak_bytes();
     if (result.best->plan.file_bytes > 0) files = result.best;
   }

@@ -83,7 +83,7 @@ class DeepSpeed : public testing::Test {
 TEST_F(DeepSpeed, auto_takes_the_trainers_values) {
   const ResolvedSettings r = resolved(kAllAuto, "lr = 3e-4\nbatch_size = 2\ngrad_accum = 8\nprecision = \"bf16\"", 4);
   const Settings& s = r.settings;
-  EXPECT_EQ(s.strategy, Settings::Strategy::zero3);
+  EXPECT_EQ(s.strategy, ShardingStrategy::full_shard);
   EXPECT_EQ(origin(r, "strategy"), "ds.json: zero_optimization.stage");
   EXPECT_EQ(offload_text(s.offload), "optimizer:host,gradients:host,parameters:host");
   EXPECT_TRUE(s.pin_memory);
@@ -142,9 +142,9 @@ TEST_F(DeepSpeed, explicit_values) {
   EXPECT_EQ(s.warmup_steps, 7);
   EXPECT_EQ(s.warmup_type, Warmup::linear);
   EXPECT_EQ(s.precision, Settings::Precision::bf16);
-  EXPECT_EQ(s.reduce_dtype, Settings::ReduceDtype::bf16);
+  EXPECT_EQ(s.reduce_dtype, DType::bf16);
   EXPECT_EQ(s.reduce_bucket_size, 1'000'000'000);  // elements of two bytes
-  EXPECT_EQ(s.strategy, Settings::Strategy::zero2);
+  EXPECT_EQ(s.strategy, ShardingStrategy::zero2);
   EXPECT_EQ(offload_text(s.offload), "optimizer:file,gradients:host");
   EXPECT_EQ(s.offload_dir, "/nvme");
   EXPECT_EQ(origin(r, "beta2"), "ds.json: optimizer.params.betas");
@@ -159,7 +159,7 @@ TEST_F(DeepSpeed, its_defaults_apply_to_missing_keys) {
   EXPECT_EQ(s.max_grad_norm, 0);
   EXPECT_EQ(s.warmup_steps, 1000);
   EXPECT_EQ(s.warmup_type, Warmup::log);
-  EXPECT_EQ(s.strategy, Settings::Strategy::zero0);
+  EXPECT_EQ(s.strategy, ShardingStrategy::no_shard);
   EXPECT_EQ(s.loss_scale_rules, LossScaleRules::deepspeed);
   for (const char* name : {"lr", "weight_decay", "max_grad_norm", "warmup_steps", "strategy", "loss_scale_rules"}) {
     EXPECT_EQ(origin(r, name), "default of DeepSpeed") << name;
@@ -181,7 +181,7 @@ TEST_F(DeepSpeed, precedence) {
   const ResolvedSettings r = resolved(json, "lr = 0.1\nmax_grad_norm = 0.1\nstrategy = \"zero1\"", 1, {{"lr", "0.9"}});
   EXPECT_EQ(r.settings.lr, 0.9);
   EXPECT_EQ(r.settings.max_grad_norm, 0.5);
-  EXPECT_EQ(r.settings.strategy, Settings::Strategy::zero2);
+  EXPECT_EQ(r.settings.strategy, ShardingStrategy::zero2);
   EXPECT_EQ(origin(r, "lr"), "flag --lr");
 }
 

@@ -30,8 +30,8 @@ TEST(Fsdp, words_of_accelerate) {
       "fsdp_state_dict_type = \"SHARDED_STATE_DICT\"\nfsdp_use_orig_params = true\n"
       "fsdp_cpu_ram_efficient_loading = true\nfsdp_activation_checkpointing = true\n");
   const Settings& s = r.settings;
-  EXPECT_EQ(s.strategy, Settings::Strategy::full_shard);
-  EXPECT_EQ(s.backward_prefetch, Settings::BackwardPrefetch::post);
+  EXPECT_EQ(s.strategy, ShardingStrategy::full_shard);
+  EXPECT_EQ(s.backward_prefetch, BackwardPrefetch::post);
   EXPECT_TRUE(s.forward_prefetch);
   EXPECT_EQ(offload_text(s.offload), "optimizer:host,gradients:host,parameters:host");
   EXPECT_TRUE(s.sync_module_states);
@@ -50,22 +50,21 @@ TEST(Fsdp, words_of_the_trainer_and_of_pytorch) {
       "transformer_layer_cls_to_wrap = [\"BloomBlock\"]\nlimit_all_gathers = true\ncpu_offload = false\n"
       "mixed_precision_policy = {param_dtype = \"torch.bfloat16\", reduce_dtype = \"float32\", buffer_dtype = "
       "\"bf16\"}\n");
-  EXPECT_EQ(r.settings.strategy, Settings::Strategy::hybrid_shard_zero2);
-  EXPECT_EQ(r.settings.backward_prefetch, Settings::BackwardPrefetch::pre);
+  EXPECT_EQ(r.settings.strategy, ShardingStrategy::hybrid_shard_zero2);
+  EXPECT_EQ(r.settings.backward_prefetch, BackwardPrefetch::pre);
   EXPECT_EQ(r.settings.precision, Settings::Precision::bf16);
-  EXPECT_EQ(r.settings.reduce_dtype, Settings::ReduceDtype::fp32);
+  EXPECT_EQ(r.settings.reduce_dtype, DType::f32);
   EXPECT_EQ(resolved("[fsdp.mixed_precision_policy]\nparam_dtype = \"fp16\"").settings.precision,
             Settings::Precision::fp16);
-  EXPECT_EQ(resolved("[fsdp]\nmixed_precision = {reduce_dtype = \"bf16\"}").settings.reduce_dtype,
-            Settings::ReduceDtype::bf16);
-  EXPECT_EQ(resolved("[fsdp]\nsharding_strategy = 2").settings.strategy, Settings::Strategy::shard_grad_op);
-  EXPECT_EQ(resolved("[fsdp]\nreshard_after_forward = true").settings.strategy, Settings::Strategy::full_shard);
+  EXPECT_EQ(resolved("[fsdp]\nmixed_precision = {reduce_dtype = \"bf16\"}").settings.reduce_dtype, DType::bf16);
+  EXPECT_EQ(resolved("[fsdp]\nsharding_strategy = 2").settings.strategy, ShardingStrategy::shard_grad_op);
+  EXPECT_EQ(resolved("[fsdp]\nreshard_after_forward = true").settings.strategy, ShardingStrategy::full_shard);
 }
 
 TEST(Fsdp, tables_of_verbs_go_before_it) {
   const char* toml = "[eval]\nstrategy = \"zero2\"\n[fsdp]\nsharding_strategy = \"FULL_SHARD\"\n";
-  EXPECT_EQ(resolved(toml).settings.strategy, Settings::Strategy::zero2);
-  EXPECT_EQ(resolved(toml, {{"strategy", "ZERO1"}}).settings.strategy, Settings::Strategy::zero1);
+  EXPECT_EQ(resolved(toml).settings.strategy, ShardingStrategy::zero2);
+  EXPECT_EQ(resolved(toml, {{"strategy", "ZERO1"}}).settings.strategy, ShardingStrategy::zero1);
 }
 
 TEST(Fsdp, what_is_wrong) {
@@ -91,12 +90,11 @@ TEST(Fsdp, what_is_wrong) {
 
 TEST(FsdpOption, of_the_trainer) {
   const ResolvedSettings r = resolved("", {{"fsdp", "full_shard auto_wrap offload"}});
-  EXPECT_EQ(r.settings.strategy, Settings::Strategy::full_shard);
+  EXPECT_EQ(r.settings.strategy, ShardingStrategy::full_shard);
   EXPECT_EQ(r.origins.at("strategy").to_string(), "flag --fsdp");
   EXPECT_EQ(offload_text(r.settings.offload), "optimizer:host,gradients:host,parameters:host");
-  EXPECT_EQ(resolved("fsdp = \"full_shard\"", {{"strategy", "zero2"}}).settings.strategy, Settings::Strategy::zero2);
-  EXPECT_EQ(resolved("strategy = \"zero2\"", {{"fsdp", "full_shard"}}).settings.strategy,
-            Settings::Strategy::full_shard);
+  EXPECT_EQ(resolved("fsdp = \"full_shard\"", {{"strategy", "zero2"}}).settings.strategy, ShardingStrategy::zero2);
+  EXPECT_EQ(resolved("strategy = \"zero2\"", {{"fsdp", "full_shard"}}).settings.strategy, ShardingStrategy::full_shard);
   EXPECT_EQ(error("", {{"fsdp", "full_shard"}, {"strategy", "zero2"}}),
             "--fsdp: \"full_shard\" contradicts --strategy \"zero2\". Give one of the two");
   EXPECT_EQ(error("", {{"fsdp", "full_shard shard_grad_op"}}),

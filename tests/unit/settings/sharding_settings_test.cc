@@ -85,6 +85,8 @@ TEST(OffloadWords, read_and_print) {
 TEST(ShardingWords, fsdp_words_are_accepted) {
   EXPECT_EQ(canonical("strategy", "FULL_SHARD"), "full_shard");
   EXPECT_EQ(canonical("strategy", "_HYBRID_SHARD_ZERO2"), "hybrid_shard_zero2");
+  EXPECT_EQ(canonical("strategy", "zero0"), "no_shard");
+  EXPECT_EQ(canonical("strategy", "ZeRO3"), "full_shard");
   EXPECT_EQ(canonical("backward_prefetch", "BACKWARD_PRE"), "pre");
   EXPECT_EQ(canonical("backward_prefetch", "BACKWARD_POST"), "post");
   EXPECT_EQ(canonical("backward_prefetch", "no-prefetch"), "none");
@@ -100,7 +102,7 @@ TEST(ShardingConsistency, offload) {
   EXPECT_EQ(
       contradiction("offload = \"optimizer,parameters\"\nstrategy = \"zero2\""),
       "c:1: offload: only sharded parameters can be offloaded, but the strategy \"zero2\" does not shard them. Give "
-      "--strategy zero3, full_shard, shard_grad_op, hybrid_shard or hybrid_shard_zero2");
+      "--strategy full_shard, shard_grad_op, hybrid_shard or hybrid_shard_zero2");
   for (const char* strategy : {"zero3", "full_shard", "shard_grad_op", "hybrid_shard", "hybrid_shard_zero2"}) {
     EXPECT_EQ(
         contradiction(std::string("offload = \"optimizer,gradients,parameters\"\nstrategy = \"") + strategy + "\"", 4),

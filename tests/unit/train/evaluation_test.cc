@@ -24,9 +24,9 @@ Outcome keys_of(const std::vector<std::string>& ids) {
     predictions.push_back("answer " + std::to_string(i));
   }
   const Record record = predictions_by_id(examples, predictions, console);
-  for (const Field& field : record.fields()) {
-    EXPECT_EQ(field.value, Value(predictions[outcome.keys.size()]));  // all are present, in order
-    outcome.keys.push_back(field.key);
+  for (const auto& [key, value] : record.items()) {
+    EXPECT_EQ(value, predictions[outcome.keys.size()]);  // all are present, in order
+    outcome.keys.push_back(key);
   }
   EXPECT_EQ(std::set(outcome.keys.begin(), outcome.keys.end()).size(), ids.size());
   return outcome;

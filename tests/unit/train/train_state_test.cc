@@ -57,8 +57,9 @@ TEST(TrainState, ReadsTheCountsOfEarlierVersions) {
   Record record = record_from_json(state.to_json(kFingerprint), "state");
   record.erase("health");
   record.erase("loss_steps");
-  Record scale = *record.find("loss_scale")->get_if<Record>();
-  record.set("loss_scale", scale.set("num_skipped", 3));
+  Record scale = record["loss_scale"];
+  scale["num_skipped"] = 3;
+  record["loss_scale"] = scale;
   const TrainState back = TrainState::from_json(to_json(record), kFingerprint, "state");
   EXPECT_EQ(back.health.num_skipped, 3);
   EXPECT_EQ(back.health.skipped_in_a_row, 0);

@@ -1,17 +1,17 @@
-// The lane of a group that spans nodes, or whose ranks may not read each other's memory. It uses MPI messages.
+// The collectives of a group that spans nodes, or whose ranks may not read each other's memory. It uses MPI messages.
 #pragma once
 
 #include <mpi.h>
 
-#include "tessera/comm/mpi/lane.h"
+#include "tessera/comm/mpi/collectives.h"
 
 namespace tessera {
 
-class MessageLane final : public Lane {
+class MessageCollectives final : public Collectives {
  public:
   // Takes ownership of the communicator; nobody else may use it. Sums need `scratch`.
-  MessageLane(const GroupInfo& group, MPI_Comm comm, View scratch);
-  ~MessageLane() override;
+  MessageCollectives(const GroupInfo& group, MPI_Comm comm, View scratch);
+  ~MessageCollectives() override;
 
   void all_gather(View shard, View full, const char* what) override;
   void reduce_scatter(View full, View shard, const char* what) override;
@@ -20,7 +20,7 @@ class MessageLane final : public Lane {
   std::vector<std::string> exchange(std::string_view text, const char* what) override;
 
  private:
-  // Outstanding messages, and the peer of each. If the lane fails before they are complete, none may arrive in memory
+  // Outstanding messages, and the peer of each. If a call fails before they are complete, none may arrive in memory
   // that the exception frees. Therefore the destructor cancels the outstanding messages.
   struct Pending {
     std::vector<MPI_Request> requests;

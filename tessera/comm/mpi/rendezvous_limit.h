@@ -9,11 +9,11 @@ namespace tessera {
 
 // Lives while all ranks meet. If that takes longer than --comm-timeout plus a few seconds, this rank reports who is
 // missing and ends, which ends all ranks.
-class Meeting {
+class RendezvousLimit {
  public:
   // `what` the ranks have done at the end: "met", "ended". `board` may be null. The board and the options must outlive
   // the object.
-  Meeting(const char* what, int rank, const WorldOptions& options, StatusBoard* board);
+  RendezvousLimit(const char* what, int rank, const WorldOptions& options, StatusBoard* board);
 
  private:
   StatusBoard::Waiting waiting_;

@@ -1,5 +1,5 @@
 // Each pair of ranks exchanges its messages in order: first the call, then its data in pieces. Tags are not needed.
-#include "tessera/comm/mpi/message_lane.h"
+#include "tessera/comm/mpi/message_collectives.h"
 
 #include <fmt/format.h>
 #include <time.h>
@@ -36,21 +36,21 @@ class Patience {
 
 }  // namespace
 
-MessageLane::MessageLane(const GroupInfo& group, MPI_Comm comm, View scratch)
-    : Lane(group), comm_(comm), scratch_(scratch), calls_(static_cast<size_t>(group.size())) {
+MessageCollectives::MessageCollectives(const GroupInfo& group, MPI_Comm comm, View scratch)
+    : Collectives(group), comm_(comm), scratch_(scratch), calls_(static_cast<size_t>(group.size())) {
   MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
 }
 
-MessageLane::~MessageLane() {
+MessageCollectives::~MessageCollectives() {
   MPI_Comm_free(&comm_);
 }
 
-MPI_Request* MessageLane::Pending::add(int peer) {
+MPI_Request* MessageCollectives::Pending::add(int peer) {
   peers.push_back(peer);
   return &requests.emplace_back(MPI_REQUEST_NULL);
 }
 
-MessageLane::Pending::~Pending() {
+MessageCollectives::Pending::~Pending() {
   for (MPI_Request& request : requests) {
     if (request == MPI_REQUEST_NULL) continue;
     // Open MPI cannot cancel sends. A peer that still receives one gets the memory's current contents, and fails too.
@@ -59,7 +59,7 @@ MessageLane::Pending::~Pending() {
   }
 }
 
-void MessageLane::check(int mpi_result, int peer) {
+void MessageCollectives::check(int mpi_result, int peer) {
   if (mpi_result == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING];
   int length = 0;
@@ -67,21 +67,21 @@ void MessageLane::check(int mpi_result, int peer) {
   fail(call_, fmt::format("MPI failed with {}: {}", names_of({peer}), std::string(text, static_cast<size_t>(length))));
 }
 
-void MessageLane::send(Pending& pending, int peer, const std::byte* data, int64_t bytes) {
+void MessageCollectives::send(Pending& pending, int peer, const std::byte* data, int64_t bytes) {
   for (int64_t begin = 0; begin < bytes; begin += kMaxMessageBytes) {
     const int count = static_cast<int>(std::min(kMaxMessageBytes, bytes - begin));
     check(MPI_Isend(data + begin, count, MPI_BYTE, peer, kTag, comm_, pending.add(peer)), peer);
   }
 }
 
-void MessageLane::receive(Pending& pending, int peer, std::byte* data, int64_t bytes) {
+void MessageCollectives::receive(Pending& pending, int peer, std::byte* data, int64_t bytes) {
   for (int64_t begin = 0; begin < bytes; begin += kMaxMessageBytes) {
     const int count = static_cast<int>(std::min(kMaxMessageBytes, bytes - begin));
     check(MPI_Irecv(data + begin, count, MPI_BYTE, peer, kTag, comm_, pending.add(peer)), peer);
   }
 }
 
-void MessageLane::wait(Pending& pending) {
+void MessageCollectives::wait(Pending& pending) {
   const auto end = deadline();
   Patience patience;
   std::optional<StatusBoard::Waiting> status;
@@ -118,7 +118,7 @@ void MessageLane::wait(Pending& pending) {
   pending.peers.clear();
 }
 
-void MessageLane::begin(const Call& call) {
+void MessageCollectives::begin(const Call& call) {
   call_ = call;
   Pending pending;
   for (int q = 0; q < group().size(); ++q) {
@@ -135,7 +135,7 @@ void MessageLane::begin(const Call& call) {
 }
 
 // Slice q of `full` = rank q's `mine`. This rank's own slice stays unchanged.
-void MessageLane::gather_slices(View mine, View full) {
+void MessageCollectives::gather_slices(View mine, View full) {
   Pending pending;
   for (int q = 0; q < group().size(); ++q) {
     if (q == group().rank) continue;
@@ -148,7 +148,7 @@ void MessageLane::gather_slices(View mine, View full) {
 
 // Sums this rank's slice of `full` over the ranks into `out`, in chunks. The transfer of a chunk overlaps the sum of
 // the previous one.
-void MessageLane::reduce(View full, View out) {
+void MessageCollectives::reduce(View full, View out) {
   const int size = group().size(), rank = group().rank;
   const int64_t elem = static_cast<int64_t>(size_of(full.dtype));
   const int64_t chunk = scratch_.bytes() / (2 * size) / 64 * 64;
@@ -181,7 +181,7 @@ void MessageLane::reduce(View full, View out) {
   }
 }
 
-void MessageLane::all_gather(View shard, View full, const char* what) {
+void MessageCollectives::all_gather(View shard, View full, const char* what) {
   begin(Call::make(Collective::all_gather, shard.dtype, full.bytes(), what));
   const View mine = slice(full, group().rank);
   if (mine.data != shard.data && shard.bytes() > 0) {
@@ -190,19 +190,19 @@ void MessageLane::all_gather(View shard, View full, const char* what) {
   gather_slices(shard, full);
 }
 
-void MessageLane::reduce_scatter(View full, View shard, const char* what) {
+void MessageCollectives::reduce_scatter(View full, View shard, const char* what) {
   begin(Call::make(Collective::reduce_scatter, full.dtype, full.bytes(), what));
   reduce(full, shard);
 }
 
-void MessageLane::all_reduce(View x, const char* what) {
+void MessageCollectives::all_reduce(View x, const char* what) {
   begin(Call::make(Collective::all_reduce, x.dtype, x.bytes(), what));
   const View mine = slice(x, group().rank);
   reduce(x, mine);
   gather_slices(mine, x);
 }
 
-void MessageLane::broadcast(View x, int root, const char* what) {
+void MessageCollectives::broadcast(View x, int root, const char* what) {
   begin(Call::make(Collective::broadcast, x.dtype, x.bytes(), what, root));
   Pending pending;
   for (int q = 0; q < group().size(); ++q) {
@@ -212,7 +212,7 @@ void MessageLane::broadcast(View x, int root, const char* what) {
   wait(pending);
 }
 
-std::vector<std::string> MessageLane::exchange(std::string_view text, const char* what) {
+std::vector<std::string> MessageCollectives::exchange(std::string_view text, const char* what) {
   begin(Call::make(Collective::exchange, DType::u8, static_cast<int64_t>(text.size()), what));
   std::vector<std::string> texts(static_cast<size_t>(group().size()));
   texts[static_cast<size_t>(group().rank)] = text;

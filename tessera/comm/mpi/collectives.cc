@@ -1,4 +1,4 @@
-#include "tessera/comm/mpi/lane.h"
+#include "tessera/comm/mpi/collectives.h"
 
 #include <fmt/format.h>
 
@@ -38,11 +38,11 @@ std::string Call::to_string() const {
   return fmt::format("{} of {}", name_of(collective), what);
 }
 
-StatusBoard::Waiting Lane::waiting(const Call& call) const {
+StatusBoard::Waiting Collectives::waiting(const Call& call) const {
   return {group_.board, group_.world_ranks[static_cast<size_t>(group_.rank)], call.to_string()};
 }
 
-std::string Lane::names_of(const std::vector<int>& ranks) const {
+std::string Collectives::names_of(const std::vector<int>& ranks) const {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (size_t i = 0; i < ranks.size(); ++i) {
     if (i > 0) text += ", ";
@@ -51,16 +51,16 @@ std::string Lane::names_of(const std::vector<int>& ranks) const {
   return text;
 }
 
-void Lane::fail(const Call& call, const std::string& what, const std::string& remedy) const {
+void Collectives::fail(const Call& call, const std::string& what, const std::string& remedy) const {
   throw CommunicationError(names_of({group_.rank}), fmt::format("{}: {}", call.to_string(), what), remedy);
 }
 
-void Lane::fail_waiting(const Call& call, const std::vector<int>& ranks) const {
+void Collectives::fail_waiting(const Call& call, const std::vector<int>& ranks) const {
   fail(call, fmt::format("waited {} s for {}", group_.timeout_s, names_of(ranks)),
        "If it is slow and not stuck, give a longer --comm-timeout");
 }
 
-void Lane::fail_disagreeing(const Call& call, int peer, const Call& theirs) const {
+void Collectives::fail_disagreeing(const Call& call, int peer, const Call& theirs) const {
   const auto size = [](const Call& c) { return fmt::format("{} bytes of {}", c.bytes, tessera::name_of(c.dtype)); };
   fail(call, fmt::format("has {} from root {} here, but {} has {} of {} from root {}", size(call), call.root,
                          names_of({peer}), theirs.to_string(), size(theirs), theirs.root));

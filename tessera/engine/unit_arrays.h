@@ -4,22 +4,23 @@
 #include <string>
 #include <vector>
 
-#include "tessera/engine/workplace.h"
+#include "tessera/engine/engine_context.h"
 
 namespace tessera {
 
-class Shelf {
+class UnitArrays {
  public:
-  Shelf() = default;
+  UnitArrays() = default;
   // Allocates zeroed arrays of elems[unit] elements. Tier::file uses one unnamed file in the folder. The file
   // disappears when the process ends. Every rank that needs the folder creates it if it is missing. If `first` is
   // given, the first unit's array is that device memory, owned by the caller. OutOfMemoryError. RunError: the folder
   // cannot be written or has no room.
-  Shelf(Workplace& place, Tier tier, Category category, DType dtype, std::vector<int64_t> elems, View first = {});
-  ~Shelf();
-  Shelf(Shelf&& other) noexcept { swap(other); }
-  Shelf& operator=(Shelf&& other) noexcept {
-    Shelf(std::move(other)).swap(*this);
+  UnitArrays(EngineContext& context, Tier tier, Category category, DType dtype, std::vector<int64_t> elems,
+             View first = {});
+  ~UnitArrays();
+  UnitArrays(UnitArrays&& other) noexcept { swap(other); }
+  UnitArrays& operator=(UnitArrays&& other) noexcept {
+    UnitArrays(std::move(other)).swap(*this);
     return *this;
   }
 
@@ -38,7 +39,7 @@ class Shelf {
   void save(int64_t unit, int64_t first, View from, Stream& stream) const;
 
  private:
-  void swap(Shelf& other) noexcept;
+  void swap(UnitArrays& other) noexcept;
   int64_t offset_of(int64_t unit, int64_t first) const {
     return offsets_[static_cast<size_t>(unit)] + bytes_of(first, dtype_);
   }

@@ -1,4 +1,4 @@
-#include "tessera/comm/mpi/meeting.h"
+#include "tessera/comm/mpi/rendezvous_limit.h"
 
 #include <fmt/format.h>
 
@@ -36,7 +36,7 @@ constexpr double kSlack_s = 5;
 
 }  // namespace
 
-Meeting::Meeting(const char* what, int rank, const WorldOptions& options, StatusBoard* board)
+RendezvousLimit::RendezvousLimit(const char* what, int rank, const WorldOptions& options, StatusBoard* board)
     : waiting_(board, rank, fmt::format("MPI until the ranks have {}", what)),
       limit_(options.timeout_s + kSlack_s, [=, &options] { give_up(what, rank, options, board); }) {}
 

@@ -1,4 +1,4 @@
-#include "tessera/engine/workplace.h"
+#include "tessera/engine/engine_context.h"
 
 namespace tessera {
 

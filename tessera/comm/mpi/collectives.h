@@ -1,5 +1,5 @@
-// One sequence of collectives of a group. Only one thread at a time may use it. A group has two lanes, one for its
-// streams and one for host calls, so neither waits for the other.
+// A sequence of collectives of a group. Only one thread at a time may use it. A group has two of these objects, one for
+// its streams and one for host calls, so neither waits for the other.
 //
 // Letters: R ranks of the group, P elements of a full array. Slice q of a full array is elements [P·q/R, P·(q+1)/R).
 #pragma once
@@ -43,13 +43,13 @@ struct Call {
   std::string to_string() const;  // "reduce_scatter of gradients of h.3"
 };
 
-class Lane {
+class Collectives {
  public:
-  explicit Lane(const GroupInfo& group) : group_(group) {}
-  virtual ~Lane() = default;
+  explicit Collectives(const GroupInfo& group) : group_(group) {}
+  virtual ~Collectives() = default;
   const GroupInfo& group() const { return group_; }
 
-  // All of them throw CommunicationError. After that the lane is unusable.
+  // All of them throw CommunicationError. After that the object is unusable.
   // Slice q of `full` = rank q's `shard`, which may be that slice.
   virtual void all_gather(View shard, View full, const char* what) = 0;
   // `shard` = Σ of this rank's slice of the ranks' `full`. It may be that slice. The other slices stay unchanged.

@@ -1,22 +1,23 @@
-// The lane of a group whose ranks run on one node and may read each other's memory (process_vm_readv).
+// The collectives of a group whose ranks run on one node and may read each other's memory (process_vm_readv).
 #pragma once
 
-#include "tessera/comm/mpi/lane.h"
+#include "tessera/comm/mpi/collectives.h"
 #include "tessera/comm/mpi/memory_access.h"
 #include "tessera/comm/shared_pages.h"
 
 namespace tessera {
 
-class DirectLane final : public Lane {
+class DirectCollectives final : public Collectives {
  public:
-  // Bytes of shared pages that a lane of `size` ranks needs.
+  // Bytes of shared pages that one object of `size` ranks needs.
   static int64_t shared_bytes(int size);
-  // Uses the pages from `offset` on. Sums need `scratch`. While the lane lives, descendants of `reader` may read this
+  // Uses the pages from `offset` on. Sums need `scratch`. While the object lives, descendants of `reader` may read this
   // process's memory.
-  DirectLane(const GroupInfo& group, std::shared_ptr<SharedPages> pages, int64_t offset, View scratch, pid_t reader);
-  ~DirectLane() override;
-  // Whether this rank can read the memory of all others. All ranks must have made their lanes, and none may have used
-  // its lane yet.
+  DirectCollectives(const GroupInfo& group, std::shared_ptr<SharedPages> pages, int64_t offset, View scratch,
+                    pid_t reader);
+  ~DirectCollectives() override;
+  // Whether this rank can read the memory of all others. All ranks must have made their objects, and none may have used
+  // its object yet.
   bool can_read_peers();
 
   void all_gather(View shard, View full, const char* what) override;
@@ -26,9 +27,9 @@ class DirectLane final : public Lane {
   std::vector<std::string> exchange(std::string_view text, const char* what) override;
 
  private:
-  struct Slot;
-  Slot& own();
-  Slot& slot(int rank);
+  struct RankState;
+  RankState& own();
+  RankState& state_of(int rank);
   int neighbour(int i) const { return (group().rank + i) % group().size(); }  // each rank starts with a different peer
   void begin(const Call& call, const void* data);
   void meet(int peer);  // waits until the peer is at the same call
@@ -46,7 +47,7 @@ class DirectLane final : public Lane {
   const uint64_t token_ = kToken;  // peers read it to test whether they can
   const MemoryAccess access_;
   std::shared_ptr<SharedPages> pages_;
-  Slot* slots_;
+  RankState* states_;
   View scratch_;
   uint32_t base_ = 0;  // steps of finished collectives
 };

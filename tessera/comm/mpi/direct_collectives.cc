@@ -1,10 +1,10 @@
 // Ranks of one node read each other's memory with one copy, and sleep on counters in shared pages.
 //
-// Each rank has a slot. In a collective the slot's counter takes three steps. `posted`: peers may read the call and the
+// Each rank has a state. In a collective its counter takes three steps. `posted`: peers may read the call and the
 // address of its array. `reduced` (all_reduce only): this rank's slice is summed. `finished`: this rank has read all
 // that it needs. A rank leaves a collective when all have finished. From then on it may change its memory and put the
-// next call into its slot.
-#include "tessera/comm/mpi/direct_lane.h"
+// next call into its state.
+#include "tessera/comm/mpi/direct_collectives.h"
 
 #include <fmt/format.h>
 #include <linux/futex.h>
@@ -23,10 +23,10 @@
 namespace tessera {
 
 // In memory that all ranks of the group share. Zero at first.
-struct alignas(128) DirectLane::Slot {
+struct alignas(128) DirectCollectives::RankState {
   std::atomic<uint32_t> step;      // the word that peers sleep on
   std::atomic<uint32_t> sleepers;  // peers that may be asleep on it
-  std::atomic<uint32_t> left;      // this rank's lane has failed or is gone
+  std::atomic<uint32_t> left;      // this rank's object has failed or is gone
   pid_t pid;
   uint64_t address;  // of the array of `call`; both may be read while step is posted or reduced
   Call call;
@@ -71,29 +71,29 @@ bool read_memory(pid_t pid, uint64_t address, std::byte* to, int64_t bytes) {
 
 }  // namespace
 
-int64_t DirectLane::shared_bytes(int size) {
-  return int64_t{size} * static_cast<int64_t>(sizeof(Slot));
+int64_t DirectCollectives::shared_bytes(int size) {
+  return int64_t{size} * static_cast<int64_t>(sizeof(RankState));
 }
 
-DirectLane::DirectLane(const GroupInfo& group, std::shared_ptr<SharedPages> pages, int64_t offset, View scratch,
-                       pid_t reader)
-    : Lane(group),
+DirectCollectives::DirectCollectives(const GroupInfo& group, std::shared_ptr<SharedPages> pages, int64_t offset,
+                                     View scratch, pid_t reader)
+    : Collectives(group),
       access_(reader),
       pages_(std::move(pages)),
-      slots_(reinterpret_cast<Slot*>(pages_->data() + offset)),
+      states_(reinterpret_cast<RankState*>(pages_->data() + offset)),
       scratch_(scratch) {
   own().pid = getpid();
   own().address = reinterpret_cast<uint64_t>(&token_);
 }
 
-DirectLane::~DirectLane() {
+DirectCollectives::~DirectCollectives() {
   leave();
 }
 
-bool DirectLane::can_read_peers() {
+bool DirectCollectives::can_read_peers() {
   for (int peer = 0; peer < group().size(); ++peer) {
     uint64_t token = 0;
-    if (!read_memory(slot(peer).pid, slot(peer).address, reinterpret_cast<std::byte*>(&token), sizeof token) ||
+    if (!read_memory(state_of(peer).pid, state_of(peer).address, reinterpret_cast<std::byte*>(&token), sizeof token) ||
         token != kToken) {
       return false;
     }
@@ -101,35 +101,35 @@ bool DirectLane::can_read_peers() {
   return true;
 }
 
-DirectLane::Slot& DirectLane::own() {
-  return slots_[group().rank];
+DirectCollectives::RankState& DirectCollectives::own() {
+  return states_[group().rank];
 }
 
-DirectLane::Slot& DirectLane::slot(int rank) {
-  return slots_[rank];
+DirectCollectives::RankState& DirectCollectives::state_of(int rank) {
+  return states_[rank];
 }
 
-void DirectLane::leave() {
+void DirectCollectives::leave() {
   own().left.store(1);
   wake_all(own().step);
 }
 
-void DirectLane::advance(uint32_t step) {
+void DirectCollectives::advance(uint32_t step) {
   own().step.store(base_ + step);
   if (own().sleepers.load() > 0) wake_all(own().step);
 }
 
-bool DirectLane::has_come(int peer, uint32_t step) {
-  return static_cast<int32_t>(slot(peer).step.load() - (base_ + step)) >= 0;
+bool DirectCollectives::has_come(int peer, uint32_t step) {
+  return static_cast<int32_t>(state_of(peer).step.load() - (base_ + step)) >= 0;
 }
 
-void DirectLane::wait_for(int peer, uint32_t step) {
+void DirectCollectives::wait_for(int peer, uint32_t step) {
   for (int i = 0; i < kSpins; ++i) {
     if (has_come(peer, step)) return;
     pause_briefly();
   }
   const Call& call = own().call;
-  Slot& theirs = slot(peer);
+  RankState& theirs = state_of(peer);
   const auto end = deadline();
   const StatusBoard::Waiting status = waiting(call);
   theirs.sleepers.fetch_add(1);
@@ -154,34 +154,34 @@ void DirectLane::wait_for(int peer, uint32_t step) {
 }
 
 template <typename Failure>
-void DirectLane::give_up(const Failure& failure) {
+void DirectCollectives::give_up(const Failure& failure) {
   leave();
   failure();
 }
 
-void DirectLane::begin(const Call& call, const void* data) {
+void DirectCollectives::begin(const Call& call, const void* data) {
   if (own().left.load()) fail(call, "an earlier collective of this group failed");
   own().call = call;
   own().address = reinterpret_cast<uint64_t>(data);
   advance(kPosted);
 }
 
-void DirectLane::meet(int peer) {
+void DirectCollectives::meet(int peer) {
   wait_for(peer, kPosted);
-  if (!own().call.agrees_with(slot(peer).call)) {
-    const Call theirs = slot(peer).call;
+  if (!own().call.agrees_with(state_of(peer).call)) {
+    const Call theirs = state_of(peer).call;
     give_up([&] { fail_disagreeing(own().call, peer, theirs); });
   }
 }
 
-void DirectLane::finish() {
+void DirectCollectives::finish() {
   advance(kFinished);
   for (int i = 1; i < group().size(); ++i) wait_for(neighbour(i), kFinished);
   base_ += kFinished;
 }
 
-void DirectLane::read(int peer, int64_t offset, std::byte* to, int64_t bytes) {
-  const Slot& theirs = slot(peer);
+void DirectCollectives::read(int peer, int64_t offset, std::byte* to, int64_t bytes) {
+  const RankState& theirs = state_of(peer);
   const bool read = read_memory(theirs.pid, theirs.address + static_cast<uint64_t>(offset), to, bytes);
   const int error = errno;
   // A peer that gives up frees its array, possibly during our read. Any other peer keeps it until we have finished.
@@ -194,7 +194,7 @@ void DirectLane::read(int peer, int64_t offset, std::byte* to, int64_t bytes) {
 }
 
 // Sums this rank's slice of `full` over the ranks into `out`.
-void DirectLane::reduce(View full, View out) {
+void DirectCollectives::reduce(View full, View out) {
   for (int i = 1; i < group().size(); ++i) meet(neighbour(i));
   const int64_t elem = static_cast<int64_t>(size_of(full.dtype));
   const int64_t offset = slice_begin(full.num_elems(), group().rank) * elem;
@@ -212,7 +212,7 @@ void DirectLane::reduce(View full, View out) {
   }
 }
 
-void DirectLane::all_gather(View shard, View full, const char* what) {
+void DirectCollectives::all_gather(View shard, View full, const char* what) {
   begin(Call::make(Collective::all_gather, shard.dtype, full.bytes(), what), shard.data);
   const View mine = slice(full, group().rank);
   if (mine.data != shard.data && shard.bytes() > 0) {
@@ -227,13 +227,13 @@ void DirectLane::all_gather(View shard, View full, const char* what) {
   finish();
 }
 
-void DirectLane::reduce_scatter(View full, View shard, const char* what) {
+void DirectCollectives::reduce_scatter(View full, View shard, const char* what) {
   begin(Call::make(Collective::reduce_scatter, full.dtype, full.bytes(), what), full.data);
   reduce(full, shard);
   finish();
 }
 
-void DirectLane::all_reduce(View x, const char* what) {
+void DirectCollectives::all_reduce(View x, const char* what) {
   begin(Call::make(Collective::all_reduce, x.dtype, x.bytes(), what), x.data);
   // Nobody reads this rank's own slice before its `reduced` step. Only this rank writes its array, and it writes a
   // slice only after the slice's owner has summed (and therefore read) it.
@@ -248,14 +248,14 @@ void DirectLane::all_reduce(View x, const char* what) {
   finish();
 }
 
-void DirectLane::broadcast(View x, int root, const char* what) {
+void DirectCollectives::broadcast(View x, int root, const char* what) {
   begin(Call::make(Collective::broadcast, x.dtype, x.bytes(), what, root), x.data);
   for (int i = 1; i < group().size(); ++i) meet(neighbour(i));
   if (group().rank != root) read(root, 0, x.data, x.bytes());
   finish();
 }
 
-std::vector<std::string> DirectLane::exchange(std::string_view text, const char* what) {
+std::vector<std::string> DirectCollectives::exchange(std::string_view text, const char* what) {
   begin(Call::make(Collective::exchange, DType::u8, static_cast<int64_t>(text.size()), what), text.data());
   std::vector<std::string> texts(static_cast<size_t>(group().size()));
   texts[static_cast<size_t>(group().rank)] = text;
@@ -263,7 +263,7 @@ std::vector<std::string> DirectLane::exchange(std::string_view text, const char*
     const int peer = neighbour(i);
     meet(peer);
     std::string& theirs = texts[static_cast<size_t>(peer)];
-    theirs.resize(static_cast<size_t>(slot(peer).call.bytes));
+    theirs.resize(static_cast<size_t>(state_of(peer).call.bytes));
     read(peer, 0, reinterpret_cast<std::byte*>(theirs.data()), static_cast<int64_t>(theirs.size()));
   }
   finish();

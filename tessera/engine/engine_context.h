@@ -24,8 +24,8 @@ class RankGroups {
   std::unique_ptr<Communicator> own_shard_, own_replica_;
 };
 
-// The streams of a rank. On the CPU, the compute stream is the calling thread. Uploads have their own stream: what the
-// next forward needs first must not wait for the update of what it needs last.
+// The streams of a rank; train_step.cc draws one step on them. On the CPU, the compute stream is the calling thread.
+// Uploads have their own stream: what the next forward needs first must not wait for the update of what it needs last.
 struct Streams {
   Stream* compute = nullptr;       // runs kernels
   std::unique_ptr<Stream> comm;    // runs collectives, in the same order on all ranks
@@ -34,7 +34,7 @@ struct Streams {
   std::unique_ptr<Stream> host;    // runs CPU kernels on offloaded arrays; null without offloading
 };
 
-struct Workplace {
+struct EngineContext {
   Device& device;
   Device& host;  // memory of the host tier, with its own ledger even if the device is the CPU
   Kernels& ops;

@@ -1,4 +1,4 @@
-#include "tessera/engine/shelf.h"
+#include "tessera/engine/unit_arrays.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -51,8 +51,9 @@ void transfer_all(const std::string& folder, const char* action, std::byte* data
 
 }  // namespace
 
-Shelf::Shelf(Workplace& place, Tier tier, Category category, DType dtype, std::vector<int64_t> elems, View first)
-    : tier_(tier), dtype_(dtype), elems_(std::move(elems)), first_(first), folder_(place.plan.options().file_folder) {
+UnitArrays::UnitArrays(EngineContext& context, Tier tier, Category category, DType dtype, std::vector<int64_t> elems,
+                       View first)
+    : tier_(tier), dtype_(dtype), elems_(std::move(elems)), first_(first), folder_(context.plan.options().file_folder) {
   TESSERA_ASSERT(!first || (tier == Tier::device && first.dtype == dtype && first.num_elems() == elems_[0]));
   int64_t total = 0;
   for (const int64_t n : elems_) {
@@ -60,18 +61,18 @@ Shelf::Shelf(Workplace& place, Tier tier, Category category, DType dtype, std::v
     if (!first_ || offsets_.size() > 1) total += bytes_of(n, dtype_);
   }
   if (tier_ != Tier::file) {
-    buffer_ = (tier_ == Tier::device ? place.device : place.host).allocate(total, category);
+    buffer_ = (tier_ == Tier::device ? context.device : context.host).allocate(total, category);
     return;
   }
-  place.file_bytes += total;
-  if (place.device.kind() != DeviceKind::counting) file_ = make_file(folder_, total);
+  context.file_bytes += total;
+  if (context.device.kind() != DeviceKind::counting) file_ = make_file(folder_, total);
 }
 
-Shelf::~Shelf() {
+UnitArrays::~UnitArrays() {
   if (file_ >= 0) close(file_);
 }
 
-void Shelf::swap(Shelf& other) noexcept {
+void UnitArrays::swap(UnitArrays& other) noexcept {
   std::swap(tier_, other.tier_);
   std::swap(dtype_, other.dtype_);
   std::swap(elems_, other.elems_);
@@ -82,7 +83,7 @@ void Shelf::swap(Shelf& other) noexcept {
   std::swap(folder_, other.folder_);
 }
 
-View Shelf::views(int64_t first_unit, int64_t last_unit) const {
+View UnitArrays::views(int64_t first_unit, int64_t last_unit) const {
   TESSERA_ASSERT(tier_ != Tier::file);
   if (first_ && first_unit == 0) {
     TESSERA_ASSERT(last_unit == 0);
@@ -93,7 +94,7 @@ View Shelf::views(int64_t first_unit, int64_t last_unit) const {
   return {buffer_.data() + offset_of(first_unit, 0), dtype_, {elems}};
 }
 
-void Shelf::load(int64_t unit, int64_t first, View to, Stream& stream) const {
+void UnitArrays::load(int64_t unit, int64_t first, View to, Stream& stream) const {
   TESSERA_ASSERT(to.dtype == dtype_);
   if (tier_ != Tier::file) {
     stream.copy(view(unit).rows(first, first + to.num_elems()), to);
@@ -105,7 +106,7 @@ void Shelf::load(int64_t unit, int64_t first, View to, Stream& stream) const {
   });
 }
 
-void Shelf::save(int64_t unit, int64_t first, View from, Stream& stream) const {
+void UnitArrays::save(int64_t unit, int64_t first, View from, Stream& stream) const {
   TESSERA_ASSERT(from.dtype == dtype_);
   if (tier_ != Tier::file) {
     stream.copy(from, view(unit).rows(first, first + from.num_elems()));

@@ -1,0 +1,187 @@
+// From a slot to the accumulators: what happens to the gradients of one micro-batch after their reduction.
+//
+//   accumulators              first micro-batch of the step        later micro-batches
+//   the backward buffers      convert the wire back                (reduced once per step)
+//   device                    convert; nothing if they share the   add
+//                             memory, as the root's may
+//   host, type of the slot    copy                                 the CPU adds pieces
+//   host, another type        the CPU converts pieces              the CPU adds pieces
+//   file, type of the slot    write pieces                         read, the CPU adds, write
+//   file, another type        the CPU converts, write              read, the CPU adds, write
+//
+// A wire is converted back into the slot before its gradients leave the device.
+#include "tessera/engine/gradients.h"
+
+namespace tessera {
+
+// A slot's gradients on their way to accumulators outside the device.
+struct UnitGradients::Transfer {
+  int64_t unit;
+  View part;   // in the slot
+  bool adds;   // to the sums of earlier micro-batches; otherwise it replaces the previous step's sums
+  bool plain;  // the accumulators store what the slot holds: nothing to add or to convert
+  int64_t piece_elems;
+  size_t first_buffers;  // of piece 0
+
+  int64_t num_pieces() const { return (part.num_elems() + piece_elems - 1) / piece_elems; }
+  int64_t first(int64_t i) const { return i * piece_elems; }
+  int64_t last(int64_t i) const { return std::min(first(i) + piece_elems, part.num_elems()); }
+  int64_t size(int64_t i) const { return last(i) - first(i); }
+};
+
+void UnitGradients::move_to_accumulators(Slot& slot) {
+  TESSERA_ASSERT(slot.reduced);
+  const auto u = static_cast<size_t>(slot.unit);
+  if (direct_) {
+    store_on_device(slot, own_part(slot));
+  } else if (tier() != Tier::device) {
+    move_off_device(slot);
+  } else {
+    const View sums = accumulators_.view(slot.unit);
+    if (begun_[u]) {
+      add_on_device(slot, sums);
+    } else {
+      store_on_device(slot, sums);
+    }
+  }
+  begun_[u] = 1;
+  slot.unit = -1;
+}
+
+// The part of the slot's unit that this rank updates, in the buffer of backward.
+View UnitGradients::own_part(const Slot& slot) const {
+  return part_of(direct_ ? accumulators_.view(slot.unit) : in_slot(slot, slot.unit), range(slot.unit));
+}
+
+// The same part where the reduction left it.
+View UnitGradients::reduced_part(const Slot& slot) const {
+  if (!wire_dtype_) return own_part(slot);
+  return part_of(slot.wire.view({context_.cut(slot.unit).padded_elems}, *wire_dtype_), range(slot.unit));
+}
+
+void UnitGradients::store_on_device(Slot& slot, View to) {
+  const View reduced = reduced_part(slot);
+  if (reduced.data == to.data) {
+    complete_[static_cast<size_t>(slot.unit)] = {slot.ready};
+    slot.free = slot.ready;
+    return;
+  }
+  context_.streams.compute->wait(slot.ready);
+  context_.ops.convert(reduced, to);
+  completed_on_device(slot);
+}
+
+void UnitGradients::add_on_device(Slot& slot, View sums) {
+  context_.streams.compute->wait(slot.ready);
+  context_.ops.add(reduced_part(slot), sums);
+  completed_on_device(slot);
+}
+
+void UnitGradients::completed_on_device(Slot& slot) {
+  slot.free = context_.streams.compute->record();
+  complete_[static_cast<size_t>(slot.unit)] = {slot.free};
+}
+
+void UnitGradients::move_off_device(Slot& slot) {
+  const int64_t unit = slot.unit;
+  const View part = own_part(slot);
+  store_on_device(slot, part);  // converts a wire back
+  if (squares()) {
+    context_.streams.compute->wait(slot.ready);
+    context_.ops.add_sum_of_squares(part_of(in_slot(slot, unit), context_.cut(unit).own), squares());
+  }
+  const bool adds = begun_[static_cast<size_t>(unit)];
+  const Transfer transfer{.unit = unit,
+                          .part = part,
+                          .adds = adds,
+                          .plain = !adds && part.dtype == dtype(),
+                          .piece_elems = context_.piece_elems(),
+                          .first_buffers = next_buffers_};
+  context_.streams.copy->wait(slot.free);
+  if (transfer.plain && tier() == Tier::host) {
+    copy_to_host(transfer, slot);
+  } else {
+    move_in_pieces(transfer, slot);
+  }
+}
+
+// A unit has one event, except the root. Its gradients come last, and AdamW first waits only for their first piece.
+void UnitGradients::copy_to_host(const Transfer& transfer, Slot& slot) {
+  Stream& copy = *context_.streams.copy;
+  const auto u = static_cast<size_t>(transfer.unit);
+  // The previous step's readers of these sums; with several micro-batches, its additions too.
+  copy.wait(squares() ? read_until_[u] : context_.streams.host->record());
+  const int64_t num_elems = transfer.part.num_elems(), most = transfer.unit == 0 ? transfer.piece_elems : num_elems;
+  complete_[u].clear();
+  for (int64_t first = 0; first < num_elems; first += most) {
+    const int64_t last = std::min(first + most, num_elems);
+    copy.copy(transfer.part.rows(first, last), accumulators_.view(transfer.unit).rows(first, last));
+    complete_[u].push_back(copy.record());
+  }
+  slot.free = complete_[u].back();
+}
+
+// Fetches each piece while the CPU works on the previous one.
+void UnitGradients::move_in_pieces(const Transfer& transfer, Slot& slot) {
+  Stream& copy = *context_.streams.copy;
+  const bool in_file = tier() == Tier::file;
+  const int64_t num_pieces = transfer.num_pieces();
+  if (num_pieces > 0) fetch_piece(transfer, 0, slot);
+  for (int64_t i = 0; i < num_pieces; ++i) {
+    if (i + 1 < num_pieces) fetch_piece(transfer, i + 1, slot);
+    if (!transfer.plain) sum_piece(transfer, i);
+    if (!in_file) continue;
+    PieceBuffers& buffers = buffers_of(transfer, i);
+    if (!transfer.plain) copy.wait(buffers.free);
+    const View piece = transfer.plain ? incoming_piece(transfer, i) : summed_piece(transfer, i);
+    accumulators_.save(transfer.unit, transfer.first(i), piece, copy);
+    buffers.free = copy.record();
+  }
+  next_buffers_ = (transfer.first_buffers + static_cast<size_t>(num_pieces)) % std::size(piece_buffers_);
+  complete_[static_cast<size_t>(transfer.unit)] = {in_file ? copy.record() : context_.streams.host->record()};
+}
+
+// Copies piece i from the slot to the host, and reads the sums that it is added to from the file.
+void UnitGradients::fetch_piece(const Transfer& transfer, int64_t i, Slot& slot) {
+  Stream& copy = *context_.streams.copy;
+  PieceBuffers& buffers = buffers_of(transfer, i);
+  copy.wait(buffers.free);
+  copy.copy(transfer.part.rows(transfer.first(i), transfer.last(i)), incoming_piece(transfer, i));
+  slot.free = copy.record();
+  if (tier() == Tier::file && transfer.adds) {
+    accumulators_.load(transfer.unit, transfer.first(i), summed_piece(transfer, i), copy);
+  }
+  buffers.ready = copy.record();
+}
+
+// The CPU adds piece i to the sums, or stores it as the first part of them.
+void UnitGradients::sum_piece(const Transfer& transfer, int64_t i) {
+  Stream& host = *context_.streams.host;
+  PieceBuffers& buffers = buffers_of(transfer, i);
+  host.wait(buffers.ready);
+  host.run([&ops = context_.host_ops, incoming = incoming_piece(transfer, i), sums = summed_piece(transfer, i),
+            adds = transfer.adds] {
+    if (adds) {
+      ops.add(incoming, sums);
+    } else {
+      ops.convert(incoming, sums);
+    }
+  });
+  buffers.free = host.record();
+}
+
+UnitGradients::PieceBuffers& UnitGradients::buffers_of(const Transfer& transfer, int64_t i) {
+  return piece_buffers_[(transfer.first_buffers + static_cast<size_t>(i)) % std::size(piece_buffers_)];
+}
+
+View UnitGradients::incoming_piece(const Transfer& transfer, int64_t i) {
+  return buffers_of(transfer, i).incoming.view({transfer.size(i)}, transfer.part.dtype);
+}
+
+// The sums themselves in host memory, or the buffer for those in the file.
+View UnitGradients::summed_piece(const Transfer& transfer, int64_t i) {
+  if (tier() == Tier::file) return buffers_of(transfer, i).stored.view({transfer.size(i)}, dtype());
+  return accumulators_.view(transfer.unit).rows(transfer.first(i), transfer.last(i));
+}
+
+}  // namespace tessera
