@@ -2,7 +2,7 @@
 
 namespace tessera {
 
-static constexpr const char* kSubject = "gradients";
+static constexpr const char* kGradientsSubject = "gradients";
 
 static std::vector<int64_t> accumulated_elems(const Workplace& place) {
   std::vector<int64_t> elems;
@@ -121,10 +121,10 @@ Event UnitGradients::reduce_among_ranks(View whole, const UnitShards& cut) {
   comm.wait(place_.streams.compute->record());
   if (place_.plan.shard_optimizer()) {
     const View own = part_of(whole, cut.own);
-    place_.ranks.shard->reduce_scatter(whole, own, comm, kSubject);
-    if (place_.plan.num_replicas() > 1) place_.ranks.replica->all_reduce(own, comm, kSubject);
+    place_.ranks.shard->reduce_scatter(whole, own, comm, kGradientsSubject);
+    if (place_.plan.num_replicas() > 1) place_.ranks.replica->all_reduce(own, comm, kGradientsSubject);
   } else {
-    place_.ranks.world->all_reduce(whole, comm, kSubject);
+    place_.ranks.world->all_reduce(whole, comm, kGradientsSubject);
   }
   return comm.record();
 }
@@ -158,7 +158,7 @@ void UnitGradients::reduce_bucket(int64_t unit) {
   if (unit > 0 && bucket.bytes() < place_.plan.options().bucket_bytes) return;
   Stream& comm = *place_.streams.comm;
   comm.wait(place_.streams.compute->record());
-  place_.ranks.world->all_reduce(bucket, comm, kSubject);
+  place_.ranks.world->all_reduce(bucket, comm, kGradientsSubject);
   for (int64_t u = unit; u <= bucket_last_; ++u) complete_[static_cast<size_t>(u)] = {comm.record()};
   bucket_last_ = -1;
 }

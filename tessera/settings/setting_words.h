@@ -7,6 +7,9 @@
 
 namespace tessera {
 
+// ASCII letters in lower case.
+std::string lower(std::string_view text);
+
 // Reads "32GiB", "25 MB", "1.5KiB", "500000000", "5e8"; units are B, kB MB GB TB (powers of 1000) and KiB MiB GiB TiB
 // (of 1024), in any case. Throws UsageError with `where` when it is none of these, no whole number of bytes, negative,
 // or too large.

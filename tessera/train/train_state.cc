@@ -144,16 +144,16 @@ TrainState TrainState::from_json(const std::string& text, const std::string& whe
   state.num_updates = read.get<int64_t>("num_updates");
   state.evaluated_step = read.get<int64_t>("evaluated_step");
   if (read.find("loss_scale")) {
-    const auto record = read.get<Record>("loss_scale");
-    const RecordReader scale(record, where);
+    const auto scale_record = read.get<Record>("loss_scale");
+    const RecordReader scale(scale_record, where);
     state.loss_scale = {scale.get<double>("scale"), scale.get<int64_t>("clean_steps"),
                         scale.get<int64_t>("hysteresis_left")};
     // Before skipped updates of every precision were counted, those of fp16 were here.
     if (scale.find("num_skipped")) state.health.num_skipped = scale.get<int64_t>("num_skipped");
   }
   if (read.find("health")) {
-    const auto record = read.get<Record>("health");
-    const RecordReader health(record, where);
+    const auto health_record = read.get<Record>("health");
+    const RecordReader health(health_record, where);
     state.health = {health.get<int64_t>("num_skipped"), health.get<int64_t>("skipped_in_a_row"),
                     health.optional("first_loss"), health.get<int64_t>("sound_checkpoint")};
   }

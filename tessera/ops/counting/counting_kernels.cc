@@ -9,7 +9,7 @@ namespace {
 class CountingKernels final : public Kernels {
  public:
   explicit CountingKernels(Device& device)
-      : scratch_(device.allocate(scratch_bytes(counted_by(device)), Category::workspace)) {}
+      : scratch_(device.allocate(bytes_of_scratch(counted_by(device)), Category::workspace)) {}
 
   void fill(View, double) override {}
   void join(View, View, View) override {}
@@ -41,7 +41,7 @@ class CountingKernels final : public Kernels {
   void adamw(View, View, View, View, View, const AdamWStep&) override {}
 
  private:
-  static int64_t scratch_bytes(const CountedDevice& counted) {
+  static int64_t bytes_of_scratch(const CountedDevice& counted) {
     return counted.kind == DeviceKind::cuda ? kCudaWorkspaceBytes : counted.num_threads * kCpuScratchBytesPerThread;
   }
 
