@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Checks the includes: every file only headers that its room may include, vendors' headers only in their folders."""
+"""Checks that every file includes only what its room may include, that vendors' headers stay in their folders, and that
+CMake lists every source file once."""
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1] / "tessera"
@@ -59,7 +61,38 @@ def violations():
                     yield f"{place}: <{header}> belongs in {' or '.join(folders)}"
 
 
+def listed(lists):
+    """The files that a CMakeLists.txt names, as paths relative to its folder."""
+    text = re.sub(r"#.*", "", lists.read_text()).replace("${CMAKE_CURRENT_SOURCE_DIR}/", "")
+    text = re.sub(r"set_source_files_properties\([^)]*\)", "", text)  # options of a file that is listed elsewhere
+    return Counter(re.findall(r"(?<![\w./}-])[\w/]+(?:\.cc|\.cu|_test\.py)\b", text))
+
+
+def unlisted():
+    """Every source file of a room is in the room's CMakeLists.txt, every test in one of those below tests/, each once."""
+    tests = ROOT.parent / "tests"
+    groups = [(room / "CMakeLists.txt", [p for p in room.rglob("*") if p.suffix in {".cc", ".cu"}])
+              for room in sorted(p for p in ROOT.iterdir() if p.is_dir())]
+    unit = list((tests / "unit").glob("*/*.cc"))
+    sources = {p for p in tests.rglob("*") if p.suffix in {".cc", ".cu"}}
+    groups.append((tests / "unit" / "CMakeLists.txt", unit))
+    # gpu/memory_test.py runs where tools/gpu_tests.sh finds GPUs.
+    scripts = {p for p in tests.rglob("*_test.py") if p.parent.name != "gpu"}
+    groups.append((tests / "CMakeLists.txt", sources - set(unit) | scripts))
+    for lists, files in groups:
+        counts = listed(lists)
+        place = lists.relative_to(ROOT.parent)
+        on_disk = {str(p.relative_to(lists.parent)) for p in files}
+        for name in sorted(on_disk | set(counts)):
+            if name not in counts:
+                yield f"{place}: {name} is not listed. Add it, or delete the file"
+            elif name not in on_disk:
+                yield f"{place}: {name} is listed, but there is no such file"
+            elif counts[name] > 1:
+                yield f"{place}: {name} is listed {counts[name]} times"
+
+
 if __name__ == "__main__":
-    found = list(violations())
-    print("\n".join(found) or "every include follows the table")
+    found = list(violations()) + list(unlisted())
+    print("\n".join(found) or "every include follows the table, and CMake lists every source file once")
     sys.exit(bool(found))

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # Installs the missing packages of tools/packages.txt and builds Release into build/.
-#   tools/build.sh [-DOPTION=VALUE ...] [TARGET ...]     options are passed to CMake; without a target: everything
+#   tools/build.sh [--packages FILE] [-DOPTION=VALUE ...] [TARGET ...]
+# FILE lists further packages. Options go to CMake. Without a target, builds everything.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-packages=$(grep -v '^#' tools/packages.txt)
+lists=(tools/packages.txt)
+if [ "${1:-}" = --packages ]; then lists+=("$2"); shift 2; fi
+packages=$(grep -hv '^#' "${lists[@]}")
 missing=()
 for package in $packages; do
   [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")

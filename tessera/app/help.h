@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// "tessera 0.1.0 (GCC 12.2.0, x86-64)"
+// "tessera 0.2.0 (GCC 12.2.0, x86-64)"
 std::string version_text();
 // The program: what it is, the verbs, one example.
 std::string program_help(const std::vector<Verb>& verbs);

@@ -23,7 +23,7 @@ void convert_typed(const void* source, void* target, size_t count) {
     if constexpr (is_rest(T)) {
       t[i] = Element<T>::store(static_cast<float>(Element<S>::load(s[i])));
     } else {
-      t[i] = Element<T>::store(Element<S>::load(s[i]));
+      t[i] = Element<T>::store(static_cast<decltype(Element<T>::load(t[i]))>(Element<S>::load(s[i])));
     }
   }
 }

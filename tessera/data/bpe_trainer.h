@@ -10,7 +10,7 @@
 namespace tessera {
 
 struct BpeTrainerOptions {
-  int32_t vocab_size = 32000;  // special tokens, 256 bytes and merges; the result has fewer if no pair is left
+  int64_t vocab_size = 32000;  // special tokens, 256 bytes and merges; the result has fewer if no pair is left
   int64_t min_frequency = 2;   // rarer pairs are not merged
   std::vector<std::string> special_tokens = {"<unk>", "<s>", "</s>", "<pad>"};  // ids 0, 1, ...
 };

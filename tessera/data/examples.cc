@@ -24,8 +24,8 @@ constexpr const char* kStructureRemedy =
 
 // Why a row of the file cannot be used. Thrown to stop reading that row.
 struct RowFault {
-  RowFault(std::string place, std::string what, std::string remedy = "")
-      : place(std::move(place)), what(std::move(what)), remedy(std::move(remedy)) {}
+  RowFault(std::string where, std::string fault, std::string advice = "")
+      : place(std::move(where)), what(std::move(fault)), remedy(std::move(advice)) {}
   std::string place, what, remedy;
 };
 

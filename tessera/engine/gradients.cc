@@ -2,7 +2,7 @@
 
 namespace tessera {
 
-static constexpr const char* kSubject = "gradients";
+static constexpr const char* kGradientsSubject = "gradients";
 
 static std::vector<int64_t> accumulated_elems(const EngineContext& context) {
   std::vector<int64_t> elems;
@@ -121,10 +121,10 @@ Event UnitGradients::reduce_among_ranks(View whole, const UnitShards& cut) {
   comm.wait(context_.streams.compute->record());
   if (context_.plan.shard_optimizer()) {
     const View own = part_of(whole, cut.own);
-    context_.ranks.shard->reduce_scatter(whole, own, comm, kSubject);
-    if (context_.plan.num_replicas() > 1) context_.ranks.replica->all_reduce(own, comm, kSubject);
+    context_.ranks.shard->reduce_scatter(whole, own, comm, kGradientsSubject);
+    if (context_.plan.num_replicas() > 1) context_.ranks.replica->all_reduce(own, comm, kGradientsSubject);
   } else {
-    context_.ranks.world->all_reduce(whole, comm, kSubject);
+    context_.ranks.world->all_reduce(whole, comm, kGradientsSubject);
   }
   return comm.record();
 }
@@ -158,7 +158,7 @@ void UnitGradients::reduce_bucket(int64_t unit) {
   if (unit > 0 && bucket.bytes() < context_.plan.options().bucket_bytes) return;
   Stream& comm = *context_.streams.comm;
   comm.wait(context_.streams.compute->record());
-  context_.ranks.world->all_reduce(bucket, comm, kSubject);
+  context_.ranks.world->all_reduce(bucket, comm, kGradientsSubject);
   for (int64_t u = unit; u <= bucket_last_; ++u) complete_[static_cast<size_t>(u)] = {comm.record()};
   bucket_last_ = -1;
 }

@@ -2,7 +2,7 @@
 
 namespace tessera {
 
-static constexpr const char* kSubject = "parameters";
+static constexpr const char* kParametersSubject = "parameters";
 
 static std::vector<int64_t> kept_elems(const EngineContext& context) {
   std::vector<int64_t> elems;
@@ -76,7 +76,7 @@ void UnitParameters::gather_in_place(int64_t unit) {
   Stream& comm = *context_.streams.comm;
   comm.wait(updated_[static_cast<size_t>(unit)]);
   const View whole = kept_.view(unit);
-  context_.ranks.shard->all_gather(part_of(whole, context_.cut(unit).own), whole, comm, kSubject);
+  context_.ranks.shard->all_gather(part_of(whole, context_.cut(unit).own), whole, comm, kParametersSubject);
   ready_[static_cast<size_t>(unit)] = comm.record();
   stale_[static_cast<size_t>(unit)] = 0;
 }
@@ -92,11 +92,11 @@ bool UnitParameters::gather(int64_t unit) {
   const View whole = slot->buffer.view({cut.padded_elems}, context_.dtype);
   if (kept_.tier() == Tier::device) {
     comm.wait(updated_[static_cast<size_t>(unit)]);
-    context_.ranks.shard->all_gather(kept_.view(unit), whole, comm, kSubject);
+    context_.ranks.shard->all_gather(kept_.view(unit), whole, comm, kParametersSubject);
   } else {
     bring_own_part(unit, part_of(whole, kept_range(unit)));
     if (context_.plan.shard_parameters()) {
-      context_.ranks.shard->all_gather(part_of(whole, cut.own), whole, comm, kSubject);
+      context_.ranks.shard->all_gather(part_of(whole, cut.own), whole, comm, kParametersSubject);
     }
   }
   slot->ready = comm.record();

@@ -3,7 +3,7 @@
 
 namespace tessera {
 
-static constexpr const char* kSubject = "initial parameters";
+static constexpr const char* kStatesSubject = "initial parameters";
 
 // Saving through host memory uses parts of this many pieces (ShardOptions::piece_elems). A part is large enough for
 // several threads to write, and small compared with a model.
@@ -180,7 +180,7 @@ void Engine::load_from_rank_0(const ReadParameters& read) {
         read(u, piece, here);
         comm.copy(here, sent);
       }
-      context_.ranks.world->broadcast(sent, 0, comm, kSubject);
+      context_.ranks.world->broadcast(sent, 0, comm, kStatesSubject);
       comm.copy(sent, here);
       comm.synchronize();
       for_each_parameter_array(

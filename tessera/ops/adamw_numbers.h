@@ -26,7 +26,7 @@ struct AdamWNumbers {
   // Updates `count` consecutive elements of arrays that do not overlap. Elements without decay pass an own_shrink of 1.
   template <int64_t count, AdamWWrites writes = AdamWWrites::all>
   constexpr void update(T* __restrict p, const T* __restrict g, T* __restrict m, T* __restrict v, T own_shrink) const {
-#ifndef __CUDACC__
+#if !defined(__CUDACC__) && !defined(__clang__)  // clang allows no directive here, and vectorizes the loop without it
 #pragma omp simd
 #endif
     for (int64_t i = 0; i < count; ++i) {

@@ -6,6 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/settings/deepspeed_file.h"
+#include "tessera/settings/setting_words.h"
 #include "tessera/settings/suggest.h"
 
 namespace tessera {
@@ -14,13 +15,6 @@ namespace {
 
 constexpr double kDefaultLr = 1e-3;            // of FusedAdam, DeepSpeedCPUAdam and the schedulers
 constexpr int64_t kDefaultWarmupSteps = 1000;  // of WarmupLR
-
-std::string lower(std::string text) {
-  for (char& c : text) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return text;
-}
 
 class Reader {
  public:

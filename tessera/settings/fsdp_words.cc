@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/settings/setting_words.h"
 #include "tessera/settings/suggest.h"
 
 namespace tessera {
@@ -12,13 +13,6 @@ namespace tessera {
 namespace {
 
 const char* const kAllOffloaded = "optimizer:host,gradients:host,parameters:host";
-
-std::string lower(std::string text) {
-  for (char& c : text) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return text;
-}
 
 bool boolean(const SettingValue& value, const std::string& where) {
   if (const auto* flag = std::get_if<bool>(&value)) return *flag;

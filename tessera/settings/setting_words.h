@@ -9,6 +9,9 @@
 
 namespace tessera {
 
+// ASCII letters in lower case.
+std::string lower(std::string_view text);
+
 // Reads "32GiB", "25 MB", "1.5KiB", "500000000", "5e8". Units: B; kB, MB, GB, TB (powers of 1000); KiB, MiB, GiB, TiB
 // (powers of 1024). Upper and lower case are equal. Throws UsageError with `where` if the text has another form, or if
 // the amount is negative, too large, or not a whole number of bytes.

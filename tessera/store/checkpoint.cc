@@ -20,7 +20,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kTrainerState = "trainer_state.json";
-constexpr const char* kDamaged = "The checkpoint is damaged or incomplete: use an earlier one";
 
 File open_part(const fs::path& path) {
   if (auto file = File::open_if_there(path)) return std::move(*file);

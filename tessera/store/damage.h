@@ -11,4 +11,7 @@ struct DamageError : InputError {
   using InputError::InputError;
 };
 
+// The remedy for a damaged checkpoint.
+inline constexpr const char* kDamaged = "The checkpoint is damaged or incomplete: use an earlier one";
+
 }  // namespace tessera

@@ -20,7 +20,6 @@ constexpr int kSchemaVersion = 2;
 // The text starts with these bytes and 16 digits. The digits are the checksum of the text with zeros in their place.
 constexpr std::string_view kChecksumKey = "{\n\"xxh3_64\": \"";
 constexpr std::string_view kNoChecksum = "0000000000000000";
-constexpr const char* kDamaged = "The checkpoint is damaged or incomplete: use an earlier one";
 
 void seal(std::string& text) {
   text.replace(kChecksumKey.size(), kNoChecksum.size(), kNoChecksum);

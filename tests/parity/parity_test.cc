@@ -205,7 +205,7 @@ TEST_P(Parity, LowerPrecisions) {
 INSTANTIATE_TEST_SUITE_P(Models, Parity,
                          testing::Values("bloom_small", "bloom_odd_heads", "bloom_post_residual", "bloom_three_heads",
                                          "gpt_small", "gpt_wide"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& values) { return std::string(values.param); });
 
 }  // namespace
 }  // namespace tessera

@@ -10,7 +10,7 @@ class CountingKernels final : public Kernels {
  public:
   explicit CountingKernels(Device& device)
       : can_split_adamw_(counted_by(device).kind == DeviceKind::cpu),
-        scratch_(device.allocate(scratch_bytes(counted_by(device)), Category::workspace)) {}
+        scratch_(device.allocate(bytes_of_scratch(counted_by(device)), Category::workspace)) {}
 
   void fill(View, double) override {}
   void join(View, View, View) override {}
@@ -43,7 +43,7 @@ class CountingKernels final : public Kernels {
   bool can_split_adamw() const override { return can_split_adamw_; }
 
  private:
-  static int64_t scratch_bytes(const CountedDevice& counted) {
+  static int64_t bytes_of_scratch(const CountedDevice& counted) {
     return counted.kind == DeviceKind::cuda ? kCudaWorkspaceBytes : counted.num_threads * kCpuScratchBytesPerThread;
   }
 

@@ -313,7 +313,7 @@ TEST_P(Halves, AdamWOfSplitParameters) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, Halves, ::testing::Values(DType::bf16, DType::f16),
-                         [](const auto& info) { return std::string(name_of(info.param)); });
+                         [](const auto& values) { return std::string(name_of(values.param)); });
 
 // The same calls need the same scratch on the counting device, reserved or grown.
 TEST(HalvesScratch, EqualsTheCountedScratch) {

@@ -127,8 +127,8 @@ TEST(Manifest, InvalidContentIsAnError) {
     put(folder / "m", manifest_text(manifest));
     return error_of<InputError>([&] { read_manifest(folder / "m"); });
   };
-  const auto pieces = [&](std::vector<ArrayPiece> pieces) {
-    return message({3, 2, {}, {{"a", DType::f32, 6, std::move(pieces)}}});
+  const auto pieces = [&](std::vector<ArrayPiece> list) {
+    return message({3, 2, {}, {{"a", DType::f32, 6, std::move(list)}}});
   };
   EXPECT_EQ(pieces({{1, 0, 4}, {0, 4, 6}}), "");
   EXPECT_THAT(message({3, 1, {{"../secret", {{0, 1, 2}}}}, {}}), HasSubstr("outside the checkpoint"));
