@@ -25,7 +25,7 @@ std::vector<std::string> names_of(const std::vector<Verb>& verbs) {
 // Takes the verb off the front of `words`: its name is their first word, or their first two. nullptr when there is
 // none.
 const Verb* take_verb(std::vector<std::string>& words, const std::vector<Verb>& verbs) {
-  for (const size_t length : {2, 1}) {
+  for (const size_t length : {2u, 1u}) {
     if (words.size() < length) continue;
     const std::string name = length == 2 ? words[0] + " " + words[1] : words[0];
     const auto it = std::find_if(verbs.begin(), verbs.end(), [&](const Verb& verb) { return verb.name == name; });

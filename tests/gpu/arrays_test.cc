@@ -80,7 +80,7 @@ TEST_P(ArraysTest, RandomNumbersAreTheCpusNumbers) {
 // f32, and its 16 bits and rest: drawn, filled and converted they have the host's bits, which make it again.
 class RestTest : public TypedTest {};
 INSTANTIATE_TEST_SUITE_P(Types, RestTest, ::testing::Values(DType::f16, DType::bf16),
-                         [](const auto& info) { return std::string(name_of(info.param)); });
+                         [](const auto& values) { return std::string(name_of(values.param)); });
 
 TEST_P(RestTest, IsThatOfTheHost) {
   constexpr int64_t kCount = 1003;
