@@ -283,7 +283,7 @@ Event UnitOptimizer::update_piece(const Piece& piece, Lane& lane, const AdamWSte
     host.run([&ops = place_.host_ops, gradient, m, v, own_step = step_of(step, piece)] {
       ops.adamw({}, {}, gradient, m, v, own_step);
     });
-    const Event done = host.record();
+    Event done = host.record();
     if (lane.gradient.bytes() > 0) lane.free = done;  // otherwise the lane holds nothing of this piece
     return done;
   }
@@ -297,7 +297,7 @@ Event UnitOptimizer::update_piece(const Piece& piece, Lane& lane, const AdamWSte
   const bool staged = lane.m.bytes() > 0;
   if (staged) master().save(u, first_master, p, copy);
   if (has_own_master()) parameters_.kept().save(u, first_kept, p, copy);
-  const Event renewed = copy.record();  // the next forward waits only for this event
+  Event renewed = copy.record();  // the next forward waits only for this event
   if (staged) {
     if (!rest_.empty()) rest_.save(u, piece.first, rest, copy);
     m_.save(u, piece.first, m, copy);
