@@ -7,13 +7,28 @@
 
 namespace tessera {
 
+static TrackerOptions tracker_options(const ResolvedSettings& resolved) {
+  const Settings& settings = resolved.settings;
+  TrackerOptions options;
+  options.tensorboard = settings.tracker.tensorboard;
+  options.wandb = settings.tracker.wandb;
+  options.output_dir = settings.output_dir;
+  options.tracker_dir = settings.tracker_dir;
+  if (options.wandb) options.wandb_variables = wandb_variables(environment_of_process());
+  const auto config = resolved_config_json(resolved);
+  for (const auto& [name, entry] : config.items()) options.config[name] = entry.at("value");
+  return options;
+}
+
 int run_train(const Invocation& invocation) {
   check_model_is_kept(invocation.settings());
+  TrackerOptions trackers = tracker_options(invocation.resolved);
   const bool first = !invocation.world || invocation.world->rank() == 0;
   Console console =
       first ? Console::of_process(invocation.settings().bars(), Console::LostOutput::is_noted) : Console::muted();
   Trainer trainer(invocation.settings(), resolved_config_text(invocation.resolved), console, invocation.world,
                   [&] { return invocation.signals->received(); });
+  trainer.track(std::move(trackers));
   return run_among_ranks(
       invocation, [&] { return trainer.run(); }, [&] { trainer.unlock_output(); });
 }

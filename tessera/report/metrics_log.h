@@ -29,12 +29,13 @@ class MetricsLog {
 
   // Writes one record. It has left the process on return. kind: "train", "eval", "summary", ...; step: the optimizer
   // step, from 1. values must not use the keys schema, kind, step, epoch, timing. RunError if the disk fails; the file
-  // then ends with the previous record.
-  void append(std::string_view kind, int64_t step, double epoch, const Record& values, const Record& timing = {});
+  // then ends with the previous record. Returns the record.
+  Record append(std::string_view kind, int64_t step, double epoch, const Record& values, const Record& timing = {});
 
   // Syncs all records to the disk and returns the size for a checkpoint.
   int64_t synced_size_bytes();
   int64_t size_bytes() const { return file_.size_bytes(); }
+  const std::string& path() const { return file_.path(); }
 
  private:
   explicit MetricsLog(OutputFile file) : file_(std::move(file)) {}

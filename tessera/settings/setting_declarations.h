@@ -123,5 +123,6 @@ Setting choice(const char* name, E S::*field, const Placement& place, std::vecto
 
 // Defined in sharding_settings.cc.
 std::vector<Setting> sharding_settings();
+std::vector<Setting> tracker_settings();  // in tracker_settings.cc
 
 }  // namespace tessera::declaring

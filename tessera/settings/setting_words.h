@@ -25,4 +25,14 @@ Offload parse_offload(std::string_view text, const std::string& where);
 // The canonical text: "none", "optimizer:file,parameters:host".
 std::string offload_text(const Offload& offload);
 
+// The trackers of a run.
+struct TrackerChoice {
+  bool tensorboard = false, wandb = false;
+};
+// Reads "none", or a comma-separated list of "tensorboard" and "wandb"; "all" means both. Throws UsageError with
+// `where`.
+TrackerChoice parse_trackers(std::string_view text, const std::string& where);
+// The canonical text: "none", "tensorboard,wandb".
+std::string tracker_text(const TrackerChoice& choice);
+
 }  // namespace tessera

@@ -66,6 +66,8 @@ struct Settings {
   FuseMicroBatches fuse_micro_batches = FuseMicroBatches::automatic;
   bool cuda_graphs = true;
   int64_t logging_steps = 10;
+  TrackerChoice tracker;
+  std::string tracker_dir;
   Interval eval_strategy = Interval::epoch;
   int64_t eval_steps = 0;
   bool eval_before = false;

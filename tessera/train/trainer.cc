@@ -151,6 +151,7 @@ int Trainer::run() {
                            write_file_atomically(fs::path(settings_.output_dir) / "resolved-config.toml",
                                                  resolved_config_);
                          }
+                         start_trackers();
                          return train();
                        });
 }
@@ -231,6 +232,9 @@ int Trainer::stop() {
     finish_checkpoints();
   }
   progress_.reset();
+  if (trackers_) {
+    trackers_->finish(static_cast<int>(ExitCode::kSavedAfterSignal), Record::object(), runtime_s());
+  }
   const std::string when =
       state_.step > 0 ? fmt::format("after step {}; saved", state_.step) : "before it had anything to save";
   console_.note(fmt::format("Stopped by signal {} {}. Start the same command again to continue.", stop_signal_, when));
@@ -286,12 +290,15 @@ void Trainer::log_step(const StepResult& result, double learning_rate, double lo
                 {"num_tokens", result.num_tokens}};
   if (loss_scaler_) values["loss_scale"] = loss_scale;
   append("train", values, timing);
+  track_system();
   state_.logged_loss = 0;
   state_.logged_steps = 0;
 }
 
 void Trainer::append(const char* kind, const Record& values, const Record& timing) {
-  if (metrics_) metrics_->append(kind, state_.step, epoch_now(), values, timing);
+  if (!metrics_) return;
+  const Record line = metrics_->append(kind, state_.step, epoch_now(), values, timing);
+  if (trackers_) trackers_->append(line, runtime_s());
 }
 
 // Returns nothing if the ranks stop. Collective.
@@ -379,6 +386,7 @@ void Trainer::finish() {
   const Record record = summary(metrics, gpu);
   if (!worker_.is_first()) return;
   write_file_atomically(folder / "summary.json", to_pretty_json(record) + "\n");
+  if (trackers_) trackers_->finish(static_cast<int>(ExitCode::kDone), record, runtime_s());
   forget_overwritten_runs();
   if (settings_.json) {
     console_.print(to_json(record));

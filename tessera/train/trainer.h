@@ -9,6 +9,7 @@
 #include "tessera/optim/schedule.h"
 #include "tessera/report/metrics_log.h"
 #include "tessera/report/progress.h"
+#include "tessera/report/trackers/trackers.h"
 #include "tessera/store/background_checkpoint.h"
 #include "tessera/store/output_lock.h"
 #include "tessera/store/read_ahead.h"
@@ -38,6 +39,8 @@ class Trainer {
   // Trains from the start or from a checkpoint, until the end or until one of the ranks receives a signal. Returns the
   // exit code of the process. Collective.
   int run();
+  // Makes run() record its measurements with trackers. Call it before run().
+  void track(TrackerOptions options) { tracker_options_ = std::move(options); }
   // Releases the output folder for other runs, unless a thread may still write a checkpoint there. Call it only if the
   // process ends immediately afterwards.
   void unlock_output() {
@@ -73,6 +76,8 @@ class Trainer {
   void check_parameters();
   void log_step(const StepResult& result, double learning_rate, double loss_scale);
   void append(const char* kind, const Record& values, const Record& timing);
+  void start_trackers();
+  void track_system();
   std::optional<EvalOutcome> evaluate();
   bool evaluate_after_step();
   bool stop_asked();
@@ -117,6 +122,9 @@ class Trainer {
   bool warned_of_loss_ = false;            // the warning about an exploding loss was printed
   bool rotates_ = false;                   // remove old checkpoints when a step has shown that the newest is sound
   std::optional<MetricsLog> metrics_;      // first rank only
+  TrackerOptions tracker_options_;
+  std::unique_ptr<Trackers> trackers_;     // first rank only
+  GpuUsage tracked_usage_;                 // of the GPU, when it was last recorded
   std::optional<LossScaler> loss_scaler_;  // fp16 only
   std::unique_ptr<BackgroundCheckpoint> background_;
   int stop_signal_ = 0;  // the signal for which all ranks stop; 0: none

@@ -52,7 +52,7 @@ void move_run_aside(const fs::path& folder) {
   create_folders(target);
   std::vector<std::string> names{"summary.json", "model", "resolved-config.toml"};
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) names.push_back(fmt::format("checkpoint-{}", *step));
-  names.push_back(kMetrics);
+  names.insert(names.end(), {kMetrics, "trackers.json", "tensorboard", "wandb"});
   for (const std::string& name : names) {
     if (fs::exists(folder / name)) rename_folder(folder / name, target / name);
   }

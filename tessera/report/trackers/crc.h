@@ -1,0 +1,14 @@
+// The two checksums of trackers' files.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace tessera {
+
+// CRC-32 of IEEE 802.3, as in zlib. `before` is the checksum of the bytes before `bytes`.
+uint32_t crc32(std::string_view bytes, uint32_t before = 0);
+// CRC-32C (Castagnoli).
+uint32_t crc32c(std::string_view bytes, uint32_t before = 0);
+
+}  // namespace tessera

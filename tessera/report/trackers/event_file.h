@@ -1,0 +1,37 @@
+// TensorBoard's event files: records of a length, a protobuf Event, and checksums of both.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "tessera/report/record.h"
+
+namespace tessera {
+
+// The Event messages that Tessera writes. `wall_s` is in seconds since 1970.
+std::string version_event(double wall_s);                       // the first of a file
+std::string start_event(int64_t first_step, double wall_s);     // readers forget events from first_step on
+std::string text_event(const std::string& tag, std::string_view markdown, double wall_s);
+std::string scalars_event(const Record& scalars, int64_t step, double wall_s);  // tag → number, or null for NaN
+
+// The bytes that add an event to a file.
+std::string event_bytes(std::string_view event);
+
+class EventFileReader {
+ public:
+  explicit EventFileReader(std::string_view file) : file_(file) {}
+  // The next Event. Nothing at the end, and where the file is damaged or cut off.
+  std::optional<std::string_view> next();
+  int64_t end_bytes() const { return end_bytes_; }  // of the last event
+
+ private:
+  std::string_view file_;
+  int64_t end_bytes_ = 0;
+};
+
+// Whether an event has a value with this tag. Sets `step`.
+bool has_tag(std::string_view event, std::string_view tag, int64_t& step);
+
+}  // namespace tessera

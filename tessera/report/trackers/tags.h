@@ -1,0 +1,15 @@
+// The names of a run's measurements in trackers: those of the Hugging Face Trainer.
+#pragma once
+
+#include "tessera/report/record.h"
+
+namespace tessera {
+
+// Every record of metrics.jsonl has this tag in trackers.
+inline constexpr const char* kEpochTag = "train/epoch";
+
+// The numbers of a record of metrics.jsonl by tag: train/epoch, train/loss, eval/loss, train/train_runtime, ...
+// Null stands for NaN and infinity.
+Record tags_of(const Record& line);
+
+}  // namespace tessera

@@ -1,0 +1,35 @@
+// Writes TensorBoard's event files into a folder.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/report/output_file.h"
+#include "tessera/report/trackers/tracker.h"
+
+namespace tessera {
+
+class TensorboardTracker : public Tracker {
+ public:
+  // `files`: the names of the run's files so far. Removes what they hold after the first `rows_to_keep` rows, and begins
+  // a new file: a reader that watches the folder never sees a file change that it has read.
+  TensorboardTracker(const std::filesystem::path& folder, std::vector<std::string> files, int64_t rows_to_keep,
+                     const Record& config);
+
+  const std::vector<std::string>& files() const { return files_; }  // including the new one
+  int64_t num_rows() const override { return num_rows_; }
+  void append(const TrackerRow& row) override;
+  void append_system(const Record& values, int64_t step, double wall_s) override;
+  void finish(int, const Record&, double) override {}  // event files have no place for it
+
+ private:
+  void keep(const std::filesystem::path& folder, std::vector<std::string> files, int64_t rows_to_keep);
+
+  std::vector<std::string> files_;
+  int64_t num_rows_ = 0, last_step_ = -1;
+  std::optional<OutputFile> file_;
+};
+
+}  // namespace tessera

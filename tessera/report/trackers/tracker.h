@@ -1,0 +1,31 @@
+// What a tracker records. Its failures are RunErrors.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+
+#include "tessera/report/record.h"
+
+namespace tessera {
+
+struct TrackerRow {
+  Record tags;  // of tags_of()
+  int64_t step = 0;
+  double wall_s = 0;     // since 1970
+  double runtime_s = 0;  // since the start of the run
+};
+
+class Tracker {
+ public:
+  virtual ~Tracker() = default;
+  // The rows that are in the tracker's files from before: the first rows of metrics.jsonl.
+  virtual int64_t num_rows() const = 0;
+  virtual void append(const TrackerRow& row) = 0;
+  // The state of the machine: gpu.0.memoryAllocatedBytes, ...
+  virtual void append_system(const Record& values, int64_t step, double wall_s) = 0;
+  virtual void finish(int exit_code, const Record& summary, double runtime_s) = 0;
+};
+
+double seconds_since_1970();
+
+}  // namespace tessera

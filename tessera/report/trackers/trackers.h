@@ -1,0 +1,54 @@
+// The trackers of a run. They repeat metrics.jsonl for TensorBoard and W&B, without their packages.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/report/trackers/tracker.h"
+#include "tessera/report/trackers/wandb_variables.h"
+
+namespace tessera {
+
+struct TrackerOptions {
+  bool tensorboard = false, wandb = false;
+  std::string output_dir;   // gets trackers.json: the files to continue
+  std::string tracker_dir;  // gets the folders tensorboard and wandb; empty: output_dir
+  WandbVariables wandb_variables;
+  Record config = Record::object();  // every setting
+};
+
+// A tracker that cannot write prints one warning and ends. The run continues.
+class Trackers {
+ public:
+  using Note = std::function<void(const std::string&)>;
+  // `lines`: the records of metrics.jsonl at the start. Afterwards, each tracker has exactly these rows: it keeps them
+  // from an earlier part of the run, removes others, and adds missing ones.
+  Trackers(const TrackerOptions& options, const std::vector<Record>& lines, double runtime_s, Note note);
+  ~Trackers();  // marks a run that did not finish() as failed
+  Trackers(const Trackers&) = delete;
+
+  void append(const Record& line, double runtime_s);  // a record of metrics.jsonl
+  void append_system(const Record& values, int64_t step);
+  void finish(int exit_code, const Record& summary, double runtime_s);
+
+ private:
+  void guard(const char* name, const std::function<void()>& work, const std::function<void()>& give_up);
+  void each(const std::function<void(Tracker&)>& work);
+  void start(const char* name, const std::function<std::unique_ptr<Tracker>()>& make);
+
+  struct Named {
+    const char* name;
+    std::unique_ptr<Tracker> tracker;
+  };
+  const Note note_;
+  std::vector<Named> trackers_;
+  double last_runtime_s_;
+  bool finished_ = false;
+};
+
+// Resident memory and threads of this process, and the machine's memory in use, under W&B's names.
+Record process_values();
+
+}  // namespace tessera

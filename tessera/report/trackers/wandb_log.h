@@ -1,0 +1,33 @@
+// The log of a W&B run (run-ID.wandb): records of any size in blocks of 32 KiB, as in LevelDB's log.
+//
+// The file begins with 7 bytes. A block holds chunks: CRC-32 (4 bytes), length (2), type (1), payload. Where fewer than 7
+// bytes are left in a block, they are zero. Blocks count from the begin of the file.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+// The first bytes of a log.
+std::string wandb_log_head();
+
+// The bytes that add a record to a log of `size_bytes` bytes.
+std::string wandb_log_bytes(std::string_view record, int64_t size_bytes);
+
+class WandbLogReader {
+ public:
+  explicit WandbLogReader(std::string_view log);
+  // The next complete record. Nothing at the end, and where the log is damaged or cut off.
+  std::optional<std::string> next();
+  // Where the last record ended; 0 if the file is not a log.
+  int64_t end_bytes() const { return end_bytes_; }
+
+ private:
+  std::string_view log_;
+  int64_t end_bytes_ = 0;
+};
+
+}  // namespace tessera

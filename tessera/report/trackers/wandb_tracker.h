@@ -1,0 +1,47 @@
+// Writes the folder of an offline W&B run: offline-run-TIME-ID/run-ID.wandb.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "tessera/report/output_file.h"
+#include "tessera/report/trackers/protobuf.h"
+#include "tessera/report/trackers/tracker.h"
+#include "tessera/report/trackers/wandb_variables.h"
+
+namespace tessera {
+
+class WandbTracker : public Tracker {
+ public:
+  struct Place {  // of a run
+    std::string run_id, folder_name;  // empty: a new run
+  };
+  // `parent` gets the folder of the run. `earlier`: the run in it to continue, from its first `rows_to_keep` rows.
+  WandbTracker(const std::filesystem::path& parent, const Place& earlier, int64_t rows_to_keep,
+               const WandbVariables& variables, const Record& config);
+
+  const Place& place() const { return place_; }
+  std::filesystem::path folder() const { return parent_ / place_.folder_name; }
+  int64_t num_rows() const override { return num_rows_; }
+  void append(const TrackerRow& row) override;
+  void append_system(const Record& values, int64_t step, double wall_s) override;
+  void finish(int exit_code, const Record& summary, double runtime_s) override;
+
+ private:
+  void keep(int64_t rows_to_keep);
+  void begin(const WandbVariables& variables, const Record& config);
+  void write(int field, const ProtoMessage& value);
+
+  const std::filesystem::path parent_;
+  Place place_;
+  int64_t num_rows_ = 0, num_records_ = 0;
+  std::optional<OutputFile> file_;
+  Record last_ = Record::object();  // the last value of each tag
+};
+
+// "20260131_235959" in local time, and 8 random letters and digits.
+std::string wandb_time_text(double wall_s);
+std::string random_run_id();
+
+}  // namespace tessera

@@ -1,0 +1,65 @@
+// Declarations for trackers of a run: TensorBoard and W&B.
+#include <fmt/format.h>
+
+#include "tessera/settings/setting_declarations.h"
+#include "tessera/settings/suggest.h"
+
+namespace tessera {
+
+TrackerChoice parse_trackers(std::string_view text, const std::string& where) {
+  TrackerChoice choice;
+  const std::string words = lower(text);
+  bool has_none = false, has_any = false;
+  for (size_t begin = 0; begin <= words.size();) {
+    const size_t end = std::min(words.find(',', begin), words.size());
+    std::string word = words.substr(begin, end - begin);
+    word.erase(0, std::min(word.find_first_not_of(' '), word.size()));
+    word.erase(word.find_last_not_of(' ') + 1);
+    begin = end + 1;
+    if (word == "none") {
+      has_none = true;
+      continue;
+    }
+    if (word != "tensorboard" && word != "wandb" && word != "all") {
+      std::string remedy = did_you_mean(word, {"none", "tensorboard", "wandb", "all"});
+      if (!remedy.empty()) remedy += " ";
+      throw UsageError(where, "unknown tracker " + quoted_value(word),
+                       remedy + "Use none, or a comma-separated list of: tensorboard, wandb");
+    }
+    has_any = true;
+    choice.tensorboard = choice.tensorboard || word != "wandb";
+    choice.wandb = choice.wandb || word != "tensorboard";
+  }
+  if (has_none && has_any) throw UsageError(where, "none excludes other trackers", "Write none, or the trackers");
+  return choice;
+}
+
+std::string tracker_text(const TrackerChoice& choice) {
+  if (choice.tensorboard && choice.wandb) return "tensorboard,wandb";
+  return choice.tensorboard ? "tensorboard" : choice.wandb ? "wandb" : "none";
+}
+
+namespace declaring {
+
+std::vector<Setting> tracker_settings() {
+  Setting tracker{
+      .name = "tracker",
+      .group = kOptimization,
+      .type = SettingType::text,
+      .unit = "WHAT,...",
+      .help = "Also write the measurements for trackers: none, or a list of tensorboard, wandb; all: both. W&B runs are "
+              "offline, and wandb sync uploads them (docs/trackers.md)",
+      .get = [](const S& s) { return SettingValue(tracker_text(s.tracker)); },
+      .set = [](S& s, const SettingValue& value) { s.tracker = parse_trackers(std::get<std::string>(value), ""); }};
+  tracker.canonical = [](const std::string& text, const std::string& where) {
+    return tracker_text(parse_trackers(text, where));
+  };
+  return {tracker, text("tracker_dir", &S::tracker_dir, kOptimization, "PATH",
+                        "Folder for the folders tensorboard and wandb of --tracker, one for each run; empty: "
+                        "--output-dir, or for W&B the variable WANDB_DIR",
+                        {"logging_dir"})};
+}
+
+}  // namespace declaring
+
+}  // namespace tessera
