@@ -124,7 +124,8 @@ class Trainer {
   std::optional<MetricsLog> metrics_;      // first rank only
   TrackerOptions tracker_options_;
   std::unique_ptr<Trackers> trackers_;     // first rank only
-  GpuUsage tracked_usage_;                 // of the GPU, when it was last recorded
+  GpuUsage tracked_usage_;                 // of the GPU, when trackers last recorded it
+  std::optional<double> tracked_at_s_;     // the time of that record
   std::optional<LossScaler> loss_scaler_;  // fp16 only
   std::unique_ptr<BackgroundCheckpoint> background_;
   int stop_signal_ = 0;  // the signal for which all ranks stop; 0: none

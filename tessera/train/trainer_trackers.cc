@@ -26,9 +26,12 @@ void Trainer::start_trackers() {
                                          [this](const std::string& note) { console_.note(note); });
 }
 
-// Records the state of the machine: of this process, and of the first rank's GPU since the last record.
+// Records the state of the machine every few seconds: of this process, and of the first rank's GPU since the last record.
 void Trainer::track_system() {
-  if (!trackers_) return;
+  constexpr double kInterval = 5;  // s
+  const double now_s = steady_seconds();
+  if (!trackers_ || (tracked_at_s_ && now_s - *tracked_at_s_ < kInterval)) return;
+  tracked_at_s_ = now_s;
   Record values = process_values();
   if (gpu_sampler_) {
     const GpuUsage now = gpu_sampler_->usage();
