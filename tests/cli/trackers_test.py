@@ -173,10 +173,12 @@ class Trackers(TinyJobTest):
     def test_a_stopped_run_is_marked_and_continues(self):
         self.assertEqual(self.kill_after("out", 40, by=signal.SIGTERM), 75)
         self.assert_complete("out", exit_code=75)
-        open(self.wandb_log("out") + ".synced", "w").close()
+        marks = [self.wandb_log("out") + suffix for suffix in (".synced", ".syncstate")]
+        for mark in marks:
+            open(mark, "w").close()
         self.train("out", job=LONG)
         self.assert_complete("out")
-        self.assertFalse(os.path.exists(self.wandb_log("out") + ".synced"))
+        self.assertFalse(any(os.path.exists(mark) for mark in marks))
 
     def test_trackers_can_begin_later(self):
         self.train("out", job=SHORT)

@@ -135,7 +135,9 @@ WandbTracker::WandbTracker(const fs::path& parent, const Place& earlier, int64_t
   file_.emplace((folder() / log_name).string(), 0);
   keep(rows_to_keep);
   if (num_records_ == 0) begin(variables, config);
-  fs::remove(folder() / (log_name + ".synced"), error);  // wandb sync must upload the new rows too
+  for (const char* mark : {".synced", ".syncstate"}) {  // wandb sync must upload the new rows too
+    fs::remove(folder() / (log_name + mark), error);
+  }
   fs::remove(parent_ / "latest-run", error);
   fs::create_directory_symlink(place_.folder_name, parent_ / "latest-run", error);  // a comfort: may fail
 }
