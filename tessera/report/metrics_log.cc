@@ -27,7 +27,8 @@ MetricsLog MetricsLog::resume(const std::string& path, int64_t size_bytes) {
   return MetricsLog(std::move(file));
 }
 
-Record MetricsLog::append(std::string_view kind, int64_t step, double epoch, const Record& values, const Record& timing) {
+Record MetricsLog::append(std::string_view kind, int64_t step, double epoch, const Record& values,
+                          const Record& timing) {
   for (const char* reserved : {"schema", "kind", "step", "epoch", "timing"}) TESSERA_ASSERT(!values.contains(reserved));
   Record record{{"schema", kSchema}, {"kind", std::string(kind)}, {"step", step}, {"epoch", epoch}};
   if (!values.empty()) record.update(values);

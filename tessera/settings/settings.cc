@@ -215,8 +215,8 @@ std::vector<Setting> machine_settings() {
 
 std::vector<Setting> declare_all() {
   std::vector<Setting> all;
-  for (auto* part : {model_settings, data_settings, optimization_settings, tracker_settings, checkpoint_settings, generation_settings,
-                     rank_settings, sharding_settings, machine_settings}) {
+  for (auto* part : {model_settings, data_settings, optimization_settings, tracker_settings, checkpoint_settings,
+                     generation_settings, rank_settings, sharding_settings, machine_settings}) {
     for (auto& setting : part()) all.push_back(std::move(setting));
   }
   return all;

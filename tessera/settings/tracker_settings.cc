@@ -47,8 +47,9 @@ std::vector<Setting> tracker_settings() {
       .group = kOptimization,
       .type = SettingType::text,
       .unit = "WHAT,...",
-      .help = "Also write the measurements for trackers: none, or a list of tensorboard, wandb; all: both. W&B runs are "
-              "offline, and wandb sync uploads them (docs/trackers.md)",
+      .help =
+          "Also write the measurements for trackers: none, or a list of tensorboard, wandb; all: both. W&B runs are "
+          "offline, and wandb sync uploads them (docs/trackers.md)",
       .get = [](const S& s) { return SettingValue(tracker_text(s.tracker)); },
       .set = [](S& s, const SettingValue& value) { s.tracker = parse_trackers(std::get<std::string>(value), ""); }};
   tracker.canonical = [](const std::string& text, const std::string& where) {

@@ -122,7 +122,7 @@ class Trainer {
   bool warned_of_loss_ = false;            // the warning about an exploding loss was printed
   bool rotates_ = false;                   // remove old checkpoints when a step has shown that the newest is sound
   std::optional<MetricsLog> metrics_;      // first rank only
-  TrackerOptions tracker_options_;
+  TrackerOptions tracker_options_;         // of track()
   std::unique_ptr<Trackers> trackers_;     // first rank only
   GpuUsage tracked_usage_;                 // of the GPU, when trackers last recorded it
   std::optional<double> tracked_at_s_;     // the time of that record

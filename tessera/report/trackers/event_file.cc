@@ -37,7 +37,9 @@ std::string version_event(double wall_s) {
 }
 
 std::string start_event(int64_t first_step, double wall_s) {
-  return event_at(wall_s, first_step).message(kSessionLog, ProtoMessage().integer(kSessionStatus, kSessionStart)).bytes();
+  return event_at(wall_s, first_step)
+      .message(kSessionLog, ProtoMessage().integer(kSessionStatus, kSessionStart))
+      .bytes();
 }
 
 std::string text_event(const std::string& tag, std::string_view markdown, double wall_s) {

@@ -66,7 +66,8 @@ std::optional<ProtoField> ProtoReader::next() {
   is_damaged_ = true;
   const auto key = varint();
   if (!key || *key >> 3 == 0 || *key >> 3 > 0x1FFFFFFF) return std::nullopt;
-  ProtoField field{.number = static_cast<int>(*key >> 3), .wire_type = static_cast<int>(*key & 7), .value = 0, .bytes = {}};
+  ProtoField field{
+      .number = static_cast<int>(*key >> 3), .wire_type = static_cast<int>(*key & 7), .value = 0, .bytes = {}};
   size_t length = 0;
   if (field.wire_type == 0 || field.wire_type == 2) {
     const auto value = varint();

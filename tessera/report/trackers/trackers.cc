@@ -98,13 +98,19 @@ void Trackers::guard(const char* name, const std::function<void()>& work, const 
 
 void Trackers::each(const std::function<void(Tracker&)>& work) {
   for (Named& named : trackers_) {
-    guard(named.name, [&] { work(*named.tracker); }, [&] { named.tracker.reset(); });
+    guard(
+        named.name, [&] { work(*named.tracker); }, [&] { named.tracker.reset(); });
   }
   std::erase_if(trackers_, [](const Named& named) { return !named.tracker; });
 }
 
 void Trackers::start(const char* name, const std::function<std::unique_ptr<Tracker>()>& make) {
-  guard(name, [&] { trackers_.push_back({name, make()}); }, [] {});
+  guard(
+      name,
+      [&] {
+        trackers_.push_back({name, make()});
+      },
+      [] {});
 }
 
 Trackers::Trackers(const TrackerOptions& options, const std::vector<Record>& lines, double runtime_s, Note note)
@@ -113,7 +119,8 @@ Trackers::Trackers(const TrackerOptions& options, const std::vector<Record>& lin
                  folder = options.tracker_dir.empty() ? options.output_dir : options.tracker_dir;
   const auto num_lines = static_cast<int64_t>(lines.size());
   Record places;
-  guard("trackers.json", [&] { places = read_places(output); }, [] {});
+  guard(
+      "trackers.json", [&] { places = read_places(output); }, [] {});
   if (!places.is_object()) places = Record::object();
   places["schema"] = 1;
   if (options.tensorboard) {

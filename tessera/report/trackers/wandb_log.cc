@@ -11,7 +11,9 @@ namespace {
 constexpr size_t kBlock = 32768, kChunkHead = 7;
 enum ChunkType : char { kWhole = 1, kFirst = 2, kMiddle = 3, kLast = 4 };
 
-size_t left_in_block(size_t position) { return kBlock - position % kBlock; }
+size_t left_in_block(size_t position) {
+  return kBlock - position % kBlock;
+}
 
 }  // namespace
 

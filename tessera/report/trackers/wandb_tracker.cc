@@ -34,7 +34,7 @@ enum RecordField {
   kInfo = 200
 };
 constexpr int kKey = 1, kNestedKey = 2, kValueJson = 16;
-constexpr const char* kProducer = "0.19.0";     // readers from this version on know all fields in use
+constexpr const char* kProducer = "0.19.0";  // readers from this version on know all fields in use
 constexpr const char* kMinConsumer = "0.10.0";
 
 // JSON as W&B writes it: NaN is a word.
@@ -60,7 +60,19 @@ ProtoMessage stats_of(const Record& values, double wall_s) {
 }
 
 ProtoMessage run_of(const std::string& id, const WandbVariables& variables, const Record& config, double wall_s) {
-  enum Field { kId = 1, kEntity, kProject, kConfig, kGroup = 6, kJobType, kName, kNotes, kTags, kHost = 13, kStart = 17 };
+  enum Field {
+    kId = 1,
+    kEntity,
+    kProject,
+    kConfig,
+    kGroup = 6,
+    kJobType,
+    kName,
+    kNotes,
+    kTags,
+    kHost = 13,
+    kStart = 17
+  };
   utsname machine{};
   ::uname(&machine);
   ProtoMessage settings, run;
@@ -98,8 +110,10 @@ ProtoMessage step_metric() {
   return ProtoMessage().text(1, "train/global_step").message(6, ProtoMessage().integer(3, 1));
 }
 ProtoMessage all_metrics() {
-  return ProtoMessage().text(2, "*").text(4, "train/global_step").message(
-      6, ProtoMessage().integer(1, 1).integer(3, 1));
+  return ProtoMessage()
+      .text(2, "*")
+      .text(4, "train/global_step")
+      .message(6, ProtoMessage().integer(1, 1).integer(3, 1));
 }
 
 }  // namespace

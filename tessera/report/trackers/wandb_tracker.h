@@ -14,7 +14,7 @@ namespace tessera {
 
 class WandbTracker : public Tracker {
  public:
-  struct Place {  // of a run
+  struct Place {                      // of a run
     std::string run_id, folder_name;  // empty: a new run
   };
   // `parent` gets the folder of the run. `earlier`: the run in it to continue, from its first `rows_to_keep` rows.

@@ -19,7 +19,8 @@ std::string lower_case(std::string text) {
 
 void check_run_id(const std::string& id) {
   const bool is_plain = std::all_of(id.begin(), id.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+           c == '.';
   });
   if (is_plain && id.size() <= kLongestRunId && !id.starts_with('.')) return;
   throw UsageError("WANDB_RUN_ID", fmt::format("\"{}\" is not an id of a run", printable(id)),

@@ -185,11 +185,19 @@ TEST(Trackers, event_files_read_back_up_to_their_damage) {
 }
 
 TEST(Trackers, tags_are_those_of_the_trainer) {
-  const Record eval{{"schema", 1}, {"kind", "eval"}, {"step", 4}, {"epoch", 0.5}, {"eval_loss", 2.5}, {"f1", 0.25},
+  const Record eval{{"schema", 1},
+                    {"kind", "eval"},
+                    {"step", 4},
+                    {"epoch", 0.5},
+                    {"eval_loss", 2.5},
+                    {"f1", 0.25},
                     {"timing", {{"eval_runtime", 3.0}}}};
   EXPECT_EQ(tags_of(eval),
             (Record{{"train/epoch", 0.5}, {"eval/loss", 2.5}, {"eval/f1", 0.25}, {"eval/runtime", 3.0}}));
-  const Record train{{"kind", "train"}, {"step", 4}, {"epoch", 0.5}, {"loss", std::numeric_limits<double>::infinity()},
+  const Record train{{"kind", "train"},
+                     {"step", 4},
+                     {"epoch", 0.5},
+                     {"loss", std::numeric_limits<double>::infinity()},
                      {"timing", {{"runtime_s", 3.0}, {"train/steps_per_second", 2.0}}}};
   EXPECT_EQ(tags_of(train), (Record{{"train/epoch", 0.5}, {"train/loss", nullptr}, {"train/steps_per_second", 2.0}}));
   const Record end{{"kind", "summary"}, {"epoch", 1.0}, {"train_loss", 2.0}, {"timing", {{"train_runtime", 9.0}}}};
