@@ -102,6 +102,7 @@ Json gpus_of(const Library& driver) {
   auto* name_of = driver.find<int(char*, int, int)>("cuDeviceGetName");
   auto* memory_of = driver.find<int(size_t*, int)>("cuDeviceTotalMem_v2");
   auto* attribute_of = driver.find<int(int*, int, int)>("cuDeviceGetAttribute");
+  auto* address_of = driver.find<int(char*, int, int)>("cuDeviceGetPCIBusId");
   int count = 0;
   if (!init || !count_of || init(0) != 0 || count_of(&count) != 0) return gpus;
   constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
@@ -111,6 +112,8 @@ Json gpus_of(const Library& driver) {
     int major = 0, minor = 0;
     Json gpu = Json::object();
     if (name_of && name_of(name, sizeof name - 1, device) == 0) gpu["name"] = name;
+    char address[32] = {};
+    if (address_of && address_of(address, sizeof address - 1, device) == 0) gpu["pci_address"] = address;
     if (memory_of && memory_of(&bytes, device) == 0) gpu["memory_bytes"] = bytes;
     if (attribute_of && attribute_of(&major, kCapabilityMajor, device) == 0 &&
         attribute_of(&minor, kCapabilityMinor, device) == 0) {

@@ -20,16 +20,15 @@ std::string time_text(double seconds) {
   return us >= 10000 ? fmt::format("{:.0f}", us) : us >= 100 ? fmt::format("{:.1f}", us) : fmt::format("{:.2f}", us);
 }
 
-// "rank 3", "ranks 0-3", "ranks 0,2,4".
-std::string listed(const std::vector<int>& ranks) {
+}  // namespace
+
+std::string rank_list(const std::vector<int>& ranks) {
   if (ranks.size() == 1) return fmt::format("rank {}", ranks[0]);
   if (ranks.back() - ranks[0] + 1 == static_cast<int>(ranks.size())) {
     return fmt::format("ranks {}-{}", ranks[0], ranks.back());
   }
   return fmt::format("ranks {}", fmt::join(ranks, ","));
 }
-
-}  // namespace
 
 int with_workshop_codes(const Settings& settings, int code) {
   const auto is = [code](ExitCode known) { return code == static_cast<int>(known); };
@@ -64,7 +63,7 @@ std::string net_header(const NetRanks& ranks, const NetTest& test) {
     for (size_t r = 0; r < ranks.nodes.size(); ++r) {
       if (ranks.nodes[r] == node) members.push_back(static_cast<int>(r));
     }
-    text += fmt::format("#  node {}: {}, {}\n", node, ranks.hosts[static_cast<size_t>(members[0])], listed(members));
+    text += fmt::format("#  node {}: {}, {}\n", node, ranks.hosts[static_cast<size_t>(members[0])], rank_list(members));
   }
   text += fmt::format("#\n# {:>56}{:>27}\n", "", "in-place");
   text += fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6} {:>6}\n", "size", "count", "type",

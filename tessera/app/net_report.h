@@ -33,6 +33,9 @@ struct NetRanks {
   bool on_gpus = false;
 };
 
+// "rank 3", "ranks 0-3", "ranks 0,2,4".
+std::string rank_list(const std::vector<int>& ranks);
+
 // Lines without the last newline.
 std::string net_header(const NetRanks& ranks, const NetTest& test);
 std::string net_row(const NetResult& result, DType dtype);
