@@ -105,7 +105,8 @@ void add_gpus(const Record& gpus, Record& all) {
     return;
   }
   for (const Record& gpu : gpus) {
-    if (std::ranges::find(all, gpu) == all.end()) all.push_back(gpu);
+    const auto is_same = [&](const Record& other) { return other.value("pci_address", "") == gpu["pci_address"]; };
+    if (std::ranges::none_of(all, is_same)) all.push_back(gpu);
   }
 }
 
@@ -146,8 +147,14 @@ void check_gpus(const Record& hosts, Record& warnings) {
                                      name, num_ranks, num_gpus, num_gpus == 1 ? "" : "s"));
     }
     for (const Record& gpu : host["gpus"]) {
-      if (gpu.contains("problem")) {
-        warnings.push_back(fmt::format("{}: {}: {}", name, text_or(gpu, "name", "GPU"), text_or(gpu, "problem", "")));
+      const auto warn = [&](const std::string& what) {
+        warnings.push_back(fmt::format("{}: {} {}: {}", name, text_or(gpu, "name", "GPU"),
+                                       text_or(gpu, "pci_address", ""), what));
+      };
+      if (gpu.contains("problem")) warn(text_or(gpu, "problem", ""));
+      if (gpu.contains("slowed_by")) warn(fmt::format("is slowed down by {}", text_or(gpu, "slowed_by", "")));
+      if (const auto errors = gpu.value("uncorrected_errors", int64_t{0}); errors > 0) {
+        warn(fmt::format("{} uncorrected memory errors (ECC) since the driver was loaded", errors));
       }
     }
     if (gpu_names(host) != gpu_names(hosts[0])) {

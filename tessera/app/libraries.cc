@@ -22,6 +22,7 @@
 #include "tessera/comm/world.h"
 #include "tessera/device/cuda/architectures.h"
 #include "tessera/device/cuda/cuda_device.h"
+#include "tessera/device/nvml/gpu_health.h"
 #include "tessera/device/nvml/nvml.h"
 #include "tessera/launch/mpirun_process.h"
 #include "tessera/ops/cuda/cuda_kernels.h"
@@ -113,7 +114,12 @@ Json gpus_of(const Library& driver) {
     Json gpu = Json::object();
     if (name_of && name_of(name, sizeof name - 1, device) == 0) gpu["name"] = name;
     char address[32] = {};
-    if (address_of && address_of(address, sizeof address - 1, device) == 0) gpu["pci_address"] = address;
+    if (address_of && address_of(address, sizeof address - 1, device) == 0) {
+      gpu["pci_address"] = address;
+      const GpuHealth health = gpu_health(address);
+      if (health.uncorrected_errors) gpu["uncorrected_errors"] = *health.uncorrected_errors;
+      if (health.slowed_by && !health.slowed_by->empty()) gpu["slowed_by"] = *health.slowed_by;
+    }
     if (memory_of && memory_of(&bytes, device) == 0) gpu["memory_bytes"] = bytes;
     if (attribute_of && attribute_of(&major, kCapabilityMajor, device) == 0 &&
         attribute_of(&minor, kCapabilityMinor, device) == 0) {

@@ -136,6 +136,12 @@ TEST(ClusterReport, GpusThatAreMissingOrTooFewAreNamed) {
   EXPECT_THAT(cluster_summary(ranks, std::vector<ClockOffset>(4), {})["warnings"].dump(),
               HasSubstr("GPUs differ: a has H200, H200, but b has no GPU"));
   ranks = four_ranks();
+  ranks[2]["gpus"][1]["slowed_by"] = "power brake";
+  ranks[2]["gpus"][0]["uncorrected_errors"] = 2;
+  const Record sick = cluster_summary(ranks, std::vector<ClockOffset>(4), {})["warnings"];
+  EXPECT_EQ(sick, Record({"b: H200 0: 2 uncorrected memory errors (ECC) since the driver was loaded",
+                          "b: H200 1: is slowed down by power brake"}));
+  ranks = four_ranks();
   for (Record& rank : ranks) rank["gpus"].erase(1);
   EXPECT_THAT(cluster_summary(ranks, std::vector<ClockOffset>(4), {})["warnings"].dump(),
               HasSubstr("a has 2 ranks, but they see 1 GPU."));
