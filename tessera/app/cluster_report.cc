@@ -142,14 +142,15 @@ void check_gpus(const Record& hosts, Record& warnings) {
     const auto name = host["host"].get<std::string>();
     const size_t num_gpus = host["gpus"].size(), num_ranks = host["ranks"].size();
     if (num_gpus > 0 && num_gpus < num_ranks) {
-      warnings.push_back(fmt::format("{} has {} ranks, but they see {} GPU{}. Start at most one rank per GPU, or train "
-                                     "with --device cpu",
-                                     name, num_ranks, num_gpus, num_gpus == 1 ? "" : "s"));
+      warnings.push_back(
+          fmt::format("{} has {} ranks, but they see {} GPU{}. Start at most one rank per GPU, or train "
+                      "with --device cpu",
+                      name, num_ranks, num_gpus, num_gpus == 1 ? "" : "s"));
     }
     for (const Record& gpu : host["gpus"]) {
       const auto warn = [&](const std::string& what) {
-        warnings.push_back(fmt::format("{}: {} {}: {}", name, text_or(gpu, "name", "GPU"),
-                                       text_or(gpu, "pci_address", ""), what));
+        warnings.push_back(
+            fmt::format("{}: {} {}: {}", name, text_or(gpu, "name", "GPU"), text_or(gpu, "pci_address", ""), what));
       };
       if (gpu.contains("problem")) warn(text_or(gpu, "problem", ""));
       if (gpu.contains("slowed_by")) warn(fmt::format("is slowed down by {}", text_or(gpu, "slowed_by", "")));
@@ -162,9 +163,10 @@ void check_gpus(const Record& hosts, Record& warnings) {
         const auto names = gpu_names(one);
         return names.empty() ? std::string("no GPU") : fmt::format("{}", fmt::join(names, ", "));
       };
-      warnings.push_back(fmt::format("GPUs differ: {} has {}, but {} has {}. A run waits for the slowest GPU, and all "
-                                     "ranks or none need one",
-                                     hosts[0]["host"].get<std::string>(), described(hosts[0]), name, described(host)));
+      warnings.push_back(
+          fmt::format("GPUs differ: {} has {}, but {} has {}. A run waits for the slowest GPU, and all "
+                      "ranks or none need one",
+                      hosts[0]["host"].get<std::string>(), described(hosts[0]), name, described(host)));
     }
   }
 }
@@ -202,10 +204,11 @@ Record cluster_summary(const std::vector<Record>& ranks, const std::vector<Clock
   for (const Record& host : hosts) {
     const ClockOffset clock{host["clock_offset_s"], host["clock_uncertainty_s"]};
     if (!clock.exceeds(kLargestClockSkew_s)) continue;
-    warnings.push_back(fmt::format("the clock of {} is {:.1f} s {} that of {}. Synchronize the clocks (chrony, ntpd): "
-                                   "runs judge by times of files whether another run lives",
-                                   host["host"].get<std::string>(), std::abs(clock.seconds),
-                                   clock.seconds > 0 ? "ahead of" : "behind", hosts[0]["host"].get<std::string>()));
+    warnings.push_back(
+        fmt::format("the clock of {} is {:.1f} s {} that of {}. Synchronize the clocks (chrony, ntpd): "
+                    "runs judge by times of files whether another run lives",
+                    host["host"].get<std::string>(), std::abs(clock.seconds), clock.seconds > 0 ? "ahead of" : "behind",
+                    hosts[0]["host"].get<std::string>()));
   }
   for (const SharedFolder& folder : folders) {
     checked.push_back({{"folder", folder.folder}, {"tested", folder.tested}, {"shared", folder.failures.empty()}});
@@ -234,8 +237,7 @@ std::string cluster_text(const Record& summary, const Terminal& terminal) {
   for (const Record& host : summary["hosts"]) {
     const auto names = gpu_names(host);
     table.row({host["host"].get<std::string>(), rank_list(host["ranks"].get<std::vector<int>>()),
-               fmt::format("{}", host["cores_allowed"].get<int>()),
-               format_bytes(host["memory_bytes"].get<int64_t>()),
+               fmt::format("{}", host["cores_allowed"].get<int>()), format_bytes(host["memory_bytes"].get<int64_t>()),
                names.empty() ? "none" : fmt::format("{} x {}", names.size(), names[0]),
                fmt::format("{:+.3f}", host["clock_offset_s"].get<double>())});
   }
@@ -250,9 +252,9 @@ std::string cluster_text(const Record& summary, const Terminal& terminal) {
   if (summary["environment"].empty()) text += "  none is set\n";
   if (!summary["folders"].empty()) text += "\nfolders\n";
   for (const Record& folder : summary["folders"]) {
-    text += fmt::format("  {}: {}\n", folder["folder"].get<std::string>(),
-                        folder["shared"].get<bool>() ? "every rank can write there and sees the others' files"
-                                                     : "NOT shared");
+    text += fmt::format(
+        "  {}: {}\n", folder["folder"].get<std::string>(),
+        folder["shared"].get<bool>() ? "every rank can write there and sees the others' files" : "NOT shared");
   }
   for (const auto& [key, title] : {std::pair{"warnings", "warning"}, std::pair{"problems", "problem"}}) {
     if (!summary[key].empty()) text += "\n";
@@ -270,8 +272,7 @@ int report_cluster(const Invocation& invocation) {
   world.enter_phase("doctor");
   char host[256] = {};
   gethostname(host, sizeof host - 1);
-  const Record mine =
-      rank_facts(invocation.environment, host, world.nodes()[static_cast<size_t>(world.rank())]);
+  const Record mine = rank_facts(invocation.environment, host, world.nodes()[static_cast<size_t>(world.rank())]);
   std::vector<Record> ranks;
   std::vector<std::string> names;
   for (const std::string& text : all.all_gather_text(to_json(mine), "facts about the ranks")) {

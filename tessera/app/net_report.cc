@@ -44,18 +44,17 @@ NetVerdict verdict_of(double busbw, int64_t num_wrong, double min_busbw, const s
             .remedy = "Do not train on these nodes. Run tessera nettest --pairs to find the faulty one"};
   }
   if (busbw >= min_busbw) return {};
-  return {.code = ExitCode::kCommunication,
-          .too_slow = true,
-          .error = fmt::format("the bus bandwidth {:.4g} GB/s is below {} {}", busbw, limit_flag,
-                               python_repr(min_busbw)),
-          .remedy = "Run tessera nettest --pairs to find the slow node"};
+  return {
+      .code = ExitCode::kCommunication,
+      .too_slow = true,
+      .error = fmt::format("the bus bandwidth {:.4g} GB/s is below {} {}", busbw, limit_flag, python_repr(min_busbw)),
+      .remedy = "Run tessera nettest --pairs to find the slow node"};
 }
 
 std::string net_header(const NetRanks& ranks, const NetTest& test) {
   const int num_nodes = *std::max_element(ranks.nodes.begin(), ranks.nodes.end()) + 1;
-  std::string text =
-      fmt::format("# tessera nettest: {} ranks on {} node{}, {} on {}\n", ranks.hosts.size(), num_nodes,
-                  num_nodes == 1 ? "" : "s", ranks.library, ranks.on_gpus ? "GPUs" : "CPUs");
+  std::string text = fmt::format("# tessera nettest: {} ranks on {} node{}, {} on {}\n", ranks.hosts.size(), num_nodes,
+                                 num_nodes == 1 ? "" : "s", ranks.library, ranks.on_gpus ? "GPUs" : "CPUs");
   text += fmt::format("# warm-up {}, iterations {}, data checked before and after; times are means over the ranks\n#\n",
                       test.warmup, test.iterations);
   for (int node = 0; node < num_nodes; ++node) {

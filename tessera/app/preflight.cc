@@ -31,13 +31,9 @@ static NetResult measure(const Settings& settings, World* world) {
   Worker worker(settings, world);
   const bool on_gpus = worker.device().kind() == DeviceKind::cuda;
   // A quarter of the memory: the check must not make a run fail that would fit.
-  const int64_t bytes =
-      fitting_size(on_gpus ? int64_t{1} << 30 : int64_t{16} << 20, least_memory(worker).bytes / 4);
-  const NetTest test{.bytes = bytes,
-                     .warmup = 5,
-                     .iterations = 20,
-                     .seed = static_cast<uint64_t>(settings.seed),
-                     .longest_s = 3};
+  const int64_t bytes = fitting_size(on_gpus ? int64_t{1} << 30 : int64_t{16} << 20, least_memory(worker).bytes / 4);
+  const NetTest test{
+      .bytes = bytes, .warmup = 5, .iterations = 20, .seed = static_cast<uint64_t>(settings.seed), .longest_s = 3};
   Buffer buffer = worker.device().allocate(net_buffer_bytes(test, worker.num_ranks()), Category::communication);
   return run_net_test(worker.world(), worker.device(), buffer, test);
 }

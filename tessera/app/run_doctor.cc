@@ -44,9 +44,9 @@ void add_lines(const std::string& prefix, const Json& facts, std::string& text) 
 int run_doctor(const Invocation& invocation) {
   if (invocation.world && invocation.world->size() > 1) return report_cluster(invocation);
   Json report = {{"build", build_facts()},       {"cpu", cpu_facts()},
-                       {"memory", memory_facts()},     {"disk", disk_facts(invocation.settings().output_dir)},
-                       {"libraries", library_facts()}, {"mpi", mpi_facts(invocation.environment)},
-                       {"cuda", accelerator_facts()},  {"environment", environment_facts(invocation.environment)}};
+                 {"memory", memory_facts()},     {"disk", disk_facts(invocation.settings().output_dir)},
+                 {"libraries", library_facts()}, {"mpi", mpi_facts(invocation.environment)},
+                 {"cuda", accelerator_facts()},  {"environment", environment_facts(invocation.environment)}};
   bool is_usable = true;
   if (const std::string& shared = invocation.settings().shared; !shared.empty()) {
     const SharedFolder folder = check_shared_folder(*make_self_communicator(), shared, {"this machine"});

@@ -16,8 +16,8 @@
 #include "tessera/report/text.h"
 #include "tessera/settings/engine_options.h"
 #include "tessera/settings/setting_words.h"
-#include "tessera/store/file.h"
 #include "tessera/store/atomic_folder.h"
+#include "tessera/store/file.h"
 
 namespace tessera {
 namespace {
@@ -98,8 +98,8 @@ class NetRun {
       sizes_ = {fitting_size(preset, memory.bytes)};
       const char* why = ranks_.on_gpus ? "memory is short" : "these are CPU ranks";
       if (sizes_[0] < int64_t{4} << 30) {
-        console_.note(fmt::format("Messages of {} instead of 4 GiB, because {}. See --sizes",
-                                  format_bytes(sizes_[0]), why));
+        console_.note(
+            fmt::format("Messages of {} instead of 4 GiB, because {}. See --sizes", format_bytes(sizes_[0]), why));
       }
     }
     int64_t most = 0;

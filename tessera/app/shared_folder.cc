@@ -65,9 +65,7 @@ SharedFolder check_shared_folder(Communicator& world, const std::string& folder,
   const auto file_of = [&](int r) { return fs::path(result.tested) / fmt::format(".tessera-doctor-{}-{}", mark, r); };
   const auto content_of = [&](int r) { return fmt::format("{} {}", mark, r); };
   const auto name_of = [&](int r) { return ranks[static_cast<size_t>(r)]; };
-  const auto write = [&] {
-    return error_of([&] { write_new_file(file_of(rank), content_of(rank)); });
-  };
+  const auto write = [&] { return error_of([&] { write_new_file(file_of(rank), content_of(rank)); }); };
 
   std::string failure;
   if (rank == 0) failure = write();

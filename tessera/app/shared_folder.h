@@ -9,8 +9,8 @@ namespace tessera {
 
 // Whether all ranks share a folder.
 struct SharedFolder {
-  std::string folder;   // as asked for, absolute
-  std::string tested;   // itself, or its nearest parent that exists on rank 0
+  std::string folder;  // as asked for, absolute
+  std::string tested;  // itself, or its nearest parent that exists on rank 0
   // What failed, one text for each rank concerned: "rank 3 (host b) does not see the file of rank 0".
   std::vector<std::string> failures;
 };

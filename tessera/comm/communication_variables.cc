@@ -8,8 +8,8 @@ namespace tessera {
 
 Environment communication_variables(const Environment& environment) {
   constexpr std::array<std::string_view, 3> kKnown{"NCCL_", "UCX_", "OMPI_MCA_"};
-  constexpr std::array<std::string_view, 6> kLaunchers{"OMPI_MCA_orte_",        "OMPI_MCA_prte_",
-                                                       "OMPI_MCA_ess",          "OMPI_MCA_initial_wdir",
+  constexpr std::array<std::string_view, 6> kLaunchers{"OMPI_MCA_orte_",         "OMPI_MCA_prte_",
+                                                       "OMPI_MCA_ess",           "OMPI_MCA_initial_wdir",
                                                        "OMPI_MCA_shmem_RUNTIME", "OMPI_MCA_pmix"};
   constexpr std::array<std::string_view, 3> kSecret{"TOKEN", "KEY", "PASSWORD"};
   Environment found;

@@ -15,17 +15,17 @@ namespace {
 template <typename T, typename Parse, typename Print>
 Setting parsed(const char* name, T S::*field, const Placement& place, const char* unit, const char* help, Parse parse,
                Print print) {
-  Setting setting{.name = name,
-                  .group = place.group,
-                  .type = SettingType::text,
-                  .unit = unit,
-                  .help = help,
-                  .brief = place.line,
-                  .brief_for = place.brief_for,
-                  .get = [field, print](const S& s) { return SettingValue(print(s.*field)); },
-                  .set = [field, parse](S& s, const SettingValue& value) {
-                    s.*field = parse(std::get<std::string>(value), std::string());
-                  }};
+  Setting setting{
+      .name = name,
+      .group = place.group,
+      .type = SettingType::text,
+      .unit = unit,
+      .help = help,
+      .brief = place.line,
+      .brief_for = place.brief_for,
+      .get = [field, print](const S& s) { return SettingValue(print(s.*field)); },
+      .set = [field, parse](
+                 S& s, const SettingValue& value) { s.*field = parse(std::get<std::string>(value), std::string()); }};
   setting.canonical = [parse, print](const std::string& text, const std::string& where) {
     return print(parse(text, where));
   };
@@ -45,8 +45,8 @@ std::vector<Setting> message_settings() {
              "Collectives to measure: all, or a list of all_reduce, all_gather, reduce_scatter, broadcast",
              parse_collectives, [](const Names& words) { return joined(words, ","); }),
       parsed("sizes", &S::sizes, brief(kNettest, "sizes of the messages: 8K,1M,64M"), "BYTES,...",
-             "Sizes of the messages, for example 8K,1M,64M; a letter alone is a power of 1024",
-             parse_message_sizes, message_sizes_text),
+             "Sizes of the messages, for example 8K,1M,64M; a letter alone is a power of 1024", parse_message_sizes,
+             message_sizes_text),
       message_size("min_bytes", &S::min_bytes, brief(kNettest, "instead of --sizes: the smallest size"),
                    "Smallest message, instead of --sizes. 0: as --max-bytes, or else 4 GiB between GPUs and 64 MiB "
                    "between CPU ranks, or less if memory is short"),

@@ -35,9 +35,7 @@ class Damaged final : public Communicator {
     return real_.sum(std::move(values), what);
   }
   void barrier(const char* what) override { real_.barrier(what); }
-  std::unique_ptr<Communicator> split(int color, int rank, int size) override {
-    return real_.split(color, rank, size);
-  }
+  std::unique_ptr<Communicator> split(int color, int rank, int size) override { return real_.split(color, rank, size); }
 
  private:
   template <typename Call>
@@ -62,8 +60,8 @@ class NetTests : public testing::Test {
 
   ThreadPool pool_{1};
   std::unique_ptr<Device> device_ = make_cpu_device(pool_);
-  std::unique_ptr<Communicator> group_ = make_mpi_communicator(MPI_COMM_WORLD, device_.get(),
-                                                               {.transport = test_transport()}, nullptr);
+  std::unique_ptr<Communicator> group_ =
+      make_mpi_communicator(MPI_COMM_WORLD, device_.get(), {.transport = test_transport()}, nullptr);
   const int size_ = group_->size(), rank_ = group_->rank();
 };
 
@@ -99,9 +97,11 @@ TEST_F(NetTests, OneChangedElementOnOneRankIsCounted) {
 
 TEST_F(NetTests, ALostContributionIsCounted) {
   for (const NetCollective collective : {NetCollective::all_reduce, NetCollective::all_gather}) {
-    Damaged damaged(*group_, [&](View x) {
-      if (rank_ == 1) std::memset(x.data, 0, static_cast<size_t>(x.bytes()));
-    }, {});
+    Damaged damaged(*group_,
+                    [&](View x) {
+                      if (rank_ == 1) std::memset(x.data, 0, static_cast<size_t>(x.bytes()));
+                    },
+                    {});
     EXPECT_GT(run(damaged, collective, 100'000, DType::bf16).wrong, 1000) << name_of(collective);
   }
 }

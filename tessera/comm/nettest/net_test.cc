@@ -199,9 +199,9 @@ std::vector<NetPairResult> run_pair_tests(Communicator& world, Device& device, B
     std::string text;
     if (pair.first != pair.second) {
       const NetResult result = run_net_test(*group, device, buffer, test);
-      const Json values = {pair.first,    pair.second,       result.message.num_elems, result.message.count,
-                           result.seconds, result.iterations, result.algbw,             result.busbw,
-                           result.wrong};
+      const Json values = {pair.first,           pair.second,    result.message.num_elems,
+                           result.message.count, result.seconds, result.iterations,
+                           result.algbw,         result.busbw,   result.wrong};
       if (rank == 0) text = values.dump();
     }
     for (const std::string& line : world.all_gather_text(text, kWhat)) {

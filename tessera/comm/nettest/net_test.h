@@ -23,8 +23,8 @@ struct NetTest {
 struct NetResult {
   NetCollective collective = NetCollective::all_reduce;
   NetMessage message;
-  int64_t iterations = 0;  // measured
-  double seconds = 0;      // of one call, the mean over the iterations and the ranks
+  int64_t iterations = 0;       // measured
+  double seconds = 0;           // of one call, the mean over the iterations and the ranks
   double algbw = 0, busbw = 0;  // GB/s
   int64_t wrong = 0;            // elements, over all ranks and both checks
 };

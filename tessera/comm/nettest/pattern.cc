@@ -46,7 +46,8 @@ int NetPattern::term(int rank, int64_t i) const {
   const int64_t at = i % kPeriod;
   if ((rank + at) % every_ != 0) return 0;
   if (every_ > 1) return 1;
-  const uint64_t bits = mixed(seed_ * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(rank) * kPeriod + static_cast<uint64_t>(at));
+  const uint64_t bits =
+      mixed(seed_ * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(rank) * kPeriod + static_cast<uint64_t>(at));
   return static_cast<int>(bits % static_cast<uint64_t>(highest_ + 1));
 }
 
@@ -96,9 +97,8 @@ int64_t count_wrong(const std::byte* data, int64_t begin, int64_t count, size_t 
 
 void write_pattern(std::byte* data, int64_t begin, int64_t count, size_t element_bytes,
                    const std::vector<std::byte>& period) {
-  by_period(data, begin, count, element_bytes, [&](std::byte* piece, size_t bytes, size_t offset) {
-    std::memcpy(piece, period.data() + offset, bytes);
-  });
+  by_period(data, begin, count, element_bytes,
+            [&](std::byte* piece, size_t bytes, size_t offset) { std::memcpy(piece, period.data() + offset, bytes); });
 }
 
 }  // namespace tessera

@@ -172,10 +172,10 @@ TEST(Variables, AreThoseOfTheCommunicationWithoutSecrets) {
                                                      {"UCX_ACCESS_TOKEN", "secret"},
                                                      {"HF_TOKEN", "secret"},
                                                      {"PATH", "/bin"}});
-  EXPECT_EQ(found, (Environment{{"NCCL_ALGO", "Tree"},
-                                {"OMPI_MCA_btl", "self,vader"},
-                                {"UCX_ACCESS_TOKEN", "(set)"},
-                                {"UCX_TLS", "rc"}}));
+  EXPECT_EQ(
+      found,
+      (Environment{
+          {"NCCL_ALGO", "Tree"}, {"OMPI_MCA_btl", "self,vader"}, {"UCX_ACCESS_TOKEN", "(set)"}, {"UCX_TLS", "rc"}}));
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ TEST(Nvml, ReportsASickGpu) {
   const GpuHealth sick = gpu_health(kAddress, stub("").c_str());
   EXPECT_EQ(sick.uncorrected_errors, 3);
   EXPECT_EQ(sick.slowed_by, "heat (hardware), power brake");
-  for (const std::string library : {stub("_old"), stub("_lost"), stub("_no_driver"), std::string("missing.so")}) {
+  for (const std::string& library : {stub("_old"), stub("_lost"), stub("_no_driver"), std::string("missing.so")}) {
     const GpuHealth unknown = gpu_health(kAddress, library.c_str());
     EXPECT_FALSE(unknown.uncorrected_errors || unknown.slowed_by) << library;
   }
