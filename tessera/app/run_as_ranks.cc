@@ -8,6 +8,7 @@
 #include <csignal>
 #include <thread>
 
+#include "tessera/app/net_report.h"
 #include "tessera/base/error.h"
 #include "tessera/base/read_file.h"
 #include "tessera/comm/launcher_link.h"
@@ -93,7 +94,8 @@ int run_among_ranks(const Invocation& invocation, const std::function<int()>& wo
   } catch (...) {
     const auto [code, what] = current_failure();
     if (before_end) before_end();
-    invocation.world->fail(code, what, report_of(code));
+    const int reported = with_workshop_codes(invocation.settings(), static_cast<int>(code));
+    invocation.world->fail(static_cast<ExitCode>(reported), what, report_of(code));
     return static_cast<int>(code);
   }
 }
@@ -103,7 +105,9 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
   const Settings& settings = invocation.settings();
   const bool is_alone = !ranks || (ranks->size == 1 && !ranks->has_mpi);
   check_restarts(invocation, ranks);
-  if (is_alone && settings.nproc > 1) return launch(invocation.resolved, invocation.environment, arguments);
+  if (is_alone && settings.nproc > 1) {
+    return with_workshop_codes(settings, launch(invocation.resolved, invocation.environment, arguments));
+  }
   ignore_hydras_signal(invocation);
   std::optional<StopSignals> signals;  // before the launcher knows of this rank, because it may send a signal then
   if (invocation.verb->stops_on_signals) invocation.signals = &signals.emplace();
@@ -124,7 +128,7 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
   }
   try {
     check_number();
-    check_settings_agree(invocation, *world);
+    if (!invocation.verb->accepts_differences) check_settings_agree(invocation, *world);
     const int code = invocation.verb->run(invocation);
     ignore_hydras_signal(invocation);
     world->communicator().barrier("the end of the run");  // has a time limit; MPI_Finalize has none
@@ -132,7 +136,7 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
     return code;
   } catch (...) {
     const auto [code, what] = current_failure();
-    world->fail(code, what, report_of(code));
+    world->fail(static_cast<ExitCode>(with_workshop_codes(settings, static_cast<int>(code))), what, report_of(code));
     return static_cast<int>(code);
   }
 }

@@ -12,7 +12,7 @@ const std::vector<Verb>& all_verbs() {
   static const std::vector<Verb> verbs = {
       {.name = "train",
        .help = "Fine-tune a model, with evaluations and checkpoints",
-       .groups = kTraining | kRanks | kCheckpoints | kSavedModel | kOutputDir | kPresentation,
+       .groups = kTraining | kRanks | kCheckpoints | kSavedModel | kPreflight | kOutputDir | kPresentation,
        .example = "tessera train --model models/bloom-560m --dataset train.json --eval-dataset dev.json"
                   " --epochs 3 --output-dir runs/mine",
        .required = {"model", "dataset", "output_dir"},
@@ -37,7 +37,7 @@ const std::vector<Verb>& all_verbs() {
        .run = run_generate},
       {.name = "plan",
        .help = "Show the memory of a run; find the fastest run that fits",
-       .groups = kTraining | kRanks | kCheckpoints | kSavedModel | kOutputDir | kPlan | kPresentation,
+       .groups = kTraining | kRanks | kCheckpoints | kSavedModel | kPreflight | kOutputDir | kPlan | kPresentation,
        .example = "tessera plan --model bloom-7b1 --nproc 8 --strategy full_shard --precision bf16",
        .required = {"model"},
        .run = run_plan},
@@ -67,11 +67,20 @@ const std::vector<Verb>& all_verbs() {
        .run = run_config,
        .about_verb = true},
       {.name = "doctor",
-       .help = "Show what this machine has: cores, memory, BLAS, MPI, CUDA",
-       .groups = kOutputDir | kPresentation,
-       .example = "tessera doctor --output-dir runs/mine",
+       .help = "Show what this machine has; compare the nodes of several ranks",
+       .groups = kOutputDir | kRanks | kShared | kPresentation,
+       .example = "tessera doctor --nproc 2 --output-dir runs/mine",
        .required = {},
-       .run = run_doctor},
+       .run = run_doctor,
+       .runs_as_ranks = true,
+       .accepts_differences = true},
+      {.name = "nettest",
+       .help = "Measure the bandwidth between ranks, and check the data",
+       .groups = kNettest | kMachine | kRanks | kOutputDir | kPresentation,
+       .example = "tessera nettest --nproc 4 --collective all --sizes 8K,1M,64M --min-busbw 1",
+       .required = {},
+       .run = run_nettest,
+       .runs_as_ranks = true},
   };
   return verbs;
 }

@@ -23,7 +23,9 @@ struct Verb {
   // True for `config`: its first word may be the name of another verb. It then takes the settings of that verb and
   // requires none.
   bool about_verb = false;
-  bool runs_as_ranks = false;     // works together with the other ranks, if any
+  bool runs_as_ranks = false;  // works together with the other ranks, if any
+  // Ranks may have different programs and settings: the verb reports the differences.
+  bool accepts_differences = false;
   bool stops_on_signals = false;  // signals do not end the verb; it asks for received signals and stops itself
 };
 
@@ -45,6 +47,7 @@ int run_config(const Invocation& invocation);
 int run_eval(const Invocation& invocation);
 int run_export(const Invocation& invocation);
 int run_generate(const Invocation& invocation);
+int run_nettest(const Invocation& invocation);
 int run_plan(const Invocation& invocation);
 int run_tokenize(const Invocation& invocation);
 int run_tokenizer_train(const Invocation& invocation);

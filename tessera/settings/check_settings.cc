@@ -121,6 +121,7 @@ void check_consistent(const ResolvedSettings& resolved) {
   check_best_model(resolved);
   check_shape(resolved);
   check_sharding(resolved);
+  check_nettest(resolved);
   if (s.hidden_size % s.num_heads != 0) {
     throw UsageError(resolved.where("hidden_size"),
                      fmt::format("{} is not divisible by num_heads {}", s.hidden_size, s.num_heads),

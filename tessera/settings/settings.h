@@ -34,6 +34,7 @@ struct Settings {
   enum class Interval { no, epoch, steps };
   enum class Metric { eval_loss, exact_match, f1 };
   enum class Progress { automatic, on, off };
+  enum class Preflight { none, nettest };
 
   // model
   std::string model, tokenizer;
@@ -116,6 +117,16 @@ struct Settings {
   // plan
   int64_t fit = 0, device_memory = 0;  // bytes per rank
   int64_t host_memory = 0, disk = 0;   // bytes per node
+  // nettest, preflight and doctor
+  std::vector<std::string> collective = {"all_reduce"};   // words of all_collectives()
+  std::vector<int64_t> sizes;                             // bytes; empty: from min_bytes to max_bytes
+  int64_t min_bytes = 0, max_bytes = 0, step_factor = 2;  // bytes; 0: see the help text
+  int64_t net_warmup = 20, net_iterations = 50;
+  std::optional<DType> net_dtype;                 // unset: the type of `precision`
+  double min_busbw = 0, preflight_min_busbw = 0;  // GB/s
+  bool pairs = false, workshop_exit_codes = false;
+  Preflight preflight = Preflight::none;
+  std::string shared;
   // output
   std::string output_dir, checkpoint;
   bool json = false;
@@ -156,6 +167,9 @@ enum Group : Groups {
   kSharding = 1u << 21,        // what to shard over the ranks, and offload
   kGradients = 1u << 22,       // reduction of gradients, and the loss scale
   kPlan = 1u << 23,            // the machine to plan for
+  kNettest = 1u << 28,         // messages of a network test, and its limit
+  kPreflight = 1u << 29,       // checks before a run
+  kShared = 1u << 30,          // folders that all nodes share
 };
 inline constexpr Groups kAllGroups = ~0u;
 

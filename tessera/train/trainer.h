@@ -38,6 +38,8 @@ class Trainer {
   // Trains from the start or from a checkpoint, until the end or until one of the ranks receives a signal. Returns the
   // exit code of the process. Collective.
   int run();
+  // The result of a check before the run, for summary.json; null: there was none.
+  void note_preflight(Record result) { preflight_ = std::move(result); }
   // Releases the output folder for other runs, unless a thread may still write a checkpoint there. Call it only if the
   // process ends immediately afterwards.
   void unlock_output() {
@@ -104,7 +106,7 @@ class Trainer {
   bool fused_;
   WorkBounds work_;
   Engine engine_;
-  Record fingerprint_;
+  Record fingerprint_, preflight_;
 
   int64_t steps_per_epoch_ = 0, num_steps_ = 0;
   ScheduleOptions schedule_;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "tessera/comm/communication_variables.h"
 #include "tessera/load/data_report.h"
 #include "tessera/plan/memory_check.h"
 #include "tessera/report/table.h"
@@ -130,6 +131,11 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
     rows.push_back(value);
   }
   record["epochs"] = rows;
+  record["environment"] = Record::object();
+  for (const auto& [name, value] : communication_variables(environment_of_process())) {
+    record["environment"][name] = value;
+  }
+  if (!preflight_.is_null()) record["preflight"] = preflight_;
   return record;
 }
 

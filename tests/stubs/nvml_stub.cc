@@ -102,6 +102,14 @@ int nvmlDeviceGetClockInfo(void*, int clock, unsigned* mhz) {
   *mhz = clock == 1 ? 1755 : 3201;
   return kAnswer;
 }
+int nvmlDeviceGetTotalEccErrors(void*, int type, int counter, unsigned long long* count) {
+  *count = type == 1 && counter == 0 ? 3 : 100;  // uncorrected, since the driver was loaded
+  return kAnswer;
+}
+int nvmlDeviceGetCurrentClocksThrottleReasons(void*, unsigned long long* reasons) {
+  *reasons = 0x1 | 0x4 | 0x40 | 0x80;
+  return kAnswer;
+}
 
 #endif
 }

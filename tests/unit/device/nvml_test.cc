@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
+#include "tessera/device/nvml/gpu_health.h"
 #include "tessera/device/nvml/gpu_sampler.h"
 
 namespace tessera {
@@ -33,6 +34,17 @@ TEST(Nvml, ReturnsTheValuesOfTheLibrary) {
   EXPECT_EQ(sample.utilization_percent, 93);
   EXPECT_EQ(sample.power_w, 612.5);
   EXPECT_EQ(sample.sm_clock_mhz, 1755);
+}
+
+TEST(Nvml, ReportsASickGpu) {
+  const GpuHealth sick = gpu_health(kAddress, stub("").c_str());
+  EXPECT_EQ(sick.uncorrected_errors, 3);
+  EXPECT_EQ(sick.slowed_by, "heat (hardware), power brake");
+  for (const std::string& library : {stub("_old"), stub("_lost"), stub("_no_driver"), std::string("missing.so")}) {
+    const GpuHealth unknown = gpu_health(kAddress, library.c_str());
+    EXPECT_FALSE(unknown.uncorrected_errors || unknown.slowed_by) << library;
+  }
+  EXPECT_FALSE(gpu_health("0000:2C:00.0", stub("").c_str()).slowed_by);
 }
 
 TEST(Nvml, NamesAMissingGpu) {
