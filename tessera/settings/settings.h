@@ -118,8 +118,12 @@ struct Settings {
   int64_t host_memory = 0, disk = 0;   // bytes per node
   // output
   std::string output_dir, checkpoint;
+  MemoryLogPlace memory_log;
   bool json = false;
   Progress progress = Progress::automatic;
+
+  // memory
+  bool gpu_only = false, cpu_only = false;
 
   // Whether to show progress bars. Empty if this depends on the terminal.
   std::optional<bool> bars() const {
@@ -156,6 +160,8 @@ enum Group : Groups {
   kSharding = 1u << 21,        // what to shard over the ranks, and offload
   kGradients = 1u << 22,       // reduction of gradients, and the loss scale
   kPlan = 1u << 23,            // the machine to plan for
+  kMemoryLog = 1u << 26,       // logs of memory over time
+  kMemoryAnalysis = 1u << 27,  // which of those logs to read
 };
 inline constexpr Groups kAllGroups = ~0u;
 
