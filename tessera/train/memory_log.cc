@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "tessera/comm/launcher_link.h"
@@ -110,6 +112,10 @@ std::unique_ptr<MemoryLog> start_memory_log(const Settings& settings, const Work
   if (!why_no_gpus.empty()) console.note(why_no_gpus + ": --memory-log writes no gpu_memory_log.csv");
   if (is_first_of_node) sources.tree.emplace(roots_of(node));
   create_folders(place.folder);
+  if (access(place.folder.c_str(), W_OK) != 0) {
+    throw RunError(place.folder, fmt::format("cannot be written: {}", std::strerror(errno)),
+                   "Give --memory-log another folder");
+  }
   const MemoryLogNames names{.folder = place.folder,
                              .rank = worker.rank(),
                              .host = ProcessIdentity::self().host,

@@ -67,7 +67,7 @@ class Outputs(TinyJobTest):
 
     def check_run(self, kinds, without, *words, job):
         """Checks the files of a run that writes records of these kinds."""
-        without = [*without, "--resume"]
+        without = [*without, "--resume", "--memory-log"]
         if ON_GPU:
             self.skipTest("what is known of a GPU differs by the machine")
         summary = self.json_output("train", *job, "--output-dir", "out", *words)
@@ -98,7 +98,14 @@ class Outputs(TinyJobTest):
     def test_of_a_run_from_a_checkpoint_of_another_folder(self):
         self.train("whole", "--max-steps", "2", job=JOB)
         summary = self.json_output("train", *JOB, "--max-steps", "4", "--resume", "whole/checkpoint-2", "--output-dir", "out")
-        without = ["GPU", "fp16", "--eval-before", "--eval-generation", "--eval-dataset"]
+        without = ["GPU", "fp16", "--eval-before", "--eval-generation", "--eval-dataset", "--memory-log"]
+        self.assert_documented("summary.json", keys_of(summary) - {"epochs"}, without)
+
+    def test_of_a_run_with_a_memory_log(self):
+        if ON_GPU:
+            self.skipTest("what is known of a GPU differs by the machine")
+        summary = self.json_output("train", *GPT, "--max-steps", "2", "--output-dir", "out", "--memory-log", "logs")
+        without = ["GPU", "fp16", "--eval-before", "--eval-generation", "--eval-dataset", "--resume"]
         self.assert_documented("summary.json", keys_of(summary) - {"epochs"}, without)
 
     def test_of_evaluation_and_generation(self):
