@@ -18,8 +18,8 @@ struct ParsedFlags {
 };
 
 // `words` follow the verb, one of `verbs`. In flags a dash and an underscore are the same; a boolean is --x or --no-x.
-// A word without a flag is the configuration file; for a verb with operands it is one of them, unless it ends in ".toml".
-// Throws UsageError on unknown flags, missing values and words too many.
+// A word without a flag is the configuration file; for a verb with operands it is one of them, unless it ends in
+// ".toml". Throws UsageError on unknown flags, missing values and words too many.
 ParsedFlags parse_flags(const std::vector<std::string>& words, const Verb& verb, Groups groups,
                         const std::vector<Verb>& verbs);
 

@@ -37,7 +37,8 @@ void Ledger::enter(Phase phase) {
 
 void Ledger::raise() {
   Peaks& peaks = peaks_[index(phase())];
-  for (size_t c = 0; c < kNumCategories; ++c) peaks.by_category[c] = std::max<int64_t>(peaks.by_category[c], current_[c]);
+  for (size_t c = 0; c < kNumCategories; ++c)
+    peaks.by_category[c] = std::max<int64_t>(peaks.by_category[c], current_[c]);
   peaks.total = std::max<int64_t>(peaks.total, total_);
 }
 

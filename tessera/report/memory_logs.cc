@@ -68,8 +68,9 @@ std::string modes_text(const MemoryStatistics& statistics) {
 }
 
 std::string note_of_unreadable(const fs::path& file, int64_t count) {
-  return count == 0 ? "" : fmt::format("[!] Skipped {} unreadable row{} of {}\n", count, count == 1 ? "" : "s",
-                                       file.string());
+  return count == 0
+             ? ""
+             : fmt::format("[!] Skipped {} unreadable row{} of {}\n", count, count == 1 ? "" : "s", file.string());
 }
 
 // The files in `folder` and its subfolders with `prefix` and `suffix`, by path. `own`: the subfolder that takes any
@@ -205,7 +206,8 @@ MemoryAnalysis analyse_cpu_logs(const fs::path& folder) {
     if (log.real_mb.count() == 0) {
       text += fmt::format("[!] Failed to read {}: it has no samples\n", file.string());
     } else {
-      text += files.size() == 1 ? "\nCPU Memory Usage\n" : fmt::format("\nCPU Memory Usage ({})\n", file.stem().string());
+      text +=
+          files.size() == 1 ? "\nCPU Memory Usage\n" : fmt::format("\nCPU Memory Usage ({})\n", file.stem().string());
       text += fmt::format("   Peak =    {:.0f} MB\n   Average = {:.2f} MB\n   Mode =    {} MB\n", log.real_mb.peak(),
                           log.real_mb.mean(), modes_text(log.real_mb));
       analysis.found = true;

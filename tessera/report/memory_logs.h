@@ -50,7 +50,8 @@ struct MemoryAnalysis {
   std::string text;
   bool found = false;  // any sample
 };
-// Reads gpu_memory_log*.csv in the folder and in its subfolder `memory`, and all CSV files in its subfolder `gpu_memory`.
+// Reads gpu_memory_log*.csv in the folder and in its subfolder `memory`, and all CSV files in its subfolder
+// `gpu_memory`.
 MemoryAnalysis analyse_gpu_logs(const std::filesystem::path& folder);
 // Reads cpu_memory_log*.txt in the folder and in its subfolders `memory` and `cpu_memory`.
 MemoryAnalysis analyse_cpu_logs(const std::filesystem::path& folder);

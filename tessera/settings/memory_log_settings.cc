@@ -13,10 +13,12 @@ static Setting memory_log() {
       .group = kMemoryLog,
       .type = SettingType::text,
       .unit = "FOLDER[:SECONDS]",
-      .help = "Log memory and utilization over time into files in this folder, every 5 or SECONDS seconds "
-              "(docs/memory-logs.md)",
+      .help =
+          "Log memory and utilization over time into files in this folder, every 5 or SECONDS seconds "
+          "(docs/memory-logs.md)",
       .get = [](const S& s) { return SettingValue(memory_log_text(s.memory_log)); },
-      .set = [](S& s, const SettingValue& value) { s.memory_log = parse_memory_log(std::get<std::string>(value), ""); }};
+      .set = [](S& s,
+                const SettingValue& value) { s.memory_log = parse_memory_log(std::get<std::string>(value), ""); }};
   setting.canonical = [](const std::string& text, const std::string& where) {
     return memory_log_text(parse_memory_log(text, where));
   };

@@ -26,8 +26,8 @@ void UtilizationFigures::add(int64_t held_bytes, const GpuSample& sample) {
 
 std::string UtilizationFigures::to_text() const {
   Record numbers = Record::object();
-  for (const auto& [name, sum] : {std::pair{"held", &held_}, std::pair{"total", &total_},
-                                  std::pair{"utilization", &utilization_}}) {
+  for (const auto& [name, sum] :
+       {std::pair{"held", &held_}, std::pair{"total", &total_}, std::pair{"utilization", &utilization_}}) {
     numbers[name] = std::array{sum->value, sum->square, sum->count};
   }
   return to_json(numbers);
@@ -35,8 +35,8 @@ std::string UtilizationFigures::to_text() const {
 
 void UtilizationFigures::add_text(const std::string& text) {
   const Record numbers = record_from_json(text, "another rank's figures");
-  for (const auto& [name, sum] : {std::pair{"held", &held_}, std::pair{"total", &total_},
-                                  std::pair{"utilization", &utilization_}}) {
+  for (const auto& [name, sum] :
+       {std::pair{"held", &held_}, std::pair{"total", &total_}, std::pair{"utilization", &utilization_}}) {
     const auto& parts = numbers.at(name);
     sum->value += parts.at(0).get<double>();
     sum->square += parts.at(1).get<double>();

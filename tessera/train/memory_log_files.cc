@@ -24,8 +24,8 @@ void set_aside(const fs::path& path) {
   std::error_code error;
   if (!fs::exists(fs::symlink_status(path, error))) return;
   for (int number = 1;; ++number) {
-    const fs::path other = path.parent_path() / fmt::format("{}.{}{}", path.stem().string(), number,
-                                                            path.extension().string());
+    const fs::path other =
+        path.parent_path() / fmt::format("{}.{}{}", path.stem().string(), number, path.extension().string());
     if (fs::exists(fs::symlink_status(other, error))) continue;
     fs::rename(path, other, error);
     if (error) {
@@ -77,9 +77,7 @@ void MemoryLogFiles::sample_gpus(std::chrono::system_clock::time_point time) {
   for (const LoggedGpu& logged : sources_.node_gpus) {
     const GpuSample sample = sources_.nvml->sample(logged.gpu);
     if (!sample.memory_bytes) continue;
-    const auto mib = [](const std::optional<double>& bytes) {
-      return static_cast<int64_t>(bytes.value_or(0) / kMiB);
-    };
+    const auto mib = [](const std::optional<double>& bytes) { return static_cast<int64_t>(bytes.value_or(0) / kMiB); };
     lines += gpu_log_line({.time = time,
                            .index = logged.identity.index,
                            .name = logged.identity.name,
@@ -103,12 +101,9 @@ void MemoryLogFiles::sample_processes(double elapsed_s) {
 void MemoryLogFiles::sample_ledgers(std::chrono::system_clock::time_point time, int64_t step) {
   using std::chrono::duration_cast, std::chrono::milliseconds;
   const auto ms = duration_cast<milliseconds>(time.time_since_epoch()).count();
-  Record record{{"time", static_cast<double>(ms) / 1000},
-                {"step", step},
-                {"phase", name_of(sources_.device->phase())},
-                {"device", bytes_of(*sources_.device)},
-                {"host", bytes_of(*sources_.host)},
-                {"resident_bytes", resident_bytes(getpid())}};
+  Record record{{"time", static_cast<double>(ms) / 1000},     {"step", step},
+                {"phase", name_of(sources_.device->phase())}, {"device", bytes_of(*sources_.device)},
+                {"host", bytes_of(*sources_.host)},           {"resident_bytes", resident_bytes(getpid())}};
   if (sources_.own_gpu) {
     const GpuSample sample = sources_.nvml->sample(*sources_.own_gpu);
     if (sample.utilization_percent) record["gpu_utilization_percent"] = *sample.utilization_percent;

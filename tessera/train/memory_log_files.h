@@ -35,13 +35,14 @@ struct MemorySources {
 struct MemoryLogNames {
   std::filesystem::path folder;
   int rank = 0;
-  std::string host{};           // of this node, for summary.json
+  std::string host{};            // of this node, for summary.json
   bool has_other_nodes = false;  // then the names of a node's files contain the host
 };
 
 class MemoryLogFiles {
  public:
-  // Creates the files. Files of an earlier start get a number: cpu_memory_log.txt becomes cpu_memory_log.1.txt. RunError.
+  // Creates the files. Files of an earlier start get a number: cpu_memory_log.txt becomes cpu_memory_log.1.txt.
+  // RunError.
   MemoryLogFiles(const MemoryLogNames& names, MemorySources sources);
 
   // Appends one sample to each file. `elapsed_s`: of a monotonic clock, since the start of the log. RunError.

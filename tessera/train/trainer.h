@@ -101,7 +101,7 @@ class Trainer {
   ReadAhead read_ahead_;  // lives until the model is loaded
   Worker worker_;
   std::unique_ptr<MemoryLog> memory_log_;  // begins before data and model are read
-  std::optional<OutputLock> lock_;  // first rank only
+  std::optional<OutputLock> lock_;         // first rank only
   ModelConfig config_;
   Tokenizer tokenizer_;
   Dataset train_;

@@ -10,8 +10,8 @@ namespace tessera {
 
 // What does not change.
 struct GpuIdentity {
-  std::string name;      // "NVIDIA H200"; empty if not reported
-  unsigned index = 0;    // nvidia-smi's number of the GPU
+  std::string name;    // "NVIDIA H200"; empty if not reported
+  unsigned index = 0;  // nvidia-smi's number of the GPU
 };
 
 // A GPU at one moment. Values that the library, the GPU or the container does not report are absent.

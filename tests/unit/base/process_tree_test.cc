@@ -43,7 +43,7 @@ TEST_F(Processes, SumsTheMemoryOfAllDescendants) {
   put(11, 2, 0, 4, "13 ");
   put(12, 2, 0, 5);
   put(13, 3, 0, 6);
-  put(14, 3, 0, 1000);  // a stranger
+  put(14, 3, 0, 1000);                   // a stranger
   write(11, "task/99/children", "15 ");  // a child of another thread
   put(15, 4, 0, 7);
   const ProcessTree::Sample sample = ProcessTree({10}, proc_).sample(0);

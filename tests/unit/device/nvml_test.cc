@@ -78,10 +78,18 @@ TEST(Nvml, AMissingOrWrongLibraryIsAnError) {
 
 TEST(GpuUsage, IsMeanAndPeakOfTheSamples) {
   GpuUsage usage;
-  usage.add(
-      {.memory_bytes = 10, .memory_total_bytes = {}, .process_memory_bytes = {}, .utilization_percent = 0, .power_w = 1, .sm_clock_mhz = 7});
-  usage.add(
-      {.memory_bytes = 30, .memory_total_bytes = {}, .process_memory_bytes = {}, .utilization_percent = 50, .power_w = {}, .sm_clock_mhz = 5});
+  usage.add({.memory_bytes = 10,
+             .memory_total_bytes = {},
+             .process_memory_bytes = {},
+             .utilization_percent = 0,
+             .power_w = 1,
+             .sm_clock_mhz = 7});
+  usage.add({.memory_bytes = 30,
+             .memory_total_bytes = {},
+             .process_memory_bytes = {},
+             .utilization_percent = 50,
+             .power_w = {},
+             .sm_clock_mhz = 5});
   EXPECT_EQ(usage.memory_bytes.mean(), 20);
   EXPECT_EQ(usage.memory_bytes.peak, 30);
   EXPECT_EQ(usage.utilization_percent.mean(), 25);

@@ -60,7 +60,8 @@ TEST(SpeedFigures, CountStepsBetweenLogs) {
   EXPECT_EQ(to_json(speed.log(104)), R"({"train/steps_per_second": 0.5, "train/samples_per_second": 3.5})");
   speed.add(8);
   EXPECT_EQ(to_json(speed.log(106)), R"({"train/steps_per_second": 0.5, "train/samples_per_second": 4.0})");
-  EXPECT_EQ(to_json(speed.means()), R"({"train/steps_per_second_mean": 0.5, "train/samples_per_second_mean": 3.6666666666666665})");
+  EXPECT_EQ(to_json(speed.means()),
+            R"({"train/steps_per_second_mean": 0.5, "train/samples_per_second_mean": 3.6666666666666665})");
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/base/read_file.h"
@@ -66,6 +68,25 @@ TEST_F(MemoryLogs, OneSampleIsOneLineOfEachFile) {
   EXPECT_GE(statistics["cpu"]["peak_mb"], statistics["cpu"]["average_mb"]);
 }
 
+TEST_F(MemoryLogs, GpusAreInTheFormOfNvidiaSmi) {
+  MemorySources gpu_sources = sources();
+  const auto nvml = std::make_shared<const Nvml>(TESSERA_STUBS "/nvml/libnvidia-ml.so.1");
+  const Nvml::Gpu gpu = nvml->gpu_at("0000:1B:00.0");
+  gpu_sources.nvml = nvml;
+  gpu_sources.own_gpu = gpu;
+  gpu_sources.node_gpus = {{gpu, nvml->identity(gpu)}};
+  MemoryLogFiles log(names(), std::move(gpu_sources));
+  log.sample(0, std::chrono::system_clock::time_point(std::chrono::milliseconds(1500)), 0);
+  const std::string csv = text_of("gpu_memory_log.csv");
+  const std::string row = ":01.500, 3, NVIDIA Stub, 0, 0\n";  // 15 of 100 bytes are 0 MiB
+  EXPECT_EQ(csv.find("timestamp, index, name, memory.used [MiB], memory.total [MiB]\n"), 0u);
+  EXPECT_TRUE(csv.ends_with(row)) << csv;
+  EXPECT_EQ(std::ranges::count(csv, '\n'), 2);
+  EXPECT_EQ(to_json(log.statistics()["gpu"]),
+            R"([{"host": "n1", "index": 3, "peak_mib": 0.0, "average_mib": 0.0, "mode_mib": [0.0]}])");
+  EXPECT_NE(text_of("ledger-rank-0.jsonl").find(R"("gpu_utilization_percent": 93)"), std::string::npos);
+}
+
 TEST_F(MemoryLogs, OtherRanksLogTheirLedgersOnly) {
   MemoryLogFiles log(names(3), sources(false));
   log.sample(0, {}, 0);
@@ -94,9 +115,8 @@ TEST_F(MemoryLogs, FilesOfSeveralNodesHaveTheirHost) {
 TEST_F(MemoryLogs, StatisticsOfRanksAreJoined) {
   const auto cpu = [](double peak) { return Record{{"peak_mb", peak}, {"average_mb", 1.0}, {"mode_mb", {1.0}}}; };
   const Record gpu{{"host", "a"}, {"index", 0}}, other{{"host", "b"}, {"index", 1}};
-  const Record all = combined_memory_statistics({{{"gpu", {gpu}}, {"cpu", cpu(3)}},
-                                                 Record::object(),
-                                                 {{"gpu", {other}}, {"cpu", cpu(5)}}});
+  const Record all = combined_memory_statistics(
+      {{{"gpu", {gpu}}, {"cpu", cpu(3)}}, Record::object(), {{"gpu", {other}}, {"cpu", cpu(5)}}});
   ASSERT_EQ(all["gpu"].size(), 2u);
   EXPECT_EQ(all["gpu"][1]["host"], "b");
   EXPECT_EQ(all["cpu"]["peak_mb"], 5);
@@ -105,7 +125,8 @@ TEST_F(MemoryLogs, StatisticsOfRanksAreJoined) {
 
 TEST_F(MemoryLogs, SamplesUntilItIsFinished) {
   double now_s = 100;
-  MemoryLog log(names(), sources(), 3600, [](const std::string& line) { ADD_FAILURE() << line; }, [&] { return now_s; });
+  MemoryLog log(
+      names(), sources(), 3600, [](const std::string& line) { ADD_FAILURE() << line; }, [&] { return now_s; });
   log.note_step(4);
   const Record statistics = log.finish();
   EXPECT_TRUE(statistics.contains("cpu"));
@@ -116,11 +137,12 @@ TEST_F(MemoryLogs, SamplesUntilItIsFinished) {
 TEST_F(MemoryLogs, AFullDiskEndsTheLogWithOneWarning) {
   std::vector<std::string> warnings;
   {
-    MemoryLog log(names(), sources(), 0.001, [&](const std::string& line) { warnings.push_back(line); },
-                  [&, calls = 0]() mutable -> double {
-                    if (++calls == 3) throw RunError("cpu_memory_log.txt", "No space left on device");
-                    return calls;
-                  });
+    MemoryLog log(
+        names(), sources(), 0.001, [&](const std::string& line) { warnings.push_back(line); },
+        [&, calls = 0]() mutable -> double {
+          if (++calls == 3) throw RunError("cpu_memory_log.txt", "No space left on device");
+          return calls;
+        });
     while (std::ranges::count(text_of("cpu_memory_log.txt"), '\n') < 2) usleep(1000);
   }
   ASSERT_EQ(warnings.size(), 1u);
