@@ -13,11 +13,12 @@ PeriodicThread::PeriodicThread(double interval_s, std::function<void()> work) : 
   pthread_sigmask(SIG_SETMASK, &all, &before);
   thread_ = std::thread([this, interval_s] {
     for (bool ended = false; !ended;) {
+      {
+        std::unique_lock lock(mutex_);
+        ended = end_.wait_for(lock, std::chrono::duration<double>(interval_s), [this] { return ended_; });
+      }
       work_();
-      std::unique_lock lock(mutex_);
-      ended = end_.wait_for(lock, std::chrono::duration<double>(interval_s), [this] { return ended_; });
     }
-    work_();
   });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }

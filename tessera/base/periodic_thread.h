@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// Calls `work` at once, then after each pause of `interval_s` seconds, and a last time at the end. All signals are
-// blocked on the thread, so other threads handle them. `work` must not throw.
+// Calls `work` after each pause of `interval_s` seconds, and a last time at the end. All signals are blocked on the
+// thread, so other threads handle them. `work` must not throw.
 class PeriodicThread {
  public:
   PeriodicThread(double interval_s, std::function<void()> work);

@@ -72,11 +72,10 @@ std::string find_gpus(MemorySources& sources, const RankFacts& mine, const std::
 
 MemoryLog::MemoryLog(const MemoryLogNames& names, MemorySources sources, double interval_s,
                      std::function<void(const std::string&)> warn, std::function<double()> now_s)
-    : files_(names, std::move(sources)),
-      warn_(std::move(warn)),
-      now_s_(std::move(now_s)),
-      begin_s_(now_s_()),
-      thread_(interval_s, [this] { sample(); }) {}
+    : files_(names, std::move(sources)), warn_(std::move(warn)), now_s_(std::move(now_s)), begin_s_(now_s_()) {
+  sample();
+  thread_.emplace(interval_s, [this] { sample(); });
+}
 
 void MemoryLog::sample() {
   if (failed_) return;
@@ -89,7 +88,7 @@ void MemoryLog::sample() {
 }
 
 Record MemoryLog::finish() {
-  thread_.stop();
+  thread_->stop();
   return files_.statistics();
 }
 

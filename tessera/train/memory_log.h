@@ -17,7 +17,8 @@ namespace tessera {
 
 class MemoryLog {
  public:
-  // `warn` is called at most once, from the log's thread: a file cannot be written, so the log ends.
+  // Takes the first sample. `warn` is called at most once, perhaps from the log's thread: a file cannot be written, so
+  // the log ends.
   MemoryLog(const MemoryLogNames& names, MemorySources sources, double interval_s,
             std::function<void(const std::string&)> warn, std::function<double()> now_s);
 
@@ -36,7 +37,7 @@ class MemoryLog {
   const double begin_s_;
   std::atomic<int64_t> step_{0};
   bool failed_ = false;
-  PeriodicThread thread_;
+  std::optional<PeriodicThread> thread_;
 };
 
 // The log that the settings ask for, or null. RunError: the folder is not writable. `world` may be null. Collective.

@@ -9,15 +9,15 @@
 namespace tessera {
 namespace {
 
-TEST(PeriodicThread, WorksAtOnceAndAtTheEnd) {
+TEST(PeriodicThread, WorksALastTimeAtTheEnd) {
   std::atomic<int> calls{0};
   {
     PeriodicThread thread(3600, [&] { ++calls; });
     thread.stop();
-    EXPECT_EQ(calls, 2) << "a long interval does not delay the end";
+    EXPECT_EQ(calls, 1) << "a long interval does not delay the end";
     thread.stop();
   }
-  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(calls, 1);
 }
 
 TEST(PeriodicThread, RepeatsTheWorkWithoutSignals) {
