@@ -12,12 +12,14 @@ namespace tessera {
 struct ParsedFlags {
   std::vector<std::pair<const Setting*, std::string>> values;  // in the order of declaration; the last one of repeats
   std::string config_file;                                     // empty: none
+  std::vector<std::string> operands;                           // of a verb that takes them
   bool help = false;
   bool full_help = false;  // --help all
 };
 
 // `words` follow the verb, one of `verbs`. In flags a dash and an underscore are the same; a boolean is --x or --no-x.
-// Throws UsageError on unknown flags, missing values and more than one other word.
+// A word without a flag is the configuration file; for a verb with operands it is one of them, unless it ends in
+// ".toml". Throws UsageError on unknown flags, missing values and words too many.
 ParsedFlags parse_flags(const std::vector<std::string>& words, const Verb& verb, Groups groups,
                         const std::vector<Verb>& verbs);
 

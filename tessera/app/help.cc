@@ -62,7 +62,8 @@ std::string preset_text(const Setting& setting) {
 
 std::string usage_line(const Verb& verb, const Verb& subject) {
   const std::string about = !verb.about_verb ? "" : &subject == &verb ? " [verb]" : " " + subject.name;
-  return fmt::format("{}.\n\nUsage: tessera {}{} [config.toml] [--flags]\n", verb.help, verb.name, about);
+  const std::string operands = verb.operands.empty() ? "" : " " + verb.operands;
+  return fmt::format("{}.\n\nUsage: tessera {}{}{} [config.toml] [--flags]\n", verb.help, verb.name, about, operands);
 }
 
 // What follows `tessera` in the help command of the verb.

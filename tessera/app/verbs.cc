@@ -12,7 +12,7 @@ const std::vector<Verb>& all_verbs() {
   static const std::vector<Verb> verbs = {
       {.name = "train",
        .help = "Fine-tune a model, with evaluations and checkpoints",
-       .groups = kTraining | kRanks | kCheckpoints | kSavedModel | kPreflight | kOutputDir | kPresentation,
+       .groups = kTraining | kRanks | kCheckpoints | kSavedModel | kPreflight | kOutputDir | kMemoryLog | kPresentation,
        .example = "tessera train --model models/bloom-560m --dataset train.json --eval-dataset dev.json"
                   " --epochs 3 --output-dir runs/mine",
        .required = {"model", "dataset", "output_dir"},
@@ -41,6 +41,13 @@ const std::vector<Verb>& all_verbs() {
        .example = "tessera plan --model bloom-7b1 --nproc 8 --strategy full_shard --precision bf16",
        .required = {"model"},
        .run = run_plan},
+      {.name = "memory",
+       .help = "Show peak, mean and mode of the memory that a run has logged",
+       .groups = kMemoryAnalysis,
+       .example = "tessera memory runs/mine/memory",
+       .required = {},
+       .operands = "FOLDER",
+       .run = run_memory},
       {.name = "tokenize",
        .help = "Show token ids of a prompt, or of each line of standard input",
        .groups = kTokenizer | kPrompt | kPresentation,

@@ -19,6 +19,7 @@ struct Verb {
   std::string example{};                    // a complete command, for help and errors
   std::vector<std::string> required;        // settings that must be given
   std::vector<std::string> one_of{};        // at least one of them must be given too
+  std::string operands{};                   // words without a flag, for help: "RUN..."; empty: it takes none
   int (*run)(const Invocation&) = nullptr;  // returns the exit code; throws Error
   // True for `config`: its first word may be the name of another verb. It then takes the settings of that verb and
   // requires none.
@@ -35,6 +36,7 @@ struct Invocation {
   const Verb* subject;                   // the verb after `config`; else `verb` itself
   ResolvedSettings resolved;             // checked
   Environment environment;               // of the process
+  std::vector<std::string> operands{};   // words without a flag; at least one for a verb that takes them
   World* world = nullptr;                // the ranks; only with runs_as_ranks
   const StopSignals* signals = nullptr;  // only with stops_on_signals
 
@@ -48,6 +50,7 @@ int run_eval(const Invocation& invocation);
 int run_export(const Invocation& invocation);
 int run_generate(const Invocation& invocation);
 int run_nettest(const Invocation& invocation);
+int run_memory(const Invocation& invocation);
 int run_plan(const Invocation& invocation);
 int run_tokenize(const Invocation& invocation);
 int run_tokenizer_train(const Invocation& invocation);

@@ -121,9 +121,10 @@ Setting choice(const char* name, E S::*field, const Placement& place, std::vecto
   return setting;
 }
 
-// Defined in sharding_settings.cc.
+// Defined in files of their own.
 std::vector<Setting> sharding_settings();
 // Defined in nettest_settings.cc.
 std::vector<Setting> nettest_settings();
+std::vector<Setting> memory_log_settings();
 
 }  // namespace tessera::declaring

@@ -1,4 +1,4 @@
-// Settings whose values have a grammar: amounts of bytes, and offload.
+// Settings whose values have a grammar: amounts of bytes, offload, and the place of memory logs.
 #pragma once
 
 #include <cstdint>
@@ -38,5 +38,18 @@ std::vector<std::string> parse_collectives(std::string_view text, const std::str
 Offload parse_offload(std::string_view text, const std::string& where);
 // The canonical text: "none", "optimizer:file,parameters:host".
 std::string offload_text(const Offload& offload);
+
+// Where a run logs memory over time, and how often.
+struct MemoryLogPlace {
+  std::string folder;     // empty: no logs
+  double interval_s = 5;  // between two samples
+
+  bool operator==(const MemoryLogPlace&) const = default;
+};
+// Reads "FOLDER" or "FOLDER:SECONDS". Throws UsageError with `where` if the folder is empty, or if the part after the
+// last colon is not a number of seconds from 0.01 to 86400.
+MemoryLogPlace parse_memory_log(std::string_view text, const std::string& where);
+// The canonical text: "", "logs:5", "logs:0.5".
+std::string memory_log_text(const MemoryLogPlace& place);
 
 }  // namespace tessera

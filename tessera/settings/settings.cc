@@ -216,7 +216,7 @@ std::vector<Setting> machine_settings() {
 std::vector<Setting> declare_all() {
   std::vector<Setting> all;
   for (auto* part : {model_settings, data_settings, optimization_settings, checkpoint_settings, generation_settings,
-                     rank_settings, sharding_settings, nettest_settings, machine_settings}) {
+                     rank_settings, sharding_settings, nettest_settings, machine_settings, memory_log_settings}) {
     for (auto& setting : part()) all.push_back(std::move(setting));
   }
   return all;
@@ -276,6 +276,10 @@ const char* title_of(Group group) {
       return "Checks before the run";
     case kShared:
       return "Shared folders";
+    case kMemoryLog:
+      return "Memory over time";
+    case kMemoryAnalysis:
+      return "Logs";
     case kOutputDir:
       return "Output";
     case kPresentation:

@@ -129,8 +129,12 @@ struct Settings {
   std::string shared;
   // output
   std::string output_dir, checkpoint;
+  MemoryLogPlace memory_log;
   bool json = false;
   Progress progress = Progress::automatic;
+
+  // memory
+  bool gpu_only = false, cpu_only = false;
 
   // Whether to show progress bars. Empty if this depends on the terminal.
   std::optional<bool> bars() const {
@@ -141,35 +145,37 @@ struct Settings {
 };
 
 // Groups of settings. Each verb lists the groups that it accepts.
-using Groups = uint32_t;
+using Groups = uint64_t;
 enum Group : Groups {
-  kModel = 1u << 0,            // model, init
-  kShape = 1u << 1,            // sizes of a model defined by flags
-  kText = 1u << 2,             // how rows become samples of tokens
-  kTrainData = 1u << 3,        // which data to train on
-  kEvalData = 1u << 4,         // which data to evaluate on
-  kOptimization = 1u << 5,     // steps, rates, schedules
-  kTrainEvaluation = 1u << 6,  // when training evaluates
-  kScoring = 1u << 7,          // how answers are scored
-  kGeneration = 1u << 8,       // how text is generated
-  kQuestion = 1u << 9,         // question and context to answer
-  kCheckpoints = 1u << 10,     // when training saves, and where it resumes
-  kSavedModel = 1u << 11,      // contents of a saved model folder
-  kMachine = 1u << 12,         // device, precision, threads, seed
-  kOutputDir = 1u << 13,       // folder of the results
-  kPresentation = 1u << 14,    // format of the printed output
-  kTokenizer = 1u << 15,       // tokenizer
-  kVocabulary = 1u << 16,      // vocab_size
-  kDataset = 1u << 17,         // dataset
-  kPrompt = 1u << 18,          // a text to use unchanged
-  kCheckpoint = 1u << 19,      // the checkpoint to read
-  kRanks = 1u << 20,           // number of ranks, time limits and restarts
-  kSharding = 1u << 21,        // what to shard over the ranks, and offload
-  kGradients = 1u << 22,       // reduction of gradients, and the loss scale
-  kPlan = 1u << 23,            // the machine to plan for
-  kNettest = 1u << 28,         // messages of a network test, and its limit
-  kPreflight = 1u << 29,       // checks before a run
-  kShared = 1u << 30,          // folders that all nodes share
+  kModel = 1ull << 0,            // model, init
+  kShape = 1ull << 1,            // sizes of a model defined by flags
+  kText = 1ull << 2,             // how rows become samples of tokens
+  kTrainData = 1ull << 3,        // which data to train on
+  kEvalData = 1ull << 4,         // which data to evaluate on
+  kOptimization = 1ull << 5,     // steps, rates, schedules
+  kTrainEvaluation = 1ull << 6,  // when training evaluates
+  kScoring = 1ull << 7,          // how answers are scored
+  kGeneration = 1ull << 8,       // how text is generated
+  kQuestion = 1ull << 9,         // question and context to answer
+  kCheckpoints = 1ull << 10,     // when training saves, and where it resumes
+  kSavedModel = 1ull << 11,      // contents of a saved model folder
+  kMachine = 1ull << 12,         // device, precision, threads, seed
+  kOutputDir = 1ull << 13,       // folder of the results
+  kPresentation = 1ull << 14,    // format of the printed output
+  kTokenizer = 1ull << 15,       // tokenizer
+  kVocabulary = 1ull << 16,      // vocab_size
+  kDataset = 1ull << 17,         // dataset
+  kPrompt = 1ull << 18,          // a text to use unchanged
+  kCheckpoint = 1ull << 19,      // the checkpoint to read
+  kRanks = 1ull << 20,           // number of ranks, time limits and restarts
+  kSharding = 1ull << 21,        // what to shard over the ranks, and offload
+  kGradients = 1ull << 22,       // reduction of gradients, and the loss scale
+  kPlan = 1ull << 23,            // the machine to plan for
+  kNettest = 1ull << 24,         // messages of a network test, and its limit
+  kPreflight = 1ull << 25,       // checks before a run
+  kShared = 1ull << 26,          // folders that all nodes share
+  kMemoryLog = 1ull << 27,       // logs of memory over time
+  kMemoryAnalysis = 1ull << 28,  // which of those logs to read
 };
 inline constexpr Groups kAllGroups = ~0u;
 

@@ -12,8 +12,10 @@
 #include "tessera/store/background_checkpoint.h"
 #include "tessera/store/output_lock.h"
 #include "tessera/store/read_ahead.h"
+#include "tessera/train/callback_figures.h"
 #include "tessera/train/continuation.h"
 #include "tessera/train/evaluation.h"
+#include "tessera/train/memory_log.h"
 #include "tessera/train/train_state.h"
 #include "tessera/train/worker.h"
 
@@ -87,6 +89,8 @@ class Trainer {
   void finish();
   Record summary(const TrainMetrics& metrics, const Record& gpu);
   Record gpu_of_all_ranks();
+  Record callbacks_of_all_ranks();
+  Record memory_log_of_all_ranks();
   int64_t most_of_ranks(int64_t bytes) const;
   void print_table(const Record& summary) const;
   double epoch_now() const { return static_cast<double>(state_.step) / static_cast<double>(steps_per_epoch_); }
@@ -98,7 +102,8 @@ class Trainer {
   const std::function<int()> received_signal_;
   ReadAhead read_ahead_;  // lives until the model is loaded
   Worker worker_;
-  std::optional<OutputLock> lock_;  // first rank only
+  std::unique_ptr<MemoryLog> memory_log_;  // begins before data and model are read
+  std::optional<OutputLock> lock_;         // first rank only
   ModelConfig config_;
   Tokenizer tokenizer_;
   Dataset train_;
@@ -125,6 +130,8 @@ class Trainer {
   std::optional<Progress> progress_;
   std::unique_ptr<GpuSampler> gpu_sampler_;  // only during training on a GPU
   int64_t steps_of_this_run_ = 0;
+  UtilizationFigures utilization_;
+  SpeedFigures speed_{begin_s_};
 };
 
 }  // namespace tessera

@@ -61,6 +61,26 @@ Record Trainer::gpu_of_all_ranks() {
   return highest_of(records);
 }
 
+// Since the last start. Collective.
+Record Trainer::callbacks_of_all_ranks() {
+  UtilizationFigures all;
+  for (const std::string& text : worker_.world().all_gather_text(utilization_.to_text(), "callbacks")) {
+    all.add_text(text);
+  }
+  Record record = all.record();
+  record.update(speed_.means());
+  return record;
+}
+
+// Ends the log. Collective.
+Record Trainer::memory_log_of_all_ranks() {
+  std::vector<Record> records;
+  for (const std::string& text : worker_.world().all_gather_text(to_json(memory_log_->finish()), "memory log")) {
+    records.push_back(record_from_json(text, "another rank's memory log"));
+  }
+  return combined_memory_statistics(records);
+}
+
 Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   const auto best_row = [&]() -> const EpochRow* {
     if (state_.rows.empty()) return nullptr;
@@ -107,6 +127,9 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   record["skipped_steps"] = state_.health.num_skipped;
   record["peak_memory_bytes"] = most_of_ranks(peak_resident_bytes());
   if (!gpu.empty()) record["gpu"] = gpu;
+  const Record callbacks = callbacks_of_all_ranks();
+  if (!callbacks.empty()) record["callbacks"] = callbacks;
+  if (memory_log_) record["memory_log"] = memory_log_of_all_ranks();
   const auto peaks = [](const Ledger& book) {
     Record ledger;
     for (int c = 0; c < kNumCategories; ++c) {

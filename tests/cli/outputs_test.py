@@ -67,7 +67,7 @@ class Outputs(TinyJobTest):
 
     def check_run(self, kinds, without, *words, job):
         """Checks the files of a run that writes records of these kinds."""
-        without = [*without, "--resume", "--preflight"]
+        without = [*without, "--resume", "--preflight", "--memory-log"]
         if ON_GPU:
             self.skipTest("what is known of a GPU differs by the machine")
         summary = self.json_output("train", *job, "--output-dir", "out", *words, env={"NCCL_DEBUG": "WARN"})
@@ -100,7 +100,15 @@ class Outputs(TinyJobTest):
         self.train("whole", "--max-steps", "2", job=JOB)
         summary = self.json_output("train", *JOB, "--max-steps", "4", "--resume", "whole/checkpoint-2", "--output-dir", "out")
         summary["environment"] = {"VARIABLE": "a variable"}
-        without = ["GPU", "fp16", "--eval-before", "--eval-generation", "--eval-dataset", "--preflight"]
+        without = ["GPU", "fp16", "--eval-before", "--eval-generation", "--eval-dataset", "--preflight", "--memory-log"]
+        self.assert_documented("summary.json", keys_of(summary) - {"epochs"}, without)
+
+    def test_of_a_run_with_a_memory_log(self):
+        if ON_GPU:
+            self.skipTest("what is known of a GPU differs by the machine")
+        summary = self.json_output("train", *GPT, "--max-steps", "2", "--output-dir", "out", "--memory-log", "logs")
+        summary["environment"] = {"VARIABLE": "a variable"}
+        without = ["GPU", "fp16", "--eval-before", "--eval-generation", "--eval-dataset", "--resume", "--preflight"]
         self.assert_documented("summary.json", keys_of(summary) - {"epochs"}, without)
 
     def test_of_evaluation_and_generation(self):
