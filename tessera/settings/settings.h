@@ -116,6 +116,13 @@ struct Settings {
   // plan
   int64_t fit = 0, device_memory = 0;  // bytes per rank
   int64_t host_memory = 0, disk = 0;   // bytes per node
+  // Slurm's job files
+  int64_t nodes = 1, gpus_per_node = 0, ntasks_per_node = 0, cpus_per_task = 0;
+  std::string time, partition, account, constraint, mem, job_name, module, container;
+  bool requeue = true;
+  int64_t max_requeues = 20, signal_before = 300;  // s
+  std::string job_file;
+  bool replace = false;
   // output
   std::string output_dir, checkpoint;
   bool json = false;
@@ -156,6 +163,7 @@ enum Group : Groups {
   kSharding = 1u << 21,        // what to shard over the ranks, and offload
   kGradients = 1u << 22,       // reduction of gradients, and the loss scale
   kPlan = 1u << 23,            // the machine to plan for
+  kSlurm = 1u << 24,           // the resources of a job, and the file that asks Slurm for them
 };
 inline constexpr Groups kAllGroups = ~0u;
 
