@@ -49,6 +49,12 @@ TrainCommand parse_command(const Invocation& invocation) {
   if (words.empty()) {
     throw UsageError("slurm", "needs the command of the job", "Example: " + invocation.verb->example);
   }
+  for (const std::string& word : words) {
+    const Setting* setting = word.starts_with("--") ? find_setting(word.substr(2, word.find('=') - 2)) : nullptr;
+    if (setting && setting->group == kSlurm) {
+      throw UsageError(setting->flag(), "is a setting of the job", "Write it before the command of the run");
+    }
+  }
   const Verb* verb = take_verb(words, verbs);
   if (!verb && words[0].find_first_of("./") == std::string::npos) unknown_verb(words, verbs);
   if (verb && verb->name != "train") {

@@ -1,5 +1,6 @@
 """A Slurm of two hosts on one machine, for root: each host has namespaces of its own (network, host name, processes,
-mounts, shared memory), and a veth pair connects them. All processes and namespaces end with `stop`."""
+mounts, shared memory). A veth pair connects each host with a bridge in a third namespace, the switch. All processes and
+namespaces end with `stop`."""
 import os
 import re
 import shutil
@@ -73,8 +74,7 @@ class Cluster:
         self.first = {}      # host → its `unshare`
 
     def start(self):
-        for name in ["state", *(f"{kind}-{host}" for kind in ["spool", "tmp"] for host in HOSTS)]:
-            os.makedirs(os.path.join(self.folder, name))
+        os.makedirs(os.path.join(self.folder, "state"))
         self._write("slurm.conf", CONFIGURATION.format(folder=self.folder, address=HOSTS["hostA"]))
         self._write("hosts", "127.0.0.1 localhost\n" + "".join(f"{ip} {name}\n" for name, ip in HOSTS.items()))
         with open(os.path.join(self.folder, "munge.key"), "wb") as file:
@@ -84,12 +84,12 @@ class Cluster:
         self._spawn(["munged", "--force", "--foreground", in_folder("socket", "munge.socket"),
                      in_folder("key-file", "munge.key"), in_folder("pid-file", "munge.pid"),
                      in_folder("log-file", "munge.log"), in_folder("seed-file", "munge.seed")])
+        self._start_namespaces("switch", "ip link add bridge type bridge && ip link set bridge up")
         for host in HOSTS:
-            self._start_namespaces(host)
-        self._connect()
+            self._start_host(host)
         self._spawn(["slurmctld", "-D", "-i"], host="hostA")
         for host in HOSTS:
-            self._spawn(["slurmd", "-D", "-N", host], host=host)
+            self.start_slurmd(host)
         wait_for("two idle nodes", lambda: self._idle_nodes() == 2, 60)
 
     def stop(self):
@@ -101,15 +101,18 @@ class Cluster:
                 process.wait()
 
     def lose(self, host):
-        """The host stops at once: its processes are killed, and its link is gone."""
+        """The host stops at once: its processes are killed, and nothing answers at its address."""
         process = self.first.pop(host)
         os.kill(self.inits.pop(host), signal.SIGKILL)
         process.wait()
+        process.stdout.close()
 
     def bring_back(self, host):
         """A lost host starts again."""
-        self._start_namespaces(host)
-        self._connect()
+        self._start_host(host)
+        self.start_slurmd(host)
+
+    def start_slurmd(self, host):
         self._spawn(["slurmd", "-D", "-N", host], host=host)
 
     def run(self, *words, host="hostA", env=None, check=True):
@@ -156,24 +159,29 @@ class Cluster:
             self.processes.append(subprocess.Popen(self._on(host, words), env=self._environment(), stdin=subprocess.DEVNULL,
                                                    stdout=log, stderr=log, cwd="/"))
 
-    def _start_namespaces(self, host):
-        init = (f"hostname {host} && ip link set lo up && mount -t tmpfs none /dev/shm && mount -t tmpfs none /tmp && "
-                f"mount --bind {self.folder}/hosts /etc/hosts && echo ready && while :; do sleep 3600; done")
-        process = subprocess.Popen(["unshare", "-n", "-u", "-i", "-m", "-p", "-f", "--kill-child", "--mount-proc", "sh", "-c",
-                                    init], stdout=subprocess.PIPE, text=True, env=self._environment(), cwd="/")
+    def _start_namespaces(self, host, first_command):
+        init = (f"hostname {host} && ip link set lo up && {first_command} && echo ready && while :; do sleep 3600; done")
+        with open(os.path.join(self.folder, f"{host}.out"), "ab") as log:
+            process = subprocess.Popen(["unshare", "-n", "-u", "-i", "-m", "-p", "-f", "--kill-child", "--mount-proc", "sh",
+                                        "-c", init], stdout=subprocess.PIPE, stderr=log, text=True, env=self._environment(),
+                                       cwd="/")
         self.first[host] = process
         if process.stdout.readline() != "ready\n":
             raise AssertionError(f"{host}: cannot make namespaces")
         with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="utf-8") as file:
             self.inits[host] = int(file.read().split()[0])
 
-    def _connect(self):
-        ends = {host: str(self.inits[host]) for host in HOSTS}
-        subprocess.run(["ip", "link", "add", "eth0", "netns", ends["hostA"], "type", "veth",
-                        "peer", "name", "eth0", "netns", ends["hostB"]], check=True)
-        for host, address in HOSTS.items():
-            self.run("ip", "address", "add", address + "/24", "dev", "eth0", host=host)
-            self.run("ip", "link", "set", "eth0", "up", host=host)
+    def _start_host(self, host):
+        for kind in ["spool", "tmp"]:  # as on a host that keeps them in memory: Slurm 22.05 fails on what a lost host left
+            shutil.rmtree(os.path.join(self.folder, f"{kind}-{host}"), ignore_errors=True)
+            os.makedirs(os.path.join(self.folder, f"{kind}-{host}"))
+        self._start_namespaces(host, "mount -t tmpfs none /dev/shm && mount -t tmpfs none /tmp && "
+                                     f"mount --bind {self.folder}/hosts /etc/hosts")
+        subprocess.run(["ip", "link", "add", "eth0", "netns", str(self.inits[host]), "type", "veth",
+                        "peer", "name", host, "netns", str(self.inits["switch"])], check=True)
+        self.run("ip", "address", "add", HOSTS[host] + "/24", "dev", "eth0", host=host)
+        self.run("ip", "link", "set", "eth0", "up", host=host)
+        self.run("ip", "link", "set", host, "master", "bridge", "up", host="switch")
 
     def _idle_nodes(self):
         return self.run("sinfo", "-h", "-N", "-o", "%T", check=False).split().count("idle")
