@@ -20,18 +20,18 @@ namespace {
 namespace fs = std::filesystem;
 
 // The training command of a job.
-struct TrainCommand {
+struct JobCommand {
   const Verb* verb;
   ParsedFlags flags;
   ResolvedSettings resolved;
 };
 
-bool is_given(const ParsedFlags& flags, const Setting& setting) {
+bool has_flag(const ParsedFlags& flags, const Setting& setting) {
   return std::ranges::any_of(flags.values, [&](const auto& flag) { return flag.first == &setting; });
 }
 
-ResolvedSettings resolved_settings(const TrainCommand& command, const std::vector<std::string>& words,
-                                   const Invocation& invocation) {
+ResolvedSettings settings_of_job_command(const JobCommand& command, const std::vector<std::string>& words,
+                                         const Invocation& invocation) {
   const auto& verbs = all_verbs();
   const int64_t ranks = invocation.settings().nodes * ranks_on_a_node(invocation.settings());
   return resolve({.flags = command.flags.values,
@@ -43,7 +43,7 @@ ResolvedSettings resolved_settings(const TrainCommand& command, const std::vecto
 }
 
 // Parses the command after the flags of `slurm`: "train run.toml --lr 1e-4", or without the verb.
-TrainCommand parse_command(const Invocation& invocation) {
+JobCommand parse_job_command(const Invocation& invocation) {
   const auto& verbs = all_verbs();
   std::vector<std::string> words = invocation.command;
   if (words.empty()) {
@@ -61,8 +61,8 @@ TrainCommand parse_command(const Invocation& invocation) {
     throw UsageError(verb->name, "slurm writes job files of training runs only", "Write: tessera slurm ... train ...");
   }
   if (!verb) verb = &*std::ranges::find(verbs, "train", &Verb::name);
-  TrainCommand command{.verb = verb, .flags = parse_flags(words, *verb, verb->groups, verbs), .resolved = {}};
-  command.resolved = resolved_settings(command, words, invocation);
+  JobCommand command{.verb = verb, .flags = parse_flags(words, *verb, verb->groups, verbs), .resolved = {}};
+  command.resolved = settings_of_job_command(command, words, invocation);
   // The job shall not depend on the variables of the shell that submits it.
   for (const auto& [name, origin] : command.resolved.origins) {
     if (origin.kind != Origin::Kind::environment) continue;
@@ -77,14 +77,14 @@ TrainCommand parse_command(const Invocation& invocation) {
 }
 
 // Adds a setting to the command if this program has it and the command leaves it open.
-void add_default(TrainCommand& command, const char* name, const std::string& value) {
+void add_default(JobCommand& command, const char* name, const std::string& value) {
   const Setting* setting = find_setting(name);
   if (!setting || !(setting->group & command.verb->groups) || command.resolved.is_given(name)) return;
   parse_value(*setting, value, setting->flag());  // throws: the value is wrong
-  if (!is_given(command.flags, *setting)) command.flags.values.emplace_back(setting, value);
+  if (!has_flag(command.flags, *setting)) command.flags.values.emplace_back(setting, value);
 }
 
-std::vector<std::string> words_of(const TrainCommand& command) {
+std::vector<std::string> words_of_job(const JobCommand& command) {
   std::vector<std::string> words{command.verb->name};
   if (!command.flags.config_file.empty()) words.push_back(command.flags.config_file);
   for (const auto& [setting, text] : command.flags.values) {
@@ -102,7 +102,7 @@ std::vector<std::string> words_of(const TrainCommand& command) {
 }
 
 // Refuses settings of the run that would fail in the job, or never end.
-void check_run(const ResolvedSettings& run, const Settings& slurm) {
+void check_run_of_job(const ResolvedSettings& run, const Settings& slurm) {
   const Settings& s = run.settings;
   const int64_t ranks = slurm.nodes * ranks_on_a_node(slurm);
   if (s.nproc > 0 && s.nproc != ranks) {
@@ -119,7 +119,7 @@ void check_run(const ResolvedSettings& run, const Settings& slurm) {
   }
 }
 
-void check_job(const ResolvedSettings& resolved) {
+void check_limits_of_job(const ResolvedSettings& resolved) {
   const Settings& s = resolved.settings;
   if (s.time.empty() || s.signal_before == 0) return;
   const int64_t limit = parse_slurm_time(s.time, resolved.where("time"));
@@ -138,7 +138,7 @@ std::string job_name_of(const fs::path& folder) {
   return name.empty() ? "tessera" : name;
 }
 
-std::string own_program() {
+std::string path_of_this_program() {
   std::error_code error;
   const fs::path path = fs::read_symlink("/proc/self/exe", error);
   return error ? "tessera" : path.string();
@@ -160,25 +160,26 @@ void write_job_file(const fs::path& path, const std::string& text, bool replace)
 
 int run_slurm(const Invocation& invocation) {
   const Settings& slurm = invocation.settings();
-  check_job(invocation.resolved);
+  check_limits_of_job(invocation.resolved);
   check_no_secrets(invocation.command, invocation.environment);
   check_no_secrets({slurm.container, slurm.job_name, slurm.account}, invocation.environment);
-  TrainCommand command = parse_command(invocation);
-  check_run(command.resolved, slurm);
+  JobCommand command = parse_job_command(invocation);
+  check_run_of_job(command.resolved, slurm);
   if (slurm.gpus_per_node == 0) check_supported(command.resolved);  // another machine may have GPUs
   const std::string output = command.resolved.settings.output_dir;
   const fs::path folder = fs::absolute(output).lexically_normal();
-  add_default(command, "memory_log", (fs::path(output) / "memory").string());
+  const std::string memory_log = (fs::path(output) / "memory").string();
+  add_default(command, "memory_log", memory_log + (memory_log.find(':') == std::string::npos ? "" : ":5"));
   if (slurm.nodes * ranks_on_a_node(slurm) > 1) add_default(command, "preflight", "nettest");
   const bool prints = slurm.job_file == "-";
   const std::string file =
       prints || slurm.job_file.empty() ? (fs::path(output) / "job.sbatch").string() : slurm.job_file;
-  const std::vector<std::string> words = words_of(command);
+  const std::vector<std::string> words = words_of_job(command);
   check_no_secrets(words, invocation.environment);
   const std::string text = slurm_job_text({
       .settings = slurm,
       .mpi = mpi_flavour(),
-      .program = slurm.container.empty() ? own_program() : "tessera",
+      .program = slurm.container.empty() ? path_of_this_program() : "tessera",
       .arguments = words,
       .name = slurm.job_name.empty() ? job_name_of(folder) : slurm.job_name,
       .working_folder = fs::current_path().string(),
