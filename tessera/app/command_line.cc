@@ -17,26 +17,6 @@ namespace tessera {
 
 namespace {
 
-std::vector<std::string> names_of(const std::vector<Verb>& verbs) {
-  std::vector<std::string> names;
-  for (const auto& verb : verbs) names.push_back(verb.name);
-  return names;
-}
-
-// Finds the verb that `words` begin with, by their first two words or the first one, and removes its name from them.
-// Returns nullptr if no verb matches.
-const Verb* take_verb(std::vector<std::string>& words, const std::vector<Verb>& verbs) {
-  for (const size_t length : {2u, 1u}) {
-    if (words.size() < length) continue;
-    const std::string name = length == 2 ? words[0] + " " + words[1] : words[0];
-    const auto it = std::find_if(verbs.begin(), verbs.end(), [&](const Verb& verb) { return verb.name == name; });
-    if (it == verbs.end()) continue;
-    words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(length));
-    return &*it;
-  }
-  return nullptr;
-}
-
 // `help` and `--help` before the verb, and `help` after it, become `--help` after the verb.
 std::vector<std::string> with_help_last(std::vector<std::string> words, const std::vector<Verb>& verbs) {
   const auto asks = [](const std::string& word) { return word == "help" || word == "--help" || word == "-h"; };
@@ -65,7 +45,26 @@ std::string general_help(const std::vector<std::string>& words, const std::vecto
   return is_family ? family_help(words[0], verbs) : "";
 }
 
-// Reads the file that the command line names. If the word is no such file, says what to write instead of it.
+}  // namespace
+
+std::vector<std::string> names_of(const std::vector<Verb>& verbs) {
+  std::vector<std::string> names;
+  for (const auto& verb : verbs) names.push_back(verb.name);
+  return names;
+}
+
+const Verb* take_verb(std::vector<std::string>& words, const std::vector<Verb>& verbs) {
+  for (const size_t length : {2u, 1u}) {
+    if (words.size() < length) continue;
+    const std::string name = length == 2 ? words[0] + " " + words[1] : words[0];
+    const auto it = std::find_if(verbs.begin(), verbs.end(), [&](const Verb& verb) { return verb.name == name; });
+    if (it == verbs.end()) continue;
+    words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(length));
+    return &*it;
+  }
+  return nullptr;
+}
+
 std::vector<FileEntry> config_of(const std::string& word, const std::vector<std::string>& words, Groups groups,
                                  const std::vector<Verb>& verbs) {
   if (word.empty()) return {};
@@ -81,7 +80,27 @@ std::vector<FileEntry> config_of(const std::string& word, const std::vector<std:
   }
 }
 
-}  // namespace
+std::vector<std::string> take_command(std::vector<std::string>& words, Groups groups) {
+  size_t begin = 0;
+  for (; begin < words.size() && words[begin].starts_with("-"); ++begin) {
+    const std::string& word = words[begin];
+    const Setting* setting = word.starts_with("--") ? find_setting(std::string_view(word).substr(2)) : nullptr;
+    if (setting && setting->group & groups && setting->type != SettingType::boolean) ++begin;  // its value
+  }
+  begin = std::min(begin, words.size());
+  const auto is_help = [](const std::string& word) { return word == "--help" || word == "-h" || word == "--help=all"; };
+  if (std::ranges::any_of(words, is_help)) {  // of this verb
+    const bool all =
+        std::ranges::find(words, "all") != words.end() || std::ranges::find(words, "--help=all") != words.end();
+    words = {"--help"};
+    if (all) words.emplace_back("all");
+    return {};
+  }
+  const auto first = words.begin() + static_cast<std::ptrdiff_t>(begin);
+  std::vector<std::string> command(first, words.end());
+  words.erase(first, words.end());
+  return command;
+}
 
 int run_command_line(const std::vector<std::string>& arguments, const Environment& environment,
                      const std::vector<Verb>& verbs) {
@@ -105,11 +124,16 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
   // The settings of another verb, and always those that say how to print.
   const Groups groups = subject == verb ? verb->groups : subject->groups | kPresentation;
 
-  const ParsedFlags flags = parse_flags(words, *subject, groups, verbs);
+  const std::vector<std::string> command =
+      verb->takes_command ? take_command(words, groups) : std::vector<std::string>{};
+  ParsedFlags flags = parse_flags(words, *subject, groups, verbs);
   if (flags.help) {
     console.print(flags.full_help ? full_help(*verb, *subject, groups) : brief_help(*verb, *subject, groups));
     return static_cast<int>(ExitCode::kDone);
   }
+  // The command's file may have a table of this verb.
+  const auto config = std::ranges::find_if(command, [](const std::string& word) { return word.ends_with(".toml"); });
+  if (config != command.end() && !config->starts_with("-")) flags.config_file = *config;
   const SettingSources sources{.flags = flags.values,
                                .environment = environment,
                                .file = config_of(flags.config_file, words, groups, verbs),
@@ -119,7 +143,8 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
                         .subject = subject,
                         .resolved = resolve(sources, groups, subject->name, names_of(verbs)),
                         .environment = environment,
-                        .operands = flags.operands};
+                        .operands = flags.operands,
+                        .command = command};
   const bool starts_ranks = verb->runs_as_ranks && !ranks && invocation.resolved.num_ranks > 1;
   if (is_first && !starts_ranks) {  // one process reports them
     for (const auto& warning : invocation.resolved.warnings) console.note("warning: " + warning);

@@ -23,6 +23,22 @@ struct ParsedFlags {
 ParsedFlags parse_flags(const std::vector<std::string>& words, const Verb& verb, Groups groups,
                         const std::vector<Verb>& verbs);
 
+// Finds the verb that `words` begin with, by their first two words or the first one, and removes its name from them.
+// Returns nullptr if no verb matches.
+const Verb* take_verb(std::vector<std::string>& words, const std::vector<Verb>& verbs);
+
+// Reads the configuration file `word` of a command; empty: none. `words` are those after the verb, for the remedy if
+// there is no such file. Throws UsageError.
+std::vector<FileEntry> config_of(const std::string& word, const std::vector<std::string>& words, Groups groups,
+                                 const std::vector<Verb>& verbs);
+
+// The names of all verbs. They are the permitted tables of a configuration file.
+std::vector<std::string> names_of(const std::vector<Verb>& verbs);
+
+// Removes the command of another verb from the words of a verb that takes one, and returns it. It begins with the first
+// word that is neither a flag of `groups` nor its value. A request for help stays.
+std::vector<std::string> take_command(std::vector<std::string>& words, Groups groups);
+
 // Finds the verb in the arguments (without the program's name), resolves its settings and runs it. Also prints help and
 // version. Returns the exit code. Throws Error.
 int run_command_line(const std::vector<std::string>& arguments, const Environment& environment,

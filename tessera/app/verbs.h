@@ -24,6 +24,8 @@ struct Verb {
   // True for `config`: its first word may be the name of another verb. It then takes the settings of that verb and
   // requires none.
   bool about_verb = false;
+  // True for `slurm`: its flags end where the command of another verb begins.
+  bool takes_command = false;
   bool runs_as_ranks = false;  // works together with the other ranks, if any
   // Ranks may have different programs and settings: the verb reports the differences.
   bool accepts_differences = false;
@@ -39,6 +41,7 @@ struct Invocation {
   std::vector<std::string> operands{};   // words without a flag; at least one for a verb that takes them
   World* world = nullptr;                // the ranks; only with runs_as_ranks
   const StopSignals* signals = nullptr;  // only with stops_on_signals
+  std::vector<std::string> command{};    // the words of the other verb's command; only with takes_command
 
   const Settings& settings() const { return resolved.settings; }
 };
@@ -52,6 +55,7 @@ int run_generate(const Invocation& invocation);
 int run_nettest(const Invocation& invocation);
 int run_memory(const Invocation& invocation);
 int run_plan(const Invocation& invocation);
+int run_slurm(const Invocation& invocation);
 int run_tokenize(const Invocation& invocation);
 int run_tokenizer_train(const Invocation& invocation);
 int run_train(const Invocation& invocation);

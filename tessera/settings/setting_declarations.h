@@ -126,5 +126,7 @@ std::vector<Setting> sharding_settings();
 // Defined in nettest_settings.cc.
 std::vector<Setting> nettest_settings();
 std::vector<Setting> memory_log_settings();
+// Defined in slurm_settings.cc.
+std::vector<Setting> slurm_settings();
 
 }  // namespace tessera::declaring

@@ -216,7 +216,8 @@ std::vector<Setting> machine_settings() {
 std::vector<Setting> declare_all() {
   std::vector<Setting> all;
   for (auto* part : {model_settings, data_settings, optimization_settings, checkpoint_settings, generation_settings,
-                     rank_settings, sharding_settings, nettest_settings, machine_settings, memory_log_settings}) {
+                     rank_settings, sharding_settings, nettest_settings, machine_settings, memory_log_settings,
+                     slurm_settings}) {
     for (auto& setting : part()) all.push_back(std::move(setting));
   }
   return all;
@@ -280,6 +281,8 @@ const char* title_of(Group group) {
       return "Memory over time";
     case kMemoryAnalysis:
       return "Logs";
+    case kSlurm:
+      return "Slurm job";
     case kOutputDir:
       return "Output";
     case kPresentation:

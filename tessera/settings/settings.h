@@ -127,6 +127,13 @@ struct Settings {
   bool pairs = false, workshop_exit_codes = false;
   Preflight preflight = Preflight::none;
   std::string shared;
+  // Slurm's job files
+  int64_t nodes = 1, gpus_per_node = 0, ntasks_per_node = 0, cpus_per_task = 0;
+  std::string time, partition, account, constraint, mem, job_name, module, container;
+  bool requeue = true;
+  int64_t max_requeues = 20, signal_before = 300;  // s
+  std::string job_file;
+  bool replace = false;
   // output
   std::string output_dir, checkpoint;
   MemoryLogPlace memory_log;
@@ -176,8 +183,9 @@ enum Group : Groups {
   kShared = 1ull << 26,          // folders that all nodes share
   kMemoryLog = 1ull << 27,       // logs of memory over time
   kMemoryAnalysis = 1ull << 28,  // which of those logs to read
+  kSlurm = 1ull << 29,           // the resources of a job, and the file that asks Slurm for them
 };
-inline constexpr Groups kAllGroups = ~0u;
+inline constexpr Groups kAllGroups = ~Groups{0};
 
 // The heading of a group in help texts.
 const char* title_of(Group group);
