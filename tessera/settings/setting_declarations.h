@@ -121,7 +121,8 @@ Setting choice(const char* name, E S::*field, const Placement& place, std::vecto
   return setting;
 }
 
-// Defined in sharding_settings.cc.
+// Defined in sharding_settings.cc and trainer_settings.cc.
 std::vector<Setting> sharding_settings();
+std::vector<Setting> trainer_settings();
 
 }  // namespace tessera::declaring

@@ -223,7 +223,8 @@ TEST(Examples, HostileNestingAndRepetition) {
   // 2 MB that would expand to 20 GB of contexts.
   std::string questions;
   for (int i = 0; i < 20'000; ++i) questions += (i ? "," : "") + std::string(R"({"question": "", "answers": []})");
-  EXPECT_THAT(refusal(squad(std::string(1'000'000, 'a'), questions)), HasSubstr("the contexts, repeated for each question"));
+  EXPECT_THAT(refusal(squad(std::string(1'000'000, 'a'), questions)),
+              HasSubstr("the contexts, repeated for each question"));
 }
 
 class ExamplesFile : public ::testing::Test {
@@ -269,23 +270,23 @@ std::vector<std::string> ids_of(const std::vector<Example>& examples) {
 TEST(SelectExamples, SeededShuffleThenTheFirst) {
   std::vector<Example> examples(20);
   for (size_t i = 0; i < examples.size(); ++i) examples[i].id = std::to_string(i);
-  EXPECT_THAT(ids_of(select_examples(examples, 3, 1, false, "--train-size")), ElementsAre("0", "1", "2"));
-  const auto all = ids_of(select_examples(examples, 0, 1, true, "--train-size"));
-  EXPECT_EQ(all, ids_of(select_examples(examples, -1, 1, true, "--train-size")));
-  EXPECT_NE(all, ids_of(select_examples(examples, 0, 2, true, "--train-size")));
+  EXPECT_THAT(ids_of(select_examples(examples, 3, 1, RowOrder::first, "--train-size")), ElementsAre("0", "1", "2"));
+  const auto all = ids_of(select_examples(examples, 0, 1, RowOrder::random, "--train-size"));
+  EXPECT_EQ(all, ids_of(select_examples(examples, -1, 1, RowOrder::random, "--train-size")));
+  EXPECT_NE(all, ids_of(select_examples(examples, 0, 2, RowOrder::random, "--train-size")));
   EXPECT_THAT(all, ::testing::UnorderedElementsAreArray(ids_of(examples)));
-  EXPECT_EQ(ids_of(select_examples(examples, 5, 1, true, "--train-size")),
+  EXPECT_EQ(ids_of(select_examples(examples, 5, 1, RowOrder::random, "--train-size")),
             std::vector<std::string>(all.begin(), all.begin() + 5));
 }
 
 TEST(SelectExamples, MoreThanExist) {
   try {
-    select_examples(std::vector<Example>(3), 4, 0, false, "--eval-size");
+    select_examples(std::vector<Example>(3), 4, 0, RowOrder::first, "--eval-size");
     FAIL();
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), HasSubstr("--eval-size: 4 examples are requested, but the data set has 3"));
   }
-  EXPECT_THROW(select_examples(std::vector<Example>(3), -2, 0, false, "--eval-size"), UsageError);
+  EXPECT_THROW(select_examples(std::vector<Example>(3), -2, 0, RowOrder::first, "--eval-size"), UsageError);
 }
 
 }  // namespace
