@@ -78,17 +78,13 @@ class Pcg64 {
     return static_cast<uint32_t>(value);
   }
 
-  // Uniform in [0, last], by Lemire's method.
+  // Uniform in [0, last], last > 0: the low bits of the next value that do not exceed it.
   uint32_t next_up_to(uint32_t last) {
-    if (last == 0) return 0;
-    if (last == UINT32_MAX) return next_u32();
-    const uint32_t count = last + 1;
-    uint64_t product = uint64_t{next_u32()} * count;
-    if (static_cast<uint32_t>(product) < count) {
-      const uint32_t threshold = (UINT32_MAX - last) % count;
-      while (static_cast<uint32_t>(product) < threshold) product = uint64_t{next_u32()} * count;
+    const uint32_t mask = UINT32_MAX >> std::countl_zero(last);
+    while (true) {
+      const uint32_t value = next_u32() & mask;
+      if (value <= last) return value;
     }
-    return static_cast<uint32_t>(product >> 32);
   }
 
  private:
