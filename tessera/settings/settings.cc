@@ -320,4 +320,13 @@ const Setting* find_setting(std::string_view word) {
   return nullptr;
 }
 
+const Setting* find_setting_with_choice(std::string_view word, Groups groups) {
+  const Setting* found = nullptr;
+  for (const Setting* setting : settings_of(groups)) {
+    if (std::ranges::find(setting->choices, underscored(word)) == setting->choices.end()) continue;
+    if (!found || (found->brief_for != kAllGroups && setting->brief_for == kAllGroups)) found = setting;
+  }
+  return found;
+}
+
 }  // namespace tessera
