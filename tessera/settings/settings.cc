@@ -241,6 +241,12 @@ std::vector<Setting> declare_all() {
                      rank_settings, sharding_settings, machine_settings, trainer_settings}) {
     for (auto& setting : part()) all.push_back(std::move(setting));
   }
+  // The settings of a group stand together, in the order of the groups' first settings.
+  std::vector<Group> order;
+  for (const Setting& setting : all) {
+    if (std::ranges::find(order, setting.group) == order.end()) order.push_back(setting.group);
+  }
+  std::ranges::stable_sort(all, {}, [&](const Setting& setting) { return std::ranges::find(order, setting.group); });
   return all;
 }
 

@@ -107,7 +107,7 @@ TEST(Resolve, json_has_the_settings_of_the_verb_in_order) {
   const auto json = resolved_config_json(resolved);
   std::vector<std::string> names;
   for (const auto& [name, _] : json.items()) names.push_back(name);
-  EXPECT_EQ(names, (std::vector<std::string>{"device", "precision", "threads", "seed"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"device", "precision", "threads", "seed", "fp16", "bf16"}));
   EXPECT_EQ(json["seed"].dump(), R"({"value":9007199254740993,"origin":"c.toml:1"})");
 }
 
