@@ -137,7 +137,6 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
   const SettingSources sources{.flags = flags.values,
                                .environment = environment,
                                .file = config_of(flags.config_file, words, groups, verbs),
-                               .file_name = flags.config_file,
                                .num_ranks = verb->runs_as_ranks && ranks ? ranks->size : 1};
   Invocation invocation{.verb = verb,
                         .subject = subject,

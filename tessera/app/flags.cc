@@ -47,6 +47,11 @@ std::vector<std::string> canonical_words(const std::vector<std::string>& words, 
     if (!setting || !(setting->group & groups)) continue;
     if (setting->type == SettingType::boolean) {
       if (equals != std::string::npos) parse_value(*setting, "", setting->flag());  // throws: it has no value
+      // The Trainer's words may have a value there, as in `--fp16 True`.
+      if (setting->stands_for_others && i + 1 < words.size()) {
+        const std::string value = lower(words[i + 1]);
+        if (value == "true" || value == "false") result.back() += "=" + value, ++i;
+      }
       continue;
     }
     if (equals != std::string::npos) {

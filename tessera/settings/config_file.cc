@@ -22,6 +22,8 @@
 #pragma pop_macro("TOML_UNREACHABLE")
 #include <toml++/toml.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <optional>
 
 #include "tessera/base/error.h"
@@ -30,13 +32,17 @@
 
 namespace tessera {
 
+namespace fs = std::filesystem;
+
 namespace {
 
 // Far more than real settings need. The limit also bounds the depth of hostile keys (a.a.a.…), because toml++ frees
 // nested tables recursively.
 constexpr size_t kMaxFileBytes = 16 * 1024;
 
-constexpr const char* kFsdpTable = "fsdp";
+bool is_fsdp(const std::string& table) {
+  return table == "fsdp" || table == "fsdp_config";
+}
 
 std::string place(const std::string& name, int line) {
   return fmt::format("{}:{}", name, line);
@@ -53,8 +59,11 @@ std::optional<std::string> joined_texts(const toml::array& array) {
 }
 
 FileEntry entry_of(const std::string& table, const toml::key& key, const toml::node& node, const std::string& name) {
-  FileEntry entry{
-      .table = table, .key = std::string(key.str()), .value = {}, .line = static_cast<int>(key.source().begin.line)};
+  FileEntry entry{.table = table,
+                  .key = std::string(key.str()),
+                  .value = {},
+                  .line = static_cast<int>(key.source().begin.line),
+                  .file = name};
   if (const auto* flag = node.as_boolean())
     entry.value = flag->get();
   else if (const auto* whole = node.as_integer())
@@ -63,7 +72,7 @@ FileEntry entry_of(const std::string& table, const toml::key& key, const toml::n
     entry.value = number->get();
   else if (const auto* text = node.as_string())
     entry.value = text->get();
-  else if (const auto texts = table == kFsdpTable && node.is_array() ? joined_texts(*node.as_array()) : std::nullopt)
+  else if (const auto texts = is_fsdp(table) && node.is_array() ? joined_texts(*node.as_array()) : std::nullopt)
     entry.value = *texts;
   else {
     const char* kind = node.is_table() ? "a table" : node.is_array() ? "an array" : "a date or time";
@@ -95,7 +104,7 @@ std::vector<FileEntry> parse_config(std::string_view text, const std::string& na
     if (!node.is_table()) continue;
     const std::string table_name(table.str());
     for (const auto& [key, inner] : *node.as_table()) {
-      if (table_name != kFsdpTable || !inner.is_table()) {
+      if (!is_fsdp(table_name) || !inner.is_table()) {
         entries.push_back(entry_of(table_name, key, inner, name));
         continue;
       }
@@ -116,9 +125,41 @@ std::string read_config_text(const std::string& path, const std::string& remedy)
   }
 }
 
+// Takes the key `include` from the entries of a file. Returns the path that it names, or "".
+static std::string take_include(std::vector<FileEntry>& entries) {
+  const auto found = std::ranges::find_if(
+      entries, [](const FileEntry& entry) { return entry.table.empty() && entry.key == "include"; });
+  if (found == entries.end()) return "";
+  const std::string where = fmt::format("{}: include", place(found->file, found->line));
+  const auto* text = std::get_if<std::string>(&found->value);
+  if (!text || text->empty()) {
+    throw UsageError(where, fmt::format("must be the path of a TOML file, got {}", quoted_value(found->value)),
+                     "Write for example include = \"base.toml\". The path is relative to this file");
+  }
+  const fs::path path = (fs::path(found->file).parent_path() / *text).lexically_normal();
+  entries.erase(found);
+  return path.string();
+}
+
 std::vector<FileEntry> read_config_file(const std::string& path) {
-  const char* const remedy = "The argument after the verb must be a TOML file. Give everything else as flags";
-  return parse_config(read_config_text(path, remedy), path);
+  std::vector<FileEntry> all;
+  std::vector<fs::path> chain;
+  std::string remedy = "The argument after the verb must be a TOML file. Give everything else as flags", includer;
+  for (std::string file = path; !file.empty();) {
+    std::error_code none;
+    const fs::path identity = fs::weakly_canonical(file, none);
+    if (std::ranges::find(chain, identity) != chain.end()) {
+      throw UsageError(includer + ": include", fmt::format("{} includes itself through this file", file),
+                       "Remove one of the lines");
+    }
+    chain.push_back(identity);
+    std::vector<FileEntry> entries = parse_config(read_config_text(file, remedy), file);
+    includer = file;
+    remedy = fmt::format("{} includes it. The path is relative to that file", file);
+    file = take_include(entries);
+    all.insert(all.begin(), std::make_move_iterator(entries.begin()), std::make_move_iterator(entries.end()));
+  }
+  return all;
 }
 
 }  // namespace tessera

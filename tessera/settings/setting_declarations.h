@@ -121,12 +121,11 @@ Setting choice(const char* name, E S::*field, const Placement& place, std::vecto
   return setting;
 }
 
-// Defined in files of their own.
+// Each is defined in the file of its name.
 std::vector<Setting> sharding_settings();
-// Defined in nettest_settings.cc.
+std::vector<Setting> trainer_settings();
 std::vector<Setting> nettest_settings();
 std::vector<Setting> memory_log_settings();
-// Defined in slurm_settings.cc.
 std::vector<Setting> slurm_settings();
 
 }  // namespace tessera::declaring

@@ -14,6 +14,7 @@
 
 #include "tessera/base/dtype.h"
 #include "tessera/data/data_use.h"
+#include "tessera/data/examples.h"
 #include "tessera/data/prompts.h"
 #include "tessera/data/scoring.h"
 #include "tessera/engine/shard_plan.h"
@@ -43,7 +44,8 @@ struct Settings {
   double dropout = 0.1;
   // data
   std::string dataset, eval_dataset;
-  int64_t train_size = 0, eval_size = 0;
+  int64_t train_size = 0, train_size_per_rank = 0, eval_size = 0;
+  std::optional<RowOrder> subset;  // unset: depends on `shuffle`
   bool shuffle = true;
   Objective objective = Objective::completion;
   int64_t max_length = 512;
@@ -51,7 +53,9 @@ struct Settings {
   LongTexts long_texts = LongTexts::split;
   BadRows bad_rows = BadRows::skip;
   double max_bad_rows = 0.1;
+  bool append_eos = true;
   // training
+  std::string experiment;
   int64_t batch_size = 4, grad_accum = 1;
   double epochs = 3.0;
   int64_t max_steps = 0;
@@ -90,6 +94,9 @@ struct Settings {
   Precision precision = Precision::fp32;
   DeviceChoice device = DeviceChoice::automatic;
   int64_t threads = 0;
+  // words of the Trainer, which set other settings
+  bool fp16 = false, bf16 = false, gradient_checkpointing = false;
+  std::string optim = "adamw_torch", report_to = "none", fsdp_config;
   // ranks
   int64_t nproc = 0;
   double comm_timeout = 600;  // s

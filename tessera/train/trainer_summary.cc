@@ -97,6 +97,7 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
     if (outcome.loss) record["eval_loss" + suffix] = *outcome.loss;
   };
   Record record{{"schema", 1}, {"model", (fs::path(settings_.output_dir) / "model").string()}};
+  if (!settings_.experiment.empty()) record["experiment"] = settings_.experiment;
   if (!state_.origin.empty()) record["resumed_from"] = state_.origin;
   if (best_row) put(record, best_row->eval, "");
   put(record, state_.before, "_before");

@@ -67,7 +67,8 @@ class Outputs(TinyJobTest):
 
     def check_run(self, kinds, without, *words, job):
         """Checks the files of a run that writes records of these kinds."""
-        without = [*without, "--resume", "--preflight", "--memory-log"]
+        without = [*without, "--resume", "--preflight", "--memory-log",
+                   *([] if "--experiment" in words else ["--experiment"])]
         if ON_GPU:
             self.skipTest("what is known of a GPU differs by the machine")
         summary = self.json_output("train", *job, "--output-dir", "out", *words, env={"NCCL_DEBUG": "WARN"})
@@ -86,7 +87,7 @@ class Outputs(TinyJobTest):
 
     def test_of_a_run_with_everything(self):
         self.check_run(["train", "eval", "skipped", "summary"], ["GPU"], "--precision", "fp16", "--initial-scale-power",
-                       "40", "--eval-before", job=EVALUATED)
+                       "40", "--eval-before", "--experiment", "all of it", job=EVALUATED)
 
     def test_of_a_run_that_evaluates_losses(self):
         without = ["GPU", "fp16", "--eval-before", "--eval-generation"]
@@ -100,7 +101,8 @@ class Outputs(TinyJobTest):
         self.train("whole", "--max-steps", "2", job=JOB)
         summary = self.json_output("train", *JOB, "--max-steps", "4", "--resume", "whole/checkpoint-2", "--output-dir", "out")
         summary["environment"] = {"VARIABLE": "a variable"}
-        without = ["GPU", "fp16", "--eval-before", "--eval-generation", "--eval-dataset", "--preflight", "--memory-log"]
+        without = ["--experiment", "GPU", "fp16", "--eval-before", "--eval-generation", "--eval-dataset", "--preflight",
+                   "--memory-log"]
         self.assert_documented("summary.json", keys_of(summary) - {"epochs"}, without)
 
     def test_of_a_run_with_a_memory_log(self):
@@ -108,7 +110,8 @@ class Outputs(TinyJobTest):
             self.skipTest("what is known of a GPU differs by the machine")
         summary = self.json_output("train", *GPT, "--max-steps", "2", "--output-dir", "out", "--memory-log", "logs")
         summary["environment"] = {"VARIABLE": "a variable"}
-        without = ["GPU", "fp16", "--eval-before", "--eval-generation", "--eval-dataset", "--resume", "--preflight"]
+        without = ["--experiment", "GPU", "fp16", "--eval-before", "--eval-generation", "--eval-dataset", "--resume",
+                   "--preflight"]
         self.assert_documented("summary.json", keys_of(summary) - {"epochs"}, without)
 
     def test_of_evaluation_and_generation(self):
