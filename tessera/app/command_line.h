@@ -21,6 +21,12 @@ struct ParsedFlags {
 ParsedFlags parse_flags(const std::vector<std::string>& words, const Verb& verb, Groups groups,
                         const std::vector<Verb>& verbs);
 
+// Resolves the words behind a verb that runs alone: a configuration file and flags. Throws UsageError.
+ResolvedSettings resolve_words(const std::vector<std::string>& words, const Environment& environment, const Verb& verb,
+                               const std::vector<Verb>& verbs);
+// Checks that the settings are consistent, supported and sufficient for the verb. Throws UsageError.
+void check_settings(const Verb& verb, const ResolvedSettings& resolved);
+
 // Finds the verb in the arguments (without the program's name), resolves its settings and runs it. Also prints help and
 // version. Returns the exit code. Throws Error.
 int run_command_line(const std::vector<std::string>& arguments, const Environment& environment,

@@ -7,12 +7,14 @@ static constexpr Groups kAnyModel = kModel | kTokenizer | kVocabulary | kShape |
 // Settings that change what a training run computes. A plan takes them too.
 static constexpr Groups kTraining = kAnyModel | kText | kDataset | kTrainData | kEvalData | kOptimization |
                                     kTrainEvaluation | kScoring | kGeneration | kSharding | kGradients;
+static constexpr Groups kTrainVerb =
+    kTraining | kRanks | kCheckpoints | kSavedModel | kOutputDir | kPresentation;
 
 const std::vector<Verb>& all_verbs() {
   static const std::vector<Verb> verbs = {
       {.name = "train",
        .help = "Fine-tune a model, with evaluations and checkpoints",
-       .groups = kTraining | kRanks | kCheckpoints | kSavedModel | kOutputDir | kPresentation,
+       .groups = kTrainVerb,
        .example = "tessera train --model models/bloom-560m --dataset train.json --eval-dataset dev.json"
                   " --epochs 3 --output-dir runs/mine",
        .required = {"model", "dataset", "output_dir"},
@@ -41,6 +43,14 @@ const std::vector<Verb>& all_verbs() {
        .example = "tessera plan --model bloom-7b1 --nproc 8 --strategy full_shard --precision bf16",
        .required = {"model"},
        .run = run_plan},
+      {.name = "sweep",
+       .help = "Run many trainings: a matrix of settings, or a folder of recipes",
+       .groups = kSweep | kPresentation,
+       .example = "tessera sweep sweep.toml --dataset train.json --train-size 500",
+       .required = {},
+       .run = run_sweep_verb,
+       .own_file = "sweep.toml|FOLDER",
+       .run_groups = kTrainVerb},
       {.name = "tokenize",
        .help = "Show token ids of a prompt, or of each line of standard input",
        .groups = kTokenizer | kPrompt | kPresentation,

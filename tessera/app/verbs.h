@@ -25,6 +25,9 @@ struct Verb {
   bool about_verb = false;
   bool runs_as_ranks = false;     // works together with the other ranks, if any
   bool stops_on_signals = false;  // signals do not end the verb; it asks for received signals and stops itself
+  // The verb reads the file behind its name itself; how help texts name it. Empty: a configuration file.
+  std::string own_file{};
+  Groups run_groups = 0;  // settings of runs that the verb starts; it gets their flags as written
 };
 
 // The arguments of a verb's function.
@@ -35,6 +38,8 @@ struct Invocation {
   Environment environment;               // of the process
   World* world = nullptr;                // the ranks; only with runs_as_ranks
   const StopSignals* signals = nullptr;  // only with stops_on_signals
+  std::string own_file{};                // of a verb that reads it itself, as written
+  std::vector<std::pair<const Setting*, std::string>> run_flags{};  // of run_groups, with their values as written
 
   const Settings& settings() const { return resolved.settings; }
 };
@@ -46,6 +51,7 @@ int run_eval(const Invocation& invocation);
 int run_export(const Invocation& invocation);
 int run_generate(const Invocation& invocation);
 int run_plan(const Invocation& invocation);
+int run_sweep_verb(const Invocation& invocation);
 int run_tokenize(const Invocation& invocation);
 int run_tokenizer_train(const Invocation& invocation);
 int run_train(const Invocation& invocation);

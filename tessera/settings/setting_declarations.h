@@ -123,5 +123,7 @@ Setting choice(const char* name, E S::*field, const Placement& place, std::vecto
 
 // Defined in sharding_settings.cc.
 std::vector<Setting> sharding_settings();
+// Defined in sweep_settings.cc.
+std::vector<Setting> sweep_settings();
 
 }  // namespace tessera::declaring

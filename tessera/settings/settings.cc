@@ -216,7 +216,7 @@ std::vector<Setting> machine_settings() {
 std::vector<Setting> declare_all() {
   std::vector<Setting> all;
   for (auto* part : {model_settings, data_settings, optimization_settings, checkpoint_settings, generation_settings,
-                     rank_settings, sharding_settings, machine_settings}) {
+                     rank_settings, sharding_settings, sweep_settings, machine_settings}) {
     for (auto& setting : part()) all.push_back(std::move(setting));
   }
   return all;
@@ -270,6 +270,8 @@ const char* title_of(Group group) {
       return "Gradients";
     case kPlan:
       return "Plan";
+    case kSweep:
+      return "Sweep";
     case kOutputDir:
       return "Output";
     case kPresentation:

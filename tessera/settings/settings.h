@@ -116,6 +116,8 @@ struct Settings {
   // plan
   int64_t fit = 0, device_memory = 0;  // bytes per rank
   int64_t host_memory = 0, disk = 0;   // bytes per node
+  // sweep
+  bool dry_run = false;
   // output
   std::string output_dir, checkpoint;
   bool json = false;
@@ -156,6 +158,7 @@ enum Group : Groups {
   kSharding = 1u << 21,        // what to shard over the ranks, and offload
   kGradients = 1u << 22,       // reduction of gradients, and the loss scale
   kPlan = 1u << 23,            // the machine to plan for
+  kSweep = 1u << 28,           // what a sweep does with its runs
 };
 inline constexpr Groups kAllGroups = ~0u;
 
