@@ -138,7 +138,7 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
     return static_cast<int>(ExitCode::kDone);
   }
   const auto run_flags = take_run_flags(flags, groups);
-  const std::string own_file = verb->own_file.empty() ? "" : std::exchange(flags.config_file, "");
+  const std::string own_file = subject->own_file.empty() ? "" : std::exchange(flags.config_file, "");
   const SettingSources sources{.flags = flags.values,
                                .environment = environment,
                                .file = config_of(flags.config_file, words, groups, verbs),

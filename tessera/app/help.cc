@@ -216,7 +216,7 @@ std::string full_help(const Verb& verb, const Verb& subject, Groups groups) {
     last_group = setting->group;
     text += setting_help(*setting);
   }
-  return text + other_sources(verb) + " Dashes and underscores are the same.";
+  return text + other_sources(verb) + (verb.own_file.empty() ? " " : "\n") + "Dashes and underscores are the same.";
 }
 
 }  // namespace tessera

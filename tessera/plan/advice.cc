@@ -6,7 +6,6 @@
 #include <fstream>
 
 #include "tessera/base/process.h"
-#include "tessera/base/shell.h"
 #include "tessera/comm/launcher_link.h"
 #include "tessera/report/text.h"
 #include "tessera/settings/suggest.h"

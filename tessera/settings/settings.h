@@ -116,11 +116,9 @@ struct Settings {
   // plan
   int64_t fit = 0, device_memory = 0;  // bytes per rank
   int64_t host_memory = 0, disk = 0;   // bytes per node
-  // sweep
-  bool dry_run = false;
   // output
   std::string output_dir, checkpoint;
-  bool json = false;
+  bool json = false, dry_run = false;
   Progress progress = Progress::automatic;
 
   // Whether to show progress bars. Empty if this depends on the terminal.

@@ -8,7 +8,6 @@
 #include <numeric>
 
 #include "tessera/base/error.h"
-#include "tessera/base/shell.h"
 #include "tessera/report/output_file.h"
 #include "tessera/report/progress.h"
 #include "tessera/report/table.h"
@@ -79,11 +78,11 @@ class Sweeper {
     if (result.state == SweepState::done) durations_.push_back(result.seconds);
   }
 
-  // A stop signal can kill a run that has not installed its handlers yet. Nothing is lost then.
+  // A stop signal kills a run that has not installed its handlers yet. A second signal ends it.
   SweepState state_after(SweepResult& result) const {
     const int code = *result.exit_code;
     if (code == 0) return SweepState::done;
-    const bool is_killed = stops_.any() && code == 128 + stops_.received.back();
+    const bool is_killed = stops_.any() && code > 128;
     if (code == kSaved || is_killed) {
       result.error.clear();
       return SweepState::stopped;
@@ -179,7 +178,9 @@ std::string log_of(const SweepRun& run) {
 }
 
 std::string command_of(const SweepRun& run) {
-  return "tessera " + command_for_shell(run.arguments);
+  std::string command = "tessera";
+  for (const std::string& argument : run.arguments) command += " " + quoted_for_shell(argument);
+  return command;
 }
 
 std::string progress_text(const SweepProgress& progress, int columns) {

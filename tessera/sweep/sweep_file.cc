@@ -162,7 +162,7 @@ class SweepReader {
     const fs::path recipe = (fs::path(path_).parent_path() / text).lexically_normal();
     std::error_code none;
     if (fs::is_regular_file(recipe, none)) return recipe.string();
-    throw UsageError(place, fmt::format("there is no recipe {}", recipe.string()),
+    throw UsageError(place, fmt::format("the recipe {} does not exist", recipe.string()),
                      "Paths of recipes are relative to the folder of the sweep file");
   }
 
