@@ -24,7 +24,8 @@ MAY_INCLUDE = {
     "plan": "base device ops comm data model engine store report settings load",
     "train": "base device comm data model optim engine store report settings load plan",
     "launch": "base comm store report settings",
-    "app": "base device ops comm data model optim engine store report settings load plan train launch",
+    "sweep": "base store report settings launch",
+    "app": "base device ops comm data model optim engine store report settings load plan train launch sweep",
 }
 # Headers that may be included only in these folders.
 VENDORS = {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
+#include <utility>
 
 #include "tessera/app/help.h"
 #include "tessera/app/run_as_ranks.h"
@@ -102,6 +104,35 @@ std::vector<std::string> take_command(std::vector<std::string>& words, Groups gr
   return command;
 }
 
+namespace {
+
+// Divides flags into those of the verb and those of the runs that it starts.
+std::vector<std::pair<const Setting*, std::string>> take_run_flags(ParsedFlags& flags, Groups own) {
+  std::vector<std::pair<const Setting*, std::string>> of_runs;
+  const auto is_own = [&](const auto& flag) { return (flag.first->group & own) != 0; };
+  std::ranges::copy_if(flags.values, std::back_inserter(of_runs), [&](const auto& flag) { return !is_own(flag); });
+  std::erase_if(flags.values, [&](const auto& flag) { return !is_own(flag); });
+  return of_runs;
+}
+
+}  // namespace
+
+ResolvedSettings resolve_words(const std::vector<std::string>& words, const Environment& environment, const Verb& verb,
+                               const std::vector<Verb>& verbs) {
+  const ParsedFlags flags = parse_flags(words, verb, verb.groups, verbs);
+  const SettingSources sources{.flags = flags.values,
+                               .environment = environment,
+                               .file = config_of(flags.config_file, words, verb.groups, verbs),
+                               .file_name = flags.config_file};
+  return resolve(sources, verb.groups, verb.name, names_of(verbs));
+}
+
+void check_settings(const Verb& verb, const ResolvedSettings& resolved) {
+  check_consistent(resolved);
+  check_supported(resolved);
+  check_required(verb, resolved);
+}
+
 int run_command_line(const std::vector<std::string>& arguments, const Environment& environment,
                      const std::vector<Verb>& verbs) {
   const auto ranks = detect_ranks(environment);
@@ -126,7 +157,7 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
 
   const std::vector<std::string> command =
       verb->takes_command ? take_command(words, groups) : std::vector<std::string>{};
-  ParsedFlags flags = parse_flags(words, *subject, groups, verbs);
+  ParsedFlags flags = parse_flags(words, *subject, groups | verb->run_groups, verbs);
   if (flags.help) {
     console.print(flags.full_help ? full_help(*verb, *subject, groups) : brief_help(*verb, *subject, groups));
     return static_cast<int>(ExitCode::kDone);
@@ -134,6 +165,8 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
   // The command's file may have a table of this verb.
   const auto config = std::ranges::find_if(command, [](const std::string& word) { return word.ends_with(".toml"); });
   if (config != command.end() && !config->starts_with("-")) flags.config_file = *config;
+  const auto run_flags = take_run_flags(flags, groups);
+  const std::string own_file = subject->own_file.empty() ? "" : std::exchange(flags.config_file, "");
   const SettingSources sources{.flags = flags.values,
                                .environment = environment,
                                .file = config_of(flags.config_file, words, groups, verbs),
@@ -143,14 +176,14 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
                         .resolved = resolve(sources, groups, subject->name, names_of(verbs)),
                         .environment = environment,
                         .operands = flags.operands,
-                        .command = command};
+                        .command = command,
+                        .own_file = own_file,
+                        .run_flags = run_flags};
   const bool starts_ranks = verb->runs_as_ranks && !ranks && invocation.resolved.num_ranks > 1;
   if (is_first && !starts_ranks) {  // one process reports them
     for (const auto& warning : invocation.resolved.warnings) console.note("warning: " + warning);
   }
-  check_consistent(invocation.resolved);
-  check_supported(invocation.resolved);
-  check_required(*verb, invocation.resolved);
+  check_settings(*verb, invocation.resolved);
   if (!verb->operands.empty() && flags.operands.empty()) {
     throw UsageError(verb->operands, fmt::format("is required by {}", verb->name),
                      verb->example.empty() ? "" : "Example: " + verb->example);

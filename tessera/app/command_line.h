@@ -39,6 +39,12 @@ std::vector<std::string> names_of(const std::vector<Verb>& verbs);
 // word that is neither a flag of `groups` nor its value. A request for help stays.
 std::vector<std::string> take_command(std::vector<std::string>& words, Groups groups);
 
+// Resolves the words behind a verb that runs alone: a configuration file and flags. Throws UsageError.
+ResolvedSettings resolve_words(const std::vector<std::string>& words, const Environment& environment, const Verb& verb,
+                               const std::vector<Verb>& verbs);
+// Checks that the settings are consistent, supported and sufficient for the verb. Throws UsageError.
+void check_settings(const Verb& verb, const ResolvedSettings& resolved);
+
 // Finds the verb in the arguments (without the program's name), resolves its settings and runs it. Also prints help and
 // version. Returns the exit code. Throws Error.
 int run_command_line(const std::vector<std::string>& arguments, const Environment& environment,

@@ -94,7 +94,7 @@ std::string option_names(const Setting& setting) {
     if (!remedy.empty()) throw UsageError(word, "is neither a setting nor a configuration file", remedy);
   }
   throw UsageError(extras[0], "is one word too many",
-                   fmt::format("Usage: tessera {} [config.toml] [--flags]", verb.name));
+                   fmt::format("Usage: tessera {} {} [--flags]", verb.name, verb.own_file.empty() ? "[config.toml]" : verb.own_file));
 }
 
 // Moves the operands of a verb from the other words into parsed.operands. A word that ends in ".toml" is the

@@ -60,10 +60,25 @@ std::string preset_text(const Setting& setting) {
   return text ? *text : toml_text(preset);
 }
 
+// The word behind the verb in a usage line.
+std::string file_word(const Verb& verb) {
+  return verb.own_file.empty() ? "[config.toml]" : verb.own_file;
+}
+
 std::string usage_line(const Verb& verb, const Verb& subject) {
   const std::string about = !verb.about_verb ? "" : &subject == &verb ? " [verb]" : " " + subject.name;
   const std::string operands = verb.operands.empty() ? "" : " " + verb.operands;
-  return fmt::format("{}.\n\nUsage: tessera {}{}{} [config.toml] [--flags]\n", verb.help, verb.name, about, operands);
+  return fmt::format("{}.\n\nUsage: tessera {}{}{} {} [--flags]\n", verb.help, verb.name, about, operands,
+                     file_word(verb));
+}
+
+// Where settings can stand besides flags. A verb with an own file passes other flags to its runs.
+std::string other_sources(const Verb& verb) {
+  if (!verb.own_file.empty()) {
+    return "\nIt also takes the settings of train, for every run: see tessera train --help.";
+  }
+  return "\nSettings can also come from config.toml (batch_size = 8) or the environment\n"
+         "(TESSERA_BATCH_SIZE=8).";
 }
 
 // What follows `tessera` in the help command of the verb.
@@ -186,11 +201,8 @@ std::string brief_help(const Verb& verb, const Verb& subject, Groups groups) {
   return usage_line(verb, subject) + about_verb + brief_settings("Required", required, false) +
          brief_settings(required.empty() ? "Settings [default]" : "Often used [default]", others, true) +
          example(verb.example) +
-         fmt::format(
-             "\nSettings can also come from config.toml (batch_size = 8) or the environment\n"
-             "(TESSERA_BATCH_SIZE=8).\n"
-             "All {} settings: tessera {} all",
-             settings_of(groups).size(), help_command(verb, subject));
+         fmt::format("{}\nAll {} settings: tessera {} all", other_sources(verb), settings_of(groups).size(),
+                     help_command(verb, subject));
 }
 
 std::string full_help(const Verb& verb, const Verb& subject, Groups groups) {
@@ -206,9 +218,7 @@ std::string full_help(const Verb& verb, const Verb& subject, Groups groups) {
     last_group = setting->group;
     text += setting_help(*setting);
   }
-  return text +
-         "\nSettings can also come from config.toml (batch_size = 8) or the environment\n"
-         "(TESSERA_BATCH_SIZE=8). Dashes and underscores are the same.";
+  return text + other_sources(verb) + (verb.own_file.empty() ? " " : "\n") + "Dashes and underscores are the same.";
 }
 
 }  // namespace tessera

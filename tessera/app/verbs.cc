@@ -7,12 +7,14 @@ static constexpr Groups kAnyModel = kModel | kTokenizer | kVocabulary | kShape |
 // Settings that change what a training run computes. A plan takes them too.
 static constexpr Groups kTraining = kAnyModel | kText | kDataset | kTrainData | kEvalData | kOptimization |
                                     kTrainEvaluation | kScoring | kGeneration | kSharding | kGradients;
+static constexpr Groups kTrainVerb =
+    kTraining | kRanks | kCheckpoints | kSavedModel | kPreflight | kOutputDir | kMemoryLog | kPresentation;
 
 const std::vector<Verb>& all_verbs() {
   static const std::vector<Verb> verbs = {
       {.name = "train",
        .help = "Fine-tune a model, with evaluations and checkpoints",
-       .groups = kTraining | kRanks | kCheckpoints | kSavedModel | kPreflight | kOutputDir | kMemoryLog | kPresentation,
+       .groups = kTrainVerb,
        .example = "tessera train --model models/bloom-560m --dataset train.json --eval-dataset dev.json"
                   " --epochs 3 --output-dir runs/mine",
        .required = {"model", "dataset", "output_dir"},
@@ -55,6 +57,14 @@ const std::vector<Verb>& all_verbs() {
        .required = {},
        .run = run_slurm,
        .takes_command = true},
+      {.name = "sweep",
+       .help = "Run many trainings: a matrix of settings, a folder of recipes",
+       .groups = kSweep | kPresentation,
+       .example = "tessera sweep sweep.toml --dry-run",
+       .required = {},
+       .run = run_sweep_verb,
+       .own_file = "sweep.toml|FOLDER",
+       .run_groups = kTrainVerb},
       {.name = "tokenize",
        .help = "Show token ids of a prompt, or of each line of standard input",
        .groups = kTokenizer | kPrompt | kPresentation,

@@ -30,6 +30,9 @@ struct Verb {
   // Ranks may have different programs and settings: the verb reports the differences.
   bool accepts_differences = false;
   bool stops_on_signals = false;  // signals do not end the verb; it asks for received signals and stops itself
+  // The verb reads the file behind its name itself; how help texts name it. Empty: a configuration file.
+  std::string own_file{};
+  Groups run_groups = 0;  // settings of runs that the verb starts; it gets their flags as written
 };
 
 // The arguments of a verb's function.
@@ -42,6 +45,8 @@ struct Invocation {
   World* world = nullptr;                // the ranks; only with runs_as_ranks
   const StopSignals* signals = nullptr;  // only with stops_on_signals
   std::vector<std::string> command{};    // the words of the other verb's command; only with takes_command
+  std::string own_file{};                // of a verb that reads it itself, as written
+  std::vector<std::pair<const Setting*, std::string>> run_flags{};  // of run_groups, with their values as written
 
   const Settings& settings() const { return resolved.settings; }
 };
@@ -56,6 +61,7 @@ int run_nettest(const Invocation& invocation);
 int run_memory(const Invocation& invocation);
 int run_plan(const Invocation& invocation);
 int run_slurm(const Invocation& invocation);
+int run_sweep_verb(const Invocation& invocation);
 int run_tokenize(const Invocation& invocation);
 int run_tokenizer_train(const Invocation& invocation);
 int run_train(const Invocation& invocation);

@@ -127,5 +127,6 @@ std::vector<Setting> trainer_settings();
 std::vector<Setting> nettest_settings();
 std::vector<Setting> memory_log_settings();
 std::vector<Setting> slurm_settings();
+std::vector<Setting> sweep_settings();
 
 }  // namespace tessera::declaring

@@ -144,7 +144,7 @@ struct Settings {
   // output
   std::string output_dir, checkpoint;
   MemoryLogPlace memory_log;
-  bool json = false;
+  bool json = false, dry_run = false;
   Progress progress = Progress::automatic;
 
   // memory
@@ -191,6 +191,7 @@ enum Group : Groups {
   kMemoryLog = 1ull << 27,       // logs of memory over time
   kMemoryAnalysis = 1ull << 28,  // which of those logs to read
   kSlurm = 1ull << 29,           // the resources of a job, and the file that asks Slurm for them
+  kSweep = 1ull << 30,           // what a sweep does with its runs
 };
 inline constexpr Groups kAllGroups = ~Groups{0};
 

@@ -139,6 +139,14 @@ class Outputs(TinyJobTest):
         for configuration in [fit["best"], *fit["faster"]]:
             self.assert_documented("fit.best and fit.faster[]", keys_of(configuration))
 
+    def test_of_a_sweep(self):
+        self.write("job.toml", 'model = "config.json"\ninit = "random"\ntokenizer = "tok"\ndataset = "train.jsonl"\n'
+                               'max_steps = 1\n')
+        self.write("sweep.toml", 'base = "job.toml"\n')
+        self.assert_documented("sweep --json", keys_of(self.json_output("sweep", "sweep.toml", "--dry-run")),
+                               ["started runs"])
+        self.assert_documented("sweep --json", keys_of(self.json_output("sweep", "sweep.toml")))
+
     def test_of_settings_and_machine(self):
         settings = self.json_output("config", "train", *JOB)
         self.assert_documented("config --json", {f"SETTING.{key}" for value in settings.values() for key in value})
