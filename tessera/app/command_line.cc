@@ -23,8 +23,8 @@ std::vector<std::string> names_of(const std::vector<Verb>& verbs) {
   return names;
 }
 
-// Finds the verb that `words` begin with, by their first two words or the first one, and removes its name from them.
-// Returns nullptr if no verb matches.
+// Removes the name of a verb from the beginning of `words` and returns the verb. A name has one or two words; a name of
+// two words has priority. Returns nullptr if no verb matches.
 const Verb* take_verb(std::vector<std::string>& words, const std::vector<Verb>& verbs) {
   for (const size_t length : {2u, 1u}) {
     if (words.size() < length) continue;
@@ -37,7 +37,8 @@ const Verb* take_verb(std::vector<std::string>& words, const std::vector<Verb>& 
   return nullptr;
 }
 
-// `help` and `--help` before the verb, and `help` after it, become `--help` after the verb.
+// Moves a request for help to the end, as --help. The request (help, --help, -h) may be before a verb, directly after
+// it, or after the first word of its name.
 std::vector<std::string> with_help_last(std::vector<std::string> words, const std::vector<Verb>& verbs) {
   const auto asks = [](const std::string& word) { return word == "help" || word == "--help" || word == "-h"; };
   bool is_help = false;
@@ -56,7 +57,7 @@ std::vector<std::string> with_help_last(std::vector<std::string> words, const st
   return words;
 }
 
-// Help of the program, or of verbs that begin with the same word. Empty if `words` do not ask for one of them.
+// The help of the program, or of all verbs with the same first word. Empty if `words` request neither.
 std::string general_help(const std::vector<std::string>& words, const std::vector<Verb>& verbs) {
   if (words.empty() || words[0] == "--help" || (words.size() == 2 && words[0] == "all" && words[1] == "--help")) {
     return program_help(verbs);
@@ -65,7 +66,7 @@ std::string general_help(const std::vector<std::string>& words, const std::vecto
   return is_family ? family_help(words[0], verbs) : "";
 }
 
-// Reads the file that the command line names. If the word is no such file, says what to write instead of it.
+// Reads the configuration file `word`. If that fails, the error says what to write instead of `word`, if this is known.
 std::vector<FileEntry> config_of(const std::string& word, const std::vector<std::string>& words, Groups groups,
                                  const std::vector<Verb>& verbs) {
   if (word.empty()) return {};
@@ -102,7 +103,7 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
   if (!verb) unknown_verb(words, verbs);
   const Verb* subject = verb->about_verb ? take_verb(words, verbs) : verb;
   if (!subject) subject = verb;
-  // The settings of another verb, and always those that say how to print.
+  // A verb about another verb takes the settings of the other verb, and always the settings for printing.
   const Groups groups = subject == verb ? verb->groups : subject->groups | kPresentation;
 
   const ParsedFlags flags = parse_flags(words, *subject, groups, verbs);
