@@ -19,7 +19,8 @@ namespace tessera {
 
 namespace {
 
-// `help` and `--help` before the verb, and `help` after it, become `--help` after the verb.
+// Moves a request for help to the end, as --help. The request (help, --help, -h) may be before a verb, directly after
+// it, or after the first word of its name.
 std::vector<std::string> with_help_last(std::vector<std::string> words, const std::vector<Verb>& verbs) {
   const auto asks = [](const std::string& word) { return word == "help" || word == "--help" || word == "-h"; };
   bool is_help = false;
@@ -38,7 +39,7 @@ std::vector<std::string> with_help_last(std::vector<std::string> words, const st
   return words;
 }
 
-// Help of the program, or of verbs that begin with the same word. Empty if `words` do not ask for one of them.
+// The help of the program, or of all verbs with the same first word. Empty if `words` request neither.
 std::string general_help(const std::vector<std::string>& words, const std::vector<Verb>& verbs) {
   if (words.empty() || words[0] == "--help" || (words.size() == 2 && words[0] == "all" && words[1] == "--help")) {
     return program_help(verbs);
@@ -152,7 +153,7 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
   if (!verb) unknown_verb(words, verbs);
   const Verb* subject = verb->about_verb ? take_verb(words, verbs) : verb;
   if (!subject) subject = verb;
-  // The settings of another verb, and always those that say how to print.
+  // A verb about another verb takes the settings of the other verb, and always the settings for printing.
   const Groups groups = subject == verb ? verb->groups : subject->groups | kPresentation;
 
   const std::vector<std::string> command =

@@ -2,7 +2,7 @@
 
 namespace tessera {
 
-// Settings of a model, read from a folder or made from flags.
+// Settings of a model. A model is read from a folder or made from flags.
 static constexpr Groups kAnyModel = kModel | kTokenizer | kVocabulary | kShape | kMachine;
 // Settings that change what a training run computes. A plan takes them too.
 static constexpr Groups kTraining = kAnyModel | kText | kDataset | kTrainData | kEvalData | kOptimization |
