@@ -26,7 +26,7 @@ std::vector<std::string> names_of(const std::vector<Verb>& verbs) {
 // Finds the verb that `words` begin with, by their first two words or the first one, and removes its name from them.
 // Returns nullptr if no verb matches.
 const Verb* take_verb(std::vector<std::string>& words, const std::vector<Verb>& verbs) {
-  for (const size_t length : {2, 1}) {
+  for (const size_t length : {2u, 1u}) {
     if (words.size() < length) continue;
     const std::string name = length == 2 ? words[0] + " " + words[1] : words[0];
     const auto it = std::find_if(verbs.begin(), verbs.end(), [&](const Verb& verb) { return verb.name == name; });

@@ -286,7 +286,7 @@ Event UnitOptimizer::update_piece(const Piece& piece, PieceBuffers& buffers, con
     host.run([&ops = context_.host_ops, gradient, m, v, own_step = step_of(step, piece)] {
       ops.adamw({}, {}, gradient, m, v, own_step);
     });
-    const Event done = host.record();
+    Event done = host.record();
     if (buffers.gradient.bytes() > 0) buffers.free = done;  // otherwise the buffers hold nothing of this piece
     return done;
   }
@@ -300,7 +300,7 @@ Event UnitOptimizer::update_piece(const Piece& piece, PieceBuffers& buffers, con
   const bool staged = buffers.m.bytes() > 0;
   if (staged) master().save(u, first_master, p, copy);
   if (has_own_master()) parameters_.kept().save(u, first_kept, p, copy);
-  const Event renewed = copy.record();  // the next forward waits only for this event
+  Event renewed = copy.record();  // the next forward waits only for this event
   if (staged) {
     if (!rest_.empty()) rest_.save(u, piece.first, rest, copy);
     m_.save(u, piece.first, m, copy);

@@ -117,7 +117,8 @@ bool is_consistent(const Settings& settings, const PlannedRank& rank) {
     resolved.groups = kSharding;
     resolved.num_ranks = rank.world_size;
     check_sharding(resolved);
-    ShardPlan(engine_options(settings).sharding, rank.world_size, rank.rank, rank.ranks_per_node);
+    [[maybe_unused]] const ShardPlan plan(engine_options(settings).sharding, rank.world_size, rank.rank,
+                                          rank.ranks_per_node);
     return true;
   } catch (const UsageError&) {
     return false;

@@ -17,7 +17,7 @@ namespace tessera {
 Plan plan_training(const ModelConfig& config, const Settings& settings, const WorkBounds& work,
                    const PlannedRank& rank) {
   const auto copy = [&](Engine& engine, Communicator& world) {
-    const auto background = std::make_shared<BackgroundCheckpoint>(engine.host(), world);
+    auto background = std::make_shared<BackgroundCheckpoint>(engine.host(), world);
     background->save({}, 0, [&](CheckpointPart& part) { declare_checkpoint(part, engine); });
     return background;
   };

@@ -30,7 +30,7 @@ MetricsLog MetricsLog::resume(const std::string& path, int64_t size_bytes) {
 void MetricsLog::append(std::string_view kind, int64_t step, double epoch, const Record& values, const Record& timing) {
   for (const char* reserved : {"schema", "kind", "step", "epoch", "timing"}) TESSERA_ASSERT(!values.contains(reserved));
   Record record{{"schema", kSchema}, {"kind", std::string(kind)}, {"step", step}, {"epoch", epoch}};
-  record.update(values);
+  if (!values.empty()) record.update(values);
   if (!timing.empty()) record["timing"] = timing;
   file_.append(to_json(record) + "\n");
 }

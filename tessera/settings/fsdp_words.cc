@@ -26,7 +26,7 @@ std::string word(const SettingValue& value, const std::string& where) {
 
 // The value in lower case, which must be one of `words`.
 std::string one_of(const std::vector<std::string>& words, const SettingValue& value, const std::string& where) {
-  const std::string text = lower(word(value, where));
+  std::string text = lower(word(value, where));
   if (std::find(words.begin(), words.end(), text) != words.end()) return text;
   throw UsageError(where, "unknown value " + quoted_value(value), "One of: " + joined(words, ", "));
 }

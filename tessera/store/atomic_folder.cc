@@ -121,7 +121,7 @@ void AtomicFolder::commit() {
 }
 
 fs::path replace_by_moving_aside(const fs::path& source, const fs::path& target) {
-  const fs::path old = name_beside(target, kMovedAside);
+  fs::path old = name_beside(target, kMovedAside);
   rename_or_throw(target, old);
   if (uninterrupted([&] { return rename(source.c_str(), target.c_str()); }) != 0) {
     const int error = errno;

@@ -59,7 +59,7 @@ std::string note_of_no_gpu(const CudaInfo& info, const std::function<const char*
     if (sign.empty()) sign = fmt::format("{} is {}", name, list);
   }
   if (sign.empty()) return "";
-  const std::string note = fmt::format("No GPU is used, although {}: {}", sign, info.problem);
+  std::string note = fmt::format("No GPU is used, although {}: {}", sign, info.problem);
   if (!info.built || info.has_driver) return note;
   return note + ". Containers show GPUs when started with --nv (Apptainer) or --gpus all (Docker)";
 }

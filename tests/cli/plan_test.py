@@ -267,8 +267,8 @@ class Advice(TinyJobTest):
                                                       "--prompt", "a", "--threads", "1", cwd=self.on_disk))
         # Files in memory do not free memory: this needs a disk.
         done = self.on_a_small_machine(400_000, *train, "--output-dir", "out")
-        self.assertRegex(done.stdout, r"With an --offload-dir on a disk that has \d+ MiB for each rank \(out/offload has "
-                                      r"none\), start it as: ")
+        self.assertRegex(done.stdout, r"Give an --offload-dir on a disk with \d+ MiB of free space for each rank "
+                                      r"\(out/offload has none\), and start it as: ")
 
 
 @unless_sanitized

@@ -81,7 +81,7 @@ TEST_P(ArraysTest, RandomNumbersMatchTheCpu) {
 // the f32.
 class RestTest : public TypedTest {};
 INSTANTIATE_TEST_SUITE_P(Types, RestTest, ::testing::Values(DType::f16, DType::bf16),
-                         [](const auto& info) { return std::string(name_of(info.param)); });
+                         [](const auto& values) { return std::string(name_of(values.param)); });
 
 TEST_P(RestTest, EqualsTheHosts) {
   constexpr int64_t kCount = 1003;

@@ -184,6 +184,6 @@ class TypedTest : public ::testing::TestWithParam<DType> {
 };
 #define TESSERA_FOR_ALL_TYPES(Suite)                                                                         \
   INSTANTIATE_TEST_SUITE_P(Types, Suite, ::testing::Values(DType::f32, DType::f64, DType::f16, DType::bf16), \
-                           [](const auto& info) { return std::string(name_of(info.param)); })
+                           [](const auto& values) { return std::string(name_of(values.param)); })
 
 }  // namespace tessera::testing

@@ -73,7 +73,7 @@ bool is_meant(int file) {
   const ssize_t length = readlink(link, path, sizeof path - 1);
   if (length <= 0) return false;
   path[length] = 0;
-  return is_meant(path);
+  return path[0] == '/' && is_meant(path);  // "socket:[7]", "anon_inode:[eventfd]" are no paths
 }
 
 bool is_meant(std::nullptr_t) {

@@ -60,7 +60,11 @@ struct Arrays {
     const auto block = reinterpret_cast<uintptr_t>(data) + kAhead * sizeof(E);
     for (uintptr_t line = block; line < block + kBlock * sizeof(E); line += 64) {
       const auto* at = reinterpret_cast<const void*>(line);
-      to_write ? __builtin_prefetch(at, 1) : __builtin_prefetch(at, 0);
+      if (to_write) {
+        __builtin_prefetch(at, 1);
+      } else {
+        __builtin_prefetch(at, 0);
+      }
     }
   }
 };

@@ -53,7 +53,7 @@ struct Ahead {
 template <int Rows, Panel kPanel>
 void multiply_block(int64_t depth, const float* panel, const float* strip, Result result, float* c, int64_t ldc,
                     Ahead ahead) {
-  Vector sums[Rows][2] = {};
+  Vector sums[size_t{Rows}][2] = {};
   auto add_products = [&](int64_t p) {
     const Vector b0 = load(strip + p * kStrip), b1 = load(strip + p * kStrip + kLanes);
 #pragma GCC unroll 14

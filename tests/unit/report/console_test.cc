@@ -32,7 +32,7 @@ TEST(Terminal, IsDescribedByTheEnvironment) {
 
 TEST(Console, PrintsAboveTheStatusLine) {
   Screen screen;  // both streams write to the same screen
-  Console console(screen.stream(kPlainTerminal), screen.stream(kPlainTerminal));
+  Console console(screen.output(kPlainTerminal), screen.output(kPlainTerminal));
   console.show_status("working on it");
   console.print("result");
   EXPECT_THAT(screen.lines(), ElementsAre("result", "working on it"));
@@ -47,7 +47,7 @@ TEST(Console, PrintsAboveTheStatusLine) {
 
 TEST(Console, WritesPlainLinesToFiles) {
   Screen out, err;
-  Console console(out.stream({}), err.stream({}));
+  Console console(out.output({}), err.output({}));
   console.show_status("never seen");
   console.print("result");
   console.note("message");
@@ -79,7 +79,7 @@ TEST(Console, OfProcessWritesToItsStreams) {
 
 TEST(Console, ThreadsNeverMixLines) {
   Screen screen;
-  Console console(screen.stream(kPlainTerminal), screen.stream(kPlainTerminal));
+  Console console(screen.output(kPlainTerminal), screen.output(kPlainTerminal));
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&, line = std::string(20, static_cast<char>('a' + i))] {

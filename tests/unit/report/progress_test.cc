@@ -79,8 +79,8 @@ class ProgressTest : public ::testing::Test {
 
   double now_s_ = 1000;
   Screen screen_;
-  Console terminal_{screen_.stream(kPlainTerminal), screen_.stream(kPlainTerminal)};
-  Console file_{screen_.stream({}), screen_.stream({})};
+  Console terminal_{screen_.output(kPlainTerminal), screen_.output(kPlainTerminal)};
+  Console file_{screen_.output({}), screen_.output({})};
 };
 
 TEST_F(ProgressTest, BarStaysBelowOtherOutputAndEndsAsALine) {

@@ -35,7 +35,7 @@ class Screen {
   const std::vector<std::string>& lines() const { return lines_; }  // the last line holds the cursor
   const std::string& raw() const { return raw_; }
 
-  Console::Stream stream(Terminal terminal, int columns = 80) {
+  Console::Output output(Terminal terminal, int columns = 80) {
     return {terminal, [this](std::string_view text) { write(text); }, [columns] { return columns; }};
   }
 

@@ -266,7 +266,7 @@ TEST_F(DeepSpeed, unknown_keys) {
 TEST_F(DeepSpeed, not_json) {
   EXPECT_NE(error("{\n\"a\": \n").find("ds.json:3:1: not valid JSON"), std::string::npos);
   EXPECT_EQ(error("[]"), "ds.json: must be a JSON object");
-  EXPECT_NE(error(std::string(20000, ' ')).find("has more than the 16384 bytes"), std::string::npos);
+  EXPECT_NE(error(std::string(20000, ' ')).find("has more than 16384 bytes"), std::string::npos);
   std::string deep;
   for (int i = 0; i < 3000; ++i) deep += "{\"a\":";
   EXPECT_NE(error(deep).find("deeper than"), std::string::npos);
