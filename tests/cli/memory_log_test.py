@@ -187,8 +187,8 @@ class Logs(TinyJobTest):
         # Written before the fault: the header of one file, and the first sample of two.
         env = {"LD_PRELOAD": LIBRARY, "FAULT_CALLS": "pwrite", "FAULT_PATH": "/logs/", "FAULT_CALL": "4",
                "FAULT_TIMES": str(10 ** 6), "FAULT_KIND": f"error {errno.ENOSPC}"}
-        words = [*OF_ANY_DEVICE, "--device", "cpu", "--max-steps", "2", "--output-dir", "out", "--memory-log", "logs:0.01"]
-        code, _, err = self.run_tessera("train", *words, env=env)
+        words = [*OF_ANY_DEVICE, "--device", "cpu", "--max-steps", "2", "--output-dir", "out"]
+        code, _, err = self.run_tessera("train", *words, "--memory-log", "logs:0.01", env=env)
         self.assertEqual(code, 0, err)
         self.assertEqual(err.count("warning"), 1, err)
         self.assertIn("warning: the memory log ends here, and the run continues: logs/cpu_memory_log.txt: ", err)
