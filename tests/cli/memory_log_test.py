@@ -29,7 +29,7 @@ def skipped(count, path):
 
 
 def gpu_lines(folder):
-    """From the description: the first line is a header; Peak, Avg and all modes of column 4, for each index in column 2."""
+    """From the description: the first line is a header; Peak, Avg and all modes of column 4, by index in column 2."""
     names = sorted(name for name in os.listdir(folder) if name.startswith("gpu_memory_log") and name.endswith(".csv"))
     if not names:
         return f"[!] No GPU logs found in {folder}\n"
@@ -47,7 +47,8 @@ def gpu_lines(folder):
         if not used:
             text += f"[!] Failed to read {path}: it has no samples\n"
         for index, values in sorted(used.items()):
-            text += (f"[{name[:-4]} - GPU {index}] Peak = {max(values):.0f} MiB, Avg = {statistics.fmean(values):.2f} MiB,"
+            mean = statistics.fmean(values)
+            text += (f"[{name[:-4]} - GPU {index}] Peak = {max(values):.0f} MiB, Avg = {mean:.2f} MiB,"
                      f" Mode = {modes(values)} MiB\n")
         text += skipped(bad, path)
     return text
@@ -158,7 +159,8 @@ class Logs(TinyJobTest):
                                      "out/memory:0.01")
         if not ON_GPU:
             self.assertIn("The run uses no GPU: --memory-log writes no gpu_memory_log.csv\n", err)
-            self.assertEqual(sorted(os.listdir(self.path("out", "memory"))), ["cpu_memory_log.txt", "ledger-rank-0.jsonl"])
+            names = sorted(os.listdir(self.path("out", "memory")))
+            self.assertEqual(names, ["cpu_memory_log.txt", "ledger-rank-0.jsonl"])
         rows = self.check_cpu_log(["out", "memory", "cpu_memory_log.txt"])
         self.assertEqual([row[0] for row in rows], sorted(row[0] for row in rows))
         self.check_summary("out", rows)
@@ -185,8 +187,8 @@ class Logs(TinyJobTest):
         # Written before the fault: the header of one file, and the first sample of two.
         env = {"LD_PRELOAD": LIBRARY, "FAULT_CALLS": "pwrite", "FAULT_PATH": "/logs/", "FAULT_CALL": "4",
                "FAULT_TIMES": str(10 ** 6), "FAULT_KIND": f"error {errno.ENOSPC}"}
-        code, _, err = self.run_tessera("train", *OF_ANY_DEVICE, "--device", "cpu", "--max-steps", "2", "--output-dir", "out",
-                                        "--memory-log", "logs:0.01", env=env)
+        words = [*OF_ANY_DEVICE, "--device", "cpu", "--max-steps", "2", "--output-dir", "out"]
+        code, _, err = self.run_tessera("train", *words, "--memory-log", "logs:0.01", env=env)
         self.assertEqual(code, 0, err)
         self.assertEqual(err.count("warning"), 1, err)
         self.assertIn("warning: the memory log ends here, and the run continues: logs/cpu_memory_log.txt: ", err)
@@ -199,8 +201,8 @@ class Logs(TinyJobTest):
         code, _, err = self.run_tessera("train", *GPT, "--output-dir", "out", "--memory-log", "file/logs")
         self.assertEqual(code, 1)
         self.assertIn("file", err)
-        self.fails(2, '--memory-log: "5s" is not a number of seconds', "train", *GPT, "--output-dir", "out", "--memory-log",
-                   "logs:5s")
+        self.fails(2, '--memory-log: "5s" is not a number of seconds', "train", *GPT, "--output-dir", "out",
+                   "--memory-log", "logs:5s")
 
     def test_figures_of_the_callbacks(self):
         self.train("out", "--max-steps", "4", "--batch-size", "2", "--grad-accum", "2", job=GPT)

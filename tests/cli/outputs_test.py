@@ -108,7 +108,8 @@ class Outputs(TinyJobTest):
     def test_of_a_run_with_a_memory_log(self):
         if ON_GPU:
             self.skipTest("what is known of a GPU differs by the machine")
-        summary = self.json_output("train", *GPT, "--max-steps", "2", "--output-dir", "out", "--memory-log", "logs")
+        words = ["--max-steps", "2", "--output-dir", "out", "--memory-log", "logs"]
+        summary = self.json_output("train", *GPT, *words)
         summary["environment"] = {"VARIABLE": "a variable"}
         without = ["--experiment", "GPU", "fp16", "--eval-before", "--eval-generation", "--eval-dataset", "--resume",
                    "--preflight"]

@@ -14,8 +14,8 @@ class Ranks(TinyJobTest):
         self.assertEqual(files, ["cpu_memory_log.txt", "ledger-rank-0.jsonl", "ledger-rank-1.jsonl"])
         rows = [line.split() for line in self.read("logs", "cpu_memory_log.txt").decode().splitlines()[1:]]
         real_mb = max(float(row[2]) for row in rows)
-        ranks = [max(json.loads(line)["resident_bytes"] for line in self.read("logs", f"ledger-rank-{rank}.jsonl").splitlines())
-                 for rank in range(2)]
+        ledgers = [self.read("logs", f"ledger-rank-{rank}.jsonl").splitlines() for rank in range(2)]
+        ranks = [max(json.loads(line)["resident_bytes"] for line in lines) for lines in ledgers]
         # The tree holds the launcher, mpirun and both ranks.
         self.assertGreater(real_mb * 2 ** 20, 1.2 * max(ranks))
         summary = self.json_of("out", "summary.json")
