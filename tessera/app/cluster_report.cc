@@ -247,7 +247,7 @@ std::string cluster_text(const Record& summary, const Terminal& terminal) {
   }
   text += "\nvariables of the communication\n";
   for (const auto& [key, value] : summary["environment"].items()) {
-    text += fmt::format("  {:<18}  {}\n", key, value.get<std::string>());
+    text += fmt::format("  {:<34}  {}\n", key, value.get<std::string>());
   }
   if (summary["environment"].empty()) text += "  none is set\n";
   if (!summary["folders"].empty()) text += "\nfolders\n";

@@ -65,6 +65,12 @@ void check_restarts(const Invocation& invocation, const std::optional<RankEnviro
                    "Leave it out and start the same command again: it continues from the last checkpoint");
 }
 
+// The exit code of a failed rank. The launcher of --nproc looks for the cause by the plain code, and then replaces it.
+ExitCode code_of_failure(const Invocation& invocation, ExitCode code) {
+  if (find_launcher(invocation.environment)) return code;
+  return static_cast<ExitCode>(with_workshop_codes(invocation.settings(), static_cast<int>(code)));
+}
+
 }  // namespace
 
 void report_failure(const Environment& environment, const Failure& failure) {
@@ -94,8 +100,7 @@ int run_among_ranks(const Invocation& invocation, const std::function<int()>& wo
   } catch (...) {
     const auto [code, what] = current_failure();
     if (before_end) before_end();
-    const int reported = with_workshop_codes(invocation.settings(), static_cast<int>(code));
-    invocation.world->fail(static_cast<ExitCode>(reported), what, report_of(code));
+    invocation.world->fail(code_of_failure(invocation, code), what, report_of(code));
     return static_cast<int>(code);
   }
 }
@@ -136,7 +141,7 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
     return code;
   } catch (...) {
     const auto [code, what] = current_failure();
-    world->fail(static_cast<ExitCode>(with_workshop_codes(settings, static_cast<int>(code))), what, report_of(code));
+    world->fail(code_of_failure(invocation, code), what, report_of(code));
     return static_cast<int>(code);
   }
 }

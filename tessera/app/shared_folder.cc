@@ -54,7 +54,8 @@ SharedFolder check_shared_folder(Communicator& world, const std::string& folder,
                                  const std::vector<std::string>& ranks) {
   const int rank = world.rank();
   std::error_code none;
-  const fs::path asked = fs::absolute(folder, none).lexically_normal();
+  fs::path asked = fs::absolute(folder, none).lexically_normal();
+  if (!asked.has_filename()) asked = asked.parent_path();  // it ends with a slash
   const auto from_first = [&](const std::string& text) {
     return world.all_gather_text(rank == 0 ? text : "", kWhat)[0];
   };

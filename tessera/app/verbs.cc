@@ -91,7 +91,7 @@ const std::vector<Verb>& all_verbs() {
        .run = run_config,
        .about_verb = true},
       {.name = "doctor",
-       .help = "Show what this machine has; compare the nodes of several ranks",
+       .help = "Show what this machine has; with ranks, compare nodes",
        .groups = kOutputDir | kRanks | kShared | kPresentation,
        .example = "tessera doctor --nproc 2 --output-dir runs/mine",
        .required = {},

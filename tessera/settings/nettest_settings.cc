@@ -11,6 +11,11 @@ namespace tessera::declaring {
 
 namespace {
 
+// Only the short help of `nettest` shows these settings.
+Placement brief_line(const char* line) {
+  return brief(kNettest, line, kNettest);
+}
+
 // A text that is kept as a value of type T. `parse` takes the text and the place for errors.
 template <typename T, typename Parse, typename Print>
 Setting parsed(const char* name, T S::*field, const Placement& place, const char* unit, const char* help, Parse parse,
@@ -41,36 +46,36 @@ Setting message_size(const char* name, int64_t S::*field, const Placement& place
 
 std::vector<Setting> message_settings() {
   return {
-      parsed("collective", &S::collective, brief(kNettest, "all, or a list: all_reduce, all_gather, ..."), "WORDS",
+      parsed("collective", &S::collective, brief_line("all, or a list: all_reduce, all_gather, ..."), "WORDS",
              "Collectives to measure: all, or a list of all_reduce, all_gather, reduce_scatter, broadcast",
              parse_collectives, [](const Names& words) { return joined(words, ","); }),
-      parsed("sizes", &S::sizes, brief(kNettest, "sizes of the messages: 8K,1M,64M"), "BYTES,...",
+      parsed("sizes", &S::sizes, brief_line("sizes of the messages: 8K,1M,64M"), "BYTES,...",
              "Sizes of the messages, for example 8K,1M,64M; a letter alone is a power of 1024", parse_message_sizes,
              message_sizes_text),
-      message_size("min_bytes", &S::min_bytes, brief(kNettest, "instead of --sizes: the smallest size"),
+      message_size("min_bytes", &S::min_bytes, brief_line("instead of --sizes: the smallest size"),
                    "Smallest message, instead of --sizes. 0: as --max-bytes, or else 4 GiB between GPUs and 64 MiB "
                    "between CPU ranks, or less if memory is short"),
-      message_size("max_bytes", &S::max_bytes, brief(kNettest, "and the largest size"),
+      message_size("max_bytes", &S::max_bytes, brief_line("and the largest size"),
                    "Largest message, instead of --sizes; 0: as --min-bytes"),
-      integer("step_factor", &S::step_factor, brief(kNettest, "factor from one size to the next"), "N", {2, 1 << 20},
+      integer("step_factor", &S::step_factor, brief_line("factor from one size to the next"), "N", {2, 1 << 20},
               "Factor from one size to the next, between --min-bytes and --max-bytes", {"stepfactor"}),
   };
 }
 
 std::vector<Setting> measurement_settings() {
   return {
-      integer("warmup", &S::net_warmup, brief(kNettest, "calls before the measurement"), "N", kCount,
+      integer("warmup", &S::net_warmup, brief_line("calls before the measurement"), "N", kCount,
               "Calls before the measurement of each size", {"warmup_iters"}),
-      integer("iterations", &S::net_iterations, brief(kNettest, "calls to measure"), "N", kPositive,
+      integer("iterations", &S::net_iterations, brief_line("calls to measure"), "N", kPositive,
               "Calls to measure for each size", {"iters"}),
-      choice("dtype", &S::net_dtype, brief(kNettest, "fp32, bf16 or fp16"),
+      choice("dtype", &S::net_dtype, brief_line("fp32, bf16 or fp16"),
              {{"auto", std::nullopt}, {"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}},
              "Data type of the messages; auto: the type of --precision"),
-      real("min_busbw", &S::min_busbw, brief(kNettest, "fail below this mean bus bandwidth, in GB/s"), "GB/S",
+      real("min_busbw", &S::min_busbw, brief_line("fail below this mean bus bandwidth, in GB/s"), "GB/S",
            kNonNegativeReal,
            "Lowest mean bus bandwidth in GB/s (10^9 bytes); less ends with exit code 5. With --pairs, of the slowest "
            "pair. 0: no limit"),
-      boolean("pairs", &S::pairs, brief(kNettest, "test all pairs of nodes, to find the slow one"),
+      boolean("pairs", &S::pairs, brief_line("test all pairs of nodes, to find the slow one"),
               "Test all pairs of nodes (on one node: of ranks) to find the slow one"),
       boolean("workshop_exit_codes", &S::workshop_exit_codes, kNettest,
               "End with exit code 46 below --min-busbw, and with 44 if there is no valid result"),
