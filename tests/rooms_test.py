@@ -17,12 +17,13 @@ MAY_INCLUDE = {
     "engine": "base device ops comm data model optim",
     "store": "base device comm model engine",
     "report": "base",
+    "compare": "base report",
     "settings": "base device data optim engine",
     "load": "base device ops comm data model engine store report settings",
     "plan": "base device ops comm data model engine store report settings load",
     "train": "base device comm data model optim engine store report settings load plan",
     "launch": "base comm store report settings",
-    "app": "base device ops comm data model optim engine store report settings load plan train launch",
+    "app": "base device ops comm data model optim engine store report settings load plan train launch compare",
 }
 # Headers that may appear only below these folders.
 VENDORS = {

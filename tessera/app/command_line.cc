@@ -104,7 +104,8 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
   Invocation invocation{.verb = verb,
                         .subject = subject,
                         .resolved = resolve(sources, groups, subject->name, names_of(verbs)),
-                        .environment = environment};
+                        .environment = environment,
+                        .operands = flags.operands};
   const bool starts_ranks = verb->runs_as_ranks && !ranks && invocation.resolved.num_ranks > 1;
   if (is_first && !starts_ranks) {  // one process tells them
     for (const auto& warning : invocation.resolved.warnings) console.note("warning: " + warning);
@@ -112,6 +113,10 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
   check_consistent(invocation.resolved);
   check_supported(invocation.resolved);
   check_required(*verb, invocation.resolved);
+  if (!verb->operands.empty() && flags.operands.empty()) {
+    throw UsageError(verb->operands, fmt::format("is required by {}", verb->name),
+                     fmt::format("Write tessera {} {}", verb->name, verb->operands));
+  }
   return verb->runs_as_ranks ? run_as_ranks(invocation, ranks, arguments) : verb->run(invocation);
 }
 

@@ -12,11 +12,13 @@ namespace tessera {
 struct ParsedFlags {
   std::vector<std::pair<const Setting*, std::string>> values;  // in the order of declaration; of repeats the last
   std::string config_file;                                     // empty: none
+  std::vector<std::string> operands;                           // of a verb that takes them
   bool help = false;
 };
 
-// `words` follow the verb. In flags a dash and an underscore are the same; a boolean is --x or --no-x. Throws
-// UsageError on unknown flags, missing values and more than one other word.
+// `words` follow the verb. In flags a dash and an underscore are the same; a boolean is --x or --no-x. A word without a
+// flag is the configuration file; for a verb with operands it is one of them, unless it ends in ".toml". Throws
+// UsageError on unknown flags, missing values and words too many.
 ParsedFlags parse_flags(const std::vector<std::string>& words, const Verb& verb, Groups groups);
 
 // Finds the verb in the arguments (without the program's name), resolves its settings and runs it; prints help and

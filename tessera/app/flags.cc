@@ -66,7 +66,9 @@ std::string option_names(const Setting& setting) {
 
 [[noreturn]] void unknown_word(const std::string& word, const Verb& verb, Groups groups) {
   if (!word.starts_with("-")) {
-    throw UsageError(word, "is one word too many", fmt::format("Usage: tessera {} [config.toml] [--flags]", verb.name));
+    throw UsageError(word, "is one word too many",
+                     fmt::format("Usage: tessera {} {}[config.toml] [--flags]", verb.name,
+                                 verb.operands.empty() ? "" : verb.operands + " "));
   }
   const std::string name = word.substr(0, word.find('='));
   const std::string bare = underscored(name.substr(std::min(name.size(), name.find_first_not_of('-'))));
@@ -97,7 +99,8 @@ ParsedFlags parse_flags(const std::vector<std::string>& words, const Verb& verb,
   app.allow_extras();
   ParsedFlags parsed;
   app.add_flag("-h,--help", parsed.help);
-  app.add_option("config", parsed.config_file);
+  std::vector<std::string> others;
+  app.add_option("others", others);
   std::vector<std::pair<const Setting*, CLI::Option*>> options;
   for (const Setting* setting : settings_of(groups)) {
     CLI::Option* option = setting->type == SettingType::boolean ? app.add_flag(option_names(*setting))
@@ -114,6 +117,15 @@ ParsedFlags parse_flags(const std::vector<std::string>& words, const Verb& verb,
   if (parsed.help) return parsed;
   for (const auto& word : app.remaining()) {
     if (word != "--") unknown_word(word, verb, groups);
+  }
+  for (const auto& word : others) {
+    if (!verb.operands.empty() && !word.ends_with(".toml")) {
+      parsed.operands.push_back(word);
+    } else if (parsed.config_file.empty()) {
+      parsed.config_file = word;
+    } else {
+      unknown_word(word, verb, groups);
+    }
   }
   for (const auto& [setting, option] : options) {
     if (option->count() > 0) parsed.values.emplace_back(setting, option->results().back());

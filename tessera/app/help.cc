@@ -77,8 +77,8 @@ std::string program_help(const std::vector<Verb>& verbs) {
 }
 
 std::string verb_help(const Verb& verb, Groups groups) {
-  std::string text = fmt::format("{}.\n\nUsage: tessera {}{} [config.toml] [--flags]\n", verb.help, verb.name,
-                                 verb.about_verb ? " [verb]" : "");
+  std::string text = fmt::format("{}.\n\nUsage: tessera {}{}{} [config.toml] [--flags]\n", verb.help, verb.name,
+                                 verb.about_verb ? " [verb]" : "", verb.operands.empty() ? "" : " " + verb.operands);
   if (!verb.required.empty()) {
     std::vector<std::string> flags;
     for (const auto& name : verb.required) flags.push_back("--" + dashed(name));

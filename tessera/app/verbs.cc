@@ -6,7 +6,7 @@ namespace tessera {
 static constexpr Groups kAnyModel = kModel | kTokenizer | kVocabulary | kShape | kMachine;
 // All that a training run depends on, and so its plan.
 static constexpr Groups kTraining = kAnyModel | kText | kDataset | kTrainData | kEvalData | kOptimization |
-                                    kTrainEvaluation | kScoring | kGeneration | kSharding | kGradients;
+                                    kTrainEvaluation | kScoring | kGeneration | kSharding | kGradients | kLabel;
 
 const std::vector<Verb>& all_verbs() {
   static const std::vector<Verb> verbs = {
@@ -34,6 +34,12 @@ const std::vector<Verb>& all_verbs() {
        .groups = kTraining | kRanks | kCheckpoints | kSavedModel | kOutputDir | kPlan | kPresentation,
        .required = {"model"},
        .run = run_plan},
+      {.name = "report",
+       .help = "Compare runs: tables, speed-up, efficiency, memory, and a page with charts",
+       .groups = kReport,
+       .required = {},
+       .operands = "RUN...",
+       .run = run_report},
       {.name = "tokenize",
        .help = "Show the token ids of a prompt, or of each line of standard input",
        .groups = kTokenizer | kPrompt | kPresentation,

@@ -17,6 +17,7 @@ struct Verb {
   std::string help;                         // one line, no full stop
   Groups groups = 0;                        // the settings it takes
   std::vector<std::string> required;        // settings that must be given
+  std::string operands;                     // words without a flag, for help: "RUN..."; empty: it takes none
   int (*run)(const Invocation&) = nullptr;  // returns the exit code; throws Error
   // `config` is about another verb: its first word may be the name of one, whose groups then take the place of its own,
   // and nothing is required.
@@ -31,6 +32,7 @@ struct Invocation {
   const Verb* subject;                   // the one that it is about; `verb` itself unless about_verb
   ResolvedSettings resolved;             // checked
   Environment environment;               // of the process
+  std::vector<std::string> operands;     // words without a flag; at least one for a verb that takes them
   World* world = nullptr;                // the ranks, for a verb that runs as ranks
   const StopSignals* signals = nullptr;  // for a verb that stops on them
 
@@ -44,6 +46,7 @@ int run_eval(const Invocation& invocation);
 int run_export(const Invocation& invocation);
 int run_generate(const Invocation& invocation);
 int run_plan(const Invocation& invocation);
+int run_report(const Invocation& invocation);
 int run_tokenize(const Invocation& invocation);
 int run_tokenizer_train(const Invocation& invocation);
 int run_train(const Invocation& invocation);

@@ -97,5 +97,6 @@ Setting choice(const char* name, E S::*field, Group group, std::vector<std::pair
 
 // Declared in files of their own.
 std::vector<Setting> sharding_settings();
+std::vector<Setting> report_settings();
 
 }  // namespace tessera::declaring

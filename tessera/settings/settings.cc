@@ -199,7 +199,7 @@ std::vector<Setting> machine_settings() {
 std::vector<Setting> declare_all() {
   std::vector<Setting> all;
   for (auto* part : {model_settings, data_settings, optimization_settings, checkpoint_settings, generation_settings,
-                     rank_settings, sharding_settings, machine_settings}) {
+                     rank_settings, sharding_settings, machine_settings, report_settings}) {
     for (auto& setting : part()) all.push_back(std::move(setting));
   }
   return all;
@@ -253,6 +253,10 @@ const char* title_of(Group group) {
       return "Gradients";
     case kPlan:
       return "Plan";
+    case kLabel:
+      return "Label";
+    case kReport:
+      return "Report";
     case kOutputDir:
       return "Output";
     case kPresentation:

@@ -56,6 +56,9 @@ struct Settings {
   enum class Interval { no, epoch, steps };
   enum class Metric { eval_loss, exact_match, f1 };
   enum class Progress { automatic, on, off };
+  enum class ReportFormat { table, markdown, csv, json };
+  enum class ReportTables { comparison, workshop };
+  enum class Efficiency { automatic, strong, weak, workshop };
 
   // model
   std::string model, tokenizer;
@@ -142,6 +145,12 @@ struct Settings {
   std::string output_dir, checkpoint;
   bool json = false;
   Progress progress = Progress::automatic;
+  std::string experiment;
+  // report
+  std::string rows, columns, baseline, sort, report_file, html;
+  ReportFormat format = ReportFormat::table;
+  ReportTables tables = ReportTables::comparison;
+  Efficiency efficiency = Efficiency::automatic;
 
   // What `progress` asks for, or nothing where the terminal decides.
   std::optional<bool> bars() const {
@@ -178,6 +187,8 @@ enum Group : Groups {
   kSharding = 1u << 21,        // what the ranks share, and where it lies
   kGradients = 1u << 22,       // how ranks add their gradients up, and the scale of the loss
   kPlan = 1u << 23,            // what a plan is made for
+  kLabel = 1u << 24,           // the name of a run's experiment
+  kReport = 1u << 25,          // what a report compares, and how it is written
 };
 inline constexpr Groups kAllGroups = ~0u;
 

@@ -11,6 +11,7 @@
 #include "tessera/report/table.h"
 #include "tessera/report/text.h"
 #include "tessera/train/gpu_record.h"
+#include "tessera/train/machine_record.h"
 #include "tessera/train/trainer.h"
 
 namespace tessera {
@@ -76,6 +77,8 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
     if (outcome.loss) record.set("eval_loss" + suffix, *outcome.loss);
   };
   Record record{{"schema", 1}, {"model", (fs::path(settings_.output_dir) / "model").string()}};
+  record.set("version", TESSERA_VERSION);
+  if (!settings_.experiment.empty()) record.set("experiment", settings_.experiment);
   if (!state_.origin.empty()) record.set("resumed_from", state_.origin);
   if (best_row) put(record, best_row->eval, "");
   put(record, state_.before, "_before");
@@ -99,6 +102,9 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   record.set("threads_per_rank", worker_.pool().num_threads()).set("bytes_sent", bytes_sent_);
   if (loss_scaler_) record.set("loss_scale", loss_scaler_->scale());
   record.set("skipped_steps", state_.health.num_skipped);
+  const bool on_gpu = worker_.device().kind() == DeviceKind::cuda;
+  record.set("device", on_gpu ? "cuda" : "cpu");
+  record.set("machine", machine_record(worker_.world(), on_gpu));
   record.set("peak_memory_bytes", most_of_ranks(peak_resident_bytes()));
   if (!gpu.empty()) record.set("gpu", gpu);
   const auto peaks = [](const Ledger& book) {
@@ -115,6 +121,7 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   record.set("ledger_peak_bytes", peaks(worker_.device().ledger()));
   record.set("host_ledger_peak_bytes", peaks(worker_.host().ledger()));
   const Plan plan = plan_training(config_, settings_, work_, worker_.planned_rank());
+  record.set("planned_ledger_peak_bytes", peaks(plan.device));
   record.set("planned_peak_bytes", plan.peak_bytes()).set("planned_step_bytes_sent", plan.step_bytes_sent);
   std::vector<Value> rows;
   for (const EpochRow& row : state_.rows) {

@@ -1,0 +1,70 @@
+// The output folders of finished runs, read and checked.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/report/record.h"
+
+namespace tessera {
+
+// One record of metrics.jsonl of kind "train". NaN: the record does not have the value, or JSON's null.
+struct TrainPoint {
+  int64_t step = 0;
+  double epoch, loss, learning_rate, runtime_s, samples_per_second;
+};
+struct EvalPoint {
+  int64_t step = 0;
+  double epoch, loss, runtime_s, answers_runtime_s;
+};
+
+// Memory sampled over time (a file of --memory-log).
+struct MemorySeries {
+  std::string name;  // "GPU 0 of node1", "CPU"
+  std::vector<double> seconds, mib;
+};
+
+struct RunFolder {
+  std::string path;        // as it was found
+  std::string name;        // the end of the path that no other run has
+  std::string experiment;  // empty: the run has no label
+  Record summary;          // summary.json
+  std::map<std::string, std::string> settings;  // resolved-config.toml: the values as text; empty if it is missing
+  std::vector<TrainPoint> train;
+  std::vector<EvalPoint> evals;
+  std::vector<MemorySeries> memory;
+};
+
+// A value of a record by its keys with dots between them: "gpu.power_w.mean". Null: no such value.
+const Value* find_value(const Record& record, std::string_view dotted_key);
+// The same as a number. Nothing: no such value, or not a number.
+std::optional<double> find_number(const Record& record, std::string_view dotted_key);
+std::string find_text(const Record& record, std::string_view dotted_key);  // empty: none
+// The texts of a list, sorted, with commas between them.
+std::string find_texts(const Record& record, std::string_view dotted_key);
+
+struct RunSet {
+  std::vector<RunFolder> runs;        // in the order of the arguments; within a folder by name, 2_gpus before 16_gpus
+  std::vector<std::string> problems;  // what could not be used, one line each
+};
+
+// Reads the runs in these folders. A folder is a run if it holds a summary.json, metrics.jsonl or resolved-config.toml;
+// else the folders below it are searched. Never throws for what it finds there: it reports problems.
+RunSet read_runs(const std::vector<std::string>& paths);
+
+// Settings as Tessera writes them to resolved-config.toml, one a line. Lines of another form are left out.
+std::map<std::string, std::string> parse_resolved_config(std::string_view text);
+
+// The two files of --memory-log: nvidia-smi's CSV (memory.used in MiB by GPU) and psrecord's table (resident MB). Lines
+// of another form are left out.
+std::vector<MemorySeries> parse_gpu_memory_log(std::string_view text, const std::string& node);
+MemorySeries parse_cpu_memory_log(std::string_view text);
+
+// Order of names with numbers: "2_gpus" before "16_gpus".
+bool natural_less(std::string_view a, std::string_view b);
+
+}  // namespace tessera
