@@ -81,8 +81,7 @@ int run_report(const Invocation& invocation) {
   const bool to_file = !settings.report_file.empty();
   const std::string text = text_of(sheets, set, settings.format, to_file ? plain : console.out_terminal());
   if (!settings.html.empty()) {
-    write_file(settings.html,
-               html_page(set, comparison, workshop ? sheets : std::vector<Sheet>{}, TESSERA_VERSION));
+    write_file(settings.html, html_page(set, comparison, workshop ? sheets : std::vector<Sheet>{}, TESSERA_VERSION));
   }
   if (to_file) {
     write_file(settings.report_file, text + "\n");

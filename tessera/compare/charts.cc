@@ -34,7 +34,8 @@ void drop_non_finite(Curve& curve) {
 Axis axis_of(const std::vector<Curve>& curves, std::vector<double> Curve::*values, double from, double to) {
   Axis axis{std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(), from, to};
   for (const Curve& curve : curves) {
-    for (const double value : curve.*values) axis.low = std::min(axis.low, value), axis.high = std::max(axis.high, value);
+    for (const double value : curve.*values)
+      axis.low = std::min(axis.low, value), axis.high = std::max(axis.high, value);
   }
   return axis;
 }
@@ -67,8 +68,8 @@ std::string grid(const Axis& x, const Axis& y, const std::string& x_title) {
     const double at = y.at(value);
     svg += fmt::format("<line class=\"{}\" x1=\"{:.0f}\" x2=\"{:.0f}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>",
                        value == 0 ? "axis" : "grid", kLeft, kWidth - kRight, at, at);
-    svg += fmt::format("<text class=\"tick\" x=\"{:.0f}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>", kLeft - 7, at + 4,
-                       short_number(value));
+    svg += fmt::format("<text class=\"tick\" x=\"{:.0f}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>", kLeft - 7,
+                       at + 4, short_number(value));
   }
   for (const double value : ticks(x.low, x.high, 5)) {
     svg += fmt::format("<text class=\"tick\" x=\"{:.1f}\" y=\"{:.0f}\" text-anchor=\"middle\">{}</text>", x.at(value),

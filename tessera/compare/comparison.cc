@@ -33,9 +33,9 @@ FigureOrKey find_column(const std::string& name, const RunSet& set, const char* 
   if (known) return {nullptr, name};
   std::vector<std::string> names;
   for (const Figure& figure : all_figures()) names.push_back(figure.name);
-  throw UsageError(flag, fmt::format("\"{}\" is no figure, and no run has such a setting or key in summary.json",
-                                     printable(name)),
-                   fmt::format("Figures: {}", fmt::join(names, ", ")));
+  throw UsageError(
+      flag, fmt::format("\"{}\" is no figure, and no run has such a setting or key in summary.json", printable(name)),
+      fmt::format("Figures: {}", fmt::join(names, ", ")));
 }
 
 class Comparer {
@@ -62,8 +62,8 @@ class Comparer {
   std::vector<std::string> label_keys() const {
     if (!options_.rows.empty()) return options_.rows;
     const auto& keys = result_.differing;
-    const bool named = std::any_of(set_.runs.begin(), set_.runs.end(),
-                                   [](const RunFolder& run) { return !run.experiment.empty(); });
+    const bool named =
+        std::any_of(set_.runs.begin(), set_.runs.end(), [](const RunFolder& run) { return !run.experiment.empty(); });
     return named || keys.size() > kMostSettingsInLabel ? std::vector<std::string>{} : keys;
   }
 
@@ -112,8 +112,9 @@ class Comparer {
       if (found.size() > 1) {
         std::vector<std::string> names;
         for (const size_t i : found) names.push_back(first(result_.groups[i]).name);
-        throw UsageError("--baseline", fmt::format("\"{}\" is the value of {} rows: {}", printable(options_.baseline),
-                                                   found.size(), fmt::join(names, ", ")),
+        throw UsageError("--baseline",
+                         fmt::format("\"{}\" is the value of {} rows: {}", printable(options_.baseline), found.size(),
+                                     fmt::join(names, ", ")),
                          "Name one run");
       }
     }
@@ -173,10 +174,11 @@ class Comparer {
     const auto differs = [&](auto&& value) {
       return std::any_of(groups.begin(), groups.end(), [&](const RunGroup& g) { return value(g) != value(groups[0]); });
     };
-    const bool on_gpus = std::any_of(groups.begin(), groups.end(), [](const RunGroup& g) { return is_on_gpu(first(g)); });
+    const bool on_gpus =
+        std::any_of(groups.begin(), groups.end(), [](const RunGroup& g) { return is_on_gpu(first(g)); });
     const bool scales = differs([](const RunGroup& g) { return find_number(first(g).summary, "world_size"); });
-    for (const char* name : {"train_loss", "eval_loss", "exact_match", "f1", "samples_per_second", "runtime", "gpu_peak",
-                             "cpu_peak", "speedup", "efficiency", "memory_saved", "runtime_change"}) {
+    for (const char* name : {"train_loss", "eval_loss", "exact_match", "f1", "samples_per_second", "runtime",
+                             "gpu_peak", "cpu_peak", "speedup", "efficiency", "memory_saved", "runtime_change"}) {
       const FigureOrKey column{find_figure(name), ""};
       if (column.figure->derived && groups.size() < 2) continue;
       if (column.figure->name == "gpu_peak" && !on_gpus) continue;
@@ -198,9 +200,10 @@ class Comparer {
     if (group.runs.size() > 1) {
       std::vector<std::string> seeds;
       for (const RunFolder* run : group.runs) seeds.push_back(text_of_key(*run, "seed"));
-      notes.push_back(fmt::format("Median of {} runs with the same settings, and in brackets the lowest and the highest "
-                                  "(seeds {})",
-                                  group.runs.size(), fmt::join(seeds, ", ")));
+      notes.push_back(
+          fmt::format("Median of {} runs with the same settings, and in brackets the lowest and the highest "
+                      "(seeds {})",
+                      group.runs.size(), fmt::join(seeds, ", ")));
     }
     return notes;
   }
@@ -256,14 +259,14 @@ class Comparer {
 
   void add_remarks() {
     Sheet& sheet = result_.sheet;
-    const bool derives =
-        std::any_of(columns_.begin(), columns_.end(), [](const FigureOrKey& c) { return c.figure && c.figure->derived; });
+    const bool derives = std::any_of(columns_.begin(), columns_.end(),
+                                     [](const FigureOrKey& c) { return c.figure && c.figure->derived; });
     if (derives) sheet.remarks.push_back(fmt::format("Baseline: {}.", result_.labels[result_.baseline]));
     if (keys_.empty() && !result_.differing.empty()) {
       sheet.remarks.push_back(fmt::format("Settings that differ: {}.", fmt::join(result_.differing, ", ")));
     }
-    const bool unknown = std::any_of(set_.runs.begin(), set_.runs.end(),
-                                     [](const RunFolder& run) { return run.settings.empty(); });
+    const bool unknown =
+        std::any_of(set_.runs.begin(), set_.runs.end(), [](const RunFolder& run) { return run.settings.empty(); });
     if (unknown) sheet.remarks.push_back("The settings of some runs are not known: they are never merged with others.");
   }
 

@@ -11,8 +11,8 @@
 namespace tessera {
 
 struct ComparisonOptions {
-  std::vector<std::string> rows, columns;  // empty: by default
-  std::string baseline, sort;              // empty: by default
+  std::vector<std::string> rows{}, columns{};  // empty: by default
+  std::string baseline{}, sort{};              // empty: by default
   Scaling scaling = Scaling::automatic;
 };
 

@@ -15,7 +15,7 @@ namespace tessera {
 namespace {
 
 // They name or place a run, or present it, and change no result.
-constexpr std::array<std::string_view, 9> kNotCompared{"output_dir", "experiment",  "resume",  "overwrite", "json",
+constexpr std::array<std::string_view, 9> kNotCompared{"output_dir", "experiment", "resume",  "overwrite",    "json",
                                                        "progress",   "memory_log", "tracker", "owner_timeout"};
 
 bool is_compared(std::string_view setting) {
@@ -102,7 +102,8 @@ std::vector<RunGroup> groups_of(const std::vector<const RunFolder*>& runs) {
   };
   std::vector<RunGroup> groups;
   for (const RunFolder* run : runs) {
-    const auto it = std::find_if(groups.begin(), groups.end(), [&](const RunGroup& group) { return same(*group.runs[0], *run); });
+    const auto it =
+        std::find_if(groups.begin(), groups.end(), [&](const RunGroup& group) { return same(*group.runs[0], *run); });
     if (it != groups.end()) {
       it->runs.push_back(run);
     } else {

@@ -113,8 +113,7 @@ Measure cpu_mode(const RunFolder& run) {
 
 // Columns of the workshop's callbacks: means over steps and ranks.
 Measure callback_samples(const RunFolder& run) {
-  return either(of_key(run, "callbacks.train/samples_per_second_mean"),
-                of_key(run, "train_samples_per_second_steady"),
+  return either(of_key(run, "callbacks.train/samples_per_second_mean"), of_key(run, "train_samples_per_second_steady"),
                 "Over the steps alone (train_samples_per_second_steady); the run has no callbacks");
 }
 
@@ -126,13 +125,15 @@ Measure callback_memory(const RunFolder& run) {
 Measure gpu_utilization(const RunFolder& run) {
   Measure measure = either(of_key(run, "callbacks.avg_gpu_util_%"), of_key(run, "gpu.utilization_percent.mean"),
                            "Sampled in training (gpu.utilization_percent.mean); the run has no callbacks");
-  if (measure.values.empty() && !is_on_gpu(run)) return {.values = {}, .note = "CPU ranks have no GPU", .applies = false};
+  if (measure.values.empty() && !is_on_gpu(run))
+    return {.values = {}, .note = "CPU ranks have no GPU", .applies = false};
   return measure;
 }
 
 Measure gpu_utilization_peak(const RunFolder& run) {
   Measure measure = of_key(run, "gpu.utilization_percent.peak");
-  if (measure.values.empty() && !is_on_gpu(run)) return {.values = {}, .note = "CPU ranks have no GPU", .applies = false};
+  if (measure.values.empty() && !is_on_gpu(run))
+    return {.values = {}, .note = "CPU ranks have no GPU", .applies = false};
   return measure;
 }
 
@@ -254,7 +255,10 @@ std::vector<Figure> declare_figures() {
       {"exact_match", {"em"}, "exact match", Unit::share, TESSERA_KEY("exact_match")},
       {"f1", {}, "F1", Unit::share, TESSERA_KEY("f1")},
       {"samples_per_second", {"samples_s"}, "samples/s", Unit::rate, samples_per_second},
-      {"steady_samples_per_second", {}, "samples/s, steps alone", Unit::rate,
+      {"steady_samples_per_second",
+       {},
+       "samples/s, steps alone",
+       Unit::rate,
        TESSERA_KEY("train_samples_per_second_steady")},
       {"tokens_per_second", {"tokens_s"}, "tokens/s", Unit::rate, TESSERA_KEY("train_tokens_per_second_steady")},
       {"steps_per_second", {"steps_s"}, "steps/s", Unit::rate, TESSERA_KEY("train_steps_per_second")},
@@ -273,35 +277,64 @@ std::vector<Figure> declare_figures() {
       {"cpu_average", {"cpu_avg"}, "average CPU (MiB)", Unit::mib, cpu_average},
       {"cpu_mode", {}, "mode CPU (MiB)", Unit::mib, cpu_mode},
       {"planned_memory", {"planned"}, "planned, a rank (MiB)", Unit::mib, TESSERA_BYTES("planned_peak_bytes")},
-      {"resident_memory", {"measured"}, "measured, a rank (MiB)", Unit::mib,
+      {"resident_memory",
+       {"measured"},
+       "measured, a rank (MiB)",
+       Unit::mib,
        [](const RunFolder& run) {
          return is_on_gpu(run) ? of_key(run, "gpu.process_memory_bytes.peak", 1 / kMiB)
-                            : of_key(run, "peak_memory_bytes", 1 / kMiB);
+                               : of_key(run, "peak_memory_bytes", 1 / kMiB);
        }},
       {"booked_memory", {"ledger"}, "booked on the device (MiB)", Unit::mib, TESSERA_BYTES("ledger_peak_bytes.total")},
       {"gpu_utilization", {"gpu_util"}, "GPU use (%)", Unit::percent, gpu_utilization},
       {"gpu_utilization_peak", {}, "peak GPU use (%)", Unit::percent, gpu_utilization_peak},
-      {"gpu_utilization_deviation", {}, "deviation of GPU use (%)", Unit::percent,
+      {"gpu_utilization_deviation",
+       {},
+       "deviation of GPU use (%)",
+       Unit::percent,
        TESSERA_KEY("callbacks.std_gpu_util_%")},
       {"callback_samples_per_second", {}, "samples/s, callback", Unit::rate, callback_samples},
-      {"callback_steps_per_second", {}, "steps/s, callback", Unit::rate,
+      {"callback_steps_per_second",
+       {},
+       "steps/s, callback",
+       Unit::rate,
        TESSERA_KEY("callbacks.train/steps_per_second_mean")},
       {"callback_memory", {}, "GPU memory, callback (MiB)", Unit::mib, callback_memory},
-      {"callback_memory_reserved", {}, "GPU memory reserved, callback (MiB)", Unit::mib,
+      {"callback_memory_reserved",
+       {},
+       "GPU memory reserved, callback (MiB)",
+       Unit::mib,
        TESSERA_KEY("callbacks.avg_mem_reserved_MB")},
-      {"callback_memory_total", {}, "GPU memory in use, callback (MiB)", Unit::mib,
+      {"callback_memory_total",
+       {},
+       "GPU memory in use, callback (MiB)",
+       Unit::mib,
        TESSERA_KEY("callbacks.avg_mem_total_MB")},
-      {"speedup", {"speed_up"}, "speed-up", Unit::ratio, nullptr,
+      {"speedup",
+       {"speed_up"},
+       "speed-up",
+       Unit::ratio,
+       nullptr,
        TESSERA_DERIVED(ratio(median_of(group, samples_per_second), median_of(base, samples_per_second)))},
       {"efficiency", {}, "efficiency (%)", Unit::percent, nullptr, efficiency},
-      {"inverse_efficiency", {}, "TN/T1 (%)", Unit::percent, nullptr,
-       [](const RunGroup& group, const RunGroup& base, Scaling) {
-         return efficiency(group, base, Scaling::workshop);
-       }},
-      {"runtime_ratio", {}, "runtime ratio", Unit::ratio, nullptr,
+      {"inverse_efficiency",
+       {},
+       "TN/T1 (%)",
+       Unit::percent,
+       nullptr,
+       [](const RunGroup& group, const RunGroup& base, Scaling) { return efficiency(group, base, Scaling::workshop); }},
+      {"runtime_ratio",
+       {},
+       "runtime ratio",
+       Unit::ratio,
+       nullptr,
        TESSERA_DERIVED(ratio(median_of(group, runtime), median_of(base, runtime)))},
       {"memory_saved", {}, "memory saved (%)", Unit::percent, nullptr, memory_saved},
-      {"runtime_change", {}, "runtime change (%)", Unit::percent, nullptr,
+      {"runtime_change",
+       {},
+       "runtime change (%)",
+       Unit::percent,
+       nullptr,
        TESSERA_DERIVED(change(median_of(group, runtime), median_of(base, runtime)))},
   };
 }

@@ -13,9 +13,9 @@ namespace tessera {
 
 // What a run has of a figure.
 struct Measure {
-  std::vector<double> values;  // one; several for the modes of memory; none: see note
-  std::string note;            // what a reader must know: another source than usual, or why there is no value
-  bool applies = true;         // false: the run cannot have it, such as a GPU's use on CPU ranks
+  std::vector<double> values{};  // one; several for the modes of memory; none: see note
+  std::string note{};            // what a reader must know: another source than usual, or why there is no value
+  bool applies = true;           // false: the run cannot have it, such as a GPU's use on CPU ranks
 };
 
 // Runs of the same settings except the seed, on the same data and machine with the same program.
@@ -38,9 +38,9 @@ double scaling_efficiency(Scaling scaling, double baseline_s, double baseline_ra
 enum class Unit { none, text, seconds, rate, share, percent, mib, count, ratio };
 
 struct Figure {
-  std::string name;                  // on the command line: "eval_loss"
-  std::vector<std::string> aliases;  // "em"
-  std::string title;                 // of a column: "eval loss"
+  std::string name;                    // on the command line: "eval_loss"
+  std::vector<std::string> aliases{};  // "em"
+  std::string title;                   // of a column: "eval loss"
   Unit unit = Unit::none;
   Measure (*of_run)(const RunFolder&) = nullptr;
   // Of a group and the baseline's, where the figure follows from both.
@@ -52,7 +52,7 @@ const Figure* find_figure(std::string_view name);  // by name or alias, dashes o
 // The figure, or else one made for a setting or a dotted key of summary.json of this name.
 struct FigureOrKey {
   const Figure* figure = nullptr;
-  std::string key;  // if there is no figure
+  std::string key{};  // if there is no figure
   std::string title() const { return figure ? figure->title : key; }
   std::string name() const { return figure ? figure->name : key; }
 };

@@ -134,8 +134,8 @@ class RunReader {
 
   void read_config(const fs::path& folder, RunFolder& run) {
     try {
-      run.settings = parse_resolved_config(
-          read_file(folder / "resolved-config.toml", {.longest_bytes = uint64_t{1} << 20}));
+      run.settings =
+          parse_resolved_config(read_file(folder / "resolved-config.toml", {.longest_bytes = uint64_t{1} << 20}));
     } catch (const InputError& failure) {
       set_.problems.push_back(fmt::format("{}. The settings of the run are not known", failure.what()));
     }
@@ -157,9 +157,9 @@ class RunReader {
       const size_t end = std::min(text.find('\n', begin), text.size());
       ++line;
       try {
-        num_not_finite += add_record(
-            record_from_json(std::string_view(text).substr(begin, end - begin), fmt::format("{}:{}", path.string(), line)),
-            run);
+        num_not_finite += add_record(record_from_json(std::string_view(text).substr(begin, end - begin),
+                                                      fmt::format("{}:{}", path.string(), line)),
+                                     run);
       } catch (const InputError& failure) {
         if (num_bad++ == 0) first_bad = failure.what();
       }

@@ -48,7 +48,8 @@ std::vector<std::string> notes_of(const Sheet& sheet) {
 
 std::string mark_of(size_t index) {
   std::string mark;
-  for (++index; index > 0; index = (index - 1) / 26) mark.insert(mark.begin(), static_cast<char>('a' + (index - 1) % 26));
+  for (++index; index > 0; index = (index - 1) / 26)
+    mark.insert(mark.begin(), static_cast<char>('a' + (index - 1) % 26));
   return mark;
 }
 
@@ -135,7 +136,8 @@ std::string sheet_as_csv(const Sheet& sheet) {
   std::string text = "table";
   for (size_t i = 0; i < sheet.columns.size(); ++i) {
     add(text, csv_field(sheet.columns[i].name));
-    if (spreads[i]) add(text, csv_field(sheet.columns[i].name + "_low") + "," + csv_field(sheet.columns[i].name + "_high"));
+    if (spreads[i])
+      add(text, csv_field(sheet.columns[i].name + "_low") + "," + csv_field(sheet.columns[i].name + "_high"));
   }
   text += ",notes\n";
   for (const auto& row : sheet.rows) {
@@ -146,7 +148,8 @@ std::string sheet_as_csv(const Sheet& sheet) {
       std::string field = cell.values.size() == 1 ? plain_number(cell.values[0]) : csv_field(cell.text);
       if (cell.is_number && cell.values.empty()) field = "";
       add(line, field);
-      if (spreads[i]) add(line, (cell.low ? plain_number(*cell.low) : "") + "," + (cell.high ? plain_number(*cell.high) : ""));
+      if (spreads[i])
+        add(line, (cell.low ? plain_number(*cell.low) : "") + "," + (cell.high ? plain_number(*cell.high) : ""));
       add_notes(cell.notes, notes);
       add_notes(sheet.columns[i].notes, notes);
     }

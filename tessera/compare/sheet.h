@@ -12,11 +12,11 @@
 namespace tessera {
 
 struct Cell {
-  std::string text;                // as shown, without the marks of notes
-  std::vector<double> values;      // empty: a text, or no value
-  std::optional<double> low, high; // of several runs
-  std::vector<std::string> notes;  // become footnotes
-  bool is_number = false;          // aligned to the right
+  std::string text;                     // as shown, without the marks of notes
+  std::vector<double> values{};         // empty: a text, or no value
+  std::optional<double> low{}, high{};  // of several runs
+  std::vector<std::string> notes{};     // become footnotes
+  bool is_number = false;               // aligned to the right
 };
 
 struct SheetColumn {

@@ -33,9 +33,10 @@ Found find_experiment(const RunSet& set, const std::string& name) {
                                       groups[0].runs[0]->path, fmt::join(others, ", ")));
   }
   if (found.group.runs.size() > 1) {
-    found.notes.push_back(fmt::format("Median of {} runs with the same settings, and in brackets the lowest and the "
-                                      "highest",
-                                      found.group.runs.size()));
+    found.notes.push_back(
+        fmt::format("Median of {} runs with the same settings, and in brackets the lowest and the "
+                    "highest",
+                    found.group.runs.size()));
   }
   return found;
 }

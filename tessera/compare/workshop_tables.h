@@ -14,20 +14,20 @@ struct WorkshopExperiment {
 };
 
 struct WorkshopFigure {
-  std::string title;         // "Peak GPU Memory (MiB)"
-  std::string figure;        // a name of all_figures(), or a key
-  std::string category{};    // the first text column, where the table has one
-  std::string location{};    // where a run has it, where the table has a column for that
-  double scale = 1;          // 1/1024: GB
+  std::string title;       // "Peak GPU Memory (MiB)"
+  std::string figure;      // a name of all_figures(), or a key
+  std::string category{};  // the first text column, where the table has one
+  std::string location{};  // where a run has it, where the table has a column for that
+  double scale = 1;        // 1/1024: GB
 };
 
 struct WorkshopTable {
   std::string name, title;
-  bool figures_are_rows = true;           // else experiments are
-  std::vector<std::string> text_columns;  // titles before the values
-  std::vector<WorkshopExperiment> experiments;
-  std::vector<WorkshopFigure> figures;
-  std::string baseline;                  // the experiment that derived figures compare with
+  bool figures_are_rows = true;             // else experiments are
+  std::vector<std::string> text_columns{};  // titles before the values
+  std::vector<WorkshopExperiment> experiments{};
+  std::vector<WorkshopFigure> figures{};
+  std::string baseline{};  // the experiment that derived figures compare with
   std::vector<std::string> remarks{};
 };
 

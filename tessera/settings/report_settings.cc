@@ -21,13 +21,14 @@ std::vector<Setting> report_settings() {
            "experiment named baseline, else the run with the fewest ranks"),
       text("sort", &S::sort, kReport, "[-]NAME",
            "order the rows by this figure or setting, with - from the highest down; empty: as the folders are given"),
-      choice("efficiency", &S::efficiency, kReport,
-             {{"auto", S::Efficiency::automatic},
-              {"strong", S::Efficiency::strong},
-              {"weak", S::Efficiency::weak},
-              {"workshop", S::Efficiency::workshop}},
-             "scaling efficiency: T1/(N*TN) for the same work, T1/TN for the same work on each rank, whichever applies; "
-             "or the workshop's inverse, TN/T1"),
+      choice(
+          "efficiency", &S::efficiency, kReport,
+          {{"auto", S::Efficiency::automatic},
+           {"strong", S::Efficiency::strong},
+           {"weak", S::Efficiency::weak},
+           {"workshop", S::Efficiency::workshop}},
+          "scaling efficiency: T1/(N*TN) for the same work, T1/TN for the same work on each rank, whichever applies; "
+          "or the workshop's inverse, TN/T1"),
       choice("format", &S::format, kReport,
              {{"table", S::ReportFormat::table},
               {"markdown", S::ReportFormat::markdown},
