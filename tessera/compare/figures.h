@@ -2,6 +2,7 @@
 // follow from a run and a baseline.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -42,9 +43,9 @@ struct Figure {
   std::vector<std::string> aliases{};  // "em"
   std::string title;                   // of a column: "eval loss"
   Unit unit = Unit::none;
-  Measure (*of_run)(const RunFolder&) = nullptr;
+  std::function<Measure(const RunFolder&)> of_run{};
   // Of a group and the baseline's, where the figure follows from both.
-  Measure (*derived)(const RunGroup&, const RunGroup& baseline, Scaling) = nullptr;
+  std::function<Measure(const RunGroup&, const RunGroup& baseline, Scaling)> derived{};
 };
 
 const std::vector<Figure>& all_figures();

@@ -67,7 +67,7 @@ class Outputs(TinyJobTest):
 
     def check_run(self, kinds, without, *words, job):
         """What a run writes that has records of these kinds."""
-        without = [*without, "--resume"]
+        without = [*without, "--resume", *([] if "--experiment" in words else ["--experiment"])]
         if ON_GPU:
             self.skipTest("what is known of a GPU differs by the machine")
         summary = self.json_output("train", *job, "--output-dir", "out", *words)
@@ -85,7 +85,7 @@ class Outputs(TinyJobTest):
 
     def test_of_a_run_with_everything(self):
         self.check_run(["train", "eval", "skipped", "summary"], ["GPU"], "--precision", "fp16", "--initial-scale-power",
-                       "40", "--eval-before", job=EVALUATED)
+                       "40", "--eval-before", "--experiment", "all", job=EVALUATED)
 
     def test_of_a_run_that_evaluates_losses(self):
         without = ["GPU", "fp16", "--eval-before", "--eval-generation"]
@@ -98,7 +98,7 @@ class Outputs(TinyJobTest):
     def test_of_a_run_from_a_checkpoint_of_another_folder(self):
         self.train("whole", "--max-steps", "2", job=JOB)
         summary = self.json_output("train", *JOB, "--max-steps", "4", "--resume", "whole/checkpoint-2", "--output-dir", "out")
-        without = ["GPU", "fp16", "--eval-before", "--eval-generation", "--eval-dataset"]
+        without = ["GPU", "fp16", "--eval-before", "--eval-generation", "--eval-dataset", "--experiment"]
         self.assert_documented("summary.json", keys_of(summary) - {"epochs"}, without)
 
     def test_of_evaluation_and_generation(self):
