@@ -1,6 +1,7 @@
 // tessera report
-#include <fcntl.h>
 #include <fmt/format.h>
+
+#include <filesystem>
 
 #include "tessera/app/verbs.h"
 #include "tessera/base/error.h"
@@ -8,7 +9,7 @@
 #include "tessera/compare/html_page.h"
 #include "tessera/compare/workshop_tables.h"
 #include "tessera/report/console.h"
-#include "tessera/report/output_file.h"
+#include "tessera/store/atomic_folder.h"
 
 namespace tessera {
 
@@ -45,9 +46,12 @@ std::string text_of(const std::vector<Sheet>& sheets, const RunSet& set, Setting
   return text;
 }
 
-void write_file(const std::string& path, const std::string& text) {
-  OutputFile file(path, O_TRUNC);
-  file.append(text);
+// A name that the report can replace as one file.
+void check_target(const ResolvedSettings& resolved, const std::string& setting, const std::string& path) {
+  std::error_code error;
+  if (path.empty() || !std::filesystem::exists(path, error) || std::filesystem::is_regular_file(path, error)) return;
+  throw UsageError(resolved.where(setting), fmt::format("\"{}\" is not a regular file", printable(path)),
+                   "Name a new file, or one to replace");
 }
 
 }  // namespace
@@ -64,6 +68,8 @@ int run_report(const Invocation& invocation) {
       }
     }
   }
+  check_target(invocation.resolved, "output", settings.report_file);
+  check_target(invocation.resolved, "html", settings.html);
   const RunSet set = read_runs(invocation.operands);
   if (set.runs.empty()) {
     for (size_t i = 0; i + 1 < set.problems.size(); ++i) console.note("warning: " + set.problems[i]);
@@ -81,10 +87,11 @@ int run_report(const Invocation& invocation) {
   const bool to_file = !settings.report_file.empty();
   const std::string text = text_of(sheets, set, settings.format, to_file ? plain : console.out_terminal());
   if (!settings.html.empty()) {
-    write_file(settings.html, html_page(set, comparison, workshop ? sheets : std::vector<Sheet>{}, TESSERA_VERSION));
+    write_file_atomically(settings.html,
+                          html_page(set, comparison, workshop ? sheets : std::vector<Sheet>{}, TESSERA_VERSION));
   }
   if (to_file) {
-    write_file(settings.report_file, text + "\n");
+    write_file_atomically(settings.report_file, text + "\n");
   } else {
     console.print(text);
   }

@@ -12,7 +12,7 @@ namespace tessera {
 
 namespace {
 
-constexpr double kWidth = 480, kHeight = 250, kLeft = 52, kRight = 14, kTop = 12, kBottom = 38;
+constexpr double kLeft = 52, kRight = 14, kTop = 12, kBottom = 38;
 constexpr size_t kMostPoints = 240;  // of a curve: half a point a pixel
 
 struct Axis {
@@ -54,6 +54,10 @@ void widen(Axis& axis, bool from_zero) {
   axis.high += 0.06 * span;
 }
 
+struct Size {
+  double width, height;
+};
+
 std::string path_of(const Curve& curve, const Axis& x, const Axis& y) {
   std::string path;
   for (size_t i = 0; i < curve.x.size(); ++i) {
@@ -62,23 +66,23 @@ std::string path_of(const Curve& curve, const Axis& x, const Axis& y) {
   return path;
 }
 
-std::string grid(const Axis& x, const Axis& y, const std::string& x_title) {
+std::string grid(const Axis& x, const Axis& y, const std::string& x_title, Size size) {
   std::string svg;
   for (const double value : ticks(y.low, y.high, 5)) {
     const double at = y.at(value);
     svg += fmt::format("<line class=\"{}\" x1=\"{:.0f}\" x2=\"{:.0f}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>",
-                       value == 0 ? "axis" : "grid", kLeft, kWidth - kRight, at, at);
+                       value == 0 ? "axis" : "grid", kLeft, size.width - kRight, at, at);
     svg += fmt::format("<text class=\"tick\" x=\"{:.0f}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>", kLeft - 7,
                        at + 4, short_number(value));
   }
   for (const double value : ticks(x.low, x.high, 5)) {
     svg += fmt::format("<text class=\"tick\" x=\"{:.1f}\" y=\"{:.0f}\" text-anchor=\"middle\">{}</text>", x.at(value),
-                       kHeight - kBottom + 17, short_number(value));
+                       size.height - kBottom + 17, short_number(value));
   }
   svg += fmt::format("<line class=\"axis\" x1=\"{0:.0f}\" x2=\"{1:.0f}\" y1=\"{2:.0f}\" y2=\"{2:.0f}\"/>", kLeft,
-                     kWidth - kRight, kHeight - kBottom);
+                     size.width - kRight, size.height - kBottom);
   svg += fmt::format("<text class=\"tick\" x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"middle\">{}</text>",
-                     (kLeft + kWidth - kRight) / 2, kHeight - 3, html_escaped(x_title));
+                     (kLeft + size.width - kRight) / 2, size.height - 3, html_escaped(x_title));
   return svg;
 }
 
@@ -159,15 +163,17 @@ std::string line_chart(std::vector<Curve> curves, const ChartOptions& options) {
   for (Curve& curve : curves) drop_non_finite(curve);
   std::erase_if(curves, [](const Curve& curve) { return curve.x.empty(); });
   if (curves.empty()) return "";
+  const Size size = options.small ? Size{340, 210} : Size{480, 250};
   for (Curve& curve : curves) thin(curve.x, curve.y, kMostPoints);
-  Axis x = axis_of(curves, &Curve::x, kLeft, kWidth - kRight), y = axis_of(curves, &Curve::y, kHeight - kBottom, kTop);
+  Axis x = axis_of(curves, &Curve::x, kLeft, size.width - kRight),
+       y = axis_of(curves, &Curve::y, size.height - kBottom, kTop);
   widen(y, options.from_zero);
   if (x.high - x.low < 1e-9) x.low -= 0.5, x.high += 0.5;
   std::string svg = fmt::format(
       "<figure class=\"chart\"><figcaption>{0}</figcaption><svg viewBox=\"0 0 {1:.0f} {2:.0f}\" role=\"img\" "
       "aria-label=\"{0}\">",
-      html_escaped(options.title), kWidth, kHeight);
-  svg += grid(x, y, options.x_title);
+      html_escaped(options.title), size.width, size.height);
+  svg += grid(x, y, options.x_title, size);
   for (const Curve& curve : curves) {
     const std::string title =
         fmt::format("<title>{}: {} at the end</title>", html_escaped(curve.name), short_number(curve.y.back()));

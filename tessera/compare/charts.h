@@ -19,6 +19,7 @@ struct ChartOptions {
   std::string title, x_title;
   bool from_zero = false;  // the y axis begins at 0
   bool markers = false;    // few points, each with a dot
+  bool small = false;      // one of many
 };
 
 // Text for HTML: & < > " ' escaped, invalid UTF-8 and control characters replaced.

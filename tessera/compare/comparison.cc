@@ -35,7 +35,7 @@ FigureOrKey find_column(const std::string& name, const RunSet& set, const char* 
   for (const Figure& figure : all_figures()) names.push_back(figure.name);
   throw UsageError(
       flag, fmt::format("\"{}\" is no figure, and no run has such a setting or key in summary.json", printable(name)),
-      fmt::format("Figures: {}", fmt::join(names, ", ")));
+      fmt::format("Figures: {}", join_words(names)));
 }
 
 class Comparer {
@@ -73,7 +73,9 @@ class Comparer {
     for (const RunGroup& group : result_.groups) {
       const RunFolder& run = first(group);
       const std::string name = run.experiment.empty() ? run.name : run.experiment;
-      result_.labels.push_back(keys_.empty() ? name : label_of(run, keys_));
+      result_.labels.push_back(keys_.empty()       ? name
+                               : keys_.size() == 1 ? label_value(run, keys_[0])
+                                                   : label_of(run, keys_));
       ++counts[result_.labels.back()];
     }
     for (size_t i = 0; i < result_.labels.size(); ++i) {
@@ -114,12 +116,12 @@ class Comparer {
         for (const size_t i : found) names.push_back(first(result_.groups[i]).name);
         throw UsageError("--baseline",
                          fmt::format("\"{}\" is the value of {} rows: {}", printable(options_.baseline), found.size(),
-                                     fmt::join(names, ", ")),
+                                     join_words(names)),
                          "Name one run");
       }
     }
     throw UsageError("--baseline", fmt::format("\"{}\" is no run and no row", printable(options_.baseline)),
-                     fmt::format("One of: {}", fmt::join(result_.labels, ", ")));
+                     fmt::format("One of: {}", join_words(result_.labels)));
   }
 
   size_t default_baseline() const {
@@ -203,7 +205,7 @@ class Comparer {
       notes.push_back(
           fmt::format("Median of {} runs with the same settings, and in brackets the lowest and the highest "
                       "(seeds {})",
-                      group.runs.size(), fmt::join(seeds, ", ")));
+                      group.runs.size(), join_words(seeds)));
     }
     return notes;
   }
@@ -215,7 +217,7 @@ class Comparer {
     if (by_keys) {
       for (const std::string& key : options_.rows) sheet.columns.push_back({key, key, false});
     } else {
-      sheet.columns.push_back({keys_.empty() ? "run" : fmt::format("{}", fmt::join(keys_, ", ")), "run", false});
+      sheet.columns.push_back({keys_.empty() ? "run" : join_words(keys_), "run", false});
     }
     const size_t num_labels = sheet.columns.size();
     for (const FigureOrKey& column : columns_) sheet.columns.push_back({column.title(), column.name(), true});
@@ -223,7 +225,7 @@ class Comparer {
       const RunGroup& group = result_.groups[i];
       std::vector<Cell> row;
       if (by_keys) {
-        for (const std::string& key : options_.rows) row.push_back({.text = label_of(first(group), {key})});
+        for (const std::string& key : options_.rows) row.push_back({.text = label_value(first(group), key)});
         add_differences(i, row[0]);
       } else {
         row.push_back({.text = result_.labels[i]});
@@ -263,7 +265,7 @@ class Comparer {
                                      [](const FigureOrKey& c) { return c.figure && c.figure->derived; });
     if (derives) sheet.remarks.push_back(fmt::format("Baseline: {}.", result_.labels[result_.baseline]));
     if (keys_.empty() && !result_.differing.empty()) {
-      sheet.remarks.push_back(fmt::format("Settings that differ: {}.", fmt::join(result_.differing, ", ")));
+      sheet.remarks.push_back(fmt::format("Settings that differ: {}.", join_words(result_.differing)));
     }
     const bool unknown =
         std::any_of(set_.runs.begin(), set_.runs.end(), [](const RunFolder& run) { return run.settings.empty(); });
@@ -279,17 +281,6 @@ class Comparer {
 
 }  // namespace
 
-std::vector<std::string> split_list(const std::string& text) {
-  std::vector<std::string> words;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    const size_t from = text.find_first_not_of(' ', begin);
-    if (from < end) words.push_back(text.substr(from, text.find_last_not_of(' ', end - 1) - from + 1));
-    begin = end + 1;
-  }
-  return words;
-}
-
 Cell cell_of(const FigureOrKey& column, const RunGroup& group, const RunGroup* baseline, Scaling scaling) {
   Cell cell;
   if (!column.figure) {
@@ -301,7 +292,7 @@ Cell cell_of(const FigureOrKey& column, const RunGroup& group, const RunGroup* b
       if (number && !run->settings.contains(column.key)) numbers.push_back(*number);
     }
     if (numbers.empty()) {
-      cell.text = fmt::format("{}", fmt::join(texts, ", "));
+      cell.text = join_words(texts);
       if (cell.text.empty()) cell.text = "-";
       return cell;
     }

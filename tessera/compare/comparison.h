@@ -7,6 +7,7 @@
 #include "tessera/compare/differences.h"
 #include "tessera/compare/figures.h"
 #include "tessera/compare/sheet.h"
+#include "tessera/compare/words.h"
 
 namespace tessera {
 
@@ -29,8 +30,5 @@ Comparison compare_runs(const RunSet& set, const ComparisonOptions& options);
 
 // One cell: the median of the group, with its spread and notes; "-" if there is none.
 Cell cell_of(const FigureOrKey& column, const RunGroup& group, const RunGroup* baseline, Scaling scaling);
-
-// "a,b , c" as a list; no empty words.
-std::vector<std::string> split_list(const std::string& text);
 
 }  // namespace tessera

@@ -8,6 +8,7 @@
 #include <set>
 #include <string_view>
 
+#include "tessera/compare/words.h"
 #include "tessera/report/text.h"
 
 namespace tessera {
@@ -113,16 +114,18 @@ std::vector<RunGroup> groups_of(const std::vector<const RunFolder*>& runs) {
   return groups;
 }
 
+std::string label_value(const RunFolder& run, const std::string& key) {
+  std::string value = text_of_key(run, key);
+  if (value.empty()) return "-";
+  // mpirun and srun start ranks without the setting.
+  if (key == "nproc" && value == "0") return text_of_key(run, "world_size");
+  if (value.find('/') != value.npos && key != "experiment" && key != "run") return base_name(value);
+  return value;
+}
+
 std::string label_of(const RunFolder& run, const std::vector<std::string>& keys) {
   std::string label;
-  for (const std::string& key : keys) {
-    std::string value = text_of_key(run, key);
-    if (value.empty()) value = "-";
-    // Ranks of mpirun and srun are no setting.
-    if (key == "nproc" && value == "0") value = text_of_key(run, "world_size");
-    if (value.find('/') != value.npos && key != "experiment" && key != "run") value = base_name(value);
-    label += (label.empty() ? "" : ", ") + (keys.size() == 1 || key == "run" ? value : key + "=" + value);
-  }
+  for (const std::string& key : keys) label += (label.empty() ? "" : ", ") + key + "=" + label_value(run, key);
   return label;
 }
 

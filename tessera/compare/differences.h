@@ -25,7 +25,9 @@ std::vector<std::string> unlike(const RunFolder& run, const RunFolder& other, co
 // Runs with equal settings except the seed and equal identity become one group. In the order of their first runs.
 std::vector<RunGroup> groups_of(const std::vector<const RunFolder*>& runs);
 
-// "strategy=zero1, nproc=2": the values of the keys. Values alone if the key is clear (one key).
+// "strategy=zero1, nproc=2": the values of the keys.
 std::string label_of(const RunFolder& run, const std::vector<std::string>& keys);
+// The value of one key: "zero1".
+std::string label_value(const RunFolder& run, const std::string& key);
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "tessera/compare/measures.h"
+#include "tessera/compare/words.h"
 #include "tessera/report/text.h"
 
 namespace tessera {
@@ -188,7 +189,7 @@ std::string shown(double value, Unit unit) {
     case Unit::share:
       return fmt::format("{:.3f}", value);
     case Unit::percent:
-      return fmt::format("{:.1f}", value);
+      return fmt::format("{:.1f}", std::abs(value) < 0.05 ? 0.0 : value);  // no "-0.0"
     case Unit::mib:
       return std::abs(value) < 9.95 ? fmt::format("{:.2f}", value) : fmt::format("{:.0f}", value);
     case Unit::count:

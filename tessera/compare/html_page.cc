@@ -58,9 +58,11 @@ std::string html_page(const RunSet& set, const Comparison& comparison, const std
     body += html;
   };
   add("glance", "At a glance", glance_section(clusters));
-  add("results", "Results",
-      section("results", "Results", "",
-              sheet_as_html(comparison.sheet, one ? -1 : static_cast<int>(comparison.baseline))));
+  const bool shows_results = !one || !notes_of(comparison.sheet).empty();  // else the tiles say it all
+  if (shows_results)
+    add("results", "Results",
+        section("results", "Results", "",
+                sheet_as_html(comparison.sheet, one ? -1 : static_cast<int>(comparison.baseline))));
   std::string tables;
   for (const Sheet& sheet : sheets) tables += "<h3>" + html_escaped(sheet.title) + "</h3>\n" + sheet_as_html(sheet, -1);
   if (!tables.empty()) add("tables", "Workshop tables", section("tables", "Workshop tables", "", tables));

@@ -10,6 +10,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/read_file.h"
+#include "tessera/compare/words.h"
 
 namespace tessera {
 

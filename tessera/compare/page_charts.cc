@@ -14,6 +14,7 @@ namespace tessera {
 namespace {
 
 constexpr double kMiB = 1 << 20;
+constexpr size_t kOther = kNumColors;  // the grey of what remains, in bars
 
 std::string mib_text(double mib) {
   return std::isfinite(mib) && std::abs(mib) < 1e12 ? format_bytes(std::llround(mib * kMiB)) : "-";
@@ -54,7 +55,7 @@ std::string heading(const Cluster& cluster, const char* element) {
                      element[0] == 'b' ? " class=\"wide\"" : "");
 }
 
-std::string charts_of(const Cluster& cluster) {
+std::string charts_of(const Cluster& cluster, bool small) {
   struct Kind {
     ChartOptions options;
     std::vector<Curve> curves{};
@@ -79,12 +80,15 @@ std::string charts_of(const Cluster& cluster) {
     rate.curves.push_back(std::move(r)), speed.curves.push_back(std::move(s));
   }
   std::string html;
-  for (Kind* kind : {&loss, &eval, &rate, &speed}) html += line_chart(std::move(kind->curves), kind->options);
+  for (Kind* kind : {&loss, &eval, &rate, &speed}) {
+    kind->options.small = small;
+    html += line_chart(std::move(kind->curves), kind->options);
+  }
   return html;
 }
 
 // Memory over time: of each run the GPU that had most, and the processes. One run shows all of its GPUs.
-std::string memory_charts_of(const Cluster& cluster, bool one_run) {
+std::string memory_charts_of(const Cluster& cluster, bool one_run, bool small) {
   std::vector<Curve> gpu, cpu;
   size_t color = 0;
   const auto highest = [](const MemorySeries& series) {
@@ -109,9 +113,11 @@ std::string memory_charts_of(const Cluster& cluster, bool one_run) {
     }
     if (most && !one_run) gpu.push_back(curve(page_run.short_label + ", " + most->name, page_run.color, *most));
   }
-  return line_chart(std::move(gpu), {.title = "GPU memory (GiB)", .x_title = "seconds", .from_zero = true}) +
-         line_chart(std::move(cpu),
-                    {.title = "CPU memory of all processes (GiB)", .x_title = "seconds", .from_zero = true});
+  return line_chart(std::move(gpu),
+                    {.title = "GPU memory (GiB)", .x_title = "seconds", .from_zero = true, .small = small}) +
+         line_chart(
+             std::move(cpu),
+             {.title = "CPU memory of all processes (GiB)", .x_title = "seconds", .from_zero = true, .small = small});
 }
 
 // Categories of memory in the order of the bars; the rest is "other".
@@ -134,7 +140,7 @@ std::vector<Part> memory_parts(const RunFolder& run, const std::string& key) {
       other += mib;
     }
   }
-  parts.push_back({kCategories.size(), other, "other"});
+  parts.push_back({kOther, other, "other"});
   for (Part& part : parts) part.title += " " + mib_text(part.value);
   return parts;
 }
@@ -162,7 +168,8 @@ std::string memory_bars(const std::vector<Cluster>& clusters) {
   if (!(longest > 0) || !std::isfinite(longest)) return "";
   std::vector<std::pair<size_t, std::string>> items;
   for (size_t i = 0; i < used.size(); ++i) {
-    if (used[i]) items.emplace_back(i, i < kCategories.size() ? kCategories[i] : "other");
+    if (used[i])
+      items.emplace_back(i < kCategories.size() ? i : kOther, i < kCategories.size() ? kCategories[i] : "other");
   }
   std::string html = legend(items, false) + "<div class=\"stacks\">\n";
   for (const Cluster& cluster : clusters) {
@@ -196,7 +203,8 @@ std::string stacked_bars(const std::vector<Cluster>& clusters, const std::vector
   }
   if (!(longest > 0) || !std::isfinite(longest)) return "";
   std::vector<std::pair<size_t, std::string>> items;
-  for (size_t i = 0; i < names.size(); ++i) items.emplace_back(i, names[i]);
+  const auto color_of = [&](size_t i) { return i + 1 < names.size() ? i : kOther; };  // the last one is the rest
+  for (size_t i = 0; i < names.size(); ++i) items.emplace_back(color_of(i), names[i]);
   std::string html = legend(items, false) + "<div class=\"stacks\">\n";
   for (const Cluster& cluster : clusters) {
     html += heading(cluster, "b");
@@ -204,7 +212,8 @@ std::string stacked_bars(const std::vector<Cluster>& clusters, const std::vector
       const std::vector<double> values = values_of(*page_run.run);
       if (values.empty()) continue;
       std::vector<Part> parts;
-      for (size_t i = 0; i < values.size(); ++i) parts.push_back({i, values[i], names[i] + " " + text_of(values[i])});
+      for (size_t i = 0; i < values.size(); ++i)
+        parts.push_back({color_of(i), values[i], names[i] + " " + text_of(values[i])});
       html += fmt::format("<span>{}</span><small></small>{}<u>{}</u>\n", html_label(page_run.short_label),
                           stack(parts, longest), text_of(sum_of(parts)));
     }
@@ -296,13 +305,13 @@ std::string glance_section(const std::vector<Cluster>& clusters) {
 std::string curves_section(const std::vector<Cluster>& clusters) {
   std::string html;
   for (const Cluster& cluster : clusters) {
-    const std::string charts = charts_of(cluster);
+    const std::string charts = charts_of(cluster, clusters.size() > 1);
     if (charts.empty()) continue;
     std::vector<std::pair<size_t, std::string>> items;
     for (const PageRun& page_run : cluster.runs) items.emplace_back(page_run.color, page_run.short_label);
     html += heading(cluster, "h3");
     if (items.size() > 1) html += legend(items, true);
-    html += "<div class=\"charts\">\n" + charts + "</div>\n";
+    html += (clusters.size() > 1 ? "<div class=\"charts small\">\n" : "<div class=\"charts\">\n") + charts + "</div>\n";
   }
   if (html.empty()) return "";
   return section("curves", "Training curves", clusters.size() > 1 ? "Each group has colours and axes of its own." : "",
@@ -322,13 +331,14 @@ std::string memory_section(const std::vector<Cluster>& clusters) {
   std::string over_time;
   const bool one_run = clusters.size() == 1 && clusters[0].runs.size() == 1;
   for (const Cluster& cluster : clusters) {
-    const std::string charts = memory_charts_of(cluster, one_run);
+    const std::string charts = memory_charts_of(cluster, one_run, clusters.size() > 1);
     if (charts.empty()) continue;
     std::vector<std::pair<size_t, std::string>> items;
     for (const PageRun& page_run : cluster.runs) items.emplace_back(page_run.color, page_run.short_label);
     over_time += heading(cluster, "h3");
     if (items.size() > 1) over_time += legend(items, true);
-    over_time += "<div class=\"charts\">\n" + charts + "</div>\n";
+    over_time +=
+        (clusters.size() > 1 ? "<div class=\"charts small\">\n" : "<div class=\"charts\">\n") + charts + "</div>\n";
   }
   html += over_time.empty()
               ? "<p class=\"hint\">No run has memory samples over time. Runs with --memory-log have them.</p>\n"

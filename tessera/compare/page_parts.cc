@@ -18,10 +18,6 @@ std::string folder_of(const PageRun& page_run) {
   return slash == name.npos ? "" : name.substr(0, slash);
 }
 
-std::string top_of(const std::string& folder) {
-  return folder.substr(0, folder.find('/'));
-}
-
 std::vector<PageRun> page_runs(const Comparison& comparison) {
   std::vector<PageRun> runs;
   for (size_t i = 0; i < comparison.groups.size(); ++i) {
@@ -50,20 +46,27 @@ void shorten(Cluster& cluster) {
 
 std::vector<Cluster> by_folder(const std::vector<PageRun>& runs) {
   std::vector<Cluster> clusters;
-  std::string last_folder;
   for (const PageRun& run : runs) {
     const std::string folder = folder_of(run);
-    const bool is_same = !clusters.empty() && clusters.back().title == folder;
-    // A single run of the same part of the tree, such as a baseline, is shown with those after it.
-    const bool joins = !clusters.empty() && clusters.back().runs.size() == 1 && !clusters.back().title.empty() &&
-                       !folder.empty() && folder.starts_with(clusters.back().title + "/") &&
-                       top_of(folder) == top_of(clusters.back().title);
-    if (is_same || joins) {
-      clusters.back().title = folder;
+    const auto it = std::find_if(clusters.begin(), clusters.end(), [&](const Cluster& c) { return c.title == folder; });
+    if (it != clusters.end()) {
+      it->runs.push_back(run);
     } else {
-      clusters.push_back({folder, {}});
+      clusters.push_back({folder, {run}});
     }
-    clusters.back().runs.push_back(run);
+  }
+  // A single run, such as a baseline, is shown with the first runs below its folder.
+  for (size_t i = 0; i < clusters.size();) {
+    const std::string below = clusters[i].title + "/";
+    const auto child = std::find_if(clusters.begin(), clusters.end(), [&](const Cluster& c) {
+      return c.title.starts_with(below) && c.runs.size() < kNumColors;
+    });
+    if (clusters[i].runs.size() > 1 || clusters[i].title.empty() || child == clusters.end()) {
+      ++i;
+      continue;
+    }
+    child->runs.insert(child->runs.begin(), clusters[i].runs[0]);
+    clusters.erase(clusters.begin() + static_cast<std::ptrdiff_t>(i));
   }
   return clusters;
 }
@@ -117,8 +120,8 @@ std::string sheet_as_html(const Sheet& sheet, int base_row) {
   };
   std::string html = "<div class=\"scroll\"><table><thead><tr>";
   for (const SheetColumn& column : sheet.columns) {
-    html += fmt::format("<th{}>{}{}</th>", column.is_number ? " class=\"n\"" : "", html_label(column.title),
-                        marks(column.notes));
+    html += fmt::format("<th{}>{}{}</th>", column.is_number ? " class=\"n\"" : "",
+                        column.is_number ? html_escaped(column.title) : html_label(column.title), marks(column.notes));
   }
   html += "</tr></thead><tbody>\n";
   for (size_t r = 0; r < sheet.rows.size(); ++r) {
@@ -149,7 +152,7 @@ std::string settings_section(const Comparison& comparison) {
   const auto value_of = [](const RunGroup& group, const std::string& key) {
     std::set<std::string> values;
     for (const RunFolder* run : group.runs) values.insert(text_of_key(*run, key));
-    const std::string text = fmt::format("{}", fmt::join(values, ", "));
+    const std::string text = join_words(values);
     return Cell{.text = text.empty() ? "-" : text};
   };
   std::string title = "Settings that differ", hint = "The other settings are the same in all runs.";

@@ -32,7 +32,7 @@ table{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums;
 th,td{padding:6px 14px 6px 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--rule)}
 th{font-weight:600;color:var(--ink2);vertical-align:bottom;line-height:1.3}
 td.n,th.n{text-align:right;white-space:nowrap}th.n{white-space:normal;min-width:64px}
-td:first-child{min-width:150px;max-width:420px;overflow-wrap:break-word}td:last-child,th:last-child{padding-right:0}
+td:first-child{min-width:270px;max-width:420px;overflow-wrap:break-word}td:last-child,th:last-child{padding-right:0}
 tbody tr:last-child td{border-bottom:0}tr.base td{background:var(--soft)}tr.group th{padding-top:16px;color:var(--ink)}
 td.same{color:var(--ink3)}
 sup{font-size:10.5px;color:var(--accent);line-height:0;padding-left:2px;font-weight:600}
@@ -40,7 +40,8 @@ sup{font-size:10.5px;color:var(--accent);line-height:0;padding-left:2px;font-wei
 .notes li{margin:2px 0}
 .problems{background:var(--warnbg);border-color:transparent}.problems h2{color:var(--warn)}
 .problems li{overflow-wrap:anywhere;margin:3px 0}.problems ul{margin:6px 0 0;padding-left:18px;font-size:13px}
-.charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,340px),1fr));gap:14px 26px;margin:10px 0 0}
+.charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,420px),1fr));gap:14px 26px;margin:10px 0 0}
+.charts.small{grid-template-columns:repeat(auto-fill,minmax(min(100%,258px),1fr));gap:10px 18px}
 .chart{margin:0;min-width:0;max-width:620px}figcaption{font-size:13px;font-weight:600;color:var(--ink);margin:0 0 2px}
 svg{display:block;width:100%;height:auto}
 svg text{font-family:inherit;font-size:12px;fill:var(--ink2);font-variant-numeric:tabular-nums}
@@ -52,7 +53,7 @@ svg text{font-family:inherit;font-size:12px;fill:var(--ink2);font-variant-numeri
 .dot.c0{fill:var(--c0)}.dot.c1{fill:var(--c1)}.dot.c2{fill:var(--c2)}.dot.c3{fill:var(--c3)}
 .dot.c4{fill:var(--c4)}.dot.c5{fill:var(--c5)}.dot.c6{fill:var(--c6)}.dot.c7{fill:var(--c7)}
 i{font-style:normal}i.c0{background:var(--c0)}i.c1{background:var(--c1)}i.c2{background:var(--c2)}i.c3{background:var(--c3)}
-i.c4{background:var(--c4)}i.c5{background:var(--c5)}i.c6{background:var(--c6)}i.c7{background:var(--c7)}
+i.c4{background:var(--c4)}i.c5{background:var(--c5)}i.c6{background:var(--c6)}i.c7{background:var(--c7)}i.c8{background:var(--axis)}
 .legend{display:flex;flex-wrap:wrap;gap:4px 18px;margin:8px 0 0;padding:0;list-style:none;font-size:12.5px;color:var(--ink2)}
 .legend li{display:flex;align-items:baseline;gap:7px;overflow-wrap:anywhere}
 .legend i{flex:none;width:12px;height:12px;border-radius:3px;position:relative;top:1.5px}
@@ -72,9 +73,9 @@ align-items:center;margin:12px 0 0}
 details{margin:12px 0 0}summary{cursor:pointer;color:var(--accent);font-size:13px}
 footer{color:var(--ink3);font-size:12.5px;margin:18px 2px 0}
 @media(max-width:640px){main{padding:18px 12px 40px}section{padding:16px 14px;border-radius:10px}h1{font-size:24px}
-.scroll{margin:8px -14px 0;padding:0 14px}.charts{gap:16px}
+.scroll{margin:8px -14px 0;padding:0 14px}.charts{gap:16px}td:first-child{min-width:150px}
 .bars{grid-template-columns:1fr;gap:3px}.bars>b.head{display:none}.bars>span{max-width:none;margin-top:9px;font-weight:600}
-.bar::before{content:attr(data-name);flex:none;width:92px;color:var(--ink2);font-size:12px}
+.bar::before{content:attr(data-name);flex:none;width:118px;color:var(--ink2);font-size:12px}
 .stacks{grid-template-columns:auto minmax(0,1fr) max-content}.stacks>span{grid-column:1/-1;max-width:none;margin-top:8px;font-weight:600}
 .stacks>span:empty{display:none}svg text{font-size:14px}}
 @media print{:root{color-scheme:light;--page:#fff;--surface:#fff;--ink:#000;--ink2:#444;--ink3:#666;--rule:#ddd;--axis:#999;--accent:#2a78d6;--soft:#eef4fc;
@@ -83,7 +84,7 @@ footer{color:var(--ink3);font-size:12.5px;margin:18px 2px 0}
 section{border:0;border-top:1px solid var(--rule);border-radius:0;padding:12px 0;margin:0}.scroll{overflow:visible;margin:8px 0 0;padding:0}
 table{font-size:9.5px}th,td{padding:3px 8px 3px 0}td:first-child{min-width:90px}td.n{white-space:normal}th.n{min-width:0}
 .chart,.tile,.stacks>*,.bars>*,tr,h2,h3{break-inside:avoid}h2,h3,figcaption{break-after:avoid}
-.charts{grid-template-columns:repeat(2,1fr)}.tiles{grid-template-columns:repeat(4,1fr)}}
+.charts{grid-template-columns:repeat(2,1fr)}.charts.small{grid-template-columns:repeat(4,1fr)}.tiles{grid-template-columns:repeat(4,1fr)}}
 )css";
 
 }  // namespace tessera

@@ -12,6 +12,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/read_file.h"
 #include "tessera/compare/memory_files.h"
+#include "tessera/compare/words.h"
 
 namespace tessera {
 
@@ -260,29 +261,7 @@ std::string find_texts(const Record& record, std::string_view dotted_key) {
       if (const auto* text = item.get_if<std::string>()) texts.insert(*text);
     }
   }
-  return fmt::format("{}", fmt::join(texts, ", "));
-}
-
-bool natural_less(std::string_view a, std::string_view b) {
-  size_t i = 0, j = 0;
-  while (i < a.size() && j < b.size()) {
-    if (is_digit(a[i]) && is_digit(b[j])) {
-      const auto take = [](std::string_view text, size_t& at) {
-        while (at < text.size() && text[at] == '0') ++at;
-        const size_t begin = at;
-        while (at < text.size() && is_digit(text[at])) ++at;
-        return text.substr(begin, at - begin);
-      };
-      const std::string_view x = take(a, i), y = take(b, j);
-      if (x.size() != y.size()) return x.size() < y.size();
-      if (x != y) return x < y;
-    } else {
-      if (a[i] != b[j]) return static_cast<unsigned char>(a[i]) < static_cast<unsigned char>(b[j]);
-      ++i, ++j;
-    }
-  }
-  if (i < a.size() || j < b.size()) return j < b.size();
-  return a < b;  // equal except zeros before numbers
+  return join_words(texts);
 }
 
 std::map<std::string, std::string> parse_resolved_config(std::string_view text) {

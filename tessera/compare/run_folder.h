@@ -64,7 +64,4 @@ std::map<std::string, std::string> parse_resolved_config(std::string_view text);
 std::vector<MemorySeries> parse_gpu_memory_log(std::string_view text, const std::string& node);
 MemorySeries parse_cpu_memory_log(std::string_view text);
 
-// Order of names with numbers: "2_gpus" before "16_gpus".
-bool natural_less(std::string_view a, std::string_view b);
-
 }  // namespace tessera

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "tessera/base/error.h"
+#include "tessera/compare/words.h"
 #include "tessera/report/table.h"
 
 namespace tessera {
@@ -153,7 +154,7 @@ std::string sheet_as_csv(const Sheet& sheet) {
       add_notes(cell.notes, notes);
       add_notes(sheet.columns[i].notes, notes);
     }
-    text += line + "," + csv_field(fmt::format("{}", fmt::join(notes, "; "))) + "\n";
+    text += line + "," + csv_field(join_words(notes, "; ")) + "\n";
   }
   text.pop_back();
   return text;

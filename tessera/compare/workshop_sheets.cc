@@ -30,7 +30,7 @@ Found find_experiment(const RunSet& set, const std::string& name) {
       for (const RunFolder* run : groups[i].runs) others.push_back(run->path);
     }
     found.notes.push_back(fmt::format("{}: taken. Not taken, because settings, data, machine or version differ: {}",
-                                      groups[0].runs[0]->path, fmt::join(others, ", ")));
+                                      groups[0].runs[0]->path, join_words(others)));
   }
   if (found.group.runs.size() > 1) {
     found.notes.push_back(
@@ -61,7 +61,7 @@ class Filler {
       if (found_[i].group.runs.empty()) missing.push_back(table_.experiments[i].name);
     }
     sheet_.remarks = table_.remarks;
-    if (!missing.empty()) sheet_.remarks.push_back(fmt::format("No run for: {}.", fmt::join(missing, ", ")));
+    if (!missing.empty()) sheet_.remarks.push_back(fmt::format("No run for: {}.", join_words(missing)));
     return std::move(sheet_);
   }
 

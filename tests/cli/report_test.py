@@ -127,7 +127,8 @@ class Report(TinyJobTest):
                    "--rows", "lr")
         code, _, err = self.run_tessera("report", "runs", "--output", "no/where.csv")
         self.assertEqual((code, err.count("\n")), (1, 1))
-        self.assertIn("no/where.csv: cannot open it", err)
+        self.assertIn("error: no/where.csv", err)
+        self.fails(USAGE, '--html: "runs" is not a regular file', "report", "runs", "--html", "runs")
 
     def test_settings_from_a_file(self):
         self.write("report.toml", 'columns = "runtime"\nformat = "csv"\n')

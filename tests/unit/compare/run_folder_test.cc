@@ -9,6 +9,7 @@
 #include "made_runs.h"
 #include "tessera/compare/comparison.h"
 #include "tessera/compare/html_page.h"
+#include "tessera/compare/words.h"
 #include "tessera/compare/workshop_tables.h"
 
 namespace tessera {
