@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tessera/report/record.h"
+#include "tessera/compare/summary_values.h"
 
 namespace tessera {
 
@@ -93,7 +93,7 @@ std::string html_escaped(std::string_view text) {
   const std::string json = to_json({{"t", std::string(text)}});
   const Record clean = record_from_json(json, "text");
   std::string escaped;
-  for (const char c : *clean.find("t")->get_if<std::string>()) {
+  for (const char c : find_text(clean, "t")) {
     switch (c) {
       case '&':
         escaped += "&amp;";

@@ -14,7 +14,7 @@ namespace tessera {
 
 bool is_on_gpu(const RunFolder& run) {
   const std::string device = find_text(run.summary, "device");
-  return device.empty() ? find_value(run.summary, "gpu") != nullptr : device == "cuda";
+  return device.empty() ? has_value(run.summary, "gpu") : device == "cuda";
 }
 
 namespace {
@@ -107,17 +107,6 @@ std::vector<Figure> declare_figures() {
   };
 }
 
-std::string plain_text(const Value& value) {
-  if (const auto* text = value.get_if<std::string>()) return *text;
-  if (const auto* flag = value.get_if<bool>()) return *flag ? "true" : "false";
-  if (const auto* whole = value.get_if<int64_t>()) return std::to_string(*whole);
-  if (const auto* number = value.get_if<double>()) return fmt::format("{}", *number);
-  const auto* list = value.get_if<std::vector<Value>>();
-  std::string text;
-  for (size_t i = 0; list && i < list->size(); ++i) text += (i > 0 ? ", " : "") + plain_text((*list)[i]);
-  return text;
-}
-
 }  // namespace
 
 double median(std::vector<double> values) {
@@ -175,8 +164,7 @@ std::string text_of_key(const RunFolder& run, const std::string& key) {
   if (const auto it = run.settings.find(name); it != run.settings.end()) return it->second;
   if (key == "run") return run.name;
   if (key == "experiment") return run.experiment;
-  const Value* value = find_value(run.summary, key);
-  return value ? plain_text(*value) : "";
+  return find_plain_text(run.summary, key);
 }
 
 std::string shown(double value, Unit unit) {

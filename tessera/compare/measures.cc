@@ -16,7 +16,7 @@ Measure absent(std::string note) {
 
 Measure of_key(const RunFolder& run, const char* key, double scale) {
   if (const auto value = find_number(run.summary, key)) return {.values = {*value * scale}, .note = ""};
-  if (const Value* value = find_value(run.summary, key); value && value->get_if<std::nullptr_t>()) {
+  if (is_null(run.summary, key)) {
     return {.values = {std::nan("")}, .note = fmt::format("{} is NaN or infinite", key)};
   }
   return absent();
@@ -29,37 +29,19 @@ static Measure either(Measure first, Measure other, const char* note) {
   return other;
 }
 
-static std::vector<double> numbers_of(const Value* value) {
-  std::vector<double> numbers;
-  const auto add = [&](const Value& item) {
-    if (const auto* whole = item.get_if<int64_t>()) numbers.push_back(static_cast<double>(*whole));
-    if (const auto* number = item.get_if<double>(); number && std::isfinite(*number)) numbers.push_back(*number);
-  };
-  const auto* list = value ? value->get_if<std::vector<Value>>() : nullptr;
-  if (list) {
-    for (const Value& item : *list) add(item);
-  } else if (value) {
-    add(*value);
-  }
-  return numbers;
-}
-
 // Sampled memory of the GPU that had most, from "memory_log": {"gpu": [{"peak_mib": ...}]}.
 static Measure sampled_gpu_memory(const RunFolder& run, const char* key) {
-  const Value* value = find_value(run.summary, "memory_log.gpu");
-  const auto* gpus = value ? value->get_if<std::vector<Value>>() : nullptr;
   const Record* most = nullptr;
   double highest = -1;
-  for (size_t i = 0; gpus && i < gpus->size(); ++i) {
-    const auto* gpu = (*gpus)[i].get_if<Record>();
-    const auto peak = gpu ? find_number(*gpu, "peak_mib") : std::nullopt;
+  for (const Record* gpu : find_records(run.summary, "memory_log.gpu")) {
+    const auto peak = find_number(*gpu, "peak_mib");
     if (peak && *peak > highest) highest = *peak, most = gpu;
   }
-  return most ? Measure{.values = numbers_of(most->find(key)), .note = ""} : absent();
+  return most ? Measure{.values = find_numbers(*most, key), .note = ""} : absent();
 }
 
 static Measure sampled_cpu_memory(const RunFolder& run, const char* key) {
-  return {.values = numbers_of(find_value(run.summary, key)), .note = ""};
+  return {.values = find_numbers(run.summary, key), .note = ""};
 }
 
 static constexpr const char* kNoGpuSamples = "CPU ranks: sampled memory of the processes of a node together";
@@ -128,15 +110,10 @@ Measure gpu_utilization_peak(const RunFolder& run) {
 }
 
 Measure eval_loss_of_epoch(const RunFolder& run, size_t epoch) {
-  const Value* value = find_value(run.summary, "epochs");
-  const auto* rows = value ? value->get_if<std::vector<Value>>() : nullptr;
-  for (size_t i = 0; rows && i < rows->size(); ++i) {
-    const auto* row = (*rows)[i].get_if<Record>();
-    const auto at = row ? find_number(*row, "epoch") : std::nullopt;
+  for (const Record* row : find_records(run.summary, "epochs")) {
+    const auto at = find_number(*row, "epoch"), loss = find_number(*row, "eval_loss");
     // Steps need not divide an epoch: 2.98 is the third.
-    if (at && std::llround(*at) == static_cast<int64_t>(epoch)) {
-      if (const auto loss = find_number(*row, "eval_loss")) return {.values = {*loss}, .note = ""};
-    }
+    if (at && loss && std::abs(*at - static_cast<double>(epoch)) < 0.5) return {.values = {*loss}, .note = ""};
   }
   return absent(fmt::format("The run has no evaluation of epoch {}", epoch));
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <optional>
 
 #include "tessera/base/error.h"
 #include "tessera/base/read_file.h"
@@ -80,8 +81,8 @@ std::vector<MemorySeries> parse_gpu_memory_log(std::string_view text, const std:
   return all;
 }
 
-MemorySeries parse_cpu_memory_log(std::string_view text) {
-  MemorySeries series{.name = "CPU", .seconds = {}, .mib = {}};
+MemorySeries parse_cpu_memory_log(std::string_view text, const std::string& node) {
+  MemorySeries series{.name = node.empty() ? "CPU" : "CPU of " + node, .seconds = {}, .mib = {}};
   while (!text.empty()) {
     std::string_view line = trimmed(next_line(text));
     std::vector<double> numbers;
@@ -99,10 +100,23 @@ MemorySeries parse_cpu_memory_log(std::string_view text) {
   return series;
 }
 
-std::vector<MemorySeries> read_memory_folder(const fs::path& run,
-                                             const std::function<void(const fs::path&, const std::string&)>& report) {
+// The node in "gpu_memory_log_node1.csv"; empty for "gpu_memory_log.csv". Nothing: another name, or the log of an
+// earlier start of the run ("gpu_memory_log.1.csv").
+static std::optional<std::string> node_of(std::string_view name, std::string_view begin, std::string_view end) {
+  if (!name.starts_with(begin) || !name.ends_with(end) || name.size() < begin.size() + end.size()) return {};
+  name = name.substr(begin.size(), name.size() - begin.size() - end.size());
+  if (name.empty()) return "";
+  const size_t dot = name.rfind('.');
+  const bool is_earlier =
+      dot != name.npos && dot + 1 < name.size() && name.find_first_not_of("0123456789", dot + 1) == name.npos;
+  if (is_earlier || !name.starts_with('_')) return {};
+  return std::string(name.substr(1));
+}
+
+std::vector<MemorySeries> read_memory_logs(const std::vector<fs::path>& folders,
+                                           const std::function<void(const fs::path&, const std::string&)>& report) {
   std::vector<fs::path> files;
-  for (const fs::path& folder : {run / "memory", run}) {
+  for (const fs::path& folder : folders) {
     std::error_code error;
     fs::directory_iterator entries(folder, error);
     for (; !error && entries != fs::directory_iterator(); entries.increment(error)) files.push_back(entries->path());
@@ -113,20 +127,16 @@ std::vector<MemorySeries> read_memory_folder(const fs::path& run,
   std::vector<MemorySeries> all;
   for (const fs::path& file : files) {
     const std::string name = file.filename().string();
-    constexpr std::string_view kGpu = "gpu_memory_log", kCsv = ".csv";
-    const bool is_gpu = name.starts_with(kGpu) && name.ends_with(kCsv);
-    if (!is_gpu && name != "cpu_memory_log.txt") continue;
+    const auto gpu_node = node_of(name, "gpu_memory_log", ".csv"), cpu_node = node_of(name, "cpu_memory_log", ".txt");
+    if (!gpu_node && !cpu_node) continue;
     try {
       const std::string text = read_file(file, {.longest_bytes = 256 << 20});
-      if (is_gpu) {
-        const std::string node = name.substr(kGpu.size(), name.size() - kGpu.size() - kCsv.size());
-        for (auto& series : parse_gpu_memory_log(text, node.starts_with('_') ? node.substr(1) : node)) {
-          all.push_back(std::move(series));
-        }
-      } else if (MemorySeries series = parse_cpu_memory_log(text); !series.mib.empty()) {
+      if (gpu_node) {
+        for (auto& series : parse_gpu_memory_log(text, *gpu_node)) all.push_back(std::move(series));
+      } else if (MemorySeries series = parse_cpu_memory_log(text, *cpu_node); !series.mib.empty()) {
         all.push_back(std::move(series));
       }
-    } catch (const InputError& failure) {
+    } catch (const InputError&) {
       report(file, "cannot be read");
     }
   }

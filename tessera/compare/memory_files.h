@@ -10,10 +10,10 @@
 
 namespace tessera {
 
-// gpu_memory_log*.csv and cpu_memory_log.txt in the folder `memory` of a run, or in the run's folder itself. `report`
-// gets what cannot be read.
-std::vector<MemorySeries> read_memory_folder(
-    const std::filesystem::path& run,
+// The last start's gpu_memory_log*.csv and cpu_memory_log*.txt in these folders, where they exist. `report` gets what
+// cannot be read.
+std::vector<MemorySeries> read_memory_logs(
+    const std::vector<std::filesystem::path>& folders,
     const std::function<void(const std::filesystem::path&, const std::string&)>& report);
 
 }  // namespace tessera

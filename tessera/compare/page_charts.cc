@@ -87,7 +87,8 @@ std::string charts_of(const Cluster& cluster, bool small) {
   return html;
 }
 
-// Memory over time: of each run the GPU that had most, and the processes. One run shows all of its GPUs.
+// Memory over time: of each run the GPU that had most, and the processes of the node that had most. One run shows all
+// of its GPUs.
 std::string memory_charts_of(const Cluster& cluster, bool one_run, bool small) {
   std::vector<Curve> gpu, cpu;
   size_t color = 0;
@@ -100,24 +101,26 @@ std::string memory_charts_of(const Cluster& cluster, bool one_run, bool small) {
     return result;
   };
   for (const PageRun& page_run : cluster.runs) {
-    const MemorySeries* most = nullptr;
+    const MemorySeries *most = nullptr, *most_cpu = nullptr;
     for (const MemorySeries& series : page_run.run->memory) {
       if (series.mib.empty()) continue;
-      if (series.name == "CPU") {
-        cpu.push_back(curve(page_run.short_label, page_run.color, series));
+      if (series.name.starts_with("CPU")) {
+        if (!most_cpu || highest(series) > highest(*most_cpu)) most_cpu = &series;
       } else if (one_run && color < kNumColors) {
         gpu.push_back(curve(series.name, color++, series));
       } else if (!most || highest(series) > highest(*most)) {
         most = &series;
       }
     }
+    if (most_cpu) cpu.push_back(curve(page_run.short_label, page_run.color, *most_cpu));
     if (most && !one_run) gpu.push_back(curve(page_run.short_label + ", " + most->name, page_run.color, *most));
   }
   return line_chart(std::move(gpu),
                     {.title = "GPU memory (GiB)", .x_title = "seconds", .from_zero = true, .small = small}) +
-         line_chart(
-             std::move(cpu),
-             {.title = "CPU memory of all processes (GiB)", .x_title = "seconds", .from_zero = true, .small = small});
+         line_chart(std::move(cpu), {.title = "CPU memory of a node's processes (GiB)",
+                                     .x_title = "seconds",
+                                     .from_zero = true,
+                                     .small = small});
 }
 
 // Categories of memory in the order of the bars; the rest is "other".
@@ -125,13 +128,11 @@ constexpr std::array<const char*, 7> kCategories{"parameters", "master",      "g
                                                  "gathered",   "activations", "communication"};
 
 std::vector<Part> memory_parts(const RunFolder& run, const std::string& key) {
-  const Value* value = find_value(run.summary, key);
-  const Record* ledger = value ? value->get_if<Record>() : nullptr;
+  const Record* ledger = find_record(run.summary, key);
   std::vector<Part> parts;
   double other = 0;
   for (size_t i = 0; i < kCategories.size(); ++i) parts.push_back({i, 0, kCategories[i]});
-  for (size_t f = 0; ledger && f < ledger->fields().size(); ++f) {
-    const std::string& name = ledger->fields()[f].key;
+  for (const std::string& name : ledger ? keys_of(*ledger) : std::vector<std::string>{}) {
     const double mib = std::max(0.0, find_number(*ledger, name).value_or(0) / kMiB);
     const auto it = std::find(kCategories.begin(), kCategories.end(), name);
     if (it != kCategories.end()) {

@@ -98,7 +98,7 @@ std::string html_label(const std::string& text) {
   std::string label;
   for (const char c : html_escaped(text)) {
     label += c;
-    if (c == '/' || c == '_' || c == '=') label += "<wbr>";
+    if (c == '/' || c == '=') label += "<wbr>";
   }
   return label;
 }

@@ -129,8 +129,25 @@ class RunReader {
     run.experiment = find_text(run.summary, "experiment");
     read_config(folder, run);
     read_metrics(folder, run);
-    run.memory = read_memory_folder(folder, [&](const fs::path& path, const std::string& what) { report(path, what); });
+    // The log may be elsewhere: in the folder of --memory-log, unless the run was started in another one.
+    std::vector<fs::path> logs{folder / "memory", folder};
+    if (const fs::path log = memory_log_folder(run); !log.empty() && fs::is_directory(log, error) &&
+                                                     !fs::equivalent(log, logs[0], error) &&
+                                                     !fs::equivalent(log, folder, error)) {
+      logs = {log};
+    }
+    run.memory = read_memory_logs(logs, [&](const fs::path& path, const std::string& what) { report(path, what); });
     set_.runs.push_back(std::move(run));
+  }
+
+  // Of the setting FOLDER[:SECONDS].
+  static fs::path memory_log_folder(const RunFolder& run) {
+    const auto it = run.settings.find("memory_log");
+    if (it == run.settings.end()) return {};
+    const size_t colon = it->second.rfind(':');
+    const bool has_seconds = colon != it->second.npos && colon + 1 < it->second.size() &&
+                             it->second.find_first_not_of("0123456789.e-", colon + 1) == it->second.npos;
+    return has_seconds ? it->second.substr(0, colon) : it->second;
   }
 
   void read_config(const fs::path& folder, RunFolder& run) {
@@ -227,42 +244,6 @@ void name_runs(std::vector<RunFolder>& runs) {
 }
 
 }  // namespace
-
-const Value* find_value(const Record& record, std::string_view dotted_key) {
-  if (const Value* value = record.find(dotted_key)) return value;
-  for (size_t dot = dotted_key.find('.'); dot != dotted_key.npos; dot = dotted_key.find('.', dot + 1)) {
-    const Value* outer = record.find(dotted_key.substr(0, dot));
-    const Record* inner = outer ? outer->get_if<Record>() : nullptr;
-    if (const Value* value = inner ? find_value(*inner, dotted_key.substr(dot + 1)) : nullptr) return value;
-  }
-  return nullptr;
-}
-
-std::optional<double> find_number(const Record& record, std::string_view dotted_key) {
-  const Value* value = find_value(record, dotted_key);
-  if (!value) return {};
-  if (const auto* whole = value->get_if<int64_t>()) return static_cast<double>(*whole);
-  if (const auto* number = value->get_if<double>(); number && std::isfinite(*number)) return *number;
-  return {};
-}
-
-std::string find_text(const Record& record, std::string_view dotted_key) {
-  const Value* value = find_value(record, dotted_key);
-  const auto* text = value ? value->get_if<std::string>() : nullptr;
-  return text ? *text : "";
-}
-
-std::string find_texts(const Record& record, std::string_view dotted_key) {
-  const Value* value = find_value(record, dotted_key);
-  const auto* list = value ? value->get_if<std::vector<Value>>() : nullptr;
-  std::set<std::string> texts;
-  if (list) {
-    for (const Value& item : *list) {
-      if (const auto* text = item.get_if<std::string>()) texts.insert(*text);
-    }
-  }
-  return join_words(texts);
-}
 
 std::map<std::string, std::string> parse_resolved_config(std::string_view text) {
   std::map<std::string, std::string> settings;

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/report/record.h"
+#include "tessera/compare/summary_values.h"
 
 namespace tessera {
 
@@ -24,7 +24,7 @@ struct EvalPoint {
 
 // Memory sampled over time (a file of --memory-log).
 struct MemorySeries {
-  std::string name;  // "GPU 0 of node1", "CPU"
+  std::string name;  // "GPU 0 of node1", "CPU of node1"
   std::vector<double> seconds, mib;
 };
 
@@ -38,14 +38,6 @@ struct RunFolder {
   std::vector<EvalPoint> evals;
   std::vector<MemorySeries> memory;
 };
-
-// A value of a record by its keys with dots between them: "gpu.power_w.mean". Null: no such value.
-const Value* find_value(const Record& record, std::string_view dotted_key);
-// The same as a number. Nothing: no such value, or not a number.
-std::optional<double> find_number(const Record& record, std::string_view dotted_key);
-std::string find_text(const Record& record, std::string_view dotted_key);  // empty: none
-// The texts of a list, sorted, with commas between them.
-std::string find_texts(const Record& record, std::string_view dotted_key);
 
 struct RunSet {
   std::vector<RunFolder> runs;        // in the order of the arguments; within a folder by name, 2_gpus before 16_gpus
@@ -62,6 +54,6 @@ std::map<std::string, std::string> parse_resolved_config(std::string_view text);
 // The two files of --memory-log: nvidia-smi's CSV (memory.used in MiB by GPU) and psrecord's table (resident MB). Lines
 // of another form are left out.
 std::vector<MemorySeries> parse_gpu_memory_log(std::string_view text, const std::string& node);
-MemorySeries parse_cpu_memory_log(std::string_view text);
+MemorySeries parse_cpu_memory_log(std::string_view text, const std::string& node);
 
 }  // namespace tessera

@@ -89,7 +89,7 @@ class Filler {
     const Figure* known = find_figure(weak ? "efficiency" : figure.figure);
     Cell cell = cell_of({known, known ? "" : figure.figure}, found.group, baseline, weak ? Scaling::weak : scaling_);
     if (figure.scale == 1) return cell;
-    const auto scaled = [&](double value) { return fmt::format("{:.3g}", value * figure.scale); };
+    const auto scaled = [&](double value) { return fmt::format("{:.2f}", value * figure.scale); };
     cell.text = cell.values.empty() ? cell.text : "";
     for (double& value : cell.values) {
       cell.text += (cell.text.empty() ? "" : ", ") + scaled(value);

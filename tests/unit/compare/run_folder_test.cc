@@ -98,9 +98,29 @@ TEST(RunFolders, MemoryLogs) {
   EXPECT_THAT(gpus[1].mib, ElementsAre(11));
   const auto cpu = parse_cpu_memory_log(
       "# Elapsed time   CPU (%)     Real (MB)   Virtual (MB)\n"
-      "       0.000        0.000        2.500       100.0\n 5.0  99.0  7.0\n x\n");
+      "       0.000        0.000        2.500       100.0\n 5.0  99.0  7.0\n x\n",
+      "n2");
+  EXPECT_EQ(cpu.name, "CPU of n2");
   EXPECT_THAT(cpu.seconds, ElementsAre(0, 5));
   EXPECT_THAT(cpu.mib, ElementsAre(2.5, 7));
+}
+
+TEST(RunFolders, MemoryLogsOfTheLastStartAndOfAnotherFolder) {
+  MadeRuns made;
+  made.run("a", {});
+  for (const char* name :
+       {"cpu_memory_log.txt", "cpu_memory_log_n1.txt", "cpu_memory_log.1.txt", "cpu_memory_log_n1.2.txt"}) {
+    made.write("a/memory/" + std::string(name), "0.0 0.0 5.0 9.0\n");
+  }
+  made.write("logs/b/gpu_memory_log_n1.csv", "2025/01/31 10:00:00.000, 3, NVIDIA, 10, 100\n");
+  made.run("b", {.settings = {{"memory_log", "\"" + made.path("logs/b") + ":0.5\""}}});
+  const RunSet set = read_runs({made.path("a"), made.path("b")});
+  ASSERT_EQ(set.runs.size(), 2u);
+  ASSERT_EQ(set.runs[0].memory.size(), 2u);
+  EXPECT_EQ(set.runs[0].memory[0].name, "CPU");
+  EXPECT_EQ(set.runs[0].memory[1].name, "CPU of n1");
+  ASSERT_EQ(set.runs[1].memory.size(), 1u);
+  EXPECT_EQ(set.runs[1].memory[0].name, "GPU 3 of n1");
 }
 
 TEST(RunFolders, NaturalOrder) {
