@@ -123,7 +123,8 @@ ParsedFlags parse_flags(const std::vector<std::string>& words, const Verb& verb,
   app.allow_extras();
   ParsedFlags parsed;
   app.add_flag("-h,--help", parsed.help);
-  app.add_option("config", parsed.config_file);
+  std::vector<std::string> others;
+  app.add_option("others", others);
   std::vector<std::pair<const Setting*, CLI::Option*>> options;
   for (const Setting* setting : settings_of(groups)) {
     CLI::Option* option = setting->type == SettingType::boolean ? app.add_flag(option_names(*setting))

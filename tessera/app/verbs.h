@@ -62,6 +62,7 @@ int run_memory(const Invocation& invocation);
 int run_plan(const Invocation& invocation);
 int run_slurm(const Invocation& invocation);
 int run_sweep_verb(const Invocation& invocation);
+int run_report(const Invocation& invocation);
 int run_tokenize(const Invocation& invocation);
 int run_tokenizer_train(const Invocation& invocation);
 int run_train(const Invocation& invocation);

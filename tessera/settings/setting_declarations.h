@@ -128,5 +128,6 @@ std::vector<Setting> nettest_settings();
 std::vector<Setting> memory_log_settings();
 std::vector<Setting> slurm_settings();
 std::vector<Setting> sweep_settings();
+std::vector<Setting> report_settings();
 
 }  // namespace tessera::declaring

@@ -36,6 +36,9 @@ struct Settings {
   enum class Metric { eval_loss, exact_match, f1 };
   enum class Progress { automatic, on, off };
   enum class Preflight { none, nettest };
+  enum class ReportFormat { table, markdown, csv, json };
+  enum class ReportTables { comparison, workshop };
+  enum class Efficiency { automatic, strong, weak, workshop };
 
   // model
   std::string model, tokenizer;
@@ -146,6 +149,11 @@ struct Settings {
   MemoryLogPlace memory_log;
   bool json = false, dry_run = false;
   Progress progress = Progress::automatic;
+  // report
+  std::string rows, columns, baseline, sort, report_file, html;
+  ReportFormat format = ReportFormat::table;
+  ReportTables tables = ReportTables::comparison;
+  Efficiency efficiency = Efficiency::automatic;
 
   // memory
   bool gpu_only = false, cpu_only = false;
@@ -192,6 +200,7 @@ enum Group : Groups {
   kMemoryAnalysis = 1ull << 28,  // which of those logs to read
   kSlurm = 1ull << 29,           // the resources of a job, and the file that asks Slurm for them
   kSweep = 1ull << 30,           // what a sweep does with its runs
+  kReport = 1ull << 31,          // what a report compares, and how it is written
 };
 inline constexpr Groups kAllGroups = ~Groups{0};
 

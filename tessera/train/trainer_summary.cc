@@ -12,6 +12,7 @@
 #include "tessera/report/table.h"
 #include "tessera/report/text.h"
 #include "tessera/train/gpu_record.h"
+#include "tessera/train/machine_record.h"
 #include "tessera/train/trainer.h"
 
 namespace tessera {
@@ -97,6 +98,7 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
     if (outcome.loss) record["eval_loss" + suffix] = *outcome.loss;
   };
   Record record{{"schema", 1}, {"model", (fs::path(settings_.output_dir) / "model").string()}};
+  record["version"] = TESSERA_VERSION;
   if (!settings_.experiment.empty()) record["experiment"] = settings_.experiment;
   if (!state_.origin.empty()) record["resumed_from"] = state_.origin;
   if (best_row) put(record, best_row->eval, "");
@@ -126,6 +128,9 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   record["bytes_sent"] = bytes_sent_;
   if (loss_scaler_) record["loss_scale"] = loss_scaler_->scale();
   record["skipped_steps"] = state_.health.num_skipped;
+  const bool on_gpu = worker_.device().kind() == DeviceKind::cuda;
+  record["device"] = on_gpu ? "cuda" : "cpu";
+  record["machine"] = machine_record(worker_.world(), on_gpu);
   record["peak_memory_bytes"] = most_of_ranks(peak_resident_bytes());
   if (!gpu.empty()) record["gpu"] = gpu;
   const Record callbacks = callbacks_of_all_ranks();
@@ -146,6 +151,7 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   record["ledger_peak_bytes"] = peaks(worker_.device().ledger());
   record["host_ledger_peak_bytes"] = peaks(worker_.host().ledger());
   const Plan plan = plan_training(config_, settings_, work_, worker_.planned_rank());
+  record["planned_ledger_peak_bytes"] = peaks(plan.device);
   record["planned_peak_bytes"] = plan.peak_bytes();
   record["planned_step_bytes_sent"] = plan.step_bytes_sent;
   std::vector<Record> rows;

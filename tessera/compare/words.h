@@ -1,0 +1,26 @@
+// Lists of words, and their order.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+// "a,b , c" as a list; no empty words.
+std::vector<std::string> split_list(const std::string& text);
+
+template <typename Words>
+std::string join_words(const Words& words, std::string_view separator = ", ") {
+  std::string text;
+  for (auto it = words.begin(); it != words.end(); ++it) {
+    if (it != words.begin()) text += separator;
+    text += *it;
+  }
+  return text;
+}
+
+// Order of names with numbers: "2_gpus" before "16_gpus".
+bool natural_less(std::string_view a, std::string_view b);
+
+}  // namespace tessera
