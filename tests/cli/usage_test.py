@@ -6,7 +6,7 @@ import shlex
 
 from tessera_cli import CliTest, main
 
-VERBS = ["train", "eval", "generate", "plan", "tokenize", "tokenizer train", "export", "config", "doctor"]
+VERBS = ["train", "eval", "generate", "plan", "memory", "tokenize", "tokenizer train", "export", "config", "doctor"]
 
 
 def flags_of(help_text):
