@@ -29,10 +29,6 @@ bool has_entry(const fs::path& path) {
   return fs::exists(path, error);
 }
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
 // A text in quotes as TOML writes it, without the quotes; other values as they are, up to a comment.
 std::string toml_value(std::string_view text) {
   if (!text.starts_with('"')) {
@@ -203,14 +199,14 @@ class RunReader {
     if (kind == "train") {
       run.train.push_back({at, number("epoch"), number("loss"), number("learning_rate"), number("timing.runtime_s"),
                            number("timing.samples_per_second")});
-      return record.find("loss") && !std::isfinite(run.train.back().loss);
+      return record.contains("loss") && !std::isfinite(run.train.back().loss);
     }
     if (kind == "eval") {
       run.evals.push_back(
           {at, number("epoch"), number("eval_loss"), number("timing.eval_runtime"), number("timing.answers_runtime")});
-      return record.find("eval_loss") && !std::isfinite(run.evals.back().loss);
+      return record.contains("eval_loss") && !std::isfinite(run.evals.back().loss);
     }
-    return kind == "skipped" && record.find("loss") && !std::isfinite(number("loss"));
+    return kind == "skipped" && record.contains("loss") && !std::isfinite(number("loss"));
   }
 
   RunSet& set_;

@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-static bool is_digit(char c) {
+bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 

@@ -7,6 +7,8 @@
 
 namespace tessera {
 
+bool is_digit(char c);  // '0' to '9'
+
 // "a,b , c" as a list; no empty words.
 std::vector<std::string> split_list(const std::string& text);
 

@@ -6,8 +6,8 @@ import shlex
 
 from tessera_cli import CliTest, main
 
-VERBS = ["train", "eval", "generate", "plan", "sweep", "slurm", "tokenize", "tokenizer train", "export", "config",
-         "doctor", "nettest"]
+VERBS = ["train", "eval", "generate", "plan", "sweep", "slurm", "report", "memory", "tokenize", "tokenizer train",
+         "export", "config", "doctor", "nettest"]
 
 
 def flags_of(help_text):
