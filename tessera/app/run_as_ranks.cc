@@ -71,6 +71,17 @@ ExitCode code_of_failure(const Invocation& invocation, ExitCode code) {
   return static_cast<ExitCode>(with_workshop_codes(invocation.settings(), static_cast<int>(code)));
 }
 
+// Runs the launcher of --nproc. It throws the failure of the ranks.
+int launch_ranks(const Invocation& invocation, const std::vector<std::string>& arguments) {
+  try {
+    return launch(invocation.resolved, invocation.environment, arguments);
+  } catch (const Error& error) {
+    const int code = with_workshop_codes(invocation.settings(), static_cast<int>(error.code()));
+    if (code == static_cast<int>(error.code())) throw;
+    throw Error(static_cast<ExitCode>(code), "", error.what(), "");
+  }
+}
+
 }  // namespace
 
 void report_failure(const Environment& environment, const Failure& failure) {
@@ -110,9 +121,7 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
   const Settings& settings = invocation.settings();
   const bool is_alone = !ranks || (ranks->size == 1 && !ranks->has_mpi);
   check_restarts(invocation, ranks);
-  if (is_alone && settings.nproc > 1) {
-    return with_workshop_codes(settings, launch(invocation.resolved, invocation.environment, arguments));
-  }
+  if (is_alone && settings.nproc > 1) return launch_ranks(invocation, arguments);
   ignore_hydras_signal(invocation);
   std::optional<StopSignals> signals;  // before the launcher knows of this rank, because it may send a signal then
   if (invocation.verb->stops_on_signals) invocation.signals = &signals.emplace();
