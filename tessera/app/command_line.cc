@@ -123,8 +123,7 @@ ResolvedSettings resolve_words(const std::vector<std::string>& words, const Envi
   const ParsedFlags flags = parse_flags(words, verb, verb.groups, verbs);
   const SettingSources sources{.flags = flags.values,
                                .environment = environment,
-                               .file = config_of(flags.config_file, words, verb.groups, verbs),
-                               .file_name = flags.config_file};
+                               .file = config_of(flags.config_file, words, verb.groups, verbs)};
   return resolve(sources, verb.groups, verb.name, names_of(verbs));
 }
 

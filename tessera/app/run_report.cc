@@ -32,7 +32,7 @@ Scaling scaling_of(Settings::Efficiency efficiency) {
 std::string text_of(const std::vector<Sheet>& sheets, const RunSet& set, Settings::ReportFormat format,
                     const Terminal& terminal) {
   if (format == Settings::ReportFormat::json) {
-    std::vector<Value> tables;
+    std::vector<Record> tables;
     for (const Sheet& sheet : sheets) tables.emplace_back(sheet_as_record(sheet));
     return to_pretty_json({{"schema", 1}, {"tables", std::move(tables)}, {"problems", set.problems}});
   }

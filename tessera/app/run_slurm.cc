@@ -37,7 +37,6 @@ ResolvedSettings settings_of_job_command(const JobCommand& command, const std::v
   return resolve({.flags = command.flags.values,
                   .environment = invocation.environment,
                   .file = config_of(command.flags.config_file, words, command.verb->groups, verbs),
-                  .file_name = command.flags.config_file,
                   .num_ranks = ranks},
                  command.verb->groups, command.verb->name, names_of(verbs));
 }

@@ -298,16 +298,16 @@ Cell cell_of(const FigureOrKey& column, const RunGroup& group, const RunGroup* b
     }
     cell.is_number = true;
     cell.values = {median(numbers)};
-    cell.text = shown(cell.values[0], Unit::none);
+    cell.text = shown(cell.values[0], FigureUnit::none);
     if (numbers.size() > 1) {
       const auto [low, high] = std::minmax_element(numbers.begin(), numbers.end());
       cell.low = *low, cell.high = *high;
-      cell.text += fmt::format(" ({} to {})", shown(*low, Unit::none), shown(*high, Unit::none));
+      cell.text += fmt::format(" ({} to {})", shown(*low, FigureUnit::none), shown(*high, FigureUnit::none));
     }
     return cell;
   }
   const GroupMeasure measure = measure_of(*column.figure, group, baseline, scaling);
-  const Unit unit = column.figure->unit;
+  const FigureUnit unit = column.figure->unit;
   cell.is_number = true;
   cell.values = measure.measure.values;
   for (const double value : cell.values) cell.text += (cell.text.empty() ? "" : ", ") + shown(value, unit);

@@ -30,7 +30,7 @@ std::string base_name(const std::string& path) {
 
 std::string count_text(const RunFolder& run, const char* key) {
   const auto value = find_number(run.summary, key);
-  return value ? shown(*value, Unit::count) : "";
+  return value ? shown(*value, FigureUnit::count) : "";
 }
 
 }  // namespace
@@ -62,12 +62,12 @@ Identity identity_of(const RunFolder& run) {
   if (!parameters.empty()) identity.model += (identity.model.empty() ? "" : ", ") + parameters + " parameters";
   identity.data = base_name(text_of_key(run, "dataset"));
   if (const auto n = find_number(run.summary, "train_data.samples")) {
-    identity.data += fmt::format("{}{} samples", identity.data.empty() ? "" : ", ", shown(*n, Unit::count));
+    identity.data += fmt::format("{}{} samples", identity.data.empty() ? "" : ", ", shown(*n, FigureUnit::count));
   }
   if (const std::string eval = base_name(text_of_key(run, "eval_dataset")); !eval.empty()) {
     identity.data += ", evaluated on " + eval;
     if (const auto n = find_number(run.summary, "eval_data.samples")) {
-      identity.data += fmt::format(", {} samples", shown(*n, Unit::count));
+      identity.data += fmt::format(", {} samples", shown(*n, FigureUnit::count));
     }
   }
   const std::string gpus = find_texts(run.summary, "machine.gpus"), cpus = find_texts(run.summary, "machine.cpus");

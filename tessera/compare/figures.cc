@@ -21,7 +21,6 @@ namespace {
 
 using namespace measures;
 
-constexpr double kMiB = 1 << 20;
 
 template <size_t kEpoch>
 Measure eval_loss_at(const RunFolder& run) {
@@ -38,72 +37,72 @@ std::function<Measure(const RunFolder&)> bytes(const char* key) {
 
 std::vector<Figure> declare_figures() {
   return {
-      {"train_loss", {"loss"}, "train loss", Unit::none, keyed("train_loss")},
-      {"eval_loss", {}, "eval loss", Unit::none, keyed("eval_loss")},
-      {"eval_loss_1", {}, "eval loss, epoch 1", Unit::none, eval_loss_at<1>},
-      {"eval_loss_2", {}, "eval loss, epoch 2", Unit::none, eval_loss_at<2>},
-      {"eval_loss_3", {}, "eval loss, epoch 3", Unit::none, eval_loss_at<3>},
-      {"exact_match", {"em"}, "exact match", Unit::share, keyed("exact_match")},
-      {"f1", {}, "F1", Unit::share, keyed("f1")},
-      {"samples_per_second", {"samples_s"}, "samples/s", Unit::rate, samples_per_second},
-      {"steady_samples_per_second", {}, "samples/s, steps alone", Unit::rate, keyed("train_samples_per_second_steady")},
-      {"tokens_per_second", {"tokens_s"}, "tokens/s", Unit::rate, keyed("train_tokens_per_second_steady")},
-      {"steps_per_second", {"steps_s"}, "steps/s", Unit::rate, keyed("train_steps_per_second")},
-      {"eval_samples_per_second", {}, "eval samples/s", Unit::rate, keyed("eval_samples_per_second")},
-      {"runtime", {}, "runtime (s)", Unit::seconds, runtime},
-      {"eval_runtime", {}, "eval runtime (s)", Unit::seconds, keyed("eval_runtime")},
-      {"steps", {}, "steps", Unit::count, keyed("steps")},
-      {"steps_per_epoch", {}, "steps/epoch", Unit::none, steps_per_epoch},
-      {"epochs", {}, "epochs", Unit::none, keyed("epoch")},
-      {"ranks", {"gpus"}, "ranks", Unit::count, ranks},
-      {"parameters", {}, "parameters", Unit::count, keyed("num_parameters")},
-      {"gpu_peak", {}, "peak GPU (MiB)", Unit::mib, gpu_peak},
-      {"gpu_average", {"gpu_avg"}, "average GPU (MiB)", Unit::mib, gpu_average},
-      {"gpu_mode", {}, "mode GPU (MiB)", Unit::mib, gpu_mode},
-      {"cpu_peak", {}, "peak CPU (MiB)", Unit::mib, cpu_peak},
-      {"cpu_average", {"cpu_avg"}, "average CPU (MiB)", Unit::mib, cpu_average},
-      {"cpu_mode", {}, "mode CPU (MiB)", Unit::mib, cpu_mode},
-      {"planned_memory", {"planned"}, "planned, a rank (MiB)", Unit::mib, bytes("planned_peak_bytes")},
+      {"train_loss", {"loss"}, "train loss", FigureUnit::none, keyed("train_loss")},
+      {"eval_loss", {}, "eval loss", FigureUnit::none, keyed("eval_loss")},
+      {"eval_loss_1", {}, "eval loss, epoch 1", FigureUnit::none, eval_loss_at<1>},
+      {"eval_loss_2", {}, "eval loss, epoch 2", FigureUnit::none, eval_loss_at<2>},
+      {"eval_loss_3", {}, "eval loss, epoch 3", FigureUnit::none, eval_loss_at<3>},
+      {"exact_match", {"em"}, "exact match", FigureUnit::share, keyed("exact_match")},
+      {"f1", {}, "F1", FigureUnit::share, keyed("f1")},
+      {"samples_per_second", {"samples_s"}, "samples/s", FigureUnit::rate, samples_per_second},
+      {"steady_samples_per_second", {}, "samples/s, steps alone", FigureUnit::rate, keyed("train_samples_per_second_steady")},
+      {"tokens_per_second", {"tokens_s"}, "tokens/s", FigureUnit::rate, keyed("train_tokens_per_second_steady")},
+      {"steps_per_second", {"steps_s"}, "steps/s", FigureUnit::rate, keyed("train_steps_per_second")},
+      {"eval_samples_per_second", {}, "eval samples/s", FigureUnit::rate, keyed("eval_samples_per_second")},
+      {"runtime", {}, "runtime (s)", FigureUnit::seconds, runtime},
+      {"eval_runtime", {}, "eval runtime (s)", FigureUnit::seconds, keyed("eval_runtime")},
+      {"steps", {}, "steps", FigureUnit::count, keyed("steps")},
+      {"steps_per_epoch", {}, "steps/epoch", FigureUnit::none, steps_per_epoch},
+      {"epochs", {}, "epochs", FigureUnit::none, keyed("epoch")},
+      {"ranks", {"gpus"}, "ranks", FigureUnit::count, ranks},
+      {"parameters", {}, "parameters", FigureUnit::count, keyed("num_parameters")},
+      {"gpu_peak", {}, "peak GPU (MiB)", FigureUnit::mib, gpu_peak},
+      {"gpu_average", {"gpu_avg"}, "average GPU (MiB)", FigureUnit::mib, gpu_average},
+      {"gpu_mode", {}, "mode GPU (MiB)", FigureUnit::mib, gpu_mode},
+      {"cpu_peak", {}, "peak CPU (MiB)", FigureUnit::mib, cpu_peak},
+      {"cpu_average", {"cpu_avg"}, "average CPU (MiB)", FigureUnit::mib, cpu_average},
+      {"cpu_mode", {}, "mode CPU (MiB)", FigureUnit::mib, cpu_mode},
+      {"planned_memory", {"planned"}, "planned, a rank (MiB)", FigureUnit::mib, bytes("planned_peak_bytes")},
       {"resident_memory",
        {"measured"},
        "measured, a rank (MiB)",
-       Unit::mib,
+       FigureUnit::mib,
        [](const RunFolder& run) {
          return is_on_gpu(run) ? of_key(run, "gpu.process_memory_bytes.peak", 1 / kMiB)
                                : of_key(run, "peak_memory_bytes", 1 / kMiB);
        }},
-      {"booked_memory", {"ledger"}, "booked on the device (MiB)", Unit::mib, bytes("ledger_peak_bytes.total")},
-      {"gpu_utilization", {"gpu_util"}, "GPU use (%)", Unit::percent, gpu_utilization},
-      {"gpu_utilization_peak", {}, "peak GPU use (%)", Unit::percent, gpu_utilization_peak},
-      {"gpu_utilization_deviation", {}, "deviation of GPU use (%)", Unit::percent, keyed("callbacks.std_gpu_util_%")},
-      {"callback_samples_per_second", {}, "samples/s, callback", Unit::rate, callback_samples},
+      {"booked_memory", {"ledger"}, "booked on the device (MiB)", FigureUnit::mib, bytes("ledger_peak_bytes.total")},
+      {"gpu_utilization", {"gpu_util"}, "GPU use (%)", FigureUnit::percent, gpu_utilization},
+      {"gpu_utilization_peak", {}, "peak GPU use (%)", FigureUnit::percent, gpu_utilization_peak},
+      {"gpu_utilization_deviation", {}, "deviation of GPU use (%)", FigureUnit::percent, keyed("callbacks.std_gpu_util_%")},
+      {"callback_samples_per_second", {}, "samples/s, callback", FigureUnit::rate, callback_samples},
       {"callback_steps_per_second",
        {},
        "steps/s, callback",
-       Unit::rate,
+       FigureUnit::rate,
        keyed("callbacks.train/steps_per_second_mean")},
-      {"callback_memory", {}, "GPU memory, callback (MiB)", Unit::mib, callback_memory},
+      {"callback_memory", {}, "GPU memory, callback (MiB)", FigureUnit::mib, callback_memory},
       {"callback_memory_reserved",
        {},
        "GPU memory reserved, callback (MiB)",
-       Unit::mib,
+       FigureUnit::mib,
        keyed("callbacks.avg_mem_reserved_MB")},
       {"callback_memory_total",
        {},
        "GPU memory in use, callback (MiB)",
-       Unit::mib,
+       FigureUnit::mib,
        keyed("callbacks.avg_mem_total_MB")},
-      {"speedup", {"speed_up"}, "speed-up", Unit::ratio, nullptr, speedup},
-      {"efficiency", {}, "efficiency (%)", Unit::percent, nullptr, efficiency},
+      {"speedup", {"speed_up"}, "speed-up", FigureUnit::ratio, nullptr, speedup},
+      {"efficiency", {}, "efficiency (%)", FigureUnit::percent, nullptr, efficiency},
       {"inverse_efficiency",
        {},
        "TN/T1 (%)",
-       Unit::percent,
+       FigureUnit::percent,
        nullptr,
        [](const RunGroup& group, const RunGroup& base, Scaling) { return efficiency(group, base, Scaling::workshop); }},
-      {"runtime_ratio", {}, "runtime ratio", Unit::ratio, nullptr, runtime_ratio},
-      {"memory_saved", {}, "memory saved (%)", Unit::percent, nullptr, memory_saved},
-      {"runtime_change", {}, "runtime change (%)", Unit::percent, nullptr, runtime_change},
+      {"runtime_ratio", {}, "runtime ratio", FigureUnit::ratio, nullptr, runtime_ratio},
+      {"memory_saved", {}, "memory saved (%)", FigureUnit::percent, nullptr, memory_saved},
+      {"runtime_change", {}, "runtime change (%)", FigureUnit::percent, nullptr, runtime_change},
   };
 }
 
@@ -167,25 +166,25 @@ std::string text_of_key(const RunFolder& run, const std::string& key) {
   return find_plain_text(run.summary, key);
 }
 
-std::string shown(double value, Unit unit) {
+std::string shown(double value, FigureUnit unit) {
   if (!std::isfinite(value)) return "NaN";
   switch (unit) {
-    case Unit::seconds:
+    case FigureUnit::seconds:
       return fmt::format("{:.2f}", value);
-    case Unit::rate:
+    case FigureUnit::rate:
       return format_rate(value);
-    case Unit::share:
+    case FigureUnit::share:
       return fmt::format("{:.3f}", value);
-    case Unit::percent:
+    case FigureUnit::percent:
       return fmt::format("{:.1f}", std::abs(value) < 0.05 ? 0.0 : value);  // no "-0.0"
-    case Unit::mib:
+    case FigureUnit::mib:
       return std::abs(value) < 9.95 ? fmt::format("{:.2f}", value) : fmt::format("{:.0f}", value);
-    case Unit::count:
+    case FigureUnit::count:
       return std::abs(value) < 1e15 ? format_count(std::llround(value)) : fmt::format("{}", value);
-    case Unit::ratio:
+    case FigureUnit::ratio:
       return fmt::format("{:.2f}", value);
-    case Unit::none:
-    case Unit::text:
+    case FigureUnit::none:
+    case FigureUnit::text:
       break;
   }
   if (value == std::floor(value) && std::abs(value) < 1e15) return fmt::format("{:.0f}", value);

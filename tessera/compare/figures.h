@@ -36,13 +36,13 @@ enum class Scaling { automatic, strong, weak, workshop };
 // Efficiency from runtimes and ranks; a baseline of several ranks counts as one unit of that many.
 double scaling_efficiency(Scaling scaling, double baseline_s, double baseline_ranks, double runtime_s, double ranks);
 
-enum class Unit { none, text, seconds, rate, share, percent, mib, count, ratio };
+enum class FigureUnit { none, text, seconds, rate, share, percent, mib, count, ratio };
 
 struct Figure {
   std::string name;                    // on the command line: "eval_loss"
   std::vector<std::string> aliases{};  // "em"
   std::string title;                   // of a column: "eval loss"
-  Unit unit = Unit::none;
+  FigureUnit unit = FigureUnit::none;
   std::function<Measure(const RunFolder&)> of_run{};
   // Of a group and the baseline's, where the figure follows from both.
   std::function<Measure(const RunGroup&, const RunGroup& baseline, Scaling)> derived{};
@@ -62,7 +62,7 @@ struct FigureOrKey {
 std::string text_of_key(const RunFolder& run, const std::string& key);
 
 // The value of a figure in the unit of its column: "1.2345", "37.1 %", "1,234".
-std::string shown(double value, Unit unit);
+std::string shown(double value, FigureUnit unit);
 
 // Whether the run computed on GPUs.
 bool is_on_gpu(const RunFolder& run);

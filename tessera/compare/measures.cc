@@ -6,9 +6,9 @@
 #include <cmath>
 #include <cstdlib>
 
-namespace tessera::measures {
+#include "tessera/compare/words.h"
 
-static constexpr double kMiB = 1 << 20;
+namespace tessera::measures {
 
 Measure absent(std::string note) {
   return {.values = {}, .note = std::move(note)};

@@ -7,13 +7,13 @@
 
 #include "tessera/compare/charts.h"
 #include "tessera/compare/page_parts.h"
+#include "tessera/compare/words.h"
 #include "tessera/report/text.h"
 
 namespace tessera {
 
 namespace {
 
-constexpr double kMiB = 1 << 20;
 constexpr size_t kOther = kNumColors;  // the grey of what remains, in bars
 
 std::string mib_text(double mib) {

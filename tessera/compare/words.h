@@ -7,6 +7,8 @@
 
 namespace tessera {
 
+inline constexpr double kMiB = 1 << 20;  // bytes
+
 bool is_digit(char c);  // '0' to '9'
 
 // "a,b , c" as a list; no empty words.
