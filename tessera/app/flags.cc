@@ -94,7 +94,8 @@ std::string option_names(const Setting& setting) {
     if (!remedy.empty()) throw UsageError(word, "is neither a setting nor a configuration file", remedy);
   }
   throw UsageError(extras[0], "is one word too many",
-                   fmt::format("Usage: tessera {} {} [--flags]", verb.name, verb.own_file.empty() ? "[config.toml]" : verb.own_file));
+                   fmt::format("Usage: tessera {} {} [--flags]", verb.name,
+                               verb.own_file.empty() ? "[config.toml]" : verb.own_file));
 }
 
 // Moves the operands of a verb from the other words into parsed.operands. A word that ends in ".toml" is the
@@ -123,8 +124,7 @@ ParsedFlags parse_flags(const std::vector<std::string>& words, const Verb& verb,
   app.allow_extras();
   ParsedFlags parsed;
   app.add_flag("-h,--help", parsed.help);
-  std::vector<std::string> others;
-  app.add_option("others", others);
+  app.add_option("config", parsed.config_file);
   std::vector<std::pair<const Setting*, CLI::Option*>> options;
   for (const Setting* setting : settings_of(groups)) {
     CLI::Option* option = setting->type == SettingType::boolean ? app.add_flag(option_names(*setting))
