@@ -50,9 +50,8 @@ TEST(Collectives, AreAListOrAll) {
 }
 
 void check(const std::string& toml, Groups groups = kNettest | kPreflight) {
-  check_consistent(
-      resolve({.flags = {}, .environment = {}, .file = parse_config(toml, "a.toml"), .file_name = "a.toml"}, groups,
-              "nettest", {"nettest", "train"}));
+  check_consistent(resolve({.flags = {}, .environment = {}, .file = parse_config(toml, "a.toml")}, groups, "nettest",
+                           {"nettest", "train"}));
 }
 
 TEST(NettestSettings, ContradictionsAreRefused) {

@@ -24,7 +24,6 @@ ResolvedSettings resolve_words(const std::vector<std::string>& words) {
   for (size_t i = 0; i < words.size(); ++i) {
     if (!words[i].starts_with("--")) {
       sources.file = read_config_file(words[i]);
-      sources.file_name = words[i];
       continue;
     }
     const std::string name = words[i].substr(2);
