@@ -33,7 +33,7 @@ struct RunFolder {
   std::string path;                             // as it was found
   std::string name;                             // the end of the path that no other run has
   std::string experiment;                       // empty: the run has no label
-  Record summary;                               // summary.json
+  Record summary = Record::object();            // summary.json
   std::map<std::string, std::string> settings;  // resolved-config.toml: the values as text; empty if it is missing
   std::vector<TrainPoint> train;
   std::vector<EvalPoint> evals;

@@ -15,7 +15,7 @@ namespace tessera {
 namespace {
 
 // A folder in a line of #SBATCH. `patterns`: sbatch replaces % and a letter in this option, for example %j.
-std::string folder_for_sbatch(const std::string& folder, bool patterns) {
+std::string folder_for_sbatch(const std::string& folder, bool patterns, const std::string& file = "") {
   std::string text;
   for (const char c : folder) {
     if (static_cast<unsigned char>(c) < ' ' || c == 0x7f || c == '"' || c == '\\' || c == '\'') {
@@ -27,6 +27,7 @@ std::string folder_for_sbatch(const std::string& folder, bool patterns) {
     text += c;
     if (c == '%' && patterns) text += c;
   }
+  text += file;
   return text.find_first_of(" #") == std::string::npos ? text : "\"" + text + "\"";
 }
 
@@ -144,7 +145,7 @@ std::string slurm_job_text(const SlurmJob& job) {
       "# Written by {}. Submit it: sbatch {}\n"
       "# Stop the run and save: scancel --signal=USR1 JOB (it queues again), or scancel JOB (it does not)\n",
       job.written_by, quoted_for_shell(job.job_file));
-  text += resources(job) + option(fmt::format("output={}", folder_for_sbatch(job.job_folder + "/slurm-%j.log", true)));
+  text += resources(job) + option(fmt::format("output={}", folder_for_sbatch(job.job_folder, true, "/slurm-%j.log")));
   text += ending(s) + "\n" + modules(s) + "set -euo pipefail\n\n";
   text += "# The ranks end together. Slurm must not kill the others when the first one ends with 75.\n";
   return text + "code=0\n" + command(job) + " || code=$?\n" + requeueing(s) + "exit \"$code\"\n";

@@ -196,7 +196,10 @@ class SweepReader {
     const Setting* setting = find_setting(key.str());
     if (!setting) {
       std::vector<std::string> names;
-      for (const Setting* known : settings_of(groups_)) names.push_back(known->name);
+      for (const Setting* known : settings_of(groups_)) {
+        names.push_back(known->name);
+        names.insert(names.end(), known->aliases.begin(), known->aliases.end());
+      }
       throw UsageError(place, "unknown setting", did_you_mean(underscored(key.str()), names));
     }
     if (!(setting->group & groups_)) throw UsageError(place, "is not a setting of train");

@@ -182,7 +182,7 @@ TEST_F(Sweep, errors_of_the_file) {
       {"[matrix]\nleraning_rate = [1]\n",
        "s.toml:2: matrix.leraning_rate: unknown setting. Did you mean \"learning_rate\"?"},
       {"[settings]\nlearning_rat = 1\n", "s.toml:2: settings.learning_rat: unknown setting. Did you mean"},
-      {"[matrix]\nstrategy = [\"fulshard\"]\n", "s.toml:2: matrix.strategy: must be one of"},
+      {"[matrix]\nstrategy = [\"fulshard\"]\n", "s.toml:2: matrix.strategy: unknown value"},
       {"[matrix]\n", "s.toml:1: [matrix]: is empty"},
       {"[matrix]\nnproc = []\n", "s.toml:2: matrix.nproc: is an empty list"},
       {"[matrix]\nnproc = 2\n", "must be a list of values. A value for all runs belongs to [settings]"},
