@@ -68,6 +68,7 @@ const std::vector<Verb>& all_verbs() {
       {.name = "report",
        .help = "Compare runs in tables and on a page with charts",
        .groups = kReport,
+       .example = "tessera report runs/ --html report.html",
        .required = {},
        .operands = "RUN...",
        .run = run_report},

@@ -167,6 +167,21 @@ bool ResolvedSettings::is_given(const std::string& name) const {
   return it != origins.end() && it->second.kind > Origin::Kind::deepspeed_preset;
 }
 
+// A recipe's sizes belong to the recipe's model. A model of higher precedence has its own.
+static void report_unused_sizes(ResolvedSettings& resolved) {
+  const std::string& model = resolved.settings.model;
+  if (!(resolved.groups & kModel) || model.empty() || model == "gpt") return;
+  std::vector<std::string> names;
+  for (const Setting* setting : settings_of(resolved.groups & (kShape | kVocabulary))) {
+    const Origin& origin = resolved.origins.at(setting->name);
+    if (origin.kind == Origin::Kind::preset || origin.kind >= resolved.origins.at("model").kind) continue;
+    if (setting->get(resolved.settings) != setting->get(Settings())) names.push_back(setting->name);
+  }
+  if (names.empty()) return;
+  resolved.warnings.push_back(fmt::format("{}: no effect, because {} \"{}\" has its own shape", joined(names, ", "),
+                                          resolved.where("model"), model));
+}
+
 // train_size_per_rank sets train_size, unless that was given with a higher precedence.
 static void settle_train_size(ResolvedSettings& resolved) {
   Settings& s = resolved.settings;
@@ -198,6 +213,7 @@ static ResolvedSettings layered(const SettingSources& sources, Groups groups, co
   apply_trainer_words(resolved);
   if (groups & kRanks) resolved.num_ranks = std::max(resolved.num_ranks, resolved.settings.nproc);
   settle_train_size(resolved);
+  report_unused_sizes(resolved);
   return resolved;
 }
 
