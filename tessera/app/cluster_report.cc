@@ -15,6 +15,7 @@
 #include "tessera/comm/mpi_flavour.h"
 #include "tessera/report/table.h"
 #include "tessera/report/text.h"
+#include "tessera/settings/suggest.h"
 #include "tessera/store/checksum.h"
 
 namespace tessera {
@@ -161,7 +162,7 @@ void check_gpus(const Record& hosts, Record& warnings) {
     if (gpu_names(host) != gpu_names(hosts[0])) {
       const auto described = [](const Record& one) {
         const auto names = gpu_names(one);
-        return names.empty() ? std::string("no GPU") : fmt::format("{}", fmt::join(names, ", "));
+        return names.empty() ? std::string("no GPU") : joined(names, ", ");
       };
       warnings.push_back(
           fmt::format("GPUs differ: {} has {}, but {} has {}. A run waits for the slowest GPU, and all "

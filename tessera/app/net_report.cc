@@ -27,7 +27,9 @@ std::string rank_list(const std::vector<int>& ranks) {
   if (ranks.back() - ranks[0] + 1 == static_cast<int>(ranks.size())) {
     return fmt::format("ranks {}-{}", ranks[0], ranks.back());
   }
-  return fmt::format("ranks {}", fmt::join(ranks, ","));
+  std::string text = "ranks ";
+  for (const int rank : ranks) text += fmt::format("{}{}", text.back() == ' ' ? "" : ",", rank);
+  return text;
 }
 
 int with_workshop_codes(const Settings& settings, int code) {
