@@ -11,6 +11,7 @@
 #include "tessera/base/error.h"
 #include "tessera/launch/slurm_job.h"
 #include "tessera/report/console.h"
+#include "tessera/report/text.h"
 #include "tessera/settings/slurm_time.h"
 #include "tessera/store/file.h"
 
