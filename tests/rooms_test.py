@@ -19,12 +19,14 @@ MAY_INCLUDE = {
     "engine": "base device ops comm data model optim",
     "store": "base device comm model engine",
     "report": "base",
+    "compare": "base report",
     "settings": "base device data optim engine",
     "load": "base device ops comm data model engine store report settings",
     "plan": "base device ops comm data model engine store report settings load",
     "train": "base device comm data model optim engine store report settings load plan",
     "launch": "base comm store report settings",
-    "app": "base device ops comm data model optim engine store report settings load plan train launch",
+    "sweep": "base store report settings launch",
+    "app": "base device ops comm data model optim engine store report compare settings load plan train launch sweep",
 }
 # Headers that may be included only in these folders.
 VENDORS = {

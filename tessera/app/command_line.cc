@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
+#include <utility>
 
 #include "tessera/app/help.h"
 #include "tessera/app/run_as_ranks.h"
@@ -17,27 +19,8 @@ namespace tessera {
 
 namespace {
 
-std::vector<std::string> names_of(const std::vector<Verb>& verbs) {
-  std::vector<std::string> names;
-  for (const auto& verb : verbs) names.push_back(verb.name);
-  return names;
-}
-
-// Finds the verb that `words` begin with, by their first two words or the first one, and removes its name from them.
-// Returns nullptr if no verb matches.
-const Verb* take_verb(std::vector<std::string>& words, const std::vector<Verb>& verbs) {
-  for (const size_t length : {2u, 1u}) {
-    if (words.size() < length) continue;
-    const std::string name = length == 2 ? words[0] + " " + words[1] : words[0];
-    const auto it = std::find_if(verbs.begin(), verbs.end(), [&](const Verb& verb) { return verb.name == name; });
-    if (it == verbs.end()) continue;
-    words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(length));
-    return &*it;
-  }
-  return nullptr;
-}
-
-// `help` and `--help` before the verb, and `help` after it, become `--help` after the verb.
+// Moves a request for help to the end, as --help. The request (help, --help, -h) may be before a verb, directly after
+// it, or after the first word of its name.
 std::vector<std::string> with_help_last(std::vector<std::string> words, const std::vector<Verb>& verbs) {
   const auto asks = [](const std::string& word) { return word == "help" || word == "--help" || word == "-h"; };
   bool is_help = false;
@@ -56,7 +39,7 @@ std::vector<std::string> with_help_last(std::vector<std::string> words, const st
   return words;
 }
 
-// Help of the program, or of verbs that begin with the same word. Empty if `words` do not ask for one of them.
+// The help of the program, or of all verbs with the same first word. Empty if `words` request neither.
 std::string general_help(const std::vector<std::string>& words, const std::vector<Verb>& verbs) {
   if (words.empty() || words[0] == "--help" || (words.size() == 2 && words[0] == "all" && words[1] == "--help")) {
     return program_help(verbs);
@@ -65,7 +48,26 @@ std::string general_help(const std::vector<std::string>& words, const std::vecto
   return is_family ? family_help(words[0], verbs) : "";
 }
 
-// Reads the file that the command line names. If the word is no such file, says what to write instead of it.
+}  // namespace
+
+std::vector<std::string> names_of(const std::vector<Verb>& verbs) {
+  std::vector<std::string> names;
+  for (const auto& verb : verbs) names.push_back(verb.name);
+  return names;
+}
+
+const Verb* take_verb(std::vector<std::string>& words, const std::vector<Verb>& verbs) {
+  for (const size_t length : {2u, 1u}) {
+    if (words.size() < length) continue;
+    const std::string name = length == 2 ? words[0] + " " + words[1] : words[0];
+    const auto it = std::find_if(verbs.begin(), verbs.end(), [&](const Verb& verb) { return verb.name == name; });
+    if (it == verbs.end()) continue;
+    words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(length));
+    return &*it;
+  }
+  return nullptr;
+}
+
 std::vector<FileEntry> config_of(const std::string& word, const std::vector<std::string>& words, Groups groups,
                                  const std::vector<Verb>& verbs) {
   if (word.empty()) return {};
@@ -81,7 +83,55 @@ std::vector<FileEntry> config_of(const std::string& word, const std::vector<std:
   }
 }
 
+std::vector<std::string> take_command(std::vector<std::string>& words, Groups groups) {
+  size_t begin = 0;
+  for (; begin < words.size() && words[begin].starts_with("-"); ++begin) {
+    const std::string& word = words[begin];
+    const Setting* setting = word.starts_with("--") ? find_setting(std::string_view(word).substr(2)) : nullptr;
+    if (setting && setting->group & groups && setting->type != SettingType::boolean) ++begin;  // its value
+  }
+  begin = std::min(begin, words.size());
+  const auto is_help = [](const std::string& word) { return word == "--help" || word == "-h" || word == "--help=all"; };
+  if (std::ranges::any_of(words, is_help)) {  // of this verb
+    const bool all =
+        std::ranges::find(words, "all") != words.end() || std::ranges::find(words, "--help=all") != words.end();
+    words = {"--help"};
+    if (all) words.emplace_back("all");
+    return {};
+  }
+  const auto first = words.begin() + static_cast<std::ptrdiff_t>(begin);
+  std::vector<std::string> command(first, words.end());
+  words.erase(first, words.end());
+  return command;
+}
+
+namespace {
+
+// Divides flags into those of the verb and those of the runs that it starts.
+std::vector<std::pair<const Setting*, std::string>> take_run_flags(ParsedFlags& flags, Groups own) {
+  std::vector<std::pair<const Setting*, std::string>> of_runs;
+  const auto is_own = [&](const auto& flag) { return (flag.first->group & own) != 0; };
+  std::ranges::copy_if(flags.values, std::back_inserter(of_runs), [&](const auto& flag) { return !is_own(flag); });
+  std::erase_if(flags.values, [&](const auto& flag) { return !is_own(flag); });
+  return of_runs;
+}
+
 }  // namespace
+
+ResolvedSettings resolve_words(const std::vector<std::string>& words, const Environment& environment, const Verb& verb,
+                               const std::vector<Verb>& verbs) {
+  const ParsedFlags flags = parse_flags(words, verb, verb.groups, verbs);
+  const SettingSources sources{.flags = flags.values,
+                               .environment = environment,
+                               .file = config_of(flags.config_file, words, verb.groups, verbs)};
+  return resolve(sources, verb.groups, verb.name, names_of(verbs));
+}
+
+void check_settings(const Verb& verb, const ResolvedSettings& resolved) {
+  check_consistent(resolved);
+  check_supported(resolved);
+  check_required(verb, resolved);
+}
 
 int run_command_line(const std::vector<std::string>& arguments, const Environment& environment,
                      const std::vector<Verb>& verbs) {
@@ -102,30 +152,42 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
   if (!verb) unknown_verb(words, verbs);
   const Verb* subject = verb->about_verb ? take_verb(words, verbs) : verb;
   if (!subject) subject = verb;
-  // The settings of another verb, and always those that say how to print.
+  // A verb about another verb takes the settings of the other verb, and always the settings for printing.
   const Groups groups = subject == verb ? verb->groups : subject->groups | kPresentation;
 
-  const ParsedFlags flags = parse_flags(words, *subject, groups, verbs);
+  const std::vector<std::string> command =
+      verb->takes_command ? take_command(words, groups) : std::vector<std::string>{};
+  ParsedFlags flags = parse_flags(words, *subject, groups | verb->run_groups, verbs);
   if (flags.help) {
     console.print(flags.full_help ? full_help(*verb, *subject, groups) : brief_help(*verb, *subject, groups));
     return static_cast<int>(ExitCode::kDone);
   }
+  // The command's file may have a table of this verb.
+  const auto config = std::ranges::find_if(command, [](const std::string& word) { return word.ends_with(".toml"); });
+  if (config != command.end() && !config->starts_with("-")) flags.config_file = *config;
+  const auto run_flags = take_run_flags(flags, groups);
+  const std::string own_file = subject->own_file.empty() ? "" : std::exchange(flags.config_file, "");
   const SettingSources sources{.flags = flags.values,
                                .environment = environment,
                                .file = config_of(flags.config_file, words, groups, verbs),
-                               .file_name = flags.config_file,
                                .num_ranks = verb->runs_as_ranks && ranks ? ranks->size : 1};
   Invocation invocation{.verb = verb,
                         .subject = subject,
                         .resolved = resolve(sources, groups, subject->name, names_of(verbs)),
-                        .environment = environment};
+                        .environment = environment,
+                        .operands = flags.operands,
+                        .command = command,
+                        .own_file = own_file,
+                        .run_flags = run_flags};
   const bool starts_ranks = verb->runs_as_ranks && !ranks && invocation.resolved.num_ranks > 1;
   if (is_first && !starts_ranks) {  // one process reports them
     for (const auto& warning : invocation.resolved.warnings) console.note("warning: " + warning);
   }
-  check_consistent(invocation.resolved);
-  check_supported(invocation.resolved);
-  check_required(*verb, invocation.resolved);
+  check_settings(*verb, invocation.resolved);
+  if (!verb->operands.empty() && flags.operands.empty()) {
+    throw UsageError(verb->operands, fmt::format("is required by {}", verb->name),
+                     verb->example.empty() ? "" : "Example: " + verb->example);
+  }
   return verb->runs_as_ranks ? run_as_ranks(invocation, ranks, arguments) : verb->run(invocation);
 }
 

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <utility>
 
 #include "tessera/app/command_line.h"
 #include "tessera/app/usage_errors.h"
@@ -46,6 +47,11 @@ std::vector<std::string> canonical_words(const std::vector<std::string>& words, 
     if (!setting || !(setting->group & groups)) continue;
     if (setting->type == SettingType::boolean) {
       if (equals != std::string::npos) parse_value(*setting, "", setting->flag());  // throws: it has no value
+      // The Trainer's words may have a value there, as in `--fp16 True`.
+      if (setting->stands_for_others && i + 1 < words.size()) {
+        const std::string value = lower(words[i + 1]);
+        if (value == "true" || value == "false") result.back() += "=" + value, ++i;
+      }
       continue;
     }
     if (equals != std::string::npos) {
@@ -88,7 +94,25 @@ std::string option_names(const Setting& setting) {
     if (!remedy.empty()) throw UsageError(word, "is neither a setting nor a configuration file", remedy);
   }
   throw UsageError(extras[0], "is one word too many",
-                   fmt::format("Usage: tessera {} [config.toml] [--flags]", verb.name));
+                   fmt::format("Usage: tessera {} {} [--flags]", verb.name,
+                               verb.own_file.empty() ? "[config.toml]" : verb.own_file));
+}
+
+// Moves the operands of a verb from the other words into parsed.operands. A word that ends in ".toml" is the
+// configuration file.
+void take_operands(ParsedFlags& parsed, std::vector<std::string>& extras) {
+  std::vector<std::string> others{std::exchange(parsed.config_file, "")}, left;
+  others.insert(others.end(), extras.begin(), extras.end());
+  for (const std::string& word : others) {
+    if (word.starts_with("-")) {
+      left.push_back(word);
+    } else if (word.ends_with(".toml")) {
+      (parsed.config_file.empty() ? parsed.config_file : left.emplace_back()) = word;
+    } else if (!word.empty()) {
+      parsed.operands.push_back(word);
+    }
+  }
+  extras = left;
 }
 
 }  // namespace
@@ -120,6 +144,7 @@ ParsedFlags parse_flags(const std::vector<std::string>& words, const Verb& verb,
     parsed.full_help = parsed.config_file == "all" || std::ranges::find(extras, "all") != extras.end();
     return parsed;
   }
+  if (!verb.operands.empty()) take_operands(parsed, extras);
   if (!extras.empty()) unknown_word(extras, parsed.config_file, words, verb, groups, verbs);
   for (const auto& [setting, option] : options) {
     if (option->count() > 0) parsed.values.emplace_back(setting, option->results().back());

@@ -12,9 +12,10 @@ namespace tessera {
 namespace {
 
 constexpr size_t kWidth = 80;
-constexpr size_t kFewSettings = 8;  // so many are all shown in the short help
+constexpr size_t kFewSettings = 8;  // the short help shows all settings if there are no more than this
 
-// `text` in lines of at most kWidth letters. The first line follows `head`; the others are indented by its width.
+// Breaks `text` into lines of at most kWidth letters. The first line follows `head`; the others are indented by the
+// width of `head`.
 std::string wrapped(const std::string& head, const std::string& text) {
   std::string result, line = head;
   bool is_empty = true;
@@ -33,7 +34,7 @@ std::string wrapped(const std::string& head, const std::string& text) {
   return result + line + "\n";
 }
 
-// A command in lines of at most kWidth letters, cut before flags, as a shell reads it.
+// Breaks a command before flags, into lines of at most kWidth letters. Backslashes join the lines for a shell.
 std::string command_lines(const std::string& command) {
   constexpr size_t kIndent = 2, kContinuation = 2;  // " \"
   std::string result, line(kIndent, ' ');
@@ -60,17 +61,33 @@ std::string preset_text(const Setting& setting) {
   return text ? *text : toml_text(preset);
 }
 
-std::string usage_line(const Verb& verb, const Verb& subject) {
-  const std::string about = !verb.about_verb ? "" : &subject == &verb ? " [verb]" : " " + subject.name;
-  return fmt::format("{}.\n\nUsage: tessera {}{} [config.toml] [--flags]\n", verb.help, verb.name, about);
+// The word behind the verb in a usage line.
+std::string file_word(const Verb& verb) {
+  return verb.own_file.empty() ? "[config.toml]" : verb.own_file;
 }
 
-// What follows `tessera` in the help command of the verb.
+std::string usage_line(const Verb& verb, const Verb& subject) {
+  const std::string about = !verb.about_verb ? "" : &subject == &verb ? " [verb]" : " " + subject.name;
+  const std::string operands = verb.operands.empty() ? "" : " " + verb.operands;
+  return fmt::format("{}.\n\nUsage: tessera {}{}{} {} [--flags]\n", verb.help, verb.name, about, operands,
+                     file_word(verb));
+}
+
+// Where settings can stand besides flags. A verb with an own file passes other flags to its runs.
+std::string other_sources(const Verb& verb) {
+  if (!verb.own_file.empty()) {
+    return "\nIt also takes the settings of train, for every run: see tessera train --help.";
+  }
+  return "\nSettings can also come from config.toml (batch_size = 8) or the environment\n"
+         "(TESSERA_BATCH_SIZE=8).";
+}
+
+// The words after `tessera` in the help command of the verb.
 std::string help_command(const Verb& verb, const Verb& subject) {
   return (&subject == &verb ? verb.name : verb.name + " " + subject.name) + " --help";
 }
 
-// All choices where they fit into the line, else in the text.
+// Shows the choices in the line of the flag if they fit there, else at the end of the text.
 std::string setting_help(const Setting& setting) {
   std::string text = setting.help, head = "  " + setting.flag();
   if (setting.type == SettingType::boolean) {
@@ -98,7 +115,7 @@ std::string brief_head(const Setting& setting) {
   return "  " + setting.flag() + (value.empty() ? "" : " " + value);
 }
 
-// A title and one line per setting, with the default unless the setting is required or has none.
+// A title and one line per setting. `with_defaults` adds the defaults, except of booleans, 0 and empty text.
 std::string brief_settings(const std::string& title, const std::vector<const Setting*>& settings, bool with_defaults) {
   if (settings.empty()) return "";
   constexpr size_t kTextColumn = 27;
@@ -174,7 +191,7 @@ std::string family_help(const std::string& word, const std::vector<Verb>& verbs)
 std::string brief_help(const Verb& verb, const Verb& subject, Groups groups) {
   std::vector<const Setting*> required, others;
   for (const auto& name : verb.required) required.push_back(find_setting(name));
-  // `config` takes the settings of any verb: it shows only those that are about printing.
+  // `config` takes the settings of any verb, but its short help shows only the settings for printing.
   const std::vector<const Setting*> all = settings_of(verb.about_verb ? groups & kPresentation : groups);
   for (const Setting* setting : all) {
     const bool is_first = all.size() <= kFewSettings || (setting->brief_for & groups) != 0;
@@ -185,11 +202,8 @@ std::string brief_help(const Verb& verb, const Verb& subject, Groups groups) {
   return usage_line(verb, subject) + about_verb + brief_settings("Required", required, false) +
          brief_settings(required.empty() ? "Settings [default]" : "Often used [default]", others, true) +
          example(verb.example) +
-         fmt::format(
-             "\nSettings can also come from config.toml (batch_size = 8) or the environment\n"
-             "(TESSERA_BATCH_SIZE=8).\n"
-             "All {} settings: tessera {} all",
-             settings_of(groups).size(), help_command(verb, subject));
+         fmt::format("{}\nAll {} settings: tessera {} all", other_sources(verb), settings_of(groups).size(),
+                     help_command(verb, subject));
 }
 
 std::string full_help(const Verb& verb, const Verb& subject, Groups groups) {
@@ -205,9 +219,7 @@ std::string full_help(const Verb& verb, const Verb& subject, Groups groups) {
     last_group = setting->group;
     text += setting_help(*setting);
   }
-  return text +
-         "\nSettings can also come from config.toml (batch_size = 8) or the environment\n"
-         "(TESSERA_BATCH_SIZE=8). Dashes and underscores are the same.";
+  return text + other_sources(verb) + (verb.own_file.empty() ? " " : "\n") + "Dashes and underscores are the same.";
 }
 
 }  // namespace tessera

@@ -22,6 +22,7 @@
 #include "tessera/comm/world.h"
 #include "tessera/device/cuda/architectures.h"
 #include "tessera/device/cuda/cuda_device.h"
+#include "tessera/device/nvml/gpu_health.h"
 #include "tessera/device/nvml/nvml.h"
 #include "tessera/launch/mpirun_process.h"
 #include "tessera/ops/cuda/cuda_kernels.h"
@@ -102,6 +103,7 @@ Json gpus_of(const Library& driver) {
   auto* name_of = driver.find<int(char*, int, int)>("cuDeviceGetName");
   auto* memory_of = driver.find<int(size_t*, int)>("cuDeviceTotalMem_v2");
   auto* attribute_of = driver.find<int(int*, int, int)>("cuDeviceGetAttribute");
+  auto* address_of = driver.find<int(char*, int, int)>("cuDeviceGetPCIBusId");
   int count = 0;
   if (!init || !count_of || init(0) != 0 || count_of(&count) != 0) return gpus;
   constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
@@ -111,6 +113,13 @@ Json gpus_of(const Library& driver) {
     int major = 0, minor = 0;
     Json gpu = Json::object();
     if (name_of && name_of(name, sizeof name - 1, device) == 0) gpu["name"] = name;
+    char address[32] = {};
+    if (address_of && address_of(address, sizeof address - 1, device) == 0) {
+      gpu["pci_address"] = address;
+      const GpuHealth health = gpu_health(address);
+      if (health.uncorrected_errors) gpu["uncorrected_errors"] = *health.uncorrected_errors;
+      if (health.slowed_by && !health.slowed_by->empty()) gpu["slowed_by"] = *health.slowed_by;
+    }
     if (memory_of && memory_of(&bytes, device) == 0) gpu["memory_bytes"] = bytes;
     if (attribute_of && attribute_of(&major, kCapabilityMajor, device) == 0 &&
         attribute_of(&minor, kCapabilityMinor, device) == 0) {

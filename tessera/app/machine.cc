@@ -18,6 +18,7 @@
 
 #include "tessera/app/help.h"
 #include "tessera/base/host_resources.h"
+#include "tessera/comm/communication_variables.h"
 #include "tessera/device/cuda/cuda_device.h"
 
 namespace tessera {
@@ -144,6 +145,7 @@ Json environment_facts(const Environment& environment) {
   for (const auto& [name, value] : environment) {
     if (name.starts_with("TESSERA_")) facts[name] = hides_value(name) ? "(set)" : value;
   }
+  for (const auto& [name, value] : communication_variables(environment)) facts[name] = value;
   return facts;
 }
 

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <thread>
 
+#include "tessera/app/net_report.h"
 #include "tessera/base/error.h"
 #include "tessera/base/read_file.h"
 #include "tessera/comm/launcher_link.h"
@@ -64,6 +65,23 @@ void check_restarts(const Invocation& invocation, const std::optional<RankEnviro
                    "Leave it out and start the same command again: it continues from the last checkpoint");
 }
 
+// The exit code of a failed rank. The launcher of --nproc looks for the cause by the plain code, and then replaces it.
+ExitCode code_of_failure(const Invocation& invocation, ExitCode code) {
+  if (find_launcher(invocation.environment)) return code;
+  return static_cast<ExitCode>(with_workshop_codes(invocation.settings(), static_cast<int>(code)));
+}
+
+// Runs the launcher of --nproc. It throws the failure of the ranks.
+int launch_ranks(const Invocation& invocation, const std::vector<std::string>& arguments) {
+  try {
+    return launch(invocation.resolved, invocation.environment, arguments);
+  } catch (const Error& error) {
+    const int code = with_workshop_codes(invocation.settings(), static_cast<int>(error.code()));
+    if (code == static_cast<int>(error.code())) throw;
+    throw Error(static_cast<ExitCode>(code), "", error.what(), "");
+  }
+}
+
 }  // namespace
 
 void report_failure(const Environment& environment, const Failure& failure) {
@@ -93,7 +111,7 @@ int run_among_ranks(const Invocation& invocation, const std::function<int()>& wo
   } catch (...) {
     const auto [code, what] = current_failure();
     if (before_end) before_end();
-    invocation.world->fail(code, what, report_of(code));
+    invocation.world->fail(code_of_failure(invocation, code), what, report_of(code));
     return static_cast<int>(code);
   }
 }
@@ -103,7 +121,7 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
   const Settings& settings = invocation.settings();
   const bool is_alone = !ranks || (ranks->size == 1 && !ranks->has_mpi);
   check_restarts(invocation, ranks);
-  if (is_alone && settings.nproc > 1) return launch(invocation.resolved, invocation.environment, arguments);
+  if (is_alone && settings.nproc > 1) return launch_ranks(invocation, arguments);
   ignore_hydras_signal(invocation);
   std::optional<StopSignals> signals;  // before the launcher knows of this rank, because it may send a signal then
   if (invocation.verb->stops_on_signals) invocation.signals = &signals.emplace();
@@ -124,7 +142,7 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
   }
   try {
     check_number();
-    check_settings_agree(invocation, *world);
+    if (!invocation.verb->accepts_differences) check_settings_agree(invocation, *world);
     const int code = invocation.verb->run(invocation);
     ignore_hydras_signal(invocation);
     world->communicator().barrier("the end of the run");  // has a time limit; MPI_Finalize has none
@@ -132,7 +150,7 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
     return code;
   } catch (...) {
     const auto [code, what] = current_failure();
-    world->fail(code, what, report_of(code));
+    world->fail(code_of_failure(invocation, code), what, report_of(code));
     return static_cast<int>(code);
   }
 }

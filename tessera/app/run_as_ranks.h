@@ -16,14 +16,14 @@ namespace tessera {
 int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& ranks,
                  const std::vector<std::string>& arguments);
 
-// Runs the part of a verb that uses the other ranks. On GPUs a failure in it ends all ranks here, before destructors
-// run: they would wait for collectives that never finish. `before_end` does the necessary clean-up and must not wait
-// for other ranks.
+// Runs the part of a verb that uses the other ranks. On GPUs, a failure of `work` ends all ranks here, before
+// destructors run. The destructors would wait for collectives that never finish. `before_end` does the necessary
+// clean-up and must not wait for other ranks.
 int run_among_ranks(const Invocation& invocation, const std::function<int()>& work,
                     const std::function<void()>& before_end = {});
 
-// Reports a failure outside of a world: of a single process, or of a rank that has not met the others yet. If all ranks
-// have the same failure, one of them reports it.
+// Reports a failure outside of a world: the failure of a single process, or of a rank before it meets the others. If
+// all ranks have the same failure, one of them reports it.
 void report_failure(const Environment& environment, const Failure& failure);
 
 }  // namespace tessera

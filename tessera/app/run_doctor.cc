@@ -1,8 +1,9 @@
-// tessera doctor: what this machine has.
+// tessera doctor: what this machine has, or what differs between the nodes of several ranks.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
+#include "tessera/app/cluster_report.h"
 #include "tessera/app/machine.h"
 #include "tessera/app/verbs.h"
 #include "tessera/base/error.h"
@@ -41,13 +42,22 @@ void add_lines(const std::string& prefix, const Json& facts, std::string& text) 
 }  // namespace
 
 int run_doctor(const Invocation& invocation) {
-  const Json report = {{"build", build_facts()},       {"cpu", cpu_facts()},
-                       {"memory", memory_facts()},     {"disk", disk_facts(invocation.settings().output_dir)},
-                       {"libraries", library_facts()}, {"mpi", mpi_facts(invocation.environment)},
-                       {"cuda", accelerator_facts()},  {"environment", environment_facts(invocation.environment)}};
+  if (invocation.world && invocation.world->size() > 1) return report_cluster(invocation);
+  Json report = {{"build", build_facts()},       {"cpu", cpu_facts()},
+                 {"memory", memory_facts()},     {"disk", disk_facts(invocation.settings().output_dir)},
+                 {"libraries", library_facts()}, {"mpi", mpi_facts(invocation.environment)},
+                 {"cuda", accelerator_facts()},  {"environment", environment_facts(invocation.environment)}};
+  bool is_usable = true;
+  if (const std::string& shared = invocation.settings().shared; !shared.empty()) {
+    const SharedFolder folder = check_shared_folder(*make_self_communicator(), shared, {"this machine"});
+    is_usable = folder.failures.empty();
+    report["shared"] = {{"folder", folder.folder}, {"writable", is_usable}};
+    if (!is_usable) report["shared"]["problem"] = folder.failures[0];
+  }
+  const auto code = static_cast<int>(is_usable ? ExitCode::kDone : ExitCode::kRunFailed);
   if (invocation.settings().json) {
     Console::of_process().print(report.dump(2, ' ', false, Json::error_handler_t::replace));
-    return static_cast<int>(ExitCode::kDone);
+    return code;
   }
   std::string text;
   for (const auto& [section, facts] : report.items()) {
@@ -57,7 +67,7 @@ int run_doctor(const Invocation& invocation) {
   }
   text.pop_back();  // the last newline
   Console::of_process().print(text);
-  return static_cast<int>(ExitCode::kDone);
+  return code;
 }
 
 }  // namespace tessera

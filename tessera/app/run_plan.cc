@@ -56,7 +56,7 @@ PlannedData planned_data(const Settings& settings, ModelConfig& config) {
           eval_dataset_of(settings, tokenizer, config.eos_token_id, pool), tokenizer.unused_keys()};
 }
 
-// The work of the samples of `data`, or the upper bound without data. `data` must outlive the result.
+// Returns a function that computes the work of `data`, or an upper bound without data. `data` must outlive the result.
 WorkOf work_of_data(const PlannedData& data) {
   if (!data.train) return largest_work;
   return [&data](const Settings& s) { return training_work(s, *data.train, data.eval ? &*data.eval : nullptr); };
@@ -81,8 +81,8 @@ std::set<std::string> fixed_settings(const ResolvedSettings& resolved) {
   return fixed;
 }
 
-// The settings of a run that computes its micro-batches as one. Returns nothing if the run does not do that: it needs a
-// GPU whose memory is known and is large enough.
+// The settings of a run that computes all micro-batches of a step as one. Returns nothing if the run computes them one
+// after another. To compute them as one, it needs a GPU whose memory is known and large enough.
 std::optional<Settings> fused(const Settings& settings, const ModelConfig& config, const WorkOf& work_of,
                               const PlannedRank& rank, const MemoryLimits& limits) {
   if (settings.fuse_micro_batches == Settings::FuseMicroBatches::off || settings.grad_accum == 1) return {};
@@ -117,7 +117,7 @@ std::optional<Settings> fused(const Settings& settings, const ModelConfig& confi
 
 int run_plan(const Invocation& invocation) {
   Settings settings = invocation.settings();
-  if (!std::filesystem::exists(settings.model)) settings.init = Settings::Init::random;  // the name of a shape
+  if (!std::filesystem::exists(settings.model)) settings.init = Settings::Init::random;  // the model names a shape
   ModelConfig config = model_config_of(settings);
   const PlannedData data = planned_data(settings, config);
   const WorkOf work_of = work_of_data(data);

@@ -1,4 +1,8 @@
 // tessera train
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "tessera/app/preflight.h"
 #include "tessera/app/run_as_ranks.h"
 #include "tessera/app/verbs.h"
 #include "tessera/load/model_files.h"
@@ -26,9 +30,11 @@ int run_train(const Invocation& invocation) {
   const bool first = !invocation.world || invocation.world->rank() == 0;
   Console console =
       first ? Console::of_process(invocation.settings().bars(), Console::LostOutput::is_noted) : Console::muted();
+  Record preflight = run_preflight(invocation);
   Trainer trainer(invocation.settings(), resolved_config_text(invocation.resolved), console, invocation.world,
                   [&] { return invocation.signals->received(); });
   trainer.track(std::move(trackers));
+  trainer.note_preflight(std::move(preflight));
   return run_among_ranks(
       invocation, [&] { return trainer.run(); }, [&] { trainer.unlock_output(); });
 }

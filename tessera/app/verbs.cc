@@ -2,17 +2,19 @@
 
 namespace tessera {
 
-// Settings of a model, read from a folder or made from flags.
+// Settings of a model. A model is read from a folder or made from flags.
 static constexpr Groups kAnyModel = kModel | kTokenizer | kVocabulary | kShape | kMachine;
 // Settings that change what a training run computes. A plan takes them too.
 static constexpr Groups kTraining = kAnyModel | kText | kDataset | kTrainData | kEvalData | kOptimization |
                                     kTrainEvaluation | kScoring | kGeneration | kSharding | kGradients;
+static constexpr Groups kTrainVerb =
+    kTraining | kRanks | kCheckpoints | kSavedModel | kPreflight | kOutputDir | kMemoryLog | kPresentation;
 
 const std::vector<Verb>& all_verbs() {
   static const std::vector<Verb> verbs = {
       {.name = "train",
        .help = "Fine-tune a model, with evaluations and checkpoints",
-       .groups = kTraining | kRanks | kCheckpoints | kSavedModel | kOutputDir | kPresentation,
+       .groups = kTrainVerb,
        .example = "tessera train --model models/bloom-560m --dataset train.json --eval-dataset dev.json"
                   " --epochs 3 --output-dir runs/mine",
        .required = {"model", "dataset", "output_dir"},
@@ -37,10 +39,39 @@ const std::vector<Verb>& all_verbs() {
        .run = run_generate},
       {.name = "plan",
        .help = "Show the memory of a run; find the fastest run that fits",
-       .groups = kTraining | kRanks | kCheckpoints | kSavedModel | kOutputDir | kPlan | kPresentation,
+       .groups = kTraining | kRanks | kCheckpoints | kSavedModel | kPreflight | kOutputDir | kPlan | kPresentation,
        .example = "tessera plan --model bloom-7b1 --nproc 8 --strategy full_shard --precision bf16",
        .required = {"model"},
        .run = run_plan},
+      {.name = "memory",
+       .help = "Show peak, mean and mode of logged memory",
+       .groups = kMemoryAnalysis,
+       .example = "tessera memory runs/mine/memory",
+       .required = {},
+       .operands = "FOLDER",
+       .run = run_memory},
+      {.name = "slurm",
+       .help = "Write the job file of a training run for Slurm",
+       .groups = kSlurm,
+       .example = "tessera slurm --nodes 2 --gpus-per-node 8 --cpus-per-task 8 --time 24:00:00 run.toml",
+       .required = {},
+       .run = run_slurm,
+       .takes_command = true},
+      {.name = "sweep",
+       .help = "Run many trainings: a matrix of settings, a folder of recipes",
+       .groups = kSweep | kPresentation,
+       .example = "tessera sweep sweep.toml --dry-run",
+       .required = {},
+       .run = run_sweep_verb,
+       .own_file = "sweep.toml|FOLDER",
+       .run_groups = kTrainVerb},
+      {.name = "report",
+       .help = "Compare runs in tables and on a page with charts",
+       .groups = kReport,
+       .example = "tessera report runs/ --html report.html",
+       .required = {},
+       .operands = "RUN...",
+       .run = run_report},
       {.name = "tokenize",
        .help = "Show token ids of a prompt, or of each line of standard input",
        .groups = kTokenizer | kPrompt | kPresentation,
@@ -67,11 +98,20 @@ const std::vector<Verb>& all_verbs() {
        .run = run_config,
        .about_verb = true},
       {.name = "doctor",
-       .help = "Show what this machine has: cores, memory, BLAS, MPI, CUDA",
-       .groups = kOutputDir | kPresentation,
-       .example = "tessera doctor --output-dir runs/mine",
+       .help = "Show what this machine has; with ranks, compare nodes",
+       .groups = kOutputDir | kRanks | kShared | kPresentation,
+       .example = "tessera doctor --nproc 2 --output-dir runs/mine",
        .required = {},
-       .run = run_doctor},
+       .run = run_doctor,
+       .runs_as_ranks = true,
+       .accepts_differences = true},
+      {.name = "nettest",
+       .help = "Measure the bandwidth between ranks, and check the data",
+       .groups = kNettest | kMachine | kRanks | kOutputDir | kPresentation,
+       .example = "tessera nettest --nproc 4 --collective all --sizes 8K,1M,64M --min-busbw 1",
+       .required = {},
+       .run = run_nettest,
+       .runs_as_ranks = true},
   };
   return verbs;
 }

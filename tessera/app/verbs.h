@@ -19,12 +19,20 @@ struct Verb {
   std::string example{};                    // a complete command, for help and errors
   std::vector<std::string> required;        // settings that must be given
   std::vector<std::string> one_of{};        // at least one of them must be given too
+  std::string operands{};                   // words without a flag, for help: "RUN..."; empty: it takes none
   int (*run)(const Invocation&) = nullptr;  // returns the exit code; throws Error
   // True for `config`: its first word may be the name of another verb. It then takes the settings of that verb and
   // requires none.
   bool about_verb = false;
-  bool runs_as_ranks = false;     // works together with the other ranks, if any
+  // True for `slurm`: its flags end where the command of another verb begins.
+  bool takes_command = false;
+  bool runs_as_ranks = false;  // works together with the other ranks, if any
+  // Ranks may have different programs and settings: the verb reports the differences.
+  bool accepts_differences = false;
   bool stops_on_signals = false;  // signals do not end the verb; it asks for received signals and stops itself
+  // The verb reads the file behind its name itself; how help texts name it. Empty: a configuration file.
+  std::string own_file{};
+  Groups run_groups = 0;  // settings of runs that the verb starts; it gets their flags as written
 };
 
 // The arguments of a verb's function.
@@ -33,8 +41,12 @@ struct Invocation {
   const Verb* subject;                   // the verb after `config`; else `verb` itself
   ResolvedSettings resolved;             // checked
   Environment environment;               // of the process
+  std::vector<std::string> operands{};   // words without a flag; at least one for a verb that takes them
   World* world = nullptr;                // the ranks; only with runs_as_ranks
   const StopSignals* signals = nullptr;  // only with stops_on_signals
+  std::vector<std::string> command{};    // the words of the other verb's command; only with takes_command
+  std::string own_file{};                // of a verb that reads it itself, as written
+  std::vector<std::pair<const Setting*, std::string>> run_flags{};  // of run_groups, with their values as written
 
   const Settings& settings() const { return resolved.settings; }
 };
@@ -45,7 +57,12 @@ int run_config(const Invocation& invocation);
 int run_eval(const Invocation& invocation);
 int run_export(const Invocation& invocation);
 int run_generate(const Invocation& invocation);
+int run_nettest(const Invocation& invocation);
+int run_memory(const Invocation& invocation);
 int run_plan(const Invocation& invocation);
+int run_slurm(const Invocation& invocation);
+int run_sweep_verb(const Invocation& invocation);
+int run_report(const Invocation& invocation);
 int run_tokenize(const Invocation& invocation);
 int run_tokenizer_train(const Invocation& invocation);
 int run_train(const Invocation& invocation);

@@ -8,13 +8,14 @@
 namespace tessera {
 
 struct ReadOptions {
-  std::string remedy = "";           // for the error: what to do if the file is missing or not a file
+  std::string remedy = "";           // what to do; each error ends with it
   uint64_t longest_bytes = 1 << 30;  // the largest accepted size
-  bool pipes = false;                // accepts pipes, such as a shell's <(...); opening one waits for its writer
+  // Whether to accept pipes, such as a shell's <(...). Opening a pipe waits for its writer.
+  bool pipes = false;
 };
 
-// The content of a file. InputError if it is missing, a folder, a device (which may have no end), unreadable or too
-// long.
+// Returns the content of a file. Throws InputError if the file is missing, unreadable or too long. Also refuses
+// folders and devices. A device may have no end.
 std::string read_file(const std::filesystem::path& path, const ReadOptions& options);
 
 }  // namespace tessera

@@ -21,14 +21,15 @@ class ThreadPool {
 
   int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls task(i) once for every i in [0, count), distributed over the team in an undefined order. Returns when all are
-  // done. The caller takes part. It does not wait for threads that have not taken a task yet, for example when cores
-  // are shared with other programs. If a task throws, its exception is rethrown here after the others have ended. Not
-  // reentrant: a task must not call run() of the same pool. Callers in several threads take turns, loop by loop.
+  // Calls task(i) once for every i in [0, count), distributed over the team in an undefined order. Returns when all
+  // tasks are done. The caller runs tasks, too. It does not wait for threads that have not taken a task yet, for
+  // example when cores are shared with other programs. If a task throws, tasks that have not started are skipped. When
+  // the running tasks have ended, the first exception is rethrown here. Not reentrant: a task must not call run() of
+  // the same pool. Several threads may call run(). Their loops run one after another.
   void run(int64_t count, const std::function<void(int64_t)>& task);
 
-  // Splits [0, count) into at most num_threads() contiguous ranges of at least `grain` items (the last may be shorter)
-  // and calls task(begin, end) for each. The split depends only on count, grain and num_threads().
+  // Splits [0, count) into contiguous ranges of nearly equal length, and calls task(begin, end) for each. The number of
+  // ranges is count / grain, rounded up, but at most num_threads(). So the split depends only on these three numbers.
   void for_ranges(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& task);
 
  private:
@@ -45,8 +46,8 @@ class ThreadPool {
   int64_t count_ = 0;
   std::atomic<int64_t> next_{0};
   std::exception_ptr failure_;
-  // The number of the loop, whether workers may still enter, and how many are inside. A worker spins on it for a moment
-  // before it sleeps.
+  // Three values in one word: the number of the loop, whether workers may still enter it, and how many are inside. A
+  // worker spins on this word for a moment before it sleeps.
   std::atomic<uint64_t> gate_{0};
   std::atomic<bool> stop_{false};
 };

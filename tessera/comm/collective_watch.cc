@@ -126,7 +126,7 @@ void CollectiveWatch::work() {
       }
     } catch (const Error&) {  // the device has failed: the computing thread gets the same error
       return;
-    } catch (const std::system_error&) {  // no thread for the limit now; the next look may get one
+    } catch (const std::system_error&) {  // TimeLimit got no thread; the next round tries again
     }
     lock.lock();
   }

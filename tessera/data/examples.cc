@@ -10,6 +10,7 @@
 #include "tessera/base/json.h"
 #include "tessera/base/random.h"
 #include "tessera/base/read_file.h"
+#include "tessera/data/numpy_permutation.h"
 #include "tessera/data/text.h"
 
 namespace tessera {
@@ -363,7 +364,7 @@ std::vector<Example> load_examples(const std::filesystem::path& path) {
   return all_good(load_rows(path));
 }
 
-std::vector<Example> select_examples(std::vector<Example> examples, int64_t count, uint64_t seed, bool shuffle,
+std::vector<Example> select_examples(std::vector<Example> examples, int64_t count, uint64_t seed, RowOrder order,
                                      const std::string& setting) {
   constexpr uint64_t kStream =
       0x73656C6563740000;  // "select": keeps this stream separate from other draws with the seed
@@ -376,7 +377,14 @@ std::vector<Example> select_examples(std::vector<Example> examples, int64_t coun
     throw UsageError(setting, fmt::format("{} examples are requested, but the data set has {}", count, size),
                      fmt::format("Give at most {}, or 0 for all", size));
   }
-  if (shuffle) tessera::shuffle(std::span<Example>(examples), seed, kStream);
+  if (order == RowOrder::random) tessera::shuffle(std::span<Example>(examples), seed, kStream);
+  if (order == RowOrder::datasets) {
+    std::vector<Example> permuted;
+    for (const int64_t row : numpy_permutation(size, seed)) {
+      permuted.push_back(std::move(examples[static_cast<size_t>(row)]));
+    }
+    examples = std::move(permuted);
+  }
   if (count > 0) examples.resize(static_cast<size_t>(count));
   return examples;
 }

@@ -56,10 +56,16 @@ std::vector<Example> load_examples(const std::filesystem::path& path);
 ExampleRows rows_from_text(std::string_view content, const std::string& where);
 std::vector<Example> examples_from_text(std::string_view content, const std::string& where);
 
-// The first `count` examples (0 or -1: all). If `shuffle` is set, shuffles them first, depending only on the seed. A
-// count above the number of examples is a UsageError, as with `select` of Hugging Face datasets. `setting` names the
-// flag in errors, such as "--train-size".
-std::vector<Example> select_examples(std::vector<Example> examples, int64_t count, uint64_t seed, bool shuffle,
+// How to order rows before the first ones are taken.
+enum class RowOrder {
+  first,     // as in the file
+  random,    // shuffled, depending only on the seed
+  datasets,  // as Dataset.shuffle(seed) of Hugging Face datasets orders them
+};
+
+// The first `count` examples (0 or -1: all) in an order. A count above the number of examples is a UsageError, as with
+// `select` of Hugging Face datasets. `setting` names the flag in errors, such as "--train-size".
+std::vector<Example> select_examples(std::vector<Example> examples, int64_t count, uint64_t seed, RowOrder order,
                                      const std::string& setting);
 
 }  // namespace tessera

@@ -124,7 +124,7 @@ EncodedRow encode_text(const Example& example, const EncodeFn& encode, const Pro
         "Use --objective causal_lm for rows of {\"text\"}");
   }
   Ids ids = encode(*example.text);
-  ids.push_back(options.eos_id);
+  if (options.append_eos) ids.push_back(options.eos_id);
   EncodedRow row{.samples = {}, .num_tokens = std::ssize(ids)};
   if (row.num_tokens > options.max_length && options.long_texts == LongTexts::skip) return row;
   row.samples = split(ids, options.max_length);
@@ -159,16 +159,17 @@ std::string prompt_text(std::string_view question, std::string_view context) {
 }
 
 static EncodedRow encode_question(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
-  Ids answer = encode(" " + example.answers.front());
-  answer.push_back(options.eos_id);
+  const bool has_answer = options.objective != Objective::prompt;
+  Ids answer = has_answer ? encode(" " + example.answers.front()) : Ids();
+  if (options.append_eos) answer.push_back(options.eos_id);
   FittedPrompt prompt = fit_prompt(example, encode, options, std::ssize(answer));
   EncodedRow row{.samples = {}, .num_tokens = prompt.num_tokens + std::ssize(answer)};
   if (!prompt.fits) {
-    row.fault = {example.place, too_long(prompt, example, options, true), longer_remedy(prompt)};
+    row.fault = {example.place, too_long(prompt, example, options, has_answer), longer_remedy(prompt)};
     return row;
   }
   Ids& ids = prompt.ids;
-  Ids labels = options.objective == Objective::causal_lm ? ids : Ids(ids.size(), kNoTarget);
+  Ids labels = options.objective == Objective::completion ? Ids(ids.size(), kNoTarget) : ids;
   append(ids, answer);
   append(labels, answer);
   row.samples.push_back(finish(std::move(ids), std::move(labels), options.max_length));

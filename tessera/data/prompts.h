@@ -22,6 +22,7 @@ enum class Objective {
   completion,  // P, then " {answer}" and the end-of-sequence token; only these two carry loss
   causal_lm,   // the same tokens, or a plain text and the end-of-sequence token; all carry loss
   separate,    // P alone; the ids of "{answer}" are the labels of its last positions (see encode_row)
+  prompt,      // P alone and the end-of-sequence token; all carry loss
 };
 
 // What to cut if a sample is longer than max_length.
@@ -43,6 +44,7 @@ struct PromptOptions {
   LongTexts long_texts = LongTexts::split;
   int64_t max_length = 512;  // tokens of a sample, including its end-of-sequence token
   int32_t eos_id = 2;
+  bool append_eos = true;  // false: no sample ends with the end-of-sequence token
   // Which part of a too long context to keep. True, for training: the part around the answer. False: its beginning, for
   // generation, where the answer is unknown, and for an evaluation with the same input as generation.
   bool around_answer = true;

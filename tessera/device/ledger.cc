@@ -19,26 +19,27 @@ const char* name_of(Phase phase) {
 }
 
 void Ledger::add(Category category, int64_t bytes) {
-  current_[index(category)] += bytes;
-  total_ += bytes;
+  current_[index(category)].add(bytes);
+  total_.add(bytes);
   raise();
 }
 
 void Ledger::remove(Category category, int64_t bytes) {
-  current_[index(category)] -= bytes;
-  total_ -= bytes;
+  current_[index(category)].add(-bytes);
+  total_.add(-bytes);
   TESSERA_ASSERT(current_[index(category)] >= 0);
 }
 
 void Ledger::enter(Phase phase) {
-  phase_ = phase;
+  phase_ = static_cast<int64_t>(phase);
   raise();
 }
 
 void Ledger::raise() {
-  Peaks& peaks = peaks_[index(phase_)];
-  for (size_t c = 0; c < kNumCategories; ++c) peaks.by_category[c] = std::max(peaks.by_category[c], current_[c]);
-  peaks.total = std::max(peaks.total, total_);
+  Peaks& peaks = peaks_[index(phase())];
+  for (size_t c = 0; c < kNumCategories; ++c)
+    peaks.by_category[c] = std::max<int64_t>(peaks.by_category[c], current_[c]);
+  peaks.total = std::max<int64_t>(peaks.total, total_);
 }
 
 int64_t Ledger::peak_total() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -29,6 +30,23 @@ enum class Phase : uint8_t { load, step, evaluation, save, resume };
 inline constexpr int kNumPhases = 5;
 const char* name_of(Phase);
 
+// A number that one thread changes and others may read at any time.
+class WatchedNumber {
+ public:
+  WatchedNumber(int64_t value = 0) : value_(value) {}  // NOLINT: a number
+  WatchedNumber(const WatchedNumber& other) : value_(other) {}
+  WatchedNumber& operator=(const WatchedNumber& other) {
+    value_.store(other, std::memory_order_relaxed);
+    return *this;
+  }
+  operator int64_t() const { return value_.load(std::memory_order_relaxed); }  // NOLINT: a number
+  void add(int64_t change) { value_.store(*this + change, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<int64_t> value_;
+};
+
+// One thread at a time books. Other threads may call current(), current_total() and phase() meanwhile.
 class Ledger {
  public:
   void add(Category category, int64_t bytes);
@@ -37,6 +55,7 @@ class Ledger {
 
   int64_t current(Category category) const { return current_[index(category)]; }
   int64_t current_total() const { return total_; }
+  Phase phase() const { return static_cast<Phase>(static_cast<int64_t>(phase_)); }
   // Highest bytes during a phase, of one category and of all categories together.
   int64_t peak(Phase phase, Category category) const { return peaks_[index(phase)].by_category[index(category)]; }
   int64_t peak_total(Phase phase) const { return peaks_[index(phase)].total; }
@@ -53,10 +72,10 @@ class Ledger {
   }
   void raise();
 
-  std::array<int64_t, kNumCategories> current_{};
-  int64_t total_ = 0;
+  std::array<WatchedNumber, kNumCategories> current_{};
+  WatchedNumber total_;
   std::array<Peaks, kNumPhases> peaks_{};
-  Phase phase_ = Phase::load;
+  WatchedNumber phase_ = static_cast<int64_t>(Phase::load);
 };
 
 }  // namespace tessera

@@ -31,6 +31,11 @@ void check_lengths(const std::vector<Sample>& samples, const std::string& path) 
   }
 }
 
+RowOrder row_order(const Settings& settings, bool training) {
+  if (settings.subset) return *settings.subset;
+  return (training ? settings.shuffle : settings.eval_size > 0) ? RowOrder::random : RowOrder::first;
+}
+
 // Moves the samples into the data set, and removes examples without samples.
 void keep_used(Dataset& dataset, std::vector<EncodedRow> encoded) {
   size_t kept = 0;
@@ -55,13 +60,17 @@ Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& 
   };
   check_bad(rows.bad, rows.bad.size() + rows.examples.size());
   Dataset dataset;
-  dataset.examples =
-      select_examples(std::move(rows.examples), training ? settings.train_size : settings.eval_size,
-                      static_cast<uint64_t>(settings.seed), training ? settings.shuffle : settings.eval_size > 0,
-                      training ? "--train-size" : "--eval-size");
+  dataset.examples = select_examples(std::move(rows.examples), training ? settings.train_size : settings.eval_size,
+                                     static_cast<uint64_t>(settings.seed), row_order(settings, training),
+                                     training ? "--train-size" : "--eval-size");
   const EncodeFn encode = [&](std::string_view text) { return tokenizer.encode(text); };
-  const PromptOptions options{
-      settings.objective, settings.truncation, settings.long_texts, settings.max_length, eos_id, training};
+  const PromptOptions options{settings.objective,
+                              settings.truncation,
+                              settings.long_texts,
+                              settings.max_length,
+                              eos_id,
+                              settings.append_eos,
+                              training};
   std::vector<EncodedRow> encoded = encode_rows(dataset.examples, encode, options, pool);
   for (const EncodedRow& row : encoded) dataset.use.add(row);
   check_bad(dataset.use.bad, encoded.size());

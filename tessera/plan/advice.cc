@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <fstream>
 
 #include "tessera/base/process.h"
@@ -22,17 +21,6 @@ std::vector<std::string> own_command() {
   std::vector<std::string> arguments;
   for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
   return arguments;
-}
-
-std::string quoted_for_shell(const std::string& argument) {
-  constexpr std::string_view kPlain = "_-./:,=+@%";
-  const auto is_plain = [&](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 || kPlain.find(c) != std::string_view::npos;
-  };
-  if (!argument.empty() && std::ranges::all_of(argument, is_plain)) return argument;
-  std::string quoted = "'";
-  for (const char c : argument) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
 }
 
 // False under mpirun or srun, because this process does not see their part of the command. With --nproc, its own

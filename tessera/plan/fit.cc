@@ -51,7 +51,8 @@ std::vector<Offload> offloads(const FitRequest& request) {
   if (request.fixed.contains("offload")) return {request.settings.offload};
   std::vector<Offload> all{{}};
   const auto add = [&](Tier tier) {
-    all.insert(all.end(), {{tier, device, device}, {tier, tier, device}, {tier, device, tier}, {tier, tier, tier}});
+    for (const Tier gradients : {device, tier}) all.push_back({tier, gradients, device});
+    for (const Tier gradients : {device, tier}) all.push_back({tier, gradients, tier});
   };
   if (!request.limits.one_memory) add(host);  // with one memory, this would free nothing
   if (request.limits.disk_bytes > 0) add(file);

@@ -20,4 +20,7 @@ std::string format_rate(
     double rate);  // three digits, or all digits before the decimal point: 0.0123, 7.32, 73.2, 12345
 std::string format_clock(double seconds);  // 0:07, 12:34, 1:02:03; negative or not finite: --:--
 
+// An argument of a command as a shell reads it: unchanged if possible, otherwise in single quotes.
+std::string quoted_for_shell(std::string_view argument);
+
 }  // namespace tessera

@@ -89,7 +89,8 @@ void check_best_model(const ResolvedSettings& resolved) {
   if (s.eval_dataset.empty()) throw UsageError(where, "needs evaluations", "Give --eval-dataset");
 }
 
-// Refuses sizes for a model that already has a shape. Default values from a file or the environment are accepted.
+// Refuses sizes for a model that already has a shape. Default values from a file or the environment are accepted, and
+// so are sizes of a weaker source than --model: a recipe's sizes belong to the recipe's model.
 void check_shape(const ResolvedSettings& resolved) {
   const std::string& model = resolved.settings.model;
   if (model.empty() || model == "gpt") return;
@@ -97,6 +98,7 @@ void check_shape(const ResolvedSettings& resolved) {
   for (const Setting* setting : settings_of(resolved.groups & (kShape | kVocabulary))) {
     if (!on_command_line(resolved, setting->name) && setting->get(resolved.settings) == setting->get(defaults))
       continue;
+    if (resolved.origins.at(setting->name).kind < resolved.origins.at("model").kind) continue;
     if (setting->group == kVocabulary) {
       throw UsageError(resolved.where(setting->name),
                        fmt::format("the model \"{}\" already defines the size of its vocabulary", model),
@@ -121,6 +123,7 @@ void check_consistent(const ResolvedSettings& resolved) {
   check_best_model(resolved);
   check_shape(resolved);
   check_sharding(resolved);
+  check_nettest(resolved);
   if (s.hidden_size % s.num_heads != 0) {
     throw UsageError(resolved.where("hidden_size"),
                      fmt::format("{} is not divisible by num_heads {}", s.hidden_size, s.num_heads),

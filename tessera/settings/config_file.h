@@ -13,12 +13,14 @@ struct FileEntry {
   std::string table;  // "" at the top level
   std::string key;    // as written
   SettingValue value;
-  int line = 0;  // from 1
+  int line = 0;      // from 1
+  std::string file;  // its name, as errors show it
 };
 
 // The entries of a TOML text: first the top level, then the tables, each in the order of its keys. Errors name the file
 // as `name`. Throws UsageError with file and line if the text is not TOML or is too large. Every value must be a text,
-// a number or a boolean. Only the table [fsdp] may contain more. A nested table: its name becomes a prefix of its keys
+// a number or a boolean. Only the table [fsdp] (also [fsdp_config]) may contain more. A nested table: its name becomes
+// a prefix of its keys
 // ("mixed_precision_policy.param_dtype"). An array of texts: it becomes one text, joined with commas.
 std::vector<FileEntry> parse_config(std::string_view text, const std::string& name);
 
@@ -26,7 +28,8 @@ std::vector<FileEntry> parse_config(std::string_view text, const std::string& na
 // read.
 std::string read_config_text(const std::string& path, const std::string& remedy);
 
-// The entries of a file. Throws UsageError, also if the file cannot be read.
+// The entries of a file, after those of the file that its key `include` names, and so on. That path is relative to the
+// folder of the file that contains it. Throws UsageError, also if a file cannot be read or includes itself.
 std::vector<FileEntry> read_config_file(const std::string& path);
 
 }  // namespace tessera

@@ -62,7 +62,8 @@ void check_wrapped_classes(const SettingValue& value, const std::string& where) 
     const size_t end = std::min(text.find(',', begin), text.size());
     const std::string name = text.substr(begin, end - begin);
     begin = end + 1;
-    if (name == "BloomBlock" || name == "TransformerEncoderLayer") continue;
+    const std::string last = name.substr(name.rfind('.') + 1);  // of torch.nn.modules.transformer.…
+    if (last == "BloomBlock" || last == "TransformerEncoderLayer") continue;
     throw UsageError(where, fmt::format("{} is not a block of a model that Tessera supports", quoted_value(name)),
                      "Give BloomBlock, or TransformerEncoderLayer for gpt");
   }
@@ -128,6 +129,14 @@ bool explain(const std::string& key, const SettingValue& value, const std::strin
   } else if (key == "mixed_precision_policy.buffer_dtype") {
     dtype_word(value, where);
     ignored("the models have no buffers");
+  } else if (key == "mixed_precision_policy.enabled") {
+    if (!boolean(value, where)) ignored("param_dtype decides");
+  } else if (key == "offload_to_cpu" || key == "state_dict_config.offload_to_cpu") {
+    if (boolean(value, where)) ignored("checkpoints are written from host memory piece by piece");
+  } else if (key == "rank0_only" || key == "state_dict_config.rank0_only") {
+    if (boolean(value, where)) ignored("every rank writes its own part");
+  } else if (key == "device_id") {
+    ignored("each rank takes its own GPU");
   } else if (key == "version") {
     ignored("only one version");
   } else {
@@ -145,12 +154,13 @@ FsdpMeaning meaning_of_fsdp_key(const std::string& written, const SettingValue& 
   if (key.starts_with("mixed_precision.")) key.replace(0, 15, "mixed_precision_policy");
   Meaning meaning{{}, where};
   if (translate_value(key, value, where, meaning) || explain(key, value, where, meaning.result)) return meaning.result;
-  throw UsageError(where, "unknown FSDP setting",
-                   did_you_mean(key, {"sharding_strategy", "reshard_after_forward", "backward_prefetch",
-                                      "forward_prefetch", "limit_all_gathers", "sync_module_states", "use_orig_params",
-                                      "offload_params", "cpu_offload", "cpu_ram_efficient_loading", "auto_wrap_policy",
-                                      "transformer_layer_cls_to_wrap", "min_num_params", "state_dict_type",
-                                      "activation_checkpointing", "mixed_precision_policy", "version"}));
+  throw UsageError(
+      where, "unknown FSDP setting",
+      did_you_mean(
+          key, {"sharding_strategy", "reshard_after_forward", "backward_prefetch", "forward_prefetch",
+                "limit_all_gathers", "sync_module_states", "use_orig_params", "offload_params", "cpu_offload",
+                "cpu_ram_efficient_loading", "auto_wrap_policy", "transformer_layer_cls_to_wrap", "min_num_params",
+                "state_dict_type", "offload_to_cpu", "activation_checkpointing", "mixed_precision_policy", "version"}));
 }
 
 FsdpMeaning meaning_of_fsdp_option(std::string_view text, const std::string& where) {

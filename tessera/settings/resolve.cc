@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
 #include "tessera/base/error.h"
 #include "tessera/settings/deepspeed.h"
 #include "tessera/settings/fsdp_words.h"
 #include "tessera/settings/suggest.h"
+#include "tessera/settings/trainer_words.h"
 
 namespace tessera {
 
@@ -42,24 +44,37 @@ class FileLayer {
             ResolvedSettings& resolved)
       : sources_(sources), verb_(verb), verb_names_(verb_names), resolved_(resolved) {}
 
+  // The entries of one file stand together.
   void apply_all() {
-    for (const auto& entry : sources_.file) {
-      if (entry.table.empty()) apply_entry(entry);
-    }
-    for (const auto& entry : sources_.file) {
-      if (entry.table == "fsdp") apply_fsdp(entry);
-    }
-    for (const auto& entry : sources_.file) {
-      if (!entry.table.empty() && entry.table != "fsdp") apply_entry(entry);
-    }
-    if (!without_effect_.empty()) {
-      resolved_.warnings.push_back(fmt::format("{}: [fsdp]: ignored, because Tessera has no use for them: {}",
-                                               sources_.file_name, joined(without_effect_, ", ")));
+    for (std::span<const FileEntry> rest = sources_.file; !rest.empty();) {
+      const auto end = std::ranges::find_if(rest, [&](const FileEntry& e) { return e.file != rest.front().file; });
+      const auto size = static_cast<size_t>(end - rest.begin());
+      apply_file(rest.first(size));
+      rest = rest.subspan(size);
     }
   }
 
  private:
-  std::string place(const FileEntry& entry) const { return fmt::format("{}:{}", sources_.file_name, entry.line); }
+  static bool is_fsdp(const FileEntry& entry) { return entry.table == "fsdp" || entry.table == "fsdp_config"; }
+  static std::string place(const FileEntry& entry) { return fmt::format("{}:{}", entry.file, entry.line); }
+
+  void apply_file(std::span<const FileEntry> entries) {
+    lines_.clear();
+    without_effect_.clear();
+    for (const auto& entry : entries) {
+      if (entry.table.empty()) apply_entry(entry);
+    }
+    for (const auto& entry : entries) {
+      if (is_fsdp(entry)) apply_fsdp(entry);
+    }
+    for (const auto& entry : entries) {
+      if (!entry.table.empty() && !is_fsdp(entry)) apply_entry(entry);
+    }
+    if (!without_effect_.empty()) {
+      resolved_.warnings.push_back(fmt::format("{}: [fsdp]: ignored, because Tessera has no use for them: {}",
+                                               entries.front().file, joined(without_effect_, ", ")));
+    }
+  }
 
   void apply_entry(const FileEntry& entry) {
     const std::string where = fmt::format("{}: {}", place(entry), entry.key);
@@ -80,7 +95,7 @@ class FileLayer {
   }
 
   void apply_fsdp(const FileEntry& entry) {
-    const std::string where = fmt::format("{}: fsdp.{}", place(entry), entry.key);
+    const std::string where = fmt::format("{}: {}.{}", place(entry), entry.table, entry.key);
     const FsdpMeaning meaning = meaning_of_fsdp_key(entry.key, entry.value, where);
     if (!meaning.note.empty()) without_effect_.push_back(meaning.note);
     for (const auto& [setting, value] : meaning.values) {
@@ -152,6 +167,31 @@ bool ResolvedSettings::is_given(const std::string& name) const {
   return it != origins.end() && it->second.kind > Origin::Kind::deepspeed_preset;
 }
 
+// A recipe's sizes belong to the recipe's model. A model of higher precedence has its own.
+static void report_unused_sizes(ResolvedSettings& resolved) {
+  const std::string& model = resolved.settings.model;
+  if (!(resolved.groups & kModel) || model.empty() || model == "gpt") return;
+  std::vector<std::string> names;
+  for (const Setting* setting : settings_of(resolved.groups & (kShape | kVocabulary))) {
+    const Origin& origin = resolved.origins.at(setting->name);
+    if (origin.kind == Origin::Kind::preset || origin.kind >= resolved.origins.at("model").kind) continue;
+    if (setting->get(resolved.settings) != setting->get(Settings())) names.push_back(setting->name);
+  }
+  if (names.empty()) return;
+  resolved.warnings.push_back(fmt::format("{}: no effect, because {} \"{}\" has its own shape", joined(names, ", "),
+                                          resolved.where("model"), model));
+}
+
+// train_size_per_rank sets train_size, unless that was given with a higher precedence.
+static void settle_train_size(ResolvedSettings& resolved) {
+  Settings& s = resolved.settings;
+  if (!(resolved.groups & kTrainData) || s.train_size_per_rank == 0) return;
+  const Setting& total = *find_setting("train_size");
+  const std::string where = resolved.where("train_size_per_rank");
+  const SettingValue value = checked_value(total, s.train_size_per_rank * resolved.num_ranks, where);
+  set_implied(resolved, "train_size_per_rank", total, value);
+}
+
 // Applies the layers in ascending precedence. `deepspeed` may be nullptr.
 static ResolvedSettings layered(const SettingSources& sources, Groups groups, const std::string& verb,
                                 const std::vector<std::string>& verb_names, const DeepSpeedLayer* deepspeed) {
@@ -170,25 +210,11 @@ static ResolvedSettings layered(const SettingSources& sources, Groups groups, co
   for (const auto& [setting, text] : sources.flags) {
     apply({setting, parse_value(*setting, text, setting->flag()), {Origin::Kind::flag, setting->flag()}}, resolved);
   }
+  apply_trainer_words(resolved);
   if (groups & kRanks) resolved.num_ranks = std::max(resolved.num_ranks, resolved.settings.nproc);
+  settle_train_size(resolved);
+  report_unused_sizes(resolved);
   return resolved;
-}
-
-// The option `fsdp` sets other settings with its own precedence. A setting of the same precedence must agree with it.
-static void apply_fsdp_option(ResolvedSettings& resolved) {
-  const Origin origin = resolved.origins.at("fsdp");
-  const std::string where = resolved.where("fsdp");
-  for (const auto& [setting, value] : meaning_of_fsdp_option(resolved.settings.fsdp, where).values) {
-    const Origin& other = resolved.origins.at(setting->name);
-    if (other.kind > origin.kind) continue;
-    if (other.kind == origin.kind && setting->get(resolved.settings) != value) {
-      throw UsageError(where,
-                       fmt::format("{} contradicts {} {}", quoted_value(resolved.settings.fsdp),
-                                   resolved.where(setting->name), toml_text(setting->get(resolved.settings))),
-                       "Give one of the two");
-    }
-    apply({setting, value, origin}, resolved);
-  }
 }
 
 ResolvedSettings resolve(const SettingSources& sources, Groups groups, const std::string& verb,
@@ -199,7 +225,6 @@ ResolvedSettings resolve(const SettingSources& sources, Groups groups, const std
     throw UsageError(resolved.where("fsdp"), fmt::format("contradicts {} {}", resolved.where("deepspeed"), s.deepspeed),
                      "Give one of the two");
   }
-  if (!s.fsdp.empty()) apply_fsdp_option(resolved);
   if (s.deepspeed.empty()) return resolved;
   const std::string name = s.deepspeed;
   const DeepSpeedLayer layer =

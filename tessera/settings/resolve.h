@@ -51,14 +51,14 @@ struct ResolvedSettings {
 struct SettingSources {
   std::vector<std::pair<const Setting*, std::string>> flags;  // in the given order; the last one wins
   Environment environment;                                    // only TESSERA_* is used
-  std::vector<FileEntry> file;
-  std::string file_name;
-  int64_t num_ranks = 1;  // ranks that were started; --nproc may ask for more
+  std::vector<FileEntry> file;                                // those of an included file come first
+  int64_t num_ranks = 1;                                      // ranks that were started; --nproc may ask for more
 };
 
 // Resolves the settings of `groups`. The precedence is flag > environment > DeepSpeed's file > file > DeepSpeed's
 // defaults > default. A file may contain settings of other verbs, and tables of other verbs in `verb_names`. These are
-// checked and then ignored. The table of `verb` overrides the top level of the file and the table [fsdp]. Throws
+// checked and then ignored. The table of `verb` overrides the top level of the file and the table [fsdp]. A file
+// overrides the file that it includes. Throws
 // UsageError if a key is unknown or a value is invalid. An unknown TESSERA_ variable only adds a warning.
 ResolvedSettings resolve(const SettingSources& sources, Groups groups, const std::string& verb,
                          const std::vector<std::string>& verb_names);
@@ -67,6 +67,8 @@ ResolvedSettings resolve(const SettingSources& sources, Groups groups, const std
 void check_consistent(const ResolvedSettings& resolved);
 // The part of check_consistent() for sharding, offload and loss scaling.
 void check_sharding(const ResolvedSettings& resolved);
+// The part for network tests and the checks before a run.
+void check_nettest(const ResolvedSettings& resolved);
 
 // Checks that this build and machine support the settings. Throws UsageError, which names the supported values.
 // Extend it when a back end adds support.

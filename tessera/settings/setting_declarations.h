@@ -121,8 +121,14 @@ Setting choice(const char* name, E S::*field, const Placement& place, std::vecto
   return setting;
 }
 
-// Defined in sharding_settings.cc.
+// Each is defined in the file of its name.
 std::vector<Setting> sharding_settings();
-std::vector<Setting> tracker_settings();  // in tracker_settings.cc
+std::vector<Setting> trainer_settings();
+std::vector<Setting> nettest_settings();
+std::vector<Setting> memory_log_settings();
+std::vector<Setting> slurm_settings();
+std::vector<Setting> sweep_settings();
+std::vector<Setting> report_settings();
+std::vector<Setting> tracker_settings();
 
 }  // namespace tessera::declaring

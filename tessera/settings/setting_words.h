@@ -1,9 +1,10 @@
-// Settings whose values have a grammar: amounts of bytes, and offload.
+// Settings whose values have a grammar: amounts of bytes, offload, and the place of memory logs.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tessera/engine/shard_plan.h"
 
@@ -18,6 +19,19 @@ std::string lower(std::string_view text);
 int64_t parse_bytes(std::string_view text, const std::string& where);
 // The same amount with the largest unit that divides it: "25MiB", "500MB", "1001".
 std::string bytes_text(int64_t bytes);
+
+// Reads the size of a message: as parse_bytes(), or with one letter as nccl-tests has it: "8K" and "4G" are powers of
+// 1024. At least one byte.
+int64_t parse_message_size(std::string_view text, const std::string& where);
+// Reads a comma-separated list of them. An empty text is an empty list.
+std::vector<int64_t> parse_message_sizes(std::string_view text, const std::string& where);
+// The canonical text: "8KiB,1MiB".
+std::string message_sizes_text(const std::vector<int64_t>& sizes);
+
+// The collectives that a network test knows.
+const std::vector<std::string>& all_collectives();
+// Reads "all", or a comma-separated list of collectives. Each appears once in the result. Throws UsageError.
+std::vector<std::string> parse_collectives(std::string_view text, const std::string& where);
 
 // Reads "none", or a comma-separated list of "optimizer", "gradients" and "parameters". Each may end with ":host" (the
 // default; also ":cpu") or ":file" (also ":nvme"). Throws UsageError with `where`.
@@ -34,5 +48,18 @@ struct TrackerChoice {
 TrackerChoice parse_trackers(std::string_view text, const std::string& where);
 // The canonical text: "none", "tensorboard,wandb".
 std::string tracker_text(const TrackerChoice& choice);
+
+// Where a run logs memory over time, and how often.
+struct MemoryLogPlace {
+  std::string folder;     // empty: no logs
+  double interval_s = 5;  // between two samples
+
+  bool operator==(const MemoryLogPlace&) const = default;
+};
+// Reads "FOLDER" or "FOLDER:SECONDS". Throws UsageError with `where` if the folder is empty, or if the part after the
+// last colon is not a number of seconds from 0.01 to 86400.
+MemoryLogPlace parse_memory_log(std::string_view text, const std::string& where);
+// The canonical text: "", "logs:5", "logs:0.5".
+std::string memory_log_text(const MemoryLogPlace& place);
 
 }  // namespace tessera

@@ -12,7 +12,8 @@ std::vector<Setting> model_settings() {
   return {
       text("model", &S::model, brief(kModel, "a Hugging Face folder, run folder or shape"), "PATH|NAME",
            "Hugging Face folder, or output folder of a finished run. With --init random also a config.json or one of: "
-           "gpt, bloom-560m, bloom-1b1, bloom-1b7, bloom-3b, bloom-7b1, bloom-176b"),
+           "gpt, bloom-560m, bloom-1b1, bloom-1b7, bloom-3b, bloom-7b1, bloom-176b",
+           {"model_name_or_path"}),
       choice("init", &S::init, kModel, {{"pretrained", S::Init::pretrained}, {"random", S::Init::random}},
              "pretrained: read the model's weights; random: initialize new weights from --seed"),
       text("tokenizer", &S::tokenizer, kTokenizer, "PATH",
@@ -29,23 +30,43 @@ std::vector<Setting> model_settings() {
   };
 }
 
+// The setting that it stands for holds the value after resolution.
+Setting per_rank(Setting setting) {
+  setting.stands_for_others = true;
+  return setting;
+}
+
 std::vector<Setting> data_settings() {
   return {
       text("dataset", &S::dataset, brief(kDataset, "SQuAD JSON, or rows as JSON or JSONL"), "PATH",
            "Data file: SQuAD JSON, or rows with questions or plain texts as JSON or JSONL"),
       integer("train_size", &S::train_size, kTrainData, "ROWS", kCount,
-              "Number of training rows to use, drawn by --seed (with --no-shuffle: the first rows); 0: all"),
+              "Number of training rows to use, chosen by --subset; 0: all", {"max_train_samples"}),
+      per_rank(integer("train_size_per_rank", &S::train_size_per_rank, kTrainData, "ROWS", kCount,
+                       "Number of training rows for each rank: sets --train-size to this number times the ranks")),
+      choice("subset", &S::subset, kText,
+             {{"auto", std::nullopt},
+              {"random", RowOrder::random},
+              {"first", RowOrder::first},
+              {"datasets", RowOrder::datasets}},
+             "Which rows --train-size and --eval-size take. random: drawn by --seed; first: the first ones; datasets: "
+             "as Hugging Face datasets' shuffle(seed).select(range(N)); auto: random, or with --no-shuffle the first "
+             "training rows"),
       boolean("shuffle", &S::shuffle, kTrainData, "Draw a new order of the samples for every epoch"),
       text("eval_dataset", &S::eval_dataset, brief(kEvalData, "questions to evaluate on"), "PATH",
            "Evaluation data, in the same formats as the training data"),
       integer("eval_size", &S::eval_size, kEvalData, "ROWS", kCount,
-              "Number of evaluation rows to use, drawn by --seed; 0: all"),
+              "Number of evaluation rows to use, chosen by --subset; 0: all", {"max_eval_samples"}),
       choice("objective", &S::objective, kText,
              {{"completion", Objective::completion},
               {"causal_lm", Objective::causal_lm},
-              {"separate", Objective::separate}},
+              {"separate", Objective::separate},
+              {"prompt", Objective::prompt}},
              "Which tokens carry loss. completion: the answer; causal_lm: all; separate: the last prompt positions, "
-             "with the answer as labels (poor results; it reproduces the tables of a workshop)"),
+             "with the answer as labels; prompt: the prompt, without the answer (both give poor results; they "
+             "reproduce the tables of a workshop)"),
+      boolean("append_eos", &S::append_eos, kText,
+              "End each sample with the end-of-sequence token (not with --objective separate)"),
       integer("max_length", &S::max_length, brief(kText, "longest sample"), "TOKENS", {2, kMaxCount},
               "Maximum length of a sample in tokens", {"max_seq_length", "model_max_length"}),
       choice("truncation", &S::truncation, kText, {{"context", Truncation::context}, {"right", Truncation::right}},
@@ -65,6 +86,7 @@ std::vector<Setting> data_settings() {
 
 std::vector<Setting> optimization_settings() {
   return {
+      text("experiment", &S::experiment, kOptimization, "NAME", "A label of the run, stored in summary.json"),
       integer("batch_size", &S::batch_size, brief(kOptimization, "samples per micro-batch and rank"), "SAMPLES",
               kPositive, "Samples per micro-batch on each rank", {"per_device_train_batch_size"}),
       integer("grad_accum", &S::grad_accum, brief(kOptimization, "micro-batches per step"), "N", kPositive,
@@ -215,10 +237,18 @@ std::vector<Setting> machine_settings() {
 
 std::vector<Setting> declare_all() {
   std::vector<Setting> all;
-  for (auto* part : {model_settings, data_settings, optimization_settings, tracker_settings, checkpoint_settings,
-                     generation_settings, rank_settings, sharding_settings, machine_settings}) {
+  for (auto* part : {model_settings, data_settings, optimization_settings, checkpoint_settings, generation_settings,
+                     rank_settings, sharding_settings, nettest_settings, machine_settings, memory_log_settings,
+                     report_settings, slurm_settings, sweep_settings, tracker_settings,
+                     trainer_settings}) {
     for (auto& setting : part()) all.push_back(std::move(setting));
   }
+  // The settings of a group stand together, in the order of the groups' first settings.
+  std::vector<Group> order;
+  for (const Setting& setting : all) {
+    if (std::ranges::find(order, setting.group) == order.end()) order.push_back(setting.group);
+  }
+  std::ranges::stable_sort(all, {}, [&](const Setting& setting) { return std::ranges::find(order, setting.group); });
   return all;
 }
 
@@ -270,6 +300,22 @@ const char* title_of(Group group) {
       return "Gradients";
     case kPlan:
       return "Plan";
+    case kNettest:
+      return "Network test";
+    case kPreflight:
+      return "Checks before the run";
+    case kShared:
+      return "Shared folders";
+    case kMemoryLog:
+      return "Memory over time";
+    case kMemoryAnalysis:
+      return "Logs";
+    case kSlurm:
+      return "Slurm job";
+    case kSweep:
+      return "Sweep";
+    case kReport:
+      return "Report";
     case kOutputDir:
       return "Output";
     case kPresentation:

@@ -14,6 +14,7 @@
 
 #include "tessera/base/dtype.h"
 #include "tessera/data/data_use.h"
+#include "tessera/data/examples.h"
 #include "tessera/data/prompts.h"
 #include "tessera/data/scoring.h"
 #include "tessera/engine/shard_plan.h"
@@ -34,6 +35,10 @@ struct Settings {
   enum class Interval { no, epoch, steps };
   enum class Metric { eval_loss, exact_match, f1 };
   enum class Progress { automatic, on, off };
+  enum class Preflight { none, nettest };
+  enum class ReportFormat { table, markdown, csv, json };
+  enum class ReportTables { comparison, workshop };
+  enum class Efficiency { automatic, strong, weak, workshop };
 
   // model
   std::string model, tokenizer;
@@ -42,7 +47,8 @@ struct Settings {
   double dropout = 0.1;
   // data
   std::string dataset, eval_dataset;
-  int64_t train_size = 0, eval_size = 0;
+  int64_t train_size = 0, train_size_per_rank = 0, eval_size = 0;
+  std::optional<RowOrder> subset;  // unset: depends on `shuffle`
   bool shuffle = true;
   Objective objective = Objective::completion;
   int64_t max_length = 512;
@@ -50,7 +56,9 @@ struct Settings {
   LongTexts long_texts = LongTexts::split;
   BadRows bad_rows = BadRows::skip;
   double max_bad_rows = 0.1;
+  bool append_eos = true;
   // training
+  std::string experiment;
   int64_t batch_size = 4, grad_accum = 1;
   double epochs = 3.0;
   int64_t max_steps = 0;
@@ -91,6 +99,9 @@ struct Settings {
   Precision precision = Precision::fp32;
   DeviceChoice device = DeviceChoice::automatic;
   int64_t threads = 0;
+  // words of the Trainer, which set other settings
+  bool fp16 = false, bf16 = false, gradient_checkpointing = false;
+  std::string optim = "adamw_torch", report_to = "none", fsdp_config;
   // ranks
   int64_t nproc = 0;
   double comm_timeout = 600;  // s
@@ -118,10 +129,36 @@ struct Settings {
   // plan
   int64_t fit = 0, device_memory = 0;  // bytes per rank
   int64_t host_memory = 0, disk = 0;   // bytes per node
+  // nettest, preflight and doctor
+  std::vector<std::string> collective = {"all_reduce"};   // words of all_collectives()
+  std::vector<int64_t> sizes;                             // bytes; empty: from min_bytes to max_bytes
+  int64_t min_bytes = 0, max_bytes = 0, step_factor = 2;  // bytes; 0: see the help text
+  int64_t net_warmup = 20, net_iterations = 50;
+  std::optional<DType> net_dtype;                 // unset: the type of `precision`
+  double min_busbw = 0, preflight_min_busbw = 0;  // GB/s
+  bool pairs = false, workshop_exit_codes = false;
+  Preflight preflight = Preflight::none;
+  std::string shared;
+  // Slurm's job files
+  int64_t nodes = 1, gpus_per_node = 0, ntasks_per_node = 0, cpus_per_task = 0;
+  std::string time, partition, account, constraint, mem, job_name, module, container;
+  bool requeue = true;
+  int64_t max_requeues = 20, signal_before = 300;  // s
+  std::string job_file;
+  bool replace = false;
   // output
   std::string output_dir, checkpoint;
-  bool json = false;
+  MemoryLogPlace memory_log;
+  bool json = false, dry_run = false;
   Progress progress = Progress::automatic;
+  // report
+  std::string rows, columns, baseline, sort, report_file, html;
+  ReportFormat format = ReportFormat::table;
+  ReportTables tables = ReportTables::comparison;
+  Efficiency efficiency = Efficiency::automatic;
+
+  // memory
+  bool gpu_only = false, cpu_only = false;
 
   // Whether to show progress bars. Empty if this depends on the terminal.
   std::optional<bool> bars() const {
@@ -132,34 +169,42 @@ struct Settings {
 };
 
 // Groups of settings. Each verb lists the groups that it accepts.
-using Groups = uint32_t;
+using Groups = uint64_t;
 enum Group : Groups {
-  kModel = 1u << 0,            // model, init
-  kShape = 1u << 1,            // sizes of a model defined by flags
-  kText = 1u << 2,             // how rows become samples of tokens
-  kTrainData = 1u << 3,        // which data to train on
-  kEvalData = 1u << 4,         // which data to evaluate on
-  kOptimization = 1u << 5,     // steps, rates, schedules
-  kTrainEvaluation = 1u << 6,  // when training evaluates
-  kScoring = 1u << 7,          // how answers are scored
-  kGeneration = 1u << 8,       // how text is generated
-  kQuestion = 1u << 9,         // question and context to answer
-  kCheckpoints = 1u << 10,     // when training saves, and where it resumes
-  kSavedModel = 1u << 11,      // contents of a saved model folder
-  kMachine = 1u << 12,         // device, precision, threads, seed
-  kOutputDir = 1u << 13,       // folder of the results
-  kPresentation = 1u << 14,    // format of the printed output
-  kTokenizer = 1u << 15,       // tokenizer
-  kVocabulary = 1u << 16,      // vocab_size
-  kDataset = 1u << 17,         // dataset
-  kPrompt = 1u << 18,          // a text to use unchanged
-  kCheckpoint = 1u << 19,      // the checkpoint to read
-  kRanks = 1u << 20,           // number of ranks, time limits and restarts
-  kSharding = 1u << 21,        // what to shard over the ranks, and offload
-  kGradients = 1u << 22,       // reduction of gradients, and the loss scale
-  kPlan = 1u << 23,            // the machine to plan for
+  kModel = 1ull << 0,            // model, init
+  kShape = 1ull << 1,            // sizes of a model defined by flags
+  kText = 1ull << 2,             // how rows become samples of tokens
+  kTrainData = 1ull << 3,        // which data to train on
+  kEvalData = 1ull << 4,         // which data to evaluate on
+  kOptimization = 1ull << 5,     // steps, rates, schedules
+  kTrainEvaluation = 1ull << 6,  // when training evaluates
+  kScoring = 1ull << 7,          // how answers are scored
+  kGeneration = 1ull << 8,       // how text is generated
+  kQuestion = 1ull << 9,         // question and context to answer
+  kCheckpoints = 1ull << 10,     // when training saves, and where it resumes
+  kSavedModel = 1ull << 11,      // contents of a saved model folder
+  kMachine = 1ull << 12,         // device, precision, threads, seed
+  kOutputDir = 1ull << 13,       // folder of the results
+  kPresentation = 1ull << 14,    // format of the printed output
+  kTokenizer = 1ull << 15,       // tokenizer
+  kVocabulary = 1ull << 16,      // vocab_size
+  kDataset = 1ull << 17,         // dataset
+  kPrompt = 1ull << 18,          // a text to use unchanged
+  kCheckpoint = 1ull << 19,      // the checkpoint to read
+  kRanks = 1ull << 20,           // number of ranks, time limits and restarts
+  kSharding = 1ull << 21,        // what to shard over the ranks, and offload
+  kGradients = 1ull << 22,       // reduction of gradients, and the loss scale
+  kPlan = 1ull << 23,            // the machine to plan for
+  kNettest = 1ull << 24,         // messages of a network test, and its limit
+  kPreflight = 1ull << 25,       // checks before a run
+  kShared = 1ull << 26,          // folders that all nodes share
+  kMemoryLog = 1ull << 27,       // logs of memory over time
+  kMemoryAnalysis = 1ull << 28,  // which of those logs to read
+  kSlurm = 1ull << 29,           // the resources of a job, and the file that asks Slurm for them
+  kSweep = 1ull << 30,           // what a sweep does with its runs
+  kReport = 1ull << 31,          // what a report compares, and how it is written
 };
-inline constexpr Groups kAllGroups = ~0u;
+inline constexpr Groups kAllGroups = ~Groups{0};
 
 // The heading of a group in help texts.
 const char* title_of(Group group);

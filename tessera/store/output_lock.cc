@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 namespace {
 
 [[noreturn]] void throw_in_use(const fs::path& folder, const FolderOwner& owner) {
-  throw UsageError(folder, fmt::format("is in use by another run ({})", owner.shown()),
+  throw UsageError(folder, fmt::format("{} ({})", OutputLock::kInUse, owner.shown()),
                    "Wait for it, stop it, or choose another output folder");
 }
 
@@ -54,7 +54,7 @@ void write_text(int descriptor, const fs::path& path, const std::string& text) {
 }  // namespace
 
 OutputLock::OutputLock(const fs::path& folder, double stale_after_s)
-    : folder_(folder), file_(folder / ".tessera-lock"), stale_after_s_(stale_after_s) {
+    : folder_(folder), file_(folder / kFileName), stale_after_s_(stale_after_s) {
   create_folders(folder);
 }
 

@@ -19,6 +19,9 @@ namespace tessera {
 class OutputLock {
  public:
   static constexpr double kStaleAfterS = 180;
+  static constexpr const char* kFileName = ".tessera-lock";
+  // Part of the error if the owner is alive.
+  static constexpr const char* kInUse = "is in use by another run";
 
   // Creates the folder if it is missing, but does not take it yet. Other hosts consider the owner gone after
   // `stale_after_s` without a heartbeat. RunError: the folder cannot be created.

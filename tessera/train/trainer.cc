@@ -102,6 +102,7 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
       received_signal_(std::move(received_signal)),
       read_ahead_(resumes(settings) ? ReadAhead() : read_weights_ahead(settings, world)),
       worker_(settings, world),
+      memory_log_(start_memory_log(settings, worker_, world, console)),
       config_(model_config_of(settings)),
       tokenizer_(tokenizer_of(settings, config_)),
       train_(load_dataset(settings, DatasetUse::training, tokenizer_, config_.eos_token_id, false, worker_.pool())),
@@ -166,6 +167,8 @@ void Trainer::say(const std::string& line) {
 
 int Trainer::train() {
   begin_s_ = steady_seconds();
+  speed_ = SpeedFigures(begin_s_);
+  if (memory_log_) memory_log_->note_step(state_.step);
   gpu_sampler_ = make_gpu_sampler(worker_.device());
   worker_.note_device(settings_, console_);
   note_unused_keys(tokenizer_.unused_keys(), console_);
@@ -257,6 +260,9 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
   const StepResult result = engine_.train_step(window, learning_rate, loss_scale);
 
   ++state_.step;
+  if (memory_log_) memory_log_->note_step(state_.step);
+  utilization_.add(worker_.device().ledger().current_total(), gpu_sampler_ ? gpu_sampler_->latest() : GpuSample{});
+  speed_.add(result.num_sequences);
   state_.num_updates = engine_.num_updates();
   watch_update(result, loss_scale);  // may end the run
   state_.num_samples += result.num_sequences;
@@ -283,6 +289,7 @@ void Trainer::log_step(const StepResult& result, double learning_rate, double lo
   say(trainer_line(metrics, terminal()));
   Record timing{{"runtime_s", runtime_s()}};
   if (state_.steady_s > 0) timing["samples_per_second"] = static_cast<double>(state_.steady_samples) / state_.steady_s;
+  timing.update(speed_.log(steady_seconds()));
   Record values{{"loss", metrics.loss},
                 {"grad_norm", metrics.grad_norm},
                 {"learning_rate", learning_rate},
@@ -366,6 +373,7 @@ void Trainer::finish() {
   }
   const double mean_loss = state_.step ? state_.total_loss / static_cast<double>(state_.loss_steps) : 0;
   const Record gpu = gpu_of_all_ranks();
+  speed_.log(steady_seconds());
   const TrainMetrics metrics{runtime_s(), state_.num_samples, state_.step, mean_loss, epoch_now()};
   say(trainer_line(metrics, terminal()));
   worker_.enter(Phase::save);

@@ -13,8 +13,10 @@
 #include "tessera/store/background_checkpoint.h"
 #include "tessera/store/output_lock.h"
 #include "tessera/store/read_ahead.h"
+#include "tessera/train/callback_figures.h"
 #include "tessera/train/continuation.h"
 #include "tessera/train/evaluation.h"
+#include "tessera/train/memory_log.h"
 #include "tessera/train/train_state.h"
 #include "tessera/train/worker.h"
 
@@ -41,6 +43,8 @@ class Trainer {
   int run();
   // Makes run() record its measurements with trackers. Call it before run().
   void track(TrackerOptions options) { tracker_options_ = std::move(options); }
+  // The result of a check before the run, for summary.json; null: there was none.
+  void note_preflight(Record result) { preflight_ = std::move(result); }
   // Releases the output folder for other runs, unless a thread may still write a checkpoint there. Call it only if the
   // process ends immediately afterwards.
   void unlock_output() {
@@ -90,6 +94,8 @@ class Trainer {
   void finish();
   Record summary(const TrainMetrics& metrics, const Record& gpu);
   Record gpu_of_all_ranks();
+  Record callbacks_of_all_ranks();
+  Record memory_log_of_all_ranks();
   int64_t most_of_ranks(int64_t bytes) const;
   void print_table(const Record& summary) const;
   double epoch_now() const { return static_cast<double>(state_.step) / static_cast<double>(steps_per_epoch_); }
@@ -101,7 +107,8 @@ class Trainer {
   const std::function<int()> received_signal_;
   ReadAhead read_ahead_;  // lives until the model is loaded
   Worker worker_;
-  std::optional<OutputLock> lock_;  // first rank only
+  std::unique_ptr<MemoryLog> memory_log_;  // begins before data and model are read
+  std::optional<OutputLock> lock_;         // first rank only
   ModelConfig config_;
   Tokenizer tokenizer_;
   Dataset train_;
@@ -109,7 +116,7 @@ class Trainer {
   bool fused_;
   WorkBounds work_;
   Engine engine_;
-  Record fingerprint_;
+  Record fingerprint_, preflight_;
 
   int64_t steps_per_epoch_ = 0, num_steps_ = 0;
   ScheduleOptions schedule_;
@@ -132,6 +139,8 @@ class Trainer {
   std::optional<Progress> progress_;
   std::unique_ptr<GpuSampler> gpu_sampler_;  // only during training on a GPU
   int64_t steps_of_this_run_ = 0;
+  UtilizationFigures utilization_;
+  SpeedFigures speed_{begin_s_};
 };
 
 }  // namespace tessera

@@ -6,11 +6,13 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "tessera/comm/communication_variables.h"
 #include "tessera/load/data_report.h"
 #include "tessera/plan/memory_check.h"
 #include "tessera/report/table.h"
 #include "tessera/report/text.h"
 #include "tessera/train/gpu_record.h"
+#include "tessera/train/machine_record.h"
 #include "tessera/train/trainer.h"
 
 namespace tessera {
@@ -60,6 +62,26 @@ Record Trainer::gpu_of_all_ranks() {
   return highest_of(records);
 }
 
+// Since the last start. Collective.
+Record Trainer::callbacks_of_all_ranks() {
+  UtilizationFigures all;
+  for (const std::string& text : worker_.world().all_gather_text(utilization_.to_text(), "callbacks")) {
+    all.add_text(text);
+  }
+  Record record = all.record();
+  record.update(speed_.means());
+  return record;
+}
+
+// Ends the log. Collective.
+Record Trainer::memory_log_of_all_ranks() {
+  std::vector<Record> records;
+  for (const std::string& text : worker_.world().all_gather_text(to_json(memory_log_->finish()), "memory log")) {
+    records.push_back(record_from_json(text, "another rank's memory log"));
+  }
+  return combined_memory_statistics(records);
+}
+
 Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   const auto best_row = [&]() -> const EpochRow* {
     if (state_.rows.empty()) return nullptr;
@@ -76,6 +98,8 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
     if (outcome.loss) record["eval_loss" + suffix] = *outcome.loss;
   };
   Record record{{"schema", 1}, {"model", (fs::path(settings_.output_dir) / "model").string()}};
+  record["version"] = TESSERA_VERSION;
+  if (!settings_.experiment.empty()) record["experiment"] = settings_.experiment;
   if (!state_.origin.empty()) record["resumed_from"] = state_.origin;
   if (best_row) put(record, best_row->eval, "");
   put(record, state_.before, "_before");
@@ -104,8 +128,14 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   record["bytes_sent"] = bytes_sent_;
   if (loss_scaler_) record["loss_scale"] = loss_scaler_->scale();
   record["skipped_steps"] = state_.health.num_skipped;
+  const bool on_gpu = worker_.device().kind() == DeviceKind::cuda;
+  record["device"] = on_gpu ? "cuda" : "cpu";
+  record["machine"] = machine_record(worker_.world(), on_gpu);
   record["peak_memory_bytes"] = most_of_ranks(peak_resident_bytes());
   if (!gpu.empty()) record["gpu"] = gpu;
+  const Record callbacks = callbacks_of_all_ranks();
+  if (!callbacks.empty()) record["callbacks"] = callbacks;
+  if (memory_log_) record["memory_log"] = memory_log_of_all_ranks();
   const auto peaks = [](const Ledger& book) {
     Record ledger;
     for (int c = 0; c < kNumCategories; ++c) {
@@ -121,6 +151,7 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   record["ledger_peak_bytes"] = peaks(worker_.device().ledger());
   record["host_ledger_peak_bytes"] = peaks(worker_.host().ledger());
   const Plan plan = plan_training(config_, settings_, work_, worker_.planned_rank());
+  record["planned_ledger_peak_bytes"] = peaks(plan.device);
   record["planned_peak_bytes"] = plan.peak_bytes();
   record["planned_step_bytes_sent"] = plan.step_bytes_sent;
   std::vector<Record> rows;
@@ -130,6 +161,11 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
     rows.push_back(value);
   }
   record["epochs"] = rows;
+  record["environment"] = Record::object();
+  for (const auto& [name, value] : communication_variables(environment_of_process())) {
+    record["environment"][name] = value;
+  }
+  if (!preflight_.is_null()) record["preflight"] = preflight_;
   return record;
 }
 

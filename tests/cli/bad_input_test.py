@@ -101,8 +101,11 @@ class SettingsOfARun(BadInputTest):
                             'For another size, change "vocab_size" in a copy of',
                      "--vocab-size", "400")
         self.write("c.toml", "num_layers = 3\n")
-        self.fails(USAGE, 'c.toml:1: num_layers: applies only to a new model "gpt"', "train", "c.toml", *JOB,
-                   "--output-dir", "out")
+        _, _, err = self.run_tessera("train", "c.toml", *JOB, "--max-steps", "1", "--output-dir", "sizes")
+        self.assertIn('warning: num_layers: no effect, because --model "config.json" has its own shape\n', err)
+        self.write("c.toml", 'model = "config.json"\nnum_layers = 3\n')
+        self.fails(USAGE, 'c.toml:2: num_layers: applies only to a new model "gpt"', "train", "c.toml",
+                   *JOB[JOB.index("--model") + 2:], "--output-dir", "out")
         self.refuses(USAGE, '--model: "gpt" is the name of a shape', "--model", "gpt", "--init", "pretrained")
         self.fails(USAGE, "--vocab-size: the model \"gpt\" needs it", "train", "--model", "gpt", "--init", "random",
                    "--dataset", "train.jsonl", "--output-dir", "out")

@@ -67,11 +67,13 @@ class Outputs(TinyJobTest):
 
     def check_run(self, kinds, without, *words, job):
         """Checks the files of a run that writes records of these kinds."""
-        without = [*without, "--resume"]
+        without = [*without, "--resume", "--preflight", "--memory-log",
+                   *([] if "--experiment" in words else ["--experiment"])]
         if ON_GPU:
             self.skipTest("what is known of a GPU differs by the machine")
-        summary = self.json_output("train", *job, "--output-dir", "out", *words)
+        summary = self.json_output("train", *job, "--output-dir", "out", *words, env={"NCCL_DEBUG": "WARN"})
         self.assertEqual(summary, self.json_of("out", "summary.json"))
+        summary["environment"] = {"VARIABLE": summary["environment"]["NCCL_DEBUG"]}
         self.assert_documented("summary.json", keys_of(summary) - {"epochs"}, without)
         common = set(self.PAGE["metrics.jsonl"])
         for kind in ["train", "eval", "skipped", "summary"]:
@@ -85,7 +87,7 @@ class Outputs(TinyJobTest):
 
     def test_of_a_run_with_everything(self):
         self.check_run(["train", "eval", "skipped", "summary"], ["GPU"], "--precision", "fp16", "--initial-scale-power",
-                       "40", "--eval-before", job=EVALUATED)
+                       "40", "--eval-before", "--experiment", "all of it", job=EVALUATED)
 
     def test_of_a_run_that_evaluates_losses(self):
         without = ["GPU", "fp16", "--eval-before", "--eval-generation"]
@@ -98,7 +100,19 @@ class Outputs(TinyJobTest):
     def test_of_a_run_from_a_checkpoint_of_another_folder(self):
         self.train("whole", "--max-steps", "2", job=JOB)
         summary = self.json_output("train", *JOB, "--max-steps", "4", "--resume", "whole/checkpoint-2", "--output-dir", "out")
-        without = ["GPU", "fp16", "--eval-before", "--eval-generation", "--eval-dataset"]
+        summary["environment"] = {"VARIABLE": "a variable"}
+        without = ["--experiment", "GPU", "fp16", "--eval-before", "--eval-generation", "--eval-dataset", "--preflight",
+                   "--memory-log"]
+        self.assert_documented("summary.json", keys_of(summary) - {"epochs"}, without)
+
+    def test_of_a_run_with_a_memory_log(self):
+        if ON_GPU:
+            self.skipTest("what is known of a GPU differs by the machine")
+        words = ["--max-steps", "2", "--output-dir", "out", "--memory-log", "logs"]
+        summary = self.json_output("train", *GPT, *words)
+        summary["environment"] = {"VARIABLE": "a variable"}
+        without = ["--experiment", "GPU", "fp16", "--eval-before", "--eval-generation", "--eval-dataset", "--resume",
+                   "--preflight"]
         self.assert_documented("summary.json", keys_of(summary) - {"epochs"}, without)
 
     def test_of_evaluation_and_generation(self):
@@ -125,6 +139,14 @@ class Outputs(TinyJobTest):
         self.assert_documented("plan --json", keys_of(found) | {"other_ranks"}, ["--dataset"])
         for configuration in [fit["best"], *fit["faster"]]:
             self.assert_documented("fit.best and fit.faster[]", keys_of(configuration))
+
+    def test_of_a_sweep(self):
+        self.write("job.toml", 'model = "config.json"\ninit = "random"\ntokenizer = "tok"\ndataset = "train.jsonl"\n'
+                               'max_steps = 1\n')
+        self.write("sweep.toml", 'base = "job.toml"\n')
+        self.assert_documented("sweep --json", keys_of(self.json_output("sweep", "sweep.toml", "--dry-run")),
+                               ["started runs"])
+        self.assert_documented("sweep --json", keys_of(self.json_output("sweep", "sweep.toml")))
 
     def test_of_settings_and_machine(self):
         settings = self.json_output("config", "train", *JOB)

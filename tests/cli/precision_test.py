@@ -15,7 +15,7 @@ RESTLESS = ["--initial-scale-power", "24", "--loss-scale-window", "2"]
 
 class PrecisionTest(TinyJobTest):
     def copy_until(self, step, whole, output):
-        """Copies the folder of a finished run as it was after the checkpoint of a step, except for its metrics."""
+        """Copies the folder of a finished run and removes what it wrote after `step`, except the metrics."""
         shutil.copytree(self.path(whole), self.path(output))
         for later in self.checkpoints(output):
             if later > step:
@@ -26,7 +26,7 @@ class PrecisionTest(TinyJobTest):
 
 class Training(PrecisionTest):
     def test_close_to_single_precision(self):
-        """The first loss, before the runs diverge, agrees within a few roundings per layer: 4 u (tests/unit/engine)."""
+        """First losses agree within 4 u: a few roundings per layer (tests/unit/engine). Later, the runs diverge."""
         self.train("fp32", "--epochs", "2")
         single = self.metrics("fp32", "train")
         for precision, u in [("bf16", 2**-8), ("fp16", 2**-11)]:
@@ -50,7 +50,7 @@ class Training(PrecisionTest):
                     self.assertEqual(max(phase[category] for phase in plan["first_rank"]["device"].values()), peak, category)
 
     def test_the_saved_model_is_the_master(self):
-        """eval in the same precision rounds it to the parameters that the run evaluated. generate answers like eval."""
+        """eval rounds the masters as the run did, and gets the run's metrics. generate gives the answers of eval."""
         self.train("out", "--precision", "bf16", "--epochs", "2")
         words = ["--model", "out/model", "--precision", "bf16", "--max-new-tokens", "5"]
         code, out, err = self.run_tessera("eval", *words, "--eval-dataset", "eval.jsonl", "--eval-generation", "--json",
@@ -65,7 +65,7 @@ class Training(PrecisionTest):
         self.assertEqual(answer.strip(), answers[row["id"]].strip())
 
     def test_fine_tuning_and_resume(self):
-        """From a model folder of any type to the best model. An interrupted run ends like an uninterrupted one."""
+        """Fine-tunes folders of all types and saves the best model. A resumed run ends like an uninterrupted one."""
         dtypes = ["fp32", "bf16", "fp16"]
         for dtype in dtypes:
             self.train(f"first-{dtype}", "--epochs", "20", "--save-dtype", dtype)
@@ -94,7 +94,7 @@ class Training(PrecisionTest):
 
     @unittest.skipIf(MOST_RANKS < 2, "needs two ranks")
     def test_ranks(self):
-        """Fine-tuning and resume of shards, with parameters on every tier."""
+        """Two ranks fine-tune and resume with sharded parameters, on every tier."""
         self.train("first", "--epochs", "4")
         for precision in ["bf16", "fp16"]:
             words = ["--model", "first/model", "--init", "pretrained", "--precision", precision, "--nproc", "2",
@@ -166,7 +166,7 @@ class LossScale(PrecisionTest):
 
     @unittest.skipIf(MOST_RANKS < 2, "needs two ranks")
     def test_ranks(self):
-        """All ranks skip the same steps, whichever of them overflows. Only rank 0 reports."""
+        """If one rank overflows, all ranks skip the step. Only rank 0 reports."""
         words = [*JOB, "--precision", "fp16", "--initial-scale-power", "24", "--max-steps", "12", "--nproc", "2",
                  "--strategy", "full_shard", "--reduce-dtype", "fp16", "--output-dir", "out"]
         code, _, err = self.run_tessera("train", *words)

@@ -52,6 +52,19 @@ class Flags(CliTest):
         self.fails(2, "--lr: is not a setting of doctor. It belongs to train and plan", "doctor", "--lr", "1")
         self.fails(2, "--no-lr: --lr is not a boolean setting", "config", "--no-lr")
 
+    def test_words_of_the_trainer(self):
+        for words, precision in [(["--fp16", "True"], "fp16"), (["--bf16"], "bf16"), (["--fp16=false", "--bf16", "true"], "bf16"),
+                                 (["--no-fp16"], "fp32")]:
+            out = self.succeeds("config", "train", *words, "--gradient-checkpointing", "--optim", "adamw_torch", "--report-to",
+                                "none")
+            self.assertRegex(out, rf'(?m)^precision = "{precision}" ')
+            self.assertRegex(out, r'(?m)^activation_checkpointing = "block" +# flag --gradient-checkpointing$')
+        self.fails(2, "--fp16: true contradicts --bf16 true. Give one of the two", "config", "train", "--fp16", "--bf16")
+        for words, trackers in (["tensorboard", "wandb"], "tensorboard,wandb"), (["all"], "tensorboard,wandb"), (["wandb"], "wandb"):
+            out = self.succeeds("config", "train", "--report-to", ",".join(words))
+            self.assertRegex(out, rf'(?m)^tracker = "{trackers}" +# flag --report-to$')
+        self.fails(2, '--report-to: unknown tracker "mlflow"', "config", "train", "--report-to", "mlflow")
+
     def test_words_and_values(self):
         self.fails(2, "b.toml: is one word too many", "config", self.write("a.toml", ""), "b.toml")
         self.fails(2, "--lr: needs a value", "config", "--lr")

@@ -6,7 +6,8 @@ import shlex
 
 from tessera_cli import CliTest, main
 
-VERBS = ["train", "eval", "generate", "plan", "tokenize", "tokenizer train", "export", "config", "doctor"]
+VERBS = ["train", "eval", "generate", "plan", "memory", "slurm", "sweep", "report", "tokenize", "tokenizer train",
+         "export", "config", "doctor", "nettest"]
 
 
 def flags_of(help_text):
@@ -143,12 +144,11 @@ class Words(CliTest):
         self.remedy("b.toml: is one word too many. Usage: tessera train [config.toml] [--flags]", "train", "a.toml", "b.toml")
 
     def test_flags_of_other_programs(self):
-        self.remedy("--fp16: unknown flag. Write --precision fp16", "train", "--fp16")
-        self.remedy("--bf16: unknown flag. Write --precision bf16", "eval", "--bf16", "true")
+        self.remedy("--tf32: unknown flag. Write --precision tf32", "eval", "--tf32", "true")
         self.remedy("--full-shard: unknown flag. Write --strategy full_shard", "train", "--full-shard")
         self.remedy("--cpu: unknown flag. Write --device cpu", "train", "--cpu")
-        self.write("run.toml", "fp16 = true\n")
-        self.remedy('run.toml:1: fp16: unknown setting. Write precision = "fp16"', "train", "run.toml")
+        self.write("run.toml", "tf32 = true\n")
+        self.remedy('run.toml:1: tf32: unknown setting. Write precision = "tf32"', "train", "run.toml")
 
     def test_flags_of_other_verbs(self):
         self.remedy("--lr: is not a setting of generate. It belongs to train and plan", "generate", "--lr", "1")

@@ -12,9 +12,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   try {
     const auto resolve_text = [](std::string_view toml) {
-      return resolve(
-          {.flags = {}, .environment = {}, .file = parse_config(toml, "fuzz.toml"), .file_name = "fuzz.toml"},
-          kAllGroups, "config", {"config", "doctor"});
+      return resolve({.flags = {}, .environment = {}, .file = parse_config(toml, "fuzz.toml")}, kAllGroups, "config",
+                     {"config", "doctor"});
     };
     const ResolvedSettings resolved = resolve_text(text);
     check_consistent(resolved);

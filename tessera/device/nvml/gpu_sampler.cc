@@ -15,10 +15,11 @@ void GpuUsage::add(const GpuSample& sample) {
 
 GpuSampler::GpuSampler(std::unique_ptr<const Nvml> nvml, Nvml::Gpu gpu, std::chrono::milliseconds interval)
     : nvml_(std::move(nvml)), gpu_(gpu), thread_([this, interval] {
-        std::unique_lock lock(mutex_);
-        do {
-          usage_.add(nvml_->sample(gpu_));
-        } while (!end_.wait_for(lock, interval, [this] { return ended_; }));
+        for (bool ended = false; !ended;) {
+          add(nvml_->sample(gpu_));
+          std::unique_lock lock(mutex_);
+          ended = end_.wait_for(lock, interval, [this] { return ended_; });
+        }
       }) {}
 
 GpuSampler::~GpuSampler() {
@@ -30,10 +31,21 @@ GpuSampler::~GpuSampler() {
   thread_.join();
 }
 
-GpuUsage GpuSampler::usage() {
+void GpuSampler::add(const GpuSample& sample) {
   const std::lock_guard lock(mutex_);
-  usage_.add(nvml_->sample(gpu_));
+  usage_.add(sample);
+  latest_ = sample;
+}
+
+GpuUsage GpuSampler::usage() {
+  add(nvml_->sample(gpu_));
+  const std::lock_guard lock(mutex_);
   return usage_;
+}
+
+GpuSample GpuSampler::latest() {
+  const std::lock_guard lock(mutex_);
+  return latest_;
 }
 
 std::unique_ptr<GpuSampler> make_gpu_sampler(Device& device) {

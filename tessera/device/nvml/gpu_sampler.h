@@ -46,14 +46,19 @@ class GpuSampler {
 
   // The usage so far, including a sample of this moment.
   GpuUsage usage();
+  // The newest sample. Does not wait for the driver.
+  GpuSample latest();
 
  private:
   const std::unique_ptr<const Nvml> nvml_;
   const Nvml::Gpu gpu_;
-  std::mutex mutex_;
+  void add(const GpuSample& sample);
+
+  std::mutex mutex_;  // never held during a call of NVML
   std::condition_variable end_;
   bool ended_ = false;
   GpuUsage usage_;
+  GpuSample latest_;
   std::thread thread_;
 };
 

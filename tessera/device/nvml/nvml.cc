@@ -44,6 +44,8 @@ struct Nvml::Functions {
   // Null if the library lacks them:
   Result (*driver_version)(char*, unsigned);
   Result (*version)(char*, unsigned);
+  Result (*name)(Gpu, char*, unsigned);
+  Result (*index)(Gpu, unsigned*);
   Result (*memory)(Gpu, Memory*);
   Result (*memory_v2)(Gpu, MemoryV2*);
   Result (*processes)(Gpu, unsigned*, Process*);
@@ -71,6 +73,8 @@ Nvml::Nvml(const char* library) : library_(dlopen(library, RTLD_NOW | RTLD_LOCAL
   find(f.gpu_at, {"nvmlDeviceGetHandleByPciBusId_v2"});
   find(f.driver_version, {"nvmlSystemGetDriverVersion"});
   find(f.version, {"nvmlSystemGetNVMLVersion"});
+  find(f.name, {"nvmlDeviceGetName"});
+  find(f.index, {"nvmlDeviceGetIndex"});
   find(f.memory, {"nvmlDeviceGetMemoryInfo"});
   find(f.memory_v2, {"nvmlDeviceGetMemoryInfo_v2"});
   find(f.processes, {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"});
@@ -112,6 +116,14 @@ Nvml::Gpu Nvml::gpu_at(const std::string& pci_address) const {
   return gpu;
 }
 
+GpuIdentity Nvml::identity(Gpu gpu) const {
+  GpuIdentity identity;
+  std::array<char, 96> name{};
+  if (functions_->name && functions_->name(gpu, name.data(), name.size() - 1) == kSuccess) identity.name = name.data();
+  if (functions_->index) functions_->index(gpu, &identity.index);
+  return identity;
+}
+
 GpuSample Nvml::sample(Gpu gpu) const {
   const Functions& f = *functions_;
   GpuSample sample;
@@ -119,8 +131,10 @@ GpuSample Nvml::sample(Gpu gpu) const {
   Memory memory{};
   if (f.memory_v2 && f.memory_v2(gpu, &memory_v2) == kSuccess) {
     sample.memory_bytes = static_cast<double>(memory_v2.used);
+    sample.memory_total_bytes = static_cast<double>(memory_v2.total);
   } else if (f.memory && f.memory(gpu, &memory) == kSuccess) {
     sample.memory_bytes = static_cast<double>(memory.used);
+    sample.memory_total_bytes = static_cast<double>(memory.total);
   }
   std::array<Process, 128> processes;
   unsigned count = processes.size();

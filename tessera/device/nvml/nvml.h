@@ -8,9 +8,16 @@
 
 namespace tessera {
 
+// What does not change.
+struct GpuIdentity {
+  std::string name;    // "NVIDIA H200"; empty if not reported
+  unsigned index = 0;  // nvidia-smi's number of the GPU
+};
+
 // A GPU at one moment. Values that the library, the GPU or the container does not report are absent.
 struct GpuSample {
   std::optional<double> memory_bytes;          // in use on the card, by all processes: nvidia-smi's memory.used
+  std::optional<double> memory_total_bytes;    // of the card
   std::optional<double> process_memory_bytes;  // of this process, including its context and code
   std::optional<double> utilization_percent;   // share of the last sampling period in which a kernel ran
   std::optional<double> power_w;
@@ -33,6 +40,7 @@ class Nvml {
   using Gpu = void*;
   Gpu gpu_at(const std::string& pci_address) const;
   GpuSample sample(Gpu gpu) const;
+  GpuIdentity identity(Gpu gpu) const;
 
  private:
   struct Functions;

@@ -1,5 +1,5 @@
-// Generation: stores keys and values, and computes attention of one new token per sequence over them. Reading the cache
-// limits its speed.
+// Kernels for generation. They store keys and values, and compute the attention of one new token per sequence.
+// Reading the cache of keys and values limits their speed.
 #include <algorithm>
 #include <limits>
 
@@ -12,7 +12,7 @@ namespace {
 constexpr int kWarps = 4, kThreads = kWarps * kWarp;
 constexpr int kAhead = 4;       // keys that are loaded before the first is used
 constexpr int kMinKeys = 32;    // keys per split, at least
-constexpr int kMaxSplits = 64;  // blocks that share a sequence's cache
+constexpr int kMaxSplits = 64;  // blocks that share a sequence's cache, at most
 
 template <typename T>
 struct Cache {
@@ -26,7 +26,7 @@ template <typename T>
 __global__ void store_kernel(const T* __restrict__ qkv, Heads heads, Cache<T> cache) {
   const Block block = find_block(heads.starts, heads.num_sequences, 1, static_cast<int>(blockIdx.x));
   if (!block.found) return;
-  // Finds the row's sequence: the last one that starts at or before the row and is not empty.
+  // Finds the index of the row's sequence. Empty sequences may start at the same row, so the end must match, too.
   int b = 0;
   for (int first = 0; first < heads.num_sequences; first += kWarp) {
     const int candidate = first + static_cast<int>(threadIdx.x) % kWarp;
@@ -44,7 +44,8 @@ __global__ void store_kernel(const T* __restrict__ qkv, Heads heads, Cache<T> ca
   }
 }
 
-// Σ exp(score − maximum)·value over some keys, for the elements of a head that a lane holds, N at a time.
+// The attention over some keys: sum = Σ exp(score − maximum), and o = Σ exp(score − maximum)·value. o has the elements
+// of the head that belong to this lane.
 template <typename A, int kElems>
 struct Partial {
   A maximum, sum, o[kElems];
@@ -158,7 +159,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// o of a head from the partial results of its splits, in their order.
+// Computes o of a head. Adds the partial results of the splits in the order of the splits.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     combine_kernel(const Acc<T>* __restrict__ partials, int num_splits, int head_dim, T* __restrict__ o) {
@@ -187,7 +188,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Calls body(N, lanes, packs) with constants: the narrowest group of lanes that holds a head in full packs.
+// Calls body(N, lanes, packs) with constants: the narrowest group of lanes that holds a head in packs of N elements,
+// one per lane. A head that does not fit gets a full warp and packs of one element.
 template <typename T, typename Body>
 void with_group(int head_dim, Body&& body) {
   constexpr int N = kPackOf<T>;
@@ -239,8 +241,8 @@ void attention_decode(const Context& context, View qkv, const AttentionShape& sh
     int splits = 1;
     with_group<T>(heads.head_dim, [&](auto n, auto lanes, auto packs) {
       const int64_t across = (num_heads * lanes + kThreads - 1) / kThreads;
-      // Uses enough blocks to keep every multiprocessor reading. The scratch must have room for their partial results,
-      // and each split must have kMinKeys keys when a sequence fills its share of the cache.
+      // Uses enough blocks to keep every multiprocessor reading. The scratch must have room for their partial results.
+      // In a full cache, each split must have at least kMinKeys keys.
       const int64_t wanted = 8 * context.num_multiprocessors / (num_sequences * across),
                     room = Context::scratch_elems<A>() / (num_sequences * num_heads * (d + 2));
       const int64_t useful = keys.shape[0] / num_sequences / kMinKeys;

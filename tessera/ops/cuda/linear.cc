@@ -7,8 +7,9 @@
 namespace tessera::cuda {
 namespace {
 
-// Runs `product`, which writes the raw product of rows of `left`, and then `finish(raw, begin, end)` for these rows. If
-// the result is also the residual, the product must not overwrite it: it then goes through the scratch in pieces.
+// Runs `product`, and then finish(raw, begin, end). `raw` holds the rows [begin, end) of the product. If the result is
+// also the residual, the product must not overwrite it, because `finish` reads it. Pieces of the product then go to the
+// scratch.
 template <typename Finish>
 void product_then(const Context& context, Products& products, Product product, View residual, const Finish& finish) {
   const View result = product.result;
@@ -42,7 +43,8 @@ LinearEpilogue rows_of(const LinearEpilogue& epilogue, int64_t begin, int64_t en
   return part;
 }
 
-// Selects the forward product as one kernel if cuBLASLt may support the form of the epilogue.
+// Adds the epilogue to `product`, as one kernel. Returns false if the epilogue needs a separate kernel. If true,
+// products.can() must also accept the product.
 bool fuse_forward(Product& product, View bias, const LinearEpilogue& epilogue, View preactivation) {
   if (epilogue.dropout.rate > 0 || epilogue.activation == Activation::relu) return false;
   product.bias = bias;
@@ -52,7 +54,7 @@ bool fuse_forward(Product& product, View bias, const LinearEpilogue& epilogue, V
     product.added = epilogue.residual;
     return true;
   }
-  // In double its constants would be visible: its √(2/π) is not rounded like ours.
+  // Not for double: cuBLASLt rounds √(2/π) differently from our GELU, and double shows the difference.
   if (epilogue.residual || !bias || product.left.dtype == DType::f64) return false;
   product.fused = preactivation ? Fused::gelu_keep : Fused::gelu;
   product.aux = preactivation;
@@ -71,7 +73,7 @@ void linear_forward(const Context& context, Products& products, View x, View wei
   product = {ProductKind::forward, x, weight, preactivation ? preactivation : y, {}, Fused::bias, bias, {}};
   const bool adds_bias = bias && products.can(product);
   if (!adds_bias) product.fused = Fused::nothing, product.bias = {};
-  if (preactivation && !adds_bias) {  // it is kept including its bias
+  if (preactivation && !adds_bias) {  // the kept preactivation includes the bias
     products.run(product);
     if (bias) finish_forward(context, preactivation, bias, {}, preactivation);
     return finish_forward(context, preactivation, {}, epilogue, y);
@@ -99,7 +101,7 @@ void linear_backward_input(const Context& context, Products& products, View d_y,
                });
 }
 
-// cuBLASLt could also sum the bias's gradient (BGRADB), but takes longer for both than our two separate kernels.
+// The bias has its own kernel. cuBLASLt can compute both gradients in one kernel (BGRADB), but that takes longer.
 void linear_backward_weight(Products& products, View d_y, View x, bool fresh, View d_weight) {
   const int64_t num_rows = d_y.shape[0];
   TESSERA_ASSERT(x.shape[0] == num_rows && d_weight.shape == (Shape{d_y.shape[1], x.shape[1]}));

@@ -19,8 +19,8 @@ __device__ inline A lowest() {
   return -std::numeric_limits<A>::infinity();
 }
 
-// Exponentials and their sums use powers of two if that is fast: for 16-bit logits the hardware's 2ˣ is accurate
-// enough. Logits are first multiplied by kBase.
+// For 16-bit logits, the fast 2ˣ of the hardware is accurate enough. exp(x) is then 2^(x·kBase), with kBase = log₂ e.
+// Other types use exp(x), and kBase is 1.
 template <typename T>
 inline constexpr bool kFast = sizeof(T) == 2;
 template <typename T>
@@ -65,7 +65,7 @@ __device__ inline void add_pack(const Pack<T, N>& pack, LogSum<Acc<T>>& mine) {
     mine.sum *= power<T>((mine.maximum - most) * kBase<T>);
     mine.maximum = most;
   }
-  // If all logits so far are −∞, nothing is subtracted, and only a NaN adds anything.
+  // If all logits so far are −∞, shift is 0, because −∞ − (−∞) would be NaN. Each −∞ then adds 0. A NaN still adds NaN.
   const Acc<T> shift = mine.maximum == lowest<Acc<T>>() ? Acc<T>(0) : -mine.maximum * kBase<T>;
 #pragma unroll
   for (int j = 0; j < N; ++j) mine.sum += power<T>(fma(x[j], kBase<T>, shift));
@@ -91,7 +91,7 @@ __device__ inline double loss_of(const LogSum<A>& all, A at_target) {
   return static_cast<double>(all.maximum) + ::log(static_cast<double>(all.sum)) - static_cast<double>(at_target);
 }
 
-// exp(from − to); 0 if `from` is the maximum of no logits.
+// exp(from − to). 0 if `from` is −∞, the maximum without logits.
 template <typename A>
 __device__ inline A correction(A from, A to) {
   return from == lowest<A>() ? A(0) : exp(from - to);
@@ -137,8 +137,8 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// One cluster of blocks per row (sm_90 and later). Each block keeps its slice in shared memory. A row longer than a
-// block's shared memory is thus read once and written once.
+// One cluster of blocks per row (sm_90 and later). Each block keeps one slice of the row in its shared memory. So a row
+// is read once and written once, even if it is larger than the shared memory of one block.
 constexpr int kCluster = 8, kSliceThreads = 512;
 constexpr int64_t kMinSlicedVocabulary = 32768, kMaxSliceBytes = 128 << 10, kOtherSharedBytes = 1 << 10;
 
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(kSliceThreads)
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const LogSum<A> all =
       warp_log_sum(lane < kCluster ? *cluster.map_shared_rank(&of_slice, lane) : LogSum<A>{lowest<A>(), 0});
-  cluster.barrier_arrive();  // before storing the row, because it would wait for that
+  cluster.barrier_arrive();  // before the row is stored, because an arrival waits for earlier stores
   const A log_sum_exp = all.maximum + log(all.sum);
   if (rank == 0 && threadIdx.x == 0) row_losses[row_index] = loss_of(all, at_target);
   if (d_scale != 0) {

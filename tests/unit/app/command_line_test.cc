@@ -53,6 +53,17 @@ TEST(Flags, values_are_taken_as_they_are) {
   EXPECT_EQ(flag_value({"--prompt", "a\nb"}, "prompt"), "a\nb");
 }
 
+TEST(Flags, words_of_a_verb_with_operands) {
+  Verb verb = kTrain;
+  verb.operands = "RUN...";
+  const ParsedFlags parsed = parse_flags({"a", "--lr", "1", "run.toml", "b", "--", "c"}, verb, kAllGroups, {verb});
+  EXPECT_EQ(parsed.operands, (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_EQ(parsed.config_file, "run.toml");
+  EXPECT_THROW(parse_flags({"a.toml", "b.toml"}, verb, kAllGroups, {verb}), UsageError);
+  EXPECT_THROW(parse_flags({"a", "--no-such-flag", "b"}, verb, kAllGroups, {verb}), UsageError);
+  EXPECT_TRUE(parse_flags({"run.toml"}, kTrain, kAllGroups, {kTrain}).operands.empty());
+}
+
 TEST(Flags, an_empty_value_takes_nothing_else) {
   const ParsedFlags parsed =
       parse_flags({"--prompt=", "run.toml", "--tokenizer", "", "--json"}, kTrain, kAllGroups, {kTrain});

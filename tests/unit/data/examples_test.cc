@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "tessera/base/error.h"
+#include "tessera/data/numpy_permutation.h"
 
 namespace tessera {
 namespace {
@@ -269,23 +270,43 @@ std::vector<std::string> ids_of(const std::vector<Example>& examples) {
 TEST(SelectExamples, SeededShuffleThenTheFirst) {
   std::vector<Example> examples(20);
   for (size_t i = 0; i < examples.size(); ++i) examples[i].id = std::to_string(i);
-  EXPECT_THAT(ids_of(select_examples(examples, 3, 1, false, "--train-size")), ElementsAre("0", "1", "2"));
-  const auto all = ids_of(select_examples(examples, 0, 1, true, "--train-size"));
-  EXPECT_EQ(all, ids_of(select_examples(examples, -1, 1, true, "--train-size")));
-  EXPECT_NE(all, ids_of(select_examples(examples, 0, 2, true, "--train-size")));
+  EXPECT_THAT(ids_of(select_examples(examples, 3, 1, RowOrder::first, "--train-size")), ElementsAre("0", "1", "2"));
+  const auto all = ids_of(select_examples(examples, 0, 1, RowOrder::random, "--train-size"));
+  EXPECT_EQ(all, ids_of(select_examples(examples, -1, 1, RowOrder::random, "--train-size")));
+  EXPECT_NE(all, ids_of(select_examples(examples, 0, 2, RowOrder::random, "--train-size")));
   EXPECT_THAT(all, ::testing::UnorderedElementsAreArray(ids_of(examples)));
-  EXPECT_EQ(ids_of(select_examples(examples, 5, 1, true, "--train-size")),
+  EXPECT_EQ(ids_of(select_examples(examples, 5, 1, RowOrder::random, "--train-size")),
             std::vector<std::string>(all.begin(), all.begin() + 5));
+}
+
+TEST(SelectExamples, RowsOfDatasets) {
+  std::vector<Example> examples(10);
+  for (size_t i = 0; i < examples.size(); ++i) examples[i].id = std::to_string(i);
+  EXPECT_THAT(ids_of(select_examples(examples, 3, 42, RowOrder::datasets, "--train-size")), ElementsAre("5", "6", "0"));
+}
+
+// The expected orders come from numpy.random.default_rng(seed).permutation(size) of NumPy 2.4.
+TEST(NumpyPermutation, EqualsNumpy) {
+  EXPECT_THAT(numpy_permutation(10, 42), ElementsAre(5, 6, 0, 7, 3, 2, 4, 9, 1, 8));
+  EXPECT_THAT(numpy_permutation(17, 7), ElementsAre(3, 16, 6, 8, 1, 10, 0, 7, 4, 15, 14, 13, 2, 12, 5, 9, 11));
+  EXPECT_THAT(numpy_permutation(12, (uint64_t{1} << 40) + 3), ElementsAre(2, 4, 10, 9, 6, 5, 3, 7, 11, 0, 8, 1));
+  EXPECT_THAT(numpy_permutation(1, 0), ElementsAre(0));
+  EXPECT_TRUE(numpy_permutation(0, 0).empty());
+  const auto squad = numpy_permutation(87599, 42);  // the rows of SQuAD's training data
+  EXPECT_THAT(std::vector<int64_t>(squad.begin(), squad.begin() + 4), ElementsAre(83168, 49357, 60182, 66356));
+  int64_t sum = 0;
+  for (int64_t i = 0; i < std::ssize(squad); ++i) sum += squad[static_cast<size_t>(i)] * (i % 1000);
+  EXPECT_EQ(sum, 1911425498147);
 }
 
 TEST(SelectExamples, MoreThanExist) {
   try {
-    select_examples(std::vector<Example>(3), 4, 0, false, "--eval-size");
+    select_examples(std::vector<Example>(3), 4, 0, RowOrder::first, "--eval-size");
     FAIL();
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), HasSubstr("--eval-size: 4 examples are requested, but the data set has 3"));
   }
-  EXPECT_THROW(select_examples(std::vector<Example>(3), -2, 0, false, "--eval-size"), UsageError);
+  EXPECT_THROW(select_examples(std::vector<Example>(3), -2, 0, RowOrder::first, "--eval-size"), UsageError);
 }
 
 }  // namespace

@@ -92,6 +92,25 @@ TEST(Prompts, CausalLmLearnsEveryToken) {
   EXPECT_EQ(sample.labels.back(), kNoTarget);
 }
 
+TEST(Prompts, PromptLearnsThePromptAlone) {
+  const Sample sample =
+      encode_sample(question_about("It was Ada.", "Ada"), encode_pairs, options_of(Objective::prompt));
+  EXPECT_EQ(decode_pairs(sample.ids), "Question: Who was it? Context: It was Ada. Answer:</s>");
+  for (size_t t = 0; t + 1 < sample.ids.size(); ++t) EXPECT_EQ(sample.labels[t], sample.ids[t + 1]);
+}
+
+TEST(Prompts, WithoutTheEndOfSequenceToken) {
+  PromptOptions options = options_of(Objective::completion);
+  options.append_eos = false;
+  const Sample sample = encode_sample(question_about("It was Ada.", "Ada"), encode_pairs, options);
+  EXPECT_EQ(decode_pairs(sample.ids), "Question: Who was it? Context: It was Ada. Answer: Ada");
+  options.objective = Objective::causal_lm;
+  EXPECT_EQ(decode_pairs(encode_sample(plain_text("some words"), encode_pairs, options).ids), "some words");
+  options.objective = Objective::prompt;
+  EXPECT_EQ(decode_pairs(encode_sample(question_about("It was Ada.", "Ada"), encode_pairs, options).ids),
+            "Question: Who was it? Context: It was Ada. Answer:");
+}
+
 TEST(Prompts, SeparatePlacesTheAnswerOverThePromptsEnd) {
   const Sample sample = encode_sample(question_about("It was Ada Lovelace.", "Ada Lovelace"), encode_pairs,
                                       options_of(Objective::separate));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
+#include "tessera/device/nvml/gpu_health.h"
 #include "tessera/device/nvml/gpu_sampler.h"
 
 namespace tessera {
@@ -29,10 +30,30 @@ TEST(Nvml, ReturnsTheValuesOfTheLibrary) {
   EXPECT_EQ(nvml.version(), "13.580.1.2");
   const GpuSample sample = nvml.sample(nvml.gpu_at(kAddress));
   EXPECT_EQ(sample.memory_bytes, 15) << "without the memory that the driver reserves";
+  EXPECT_EQ(sample.memory_total_bytes, 100);
   EXPECT_EQ(sample.process_memory_bytes, 12);
   EXPECT_EQ(sample.utilization_percent, 93);
   EXPECT_EQ(sample.power_w, 612.5);
   EXPECT_EQ(sample.sm_clock_mhz, 1755);
+}
+
+TEST(Nvml, ReportsASickGpu) {
+  const GpuHealth sick = gpu_health(kAddress, stub("").c_str());
+  EXPECT_EQ(sick.uncorrected_errors, 3);
+  EXPECT_EQ(sick.slowed_by, "heat (hardware), power brake");
+  for (const std::string& library : {stub("_old"), stub("_lost"), stub("_no_driver"), std::string("missing.so")}) {
+    const GpuHealth unknown = gpu_health(kAddress, library.c_str());
+    EXPECT_FALSE(unknown.uncorrected_errors || unknown.slowed_by) << library;
+  }
+  EXPECT_FALSE(gpu_health("0000:2C:00.0", stub("").c_str()).slowed_by);
+}
+
+TEST(Nvml, IdentifiesAGpu) {
+  const Nvml nvml(stub("").c_str()), old(stub("_old").c_str());
+  const GpuIdentity gpu = nvml.identity(nvml.gpu_at(kAddress));
+  EXPECT_EQ(gpu.name, "NVIDIA Stub");
+  EXPECT_EQ(gpu.index, 3u);
+  EXPECT_EQ(old.identity(old.gpu_at(kAddress)).name, "");
 }
 
 TEST(Nvml, NamesAMissingGpu) {
@@ -69,10 +90,18 @@ TEST(Nvml, AMissingOrWrongLibraryIsAnError) {
 
 TEST(GpuUsage, IsMeanAndPeakOfTheSamples) {
   GpuUsage usage;
-  usage.add(
-      {.memory_bytes = 10, .process_memory_bytes = {}, .utilization_percent = 0, .power_w = 1, .sm_clock_mhz = 7});
-  usage.add(
-      {.memory_bytes = 30, .process_memory_bytes = {}, .utilization_percent = 50, .power_w = {}, .sm_clock_mhz = 5});
+  usage.add({.memory_bytes = 10,
+             .memory_total_bytes = {},
+             .process_memory_bytes = {},
+             .utilization_percent = 0,
+             .power_w = 1,
+             .sm_clock_mhz = 7});
+  usage.add({.memory_bytes = 30,
+             .memory_total_bytes = {},
+             .process_memory_bytes = {},
+             .utilization_percent = 50,
+             .power_w = {},
+             .sm_clock_mhz = 5});
   EXPECT_EQ(usage.memory_bytes.mean(), 20);
   EXPECT_EQ(usage.memory_bytes.peak, 30);
   EXPECT_EQ(usage.utilization_percent.mean(), 25);
@@ -92,6 +121,14 @@ TEST(GpuSampler, SamplesWhileNobodyAsks) {
   const GpuUsage usage = sampler.usage();
   EXPECT_EQ(usage.memory_bytes.mean(), 15);
   EXPECT_EQ(usage.power_w.peak, 612.5);
+}
+
+TEST(GpuSampler, ReturnsTheNewestSample) {
+  auto nvml = std::make_unique<Nvml>(stub("").c_str());
+  const Nvml::Gpu gpu = nvml->gpu_at(kAddress);
+  GpuSampler sampler(std::move(nvml), gpu, std::chrono::hours(1));
+  sampler.usage();
+  EXPECT_EQ(sampler.latest().utilization_percent, 93);
 }
 
 TEST(GpuSampler, ALongIntervalDoesNotDelayItsEnd) {

@@ -51,7 +51,6 @@ class DeepSpeed : public testing::Test {
     SettingSources sources{.flags = {{find_setting("deepspeed"), path_}},
                            .environment = {},
                            .file = parse_config(toml, "c.toml"),
-                           .file_name = "c.toml",
                            .num_ranks = num_ranks};
     for (const auto& [name, text] : flags) sources.flags.emplace_back(find_setting(name), text);
     return resolve(sources, kAllGroups, "train", {"train"});
@@ -355,8 +354,7 @@ TEST_F(DeepSpeed, is_printed_as_a_comment_with_its_values) {
   const std::string text = resolved_config_text(r);
   EXPECT_NE(text.find("\n# deepspeed = \""), text.npos);
   const ResolvedSettings again =
-      resolve({.flags = {}, .environment = {}, .file = parse_config(text, "again"), .file_name = "again"}, kAllGroups,
-              "train", {"train"});
+      resolve({.flags = {}, .environment = {}, .file = parse_config(text, "again")}, kAllGroups, "train", {"train"});
   EXPECT_EQ(again.settings.max_grad_norm, 0.25);
   EXPECT_EQ(again.settings.deepspeed, "");
 }

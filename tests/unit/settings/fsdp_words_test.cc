@@ -8,7 +8,7 @@ namespace tessera {
 namespace {
 
 ResolvedSettings resolved(const std::string& toml, const std::vector<std::pair<std::string, std::string>>& flags = {}) {
-  SettingSources sources{.flags = {}, .environment = {}, .file = parse_config(toml, "c"), .file_name = "c"};
+  SettingSources sources{.flags = {}, .environment = {}, .file = parse_config(toml, "c")};
   for (const auto& [name, text] : flags) sources.flags.emplace_back(find_setting(name), text);
   return resolve(sources, kAllGroups, "eval", {"eval", "train"});
 }

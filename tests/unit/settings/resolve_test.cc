@@ -12,8 +12,7 @@ namespace {
 const std::vector<std::string> kVerbs = {"train", "eval", "tokenizer train"};
 
 ResolvedSettings resolve_toml(const std::string& toml, Groups groups = kAllGroups, const std::string& verb = "train") {
-  return resolve({.flags = {}, .environment = {}, .file = parse_config(toml, "c.toml"), .file_name = "c.toml"}, groups,
-                 verb, kVerbs);
+  return resolve({.flags = {}, .environment = {}, .file = parse_config(toml, "c.toml")}, groups, verb, kVerbs);
 }
 
 std::string error_of(const std::string& toml) {
@@ -30,8 +29,7 @@ std::string error_of(const std::string& toml) {
 TEST(Resolve, flag_before_environment_before_file_before_default) {
   SettingSources sources{.flags = {{find_setting("lr"), "4"}},
                          .environment = {{"TESSERA_LR", "3"}, {"TESSERA_SEED", "3"}, {"LR", "9"}},
-                         .file = parse_config("lr = 2\nseed = 2\nepochs = 2", "c.toml"),
-                         .file_name = "c.toml"};
+                         .file = parse_config("lr = 2\nseed = 2\nepochs = 2", "c.toml")};
   const ResolvedSettings resolved = resolve(sources, kAllGroups, "train", kVerbs);
   EXPECT_EQ(resolved.settings.lr, 4.0);
   EXPECT_EQ(resolved.settings.seed, 3);
@@ -48,8 +46,7 @@ TEST(Resolve, flag_before_environment_before_file_before_default) {
 }
 
 TEST(Resolve, a_wrong_value_is_an_error_even_below_a_stronger_layer) {
-  SettingSources sources{
-      .flags = {{find_setting("lr"), "1"}}, .environment = {}, .file = parse_config("lr = -1", "c"), .file_name = "c"};
+  SettingSources sources{.flags = {{find_setting("lr"), "1"}}, .environment = {}, .file = parse_config("lr = -1", "c")};
   EXPECT_THROW(resolve(sources, kAllGroups, "train", kVerbs), UsageError);
 }
 
@@ -77,8 +74,7 @@ TEST(Resolve, unknown_and_repeated_keys) {
 }
 
 TEST(Resolve, unknown_variables_warn) {
-  SettingSources sources{
-      .flags = {}, .environment = {{"TESSERA_LRR", "1"}, {"OTHER", "x"}}, .file = {}, .file_name = ""};
+  SettingSources sources{.flags = {}, .environment = {{"TESSERA_LRR", "1"}, {"OTHER", "x"}}, .file = {}};
   EXPECT_EQ(
       resolve(sources, kAllGroups, "train", kVerbs).warnings,
       std::vector<std::string>{
@@ -111,7 +107,7 @@ TEST(Resolve, json_has_the_settings_of_the_verb_in_order) {
   const auto json = resolved_config_json(resolved);
   std::vector<std::string> names;
   for (const auto& [name, _] : json.items()) names.push_back(name);
-  EXPECT_EQ(names, (std::vector<std::string>{"device", "precision", "threads", "seed"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"device", "precision", "threads", "seed", "fp16", "bf16"}));
   EXPECT_EQ(json["seed"].dump(), R"({"value":9007199254740993,"origin":"c.toml:1"})");
 }
 

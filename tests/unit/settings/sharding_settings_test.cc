@@ -23,9 +23,8 @@ std::string canonical(const char* name, const SettingValue& value) {
 // The error message of settings that contradict each other. Empty if they do not.
 std::string contradiction(const std::string& toml, int64_t num_ranks = 1) {
   try {
-    check_consistent(resolve(
-        {.flags = {}, .environment = {}, .file = parse_config(toml, "c"), .file_name = "c", .num_ranks = num_ranks},
-        kAllGroups, "train", {"train"}));
+    check_consistent(resolve({.flags = {}, .environment = {}, .file = parse_config(toml, "c"), .num_ranks = num_ranks},
+                             kAllGroups, "train", {"train"}));
   } catch (const UsageError& error) {
     return error.what();
   }

@@ -11,6 +11,7 @@ GpuUsage usage_of(double bytes, double watts) {
   GpuUsage usage;
   for (const double factor : {1.0, 2.0}) {
     usage.add({.memory_bytes = factor * bytes,
+               .memory_total_bytes = {},
                .process_memory_bytes = {},
                .utilization_percent = 50,
                .power_w = factor * watts,

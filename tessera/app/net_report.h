@@ -1,0 +1,54 @@
+// What a network test prints, in the layout of nccl-tests, and the exit codes that it gives.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/comm/nettest/net_test.h"
+#include "tessera/report/console.h"
+#include "tessera/report/record.h"
+#include "tessera/settings/settings.h"
+
+namespace tessera {
+
+// Exit codes of a workshop's self-test, with --workshop-exit-codes.
+inline constexpr int kWorkshopNoResult = 44, kWorkshopTooSlow = 46;
+
+// The exit code to end with instead of `code`: with --workshop-exit-codes, 44 for a failure at run time (1, 4 or 5).
+int with_workshop_codes(const Settings& settings, int code);
+
+// Whether a measurement is good. The error names `limit_flag`.
+struct NetVerdict {
+  ExitCode code = ExitCode::kDone;  // or kCommunication
+  bool too_slow = false;            // the data is right
+  std::string error{}, remedy{};
+};
+NetVerdict verdict_of(double busbw, int64_t num_wrong, double min_busbw, const std::string& limit_flag);
+
+// The ranks of a test and how they communicate.
+struct NetRanks {
+  std::vector<std::string> hosts;  // of each rank
+  std::vector<int> nodes;          // of each rank
+  std::string library;             // "NCCL 2.28.3", "Open MPI 4.1.4"
+  bool on_gpus = false;
+};
+
+// "rank 3", "ranks 0-3", "ranks 0,2,4".
+std::string rank_list(const std::vector<int>& ranks);
+
+// Lines without the last newline.
+std::string net_header(const NetRanks& ranks, const NetTest& test);
+std::string net_row(const NetResult& result, DType dtype);
+std::string net_footer(double busbw, int64_t num_wrong);
+
+// Names of the units of pairs: the hosts of nodes, or ranks.
+std::vector<std::string> unit_names(const NetRanks& ranks, bool units_are_nodes);
+std::string pair_table(const std::vector<NetPairResult>& pairs, const std::vector<std::string>& units,
+                       const Terminal& terminal);
+// Names the slowest pair, and the unit that is slowest in the mean over its pairs.
+std::string slowest_lines(const std::vector<NetPairResult>& pairs, const std::vector<std::string>& units);
+const NetPairResult& slowest_pair(const std::vector<NetPairResult>& pairs);
+
+Record net_record(const NetResult& result);
+
+}  // namespace tessera

@@ -1,0 +1,31 @@
+// Runs a function on a thread of its own, now and then.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace tessera {
+
+// Calls `work` after each pause of `interval_s` seconds, and a last time at the end. All signals are blocked on the
+// thread, so other threads handle them. `work` must not throw.
+class PeriodicThread {
+ public:
+  PeriodicThread(double interval_s, std::function<void()> work);
+  ~PeriodicThread() { stop(); }
+  PeriodicThread(const PeriodicThread&) = delete;
+  PeriodicThread& operator=(const PeriodicThread&) = delete;
+
+  // Returns after the last call of `work`. Further calls do nothing.
+  void stop();
+
+ private:
+  const std::function<void()> work_;
+  std::mutex mutex_;
+  std::condition_variable end_;
+  bool ended_ = false;
+  std::thread thread_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,47 @@
+// Memory and processor time of processes and their descendants, from /proc. The definitions are those of psutil and
+// psrecord.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <vector>
+
+namespace tessera {
+
+// The resident memory of a process in bytes; 0: unknown.
+int64_t resident_bytes(int pid, const std::filesystem::path& proc = "/proc");
+
+class ProcessTree {
+ public:
+  // Sums over the processes. Memory that several processes share counts for each of them.
+  struct Sample {
+    double cpu_percent =
+        0;  // since the sample before; 100 is one busy core; a process counts from its second sample on
+    int64_t resident_bytes = 0, virtual_bytes = 0;
+    int num_processes = 0;
+  };
+
+  explicit ProcessTree(std::vector<int> roots, std::filesystem::path proc = "/proc");
+
+  // Now. `now_s`: the time of a monotonic clock. A descendant still counts after its parent has ended.
+  Sample sample(double now_s);
+
+ private:
+  struct Times {
+    uint64_t start = 0;  // clock ticks since boot; distinguishes a process from a later one with the same id
+    uint64_t used = 0;   // clock ticks of processor time
+    double at_s = 0;
+  };
+  std::optional<Times> times_of(int pid) const;
+  void find_children();
+
+  const std::filesystem::path proc_;
+  std::map<int, std::optional<Times>> known_;  // without times: not sampled yet
+};
+
+// The nearest ancestor of this process that runs the same program; 0: there is none.
+int ancestor_with_same_program();
+
+}  // namespace tessera

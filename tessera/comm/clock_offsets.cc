@@ -1,0 +1,57 @@
+#include "tessera/comm/clock_offsets.h"
+
+#include <algorithm>
+#include <chrono>
+#include <sstream>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+
+static int64_t wall_clock_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+ClockOffset offset_of(const std::vector<ClockExchange>& exchanges) {
+  TESSERA_ASSERT(!exchanges.empty());
+  const ClockExchange best = *std::min_element(
+      exchanges.begin(), exchanges.end(),
+      [](const ClockExchange& a, const ClockExchange& b) { return a.after - a.before < b.after - b.before; });
+  const double round_trip = static_cast<double>(best.after - best.before) * 1e-9;
+  return {static_cast<double>(best.other - best.before) * 1e-9 - round_trip / 2, round_trip / 2};
+}
+
+// No rank leaves a barrier before all have entered it. Therefore each rank reads its clock between the two readings of
+// rank 0.
+std::vector<ClockOffset> clock_offsets(Communicator& world) {
+  constexpr int kRounds = 9;
+  std::ostringstream mine;
+  for (int round = 0; round < kRounds; ++round) {
+    mine << wall_clock_ns() << ' ';
+    world.barrier("clocks");
+    mine << wall_clock_ns() << ' ';
+    world.barrier("clocks");
+    mine << wall_clock_ns() << ' ';
+  }
+  const auto texts = world.all_gather_text(mine.str(), "clocks");
+  const auto readings_of = [](const std::string& text) {
+    std::vector<ClockExchange> readings(kRounds);
+    std::istringstream stream(text);
+    for (ClockExchange& reading : readings) stream >> reading.before >> reading.other >> reading.after;
+    return readings;
+  };
+  const std::vector<ClockExchange> first = readings_of(texts[0]);
+  std::vector<ClockOffset> offsets(texts.size());
+  for (size_t rank = 1; rank < texts.size(); ++rank) {
+    std::vector<ClockExchange> exchanges = readings_of(texts[rank]);
+    for (size_t i = 0; i < exchanges.size(); ++i) {
+      exchanges[i].before = first[i].before;
+      exchanges[i].after = first[i].after;
+    }
+    offsets[rank] = offset_of(exchanges);
+  }
+  return offsets;
+}
+
+}  // namespace tessera

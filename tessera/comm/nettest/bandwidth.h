@@ -1,0 +1,36 @@
+// The arithmetic of a bandwidth test. The definitions are those of NVIDIA's nccl-tests (doc/PERFORMANCE.md).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace tessera {
+
+enum class NetCollective { all_reduce, all_gather, reduce_scatter, broadcast };
+
+const char* name_of(NetCollective collective);
+
+// What a call moves, for a size in bytes that the user asks for. Letters as in communicator.h: R ranks, P elements of a
+// full array, S = P / R.
+struct NetMessage {
+  int64_t num_elems = 0;  // P
+  int64_t count = 0;      // the column "count": P, or S for all_gather and reduce_scatter
+  int64_t bytes = 0;      // the column "size": of P elements
+};
+
+// all_reduce and broadcast: whole elements in `bytes`. all_gather and reduce_scatter: also a multiple of R. A shard of
+// at least 16 bytes is a multiple of 16 bytes. At least one element for each part.
+NetMessage message_of(NetCollective collective, int64_t bytes, size_t element_bytes, int num_ranks);
+
+// busbw = algbw × this factor: 2 (R − 1) / R for all_reduce, (R − 1) / R for all_gather and reduce_scatter, 1 for
+// broadcast. busbw is the traffic of the slowest link in an optimal implementation, for any number of ranks.
+double bus_factor(NetCollective collective, int num_ranks);
+
+// Bytes per second of one call in GB/s (10^9). 0 if the time is not positive.
+double algorithm_bandwidth(int64_t bytes, double seconds);
+
+// min, min·factor, min·factor², … up to and including max. `factor` is at least 2.
+std::vector<int64_t> stepped_sizes(int64_t min_bytes, int64_t max_bytes, int64_t factor);
+
+}  // namespace tessera

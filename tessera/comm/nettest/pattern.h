@@ -1,0 +1,52 @@
+// Data for a bandwidth test with results that are known exactly: small non-negative integers. Every partial sum over
+// the ranks is exact in the element type, so the order of summation does not matter.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "tessera/base/dtype.h"
+
+namespace tessera {
+
+class NetPattern {
+ public:
+  // Values repeat after this many elements, a prime: data at a wrong place is noticed.
+  static constexpr int64_t kPeriod = 8191;
+
+  // `dtype`: f32, bf16 or f16.
+  NetPattern(DType dtype, int num_ranks, uint64_t seed);
+
+  DType dtype() const { return dtype_; }
+  // Element i of rank `rank`'s contribution to a sum.
+  int term(int rank, int64_t i) const;
+  // Element i of the data that rank `owner` sends without a sum. Two ranks whose numbers differ by less than 251 send
+  // different data.
+  int sent(int owner, int64_t i) const;
+
+  // The elements of kPeriod consecutive indices from 0 on, as bytes in the type.
+  std::vector<std::byte> terms(int rank) const;
+  std::vector<std::byte> sent(int owner) const;
+  std::vector<std::byte> sums() const;  // Σ over the ranks of terms(rank)
+
+ private:
+  template <typename Value>
+  std::vector<std::byte> encoded(const Value& value) const;
+
+  DType dtype_;
+  int num_ranks_;
+  uint64_t seed_;
+  int highest_;  // of a term
+  int every_;    // one rank in `every_` has a term other than 0
+};
+
+// How many of the elements [begin, begin + count) at `data` differ from a period as NetPattern returns it. `begin`: the
+// index of the first element.
+int64_t count_wrong(const std::byte* data, int64_t begin, int64_t count, size_t element_bytes,
+                    const std::vector<std::byte>& period);
+// Writes the elements [begin, begin + count) of a period to `data`.
+void write_pattern(std::byte* data, int64_t begin, int64_t count, size_t element_bytes,
+                   const std::vector<std::byte>& period);
+
+}  // namespace tessera

@@ -1,0 +1,77 @@
+// The figures that a report shows of a run: where each is found, its title, unit and decimals; and the figures that
+// follow from a run and a baseline.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/compare/run_folder.h"
+
+namespace tessera {
+
+// What a run has of a figure.
+struct Measure {
+  std::vector<double> values{};  // one; several for the modes of memory; none: see note
+  std::string note{};            // what a reader must know: another source than usual, or why there is no value
+  bool applies = true;           // false: the run cannot have it, such as a GPU's use on CPU ranks
+};
+
+// Runs of the same settings except the seed, on the same data and machine with the same program.
+struct RunGroup {
+  std::vector<const RunFolder*> runs;
+};
+
+// The middle value, or the mean of the two in the middle. NaN if there are none.
+double median(std::vector<double> values);
+// The values that occur most often, in ascending order.
+std::vector<double> modes(const std::vector<double>& values);
+
+// How the work of a run grows with its ranks, and so the definition of the efficiency: strong T1/(N*TN), weak T1/TN.
+// `workshop` is the inverse ratio TN/T1. `automatic` takes strong or weak by the work of the two runs.
+enum class Scaling { automatic, strong, weak, workshop };
+
+// Efficiency from runtimes and ranks; a baseline of several ranks counts as one unit of that many.
+double scaling_efficiency(Scaling scaling, double baseline_s, double baseline_ranks, double runtime_s, double ranks);
+
+enum class FigureUnit { none, text, seconds, rate, share, percent, mib, count, ratio };
+
+struct Figure {
+  std::string name;                    // on the command line: "eval_loss"
+  std::vector<std::string> aliases{};  // "em"
+  std::string title;                   // of a column: "eval loss"
+  FigureUnit unit = FigureUnit::none;
+  std::function<Measure(const RunFolder&)> of_run{};
+  // Of a group and the baseline's, where the figure follows from both.
+  std::function<Measure(const RunGroup&, const RunGroup& baseline, Scaling)> derived{};
+};
+
+const std::vector<Figure>& all_figures();
+const Figure* find_figure(std::string_view name);  // by name or alias, dashes or underscores; nullptr: none
+// The figure, or else one made for a setting or a dotted key of summary.json of this name.
+struct FigureOrKey {
+  const Figure* figure = nullptr;
+  std::string key{};  // if there is no figure
+  std::string title() const { return figure ? figure->title : key; }
+  std::string name() const { return figure ? figure->name : key; }
+};
+
+// The text of a setting or of a key of summary.json: "zero1", "2", "" if the run has neither.
+std::string text_of_key(const RunFolder& run, const std::string& key);
+
+// The value of a figure in the unit of its column: "1.2345", "37.1 %", "1,234".
+std::string shown(double value, FigureUnit unit);
+
+// Whether the run computed on GPUs.
+bool is_on_gpu(const RunFolder& run);
+
+// The median of a group with the lowest and the highest value.
+struct GroupMeasure {
+  Measure measure;
+  std::optional<double> low, high;  // with several runs
+};
+GroupMeasure measure_of(const Figure& figure, const RunGroup& group, const RunGroup* baseline, Scaling scaling);
+
+}  // namespace tessera

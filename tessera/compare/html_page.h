@@ -1,0 +1,18 @@
+// One self-contained page about runs: no network, no script; light and dark, for screens and paper.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/compare/comparison.h"
+
+namespace tessera {
+
+// `sheets`: tables beside the comparison. The page refers to nothing outside of itself.
+std::string html_page(const RunSet& set, const Comparison& comparison, const std::vector<Sheet>& sheets,
+                      const std::string& version);
+
+// The style sheet of the page.
+extern const char* const kPageStyle;
+
+}  // namespace tessera

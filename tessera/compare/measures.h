@@ -1,0 +1,41 @@
+// Where the figures of a run come from, and what follows from a run and a baseline. Memory is in MiB.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "tessera/compare/figures.h"
+
+namespace tessera::measures {
+
+Measure absent(std::string note = "");
+// A number of summary.json. NaN with a note: the key is there, and null.
+Measure of_key(const RunFolder& run, const char* key, double scale = 1);
+
+// Samples over time where the run has them, else what its ledger or the system counted; the note says which.
+Measure gpu_peak(const RunFolder& run);
+Measure gpu_average(const RunFolder& run);
+Measure gpu_mode(const RunFolder& run);
+Measure cpu_peak(const RunFolder& run);
+Measure cpu_average(const RunFolder& run);
+Measure cpu_mode(const RunFolder& run);
+
+// The workshop's callbacks: means over steps and ranks.
+Measure callback_samples(const RunFolder& run);
+Measure callback_memory(const RunFolder& run);
+Measure gpu_utilization(const RunFolder& run);
+Measure gpu_utilization_peak(const RunFolder& run);
+
+Measure eval_loss_of_epoch(const RunFolder& run, size_t epoch);
+Measure steps_per_epoch(const RunFolder& run);
+Measure runtime(const RunFolder& run);
+Measure samples_per_second(const RunFolder& run);
+Measure ranks(const RunFolder& run);
+
+Measure speedup(const RunGroup& group, const RunGroup& base, Scaling);
+Measure efficiency(const RunGroup& group, const RunGroup& base, Scaling scaling);
+Measure memory_saved(const RunGroup& group, const RunGroup& base, Scaling);
+Measure runtime_ratio(const RunGroup& group, const RunGroup& base, Scaling);
+Measure runtime_change(const RunGroup& group, const RunGroup& base, Scaling);
+
+}  // namespace tessera::measures

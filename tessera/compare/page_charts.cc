@@ -1,0 +1,361 @@
+// The page's sections with charts and bars.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "tessera/compare/charts.h"
+#include "tessera/compare/page_parts.h"
+#include "tessera/compare/words.h"
+#include "tessera/report/text.h"
+
+namespace tessera {
+
+namespace {
+
+constexpr size_t kOther = kNumColors;  // the grey of what remains, in bars
+
+std::string mib_text(double mib) {
+  return std::isfinite(mib) && std::abs(mib) < 1e12 ? format_bytes(std::llround(mib * kMiB)) : "-";
+}
+
+std::string seconds_text(double seconds) {
+  return seconds < 90 ? format_rate(seconds) + " s" : format_clock(seconds);
+}
+
+// A horizontal bar of parts, each with its width in percent of the longest bar, and a tooltip.
+struct Part {
+  size_t color;
+  double value;
+  std::string title;
+};
+std::string stack(const std::vector<Part>& parts, double longest) {
+  std::string html = "<div class=\"stack\">";
+  for (const Part& part : parts) {
+    const double width = longest > 0 ? 100 * part.value / longest : 0;
+    if (!(width >= 0.05)) continue;
+    html += fmt::format("<i class=\"c{}\" style=\"width:calc({:.2f}% - 2px)\" title=\"{}\"></i>", part.color, width,
+                        html_escaped(part.title));
+  }
+  return html + "</div>";
+}
+
+std::string legend(const std::vector<std::pair<size_t, std::string>>& items, bool lines) {
+  std::string html = lines ? "<ul class=\"legend lines\">" : "<ul class=\"legend\">";
+  for (const auto& [color, name] : items) {
+    html += fmt::format("<li><i class=\"c{}\"></i>{}</li>", color, html_label(name));
+  }
+  return html + "</ul>\n";
+}
+
+std::string heading(const Cluster& cluster, const char* element) {
+  if (cluster.title.empty()) return "";
+  return fmt::format("<{0}{2}>{1}</{0}>\n", element, html_label(cluster.title),
+                     element[0] == 'b' ? " class=\"wide\"" : "");
+}
+
+std::string charts_of(const Cluster& cluster, bool small) {
+  struct Kind {
+    ChartOptions options;
+    std::vector<Curve> curves{};
+  };
+  Kind loss{{.title = "Training loss", .x_title = "step"}};
+  Kind eval{{.title = "Evaluation loss", .x_title = "step", .markers = true}};
+  Kind rate{{.title = "Learning rate", .x_title = "step", .from_zero = true}};
+  Kind speed{{.title = "Samples per second", .x_title = "seconds since the first step", .from_zero = true}};
+  for (const PageRun& page_run : cluster.runs) {
+    const auto curve = [&] { return Curve{page_run.short_label, page_run.color, {}, {}}; };
+    Curve l = curve(), e = curve(), r = curve(), s = curve();
+    for (const TrainPoint& point : page_run.run->train) {
+      const auto step = static_cast<double>(point.step);
+      l.x.push_back(step), l.y.push_back(point.loss);
+      r.x.push_back(step), r.y.push_back(point.learning_rate);
+      s.x.push_back(point.runtime_s), s.y.push_back(point.samples_per_second);
+    }
+    for (const EvalPoint& point : page_run.run->evals) {
+      e.x.push_back(static_cast<double>(point.step)), e.y.push_back(point.loss);
+    }
+    loss.curves.push_back(std::move(l)), eval.curves.push_back(std::move(e));
+    rate.curves.push_back(std::move(r)), speed.curves.push_back(std::move(s));
+  }
+  std::string html;
+  for (Kind* kind : {&loss, &eval, &rate, &speed}) {
+    kind->options.small = small;
+    html += line_chart(std::move(kind->curves), kind->options);
+  }
+  return html;
+}
+
+// Memory over time: of each run the GPU that had most, and the processes of the node that had most. One run shows all
+// of its GPUs.
+std::string memory_charts_of(const Cluster& cluster, bool one_run, bool small) {
+  std::vector<Curve> gpu, cpu;
+  size_t color = 0;
+  const auto highest = [](const MemorySeries& series) {
+    return *std::max_element(series.mib.begin(), series.mib.end());
+  };
+  const auto curve = [](const std::string& name, size_t c, const MemorySeries& series) {
+    Curve result{name, c, series.seconds, series.mib};
+    for (double& mib : result.y) mib /= 1024;
+    return result;
+  };
+  for (const PageRun& page_run : cluster.runs) {
+    const MemorySeries *most = nullptr, *most_cpu = nullptr;
+    for (const MemorySeries& series : page_run.run->memory) {
+      if (series.mib.empty()) continue;
+      if (series.name.starts_with("CPU")) {
+        if (!most_cpu || highest(series) > highest(*most_cpu)) most_cpu = &series;
+      } else if (one_run && color < kNumColors) {
+        gpu.push_back(curve(series.name, color++, series));
+      } else if (!most || highest(series) > highest(*most)) {
+        most = &series;
+      }
+    }
+    if (most_cpu) cpu.push_back(curve(page_run.short_label, page_run.color, *most_cpu));
+    if (most && !one_run) gpu.push_back(curve(page_run.short_label + ", " + most->name, page_run.color, *most));
+  }
+  return line_chart(std::move(gpu),
+                    {.title = "GPU memory (GiB)", .x_title = "seconds", .from_zero = true, .small = small}) +
+         line_chart(std::move(cpu), {.title = "CPU memory of a node's processes (GiB)",
+                                     .x_title = "seconds",
+                                     .from_zero = true,
+                                     .small = small});
+}
+
+// Categories of memory in the order of the bars; the rest is "other".
+constexpr std::array<const char*, 7> kCategories{"parameters", "master",      "gradients",    "optimizer",
+                                                 "gathered",   "activations", "communication"};
+
+std::vector<Part> memory_parts(const RunFolder& run, const std::string& key) {
+  const Record* ledger = find_record(run.summary, key);
+  std::vector<Part> parts;
+  double other = 0;
+  for (size_t i = 0; i < kCategories.size(); ++i) parts.push_back({i, 0, kCategories[i]});
+  for (const std::string& name : ledger ? keys_of(*ledger) : std::vector<std::string>{}) {
+    const double mib = std::max(0.0, find_number(*ledger, name).value_or(0) / kMiB);
+    const auto it = std::find(kCategories.begin(), kCategories.end(), name);
+    if (it != kCategories.end()) {
+      parts[static_cast<size_t>(it - kCategories.begin())].value = mib;
+    } else if (name != "total") {
+      other += mib;
+    }
+  }
+  parts.push_back({kOther, other, "other"});
+  for (Part& part : parts) part.title += " " + mib_text(part.value);
+  return parts;
+}
+
+double sum_of(const std::vector<Part>& parts) {
+  double sum = 0;
+  for (const Part& part : parts) sum += part.value;
+  return sum;
+}
+
+std::string memory_bars(const std::vector<Cluster>& clusters) {
+  const std::array<std::pair<const char*, const char*>, 2> kinds{
+      {{"planned", "planned_ledger_peak_bytes"}, {"measured", "ledger_peak_bytes"}}};
+  double longest = 0;
+  std::array<bool, kCategories.size() + 1> used{};
+  for (const Cluster& cluster : clusters) {
+    for (const PageRun& page_run : cluster.runs) {
+      for (const auto& [name, key] : kinds) {
+        const std::vector<Part> parts = memory_parts(*page_run.run, key);
+        longest = std::max(longest, sum_of(parts));
+        for (size_t i = 0; i < parts.size(); ++i) used[i] = used[i] || parts[i].value > 0;
+      }
+    }
+  }
+  if (!(longest > 0) || !std::isfinite(longest)) return "";
+  std::vector<std::pair<size_t, std::string>> items;
+  for (size_t i = 0; i < used.size(); ++i) {
+    if (used[i])
+      items.emplace_back(i < kCategories.size() ? i : kOther, i < kCategories.size() ? kCategories[i] : "other");
+  }
+  std::string html = legend(items, false) + "<div class=\"stacks\">\n";
+  for (const Cluster& cluster : clusters) {
+    html += heading(cluster, "b");
+    for (const PageRun& page_run : cluster.runs) {
+      bool first = true;
+      for (const auto& [name, key] : kinds) {
+        const std::vector<Part> parts = memory_parts(*page_run.run, key);
+        if (!(sum_of(parts) > 0)) continue;
+        const double total = find_number(page_run.run->summary, std::string(key) + ".total").value_or(0) / kMiB;
+        html +=
+            fmt::format("<span>{}</span><small>{}</small>{}<u>{}</u>\n", first ? html_label(page_run.short_label) : "",
+                        name, stack(parts, longest), mib_text(total));
+        first = false;
+      }
+    }
+  }
+  return html + "</div>\n";
+}
+
+// Bars of stacked parts, one a run, each as long as its share of the longest.
+std::string stacked_bars(const std::vector<Cluster>& clusters, const std::vector<std::string>& names,
+                         std::vector<double> (*values_of)(const RunFolder&), std::string (*text_of)(double)) {
+  double longest = 0;
+  for (const Cluster& cluster : clusters) {
+    for (const PageRun& page_run : cluster.runs) {
+      double sum = 0;
+      for (const double value : values_of(*page_run.run)) sum += value;
+      longest = std::max(longest, sum);
+    }
+  }
+  if (!(longest > 0) || !std::isfinite(longest)) return "";
+  std::vector<std::pair<size_t, std::string>> items;
+  const auto color_of = [&](size_t i) { return i + 1 < names.size() ? i : kOther; };  // the last one is the rest
+  for (size_t i = 0; i < names.size(); ++i) items.emplace_back(color_of(i), names[i]);
+  std::string html = legend(items, false) + "<div class=\"stacks\">\n";
+  for (const Cluster& cluster : clusters) {
+    html += heading(cluster, "b");
+    for (const PageRun& page_run : cluster.runs) {
+      const std::vector<double> values = values_of(*page_run.run);
+      if (values.empty()) continue;
+      std::vector<Part> parts;
+      for (size_t i = 0; i < values.size(); ++i)
+        parts.push_back({color_of(i), values[i], names[i] + " " + text_of(values[i])});
+      html += fmt::format("<span>{}</span><small></small>{}<u>{}</u>\n", html_label(page_run.short_label),
+                          stack(parts, longest), text_of(sum_of(parts)));
+    }
+  }
+  return html + "</div>\n";
+}
+
+std::vector<double> tokens_of(const RunFolder& run) {
+  const auto tokens = find_number(run.summary, "num_tokens"), targets = find_number(run.summary, "num_targets");
+  if (!tokens || !targets || *targets < 0 || *targets > *tokens) return {};
+  return {*targets, *tokens - *targets};
+}
+
+std::string tokens_text(double tokens) {
+  return std::abs(tokens) < 1e15 ? format_count(std::llround(tokens)) : "-";
+}
+
+}  // namespace
+
+std::vector<double> seconds_by_phase(const RunFolder& run) {
+  const auto runtime = find_number(run.summary, "train_runtime"), samples = find_number(run.summary, "num_samples");
+  const auto rate = find_number(run.summary, "train_samples_per_second_steady");
+  if (!runtime || *runtime <= 0) return {};
+  double eval = 0, answers = 0;
+  for (const EvalPoint& point : run.evals) {
+    if (point.step == 0) continue;  // before the first step
+    if (point.runtime_s > 0) eval += point.runtime_s;
+    if (point.answers_runtime_s > 0) answers += point.answers_runtime_s;
+  }
+  // A resumed run has evaluations and steps that this runtime may not have: no part is longer than what is left.
+  eval = std::min(eval, *runtime);
+  answers = std::min(answers, *runtime - eval);
+  const double left = *runtime - eval - answers;
+  const double steps = samples && rate && *rate > 0 ? std::min(left, *samples / *rate) : left;
+  return {std::max(0.0, steps), eval, answers, std::max(0.0, left - steps)};
+}
+
+std::string glance_section(const std::vector<Cluster>& clusters) {
+  struct Column {
+    const char* figure;
+    const char* title;
+  };
+  std::vector<Column> columns;
+  std::vector<double> longest;
+  size_t num_runs = 0;
+  const auto value_of = [](const RunFolder& run, const Column& column) {
+    const Measure measure = find_figure(column.figure)->of_run(run);
+    const bool known = !measure.values.empty() && std::isfinite(measure.values[0]) && measure.values[0] > 0;
+    return known ? measure.values[0] : -1;
+  };
+  bool all_on_gpus = true;
+  for (const Cluster& cluster : clusters) {
+    num_runs += cluster.runs.size();
+    for (const PageRun& page_run : cluster.runs) all_on_gpus = all_on_gpus && is_on_gpu(*page_run.run);
+  }
+  const Column memory = all_on_gpus ? Column{"gpu_peak", "peak GPU memory"} : Column{"cpu_peak", "peak CPU memory"};
+  for (const Column& column : {Column{"samples_per_second", "samples/s"}, memory, Column{"runtime", "runtime"}}) {
+    double highest = 0;
+    for (const Cluster& cluster : clusters) {
+      for (const PageRun& page_run : cluster.runs) highest = std::max(highest, value_of(*page_run.run, column));
+    }
+    if (highest > 0) columns.push_back(column), longest.push_back(highest);
+  }
+  if (columns.empty() || num_runs < 2) return "";
+  std::string html = fmt::format("<div class=\"bars\" style=\"--n:{}\">\n<b class=\"head\">run</b>", columns.size());
+  for (const Column& column : columns) html += fmt::format("<b class=\"head\">{}</b>", column.title);
+  for (const Cluster& cluster : clusters) {
+    html += "\n" + heading(cluster, "b");
+    for (const PageRun& page_run : cluster.runs) {
+      html += fmt::format("<span{}>{}{}</span>", page_run.is_baseline ? " class=\"base\"" : "",
+                          html_label(page_run.short_label), page_run.is_baseline ? " (baseline)" : "");
+      for (size_t i = 0; i < columns.size(); ++i) {
+        const double value = value_of(*page_run.run, columns[i]);
+        const std::string text = value < 0                                    ? "-"
+                                 : columns[i].figure == memory.figure         ? mib_text(value)
+                                 : std::string(columns[i].title) == "runtime" ? seconds_text(value)
+                                                                              : format_rate(value);
+        html +=
+            fmt::format("<div class=\"bar\" data-name=\"{}\"><em><i style=\"width:{:.1f}%\"></i></em><u>{}</u></div>",
+                        columns[i].title, value < 0 ? 0 : 100 * value / longest[i], text);
+      }
+      html += "\n";
+    }
+  }
+  return section("glance", "At a glance", "Longer is more: faster for samples/s, worse for memory and runtime.",
+                 html + "</div>\n");
+}
+
+std::string curves_section(const std::vector<Cluster>& clusters) {
+  std::string html;
+  for (const Cluster& cluster : clusters) {
+    const std::string charts = charts_of(cluster, clusters.size() > 1);
+    if (charts.empty()) continue;
+    std::vector<std::pair<size_t, std::string>> items;
+    for (const PageRun& page_run : cluster.runs) items.emplace_back(page_run.color, page_run.short_label);
+    html += heading(cluster, "h3");
+    if (items.size() > 1) html += legend(items, true);
+    html += (clusters.size() > 1 ? "<div class=\"charts small\">\n" : "<div class=\"charts\">\n") + charts + "</div>\n";
+  }
+  if (html.empty()) return "";
+  return section("curves", "Training curves", clusters.size() > 1 ? "Each group has colours and axes of its own." : "",
+                 html);
+}
+
+std::string memory_section(const std::vector<Cluster>& clusters) {
+  const std::string bars = memory_bars(clusters);
+  std::string html;
+  if (!bars.empty()) {
+    html +=
+        "<h3>By category</h3><p class=\"hint\">Planned before the start and booked while running, on the first rank's "
+        "device. A bar adds the peaks of its categories, which need not fall together; the number is the highest "
+        "total at one time.</p>\n" +
+        bars;
+  }
+  std::string over_time;
+  const bool one_run = clusters.size() == 1 && clusters[0].runs.size() == 1;
+  for (const Cluster& cluster : clusters) {
+    const std::string charts = memory_charts_of(cluster, one_run, clusters.size() > 1);
+    if (charts.empty()) continue;
+    std::vector<std::pair<size_t, std::string>> items;
+    for (const PageRun& page_run : cluster.runs) items.emplace_back(page_run.color, page_run.short_label);
+    over_time += heading(cluster, "h3");
+    if (items.size() > 1) over_time += legend(items, true);
+    over_time +=
+        (clusters.size() > 1 ? "<div class=\"charts small\">\n" : "<div class=\"charts\">\n") + charts + "</div>\n";
+  }
+  html += over_time.empty()
+              ? "<p class=\"hint\">No run has memory samples over time. Runs with --memory-log have them.</p>\n"
+              : "<h3>Over time</h3>\n" + over_time;
+  return bars.empty() && over_time.empty() ? "" : section("memory", "Memory", "", html);
+}
+
+std::string phases_section(const std::vector<Cluster>& clusters) {
+  const std::string time = stacked_bars(clusters, {"steps", "evaluation", "answers", "start, checkpoints, other"},
+                                        seconds_by_phase, seconds_text);
+  const std::string tokens =
+      stacked_bars(clusters, {"tokens with loss", "other tokens of the samples"}, tokens_of, tokens_text);
+  std::string html;
+  if (!time.empty()) html += "<h3>Time by phase</h3>\n" + time;
+  if (!tokens.empty()) html += "<h3>Tokens trained on</h3>\n" + tokens;
+  return html.empty() ? "" : section("phases", "Time and tokens", "", html);
+}
+
+}  // namespace tessera

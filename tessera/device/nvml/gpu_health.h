@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace tessera {
+
+// Signs of a GPU that is slow or about to fail. Values that the library or the GPU does not report are absent.
+struct GpuHealth {
+  std::optional<int64_t> uncorrected_errors;  // of the memory, since the driver was loaded (ECC)
+  std::optional<std::string> slowed_by;       // why the clocks are low now: "heat, power brake"; empty: nothing unusual
+};
+
+// Asks NVML about the GPU at a PCI address. Never throws.
+GpuHealth gpu_health(const std::string& pci_address, const char* library = "libnvidia-ml.so.1");
+
+}  // namespace tessera

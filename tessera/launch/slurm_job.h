@@ -1,0 +1,37 @@
+// The job file of a training run: a script for Slurm's sbatch.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/base/process.h"
+#include "tessera/comm/mpi_flavour.h"
+#include "tessera/settings/settings.h"
+
+namespace tessera {
+
+// A job is one training run.
+struct SlurmJob {
+  Settings settings;                   // the resources (group kSlurm)
+  MpiFlavour mpi;                      // of the program
+  std::string program;                 // its path on the nodes
+  std::vector<std::string> arguments;  // "train" and what follows it
+  std::string name;
+  std::string working_folder;  // absolute; paths in `arguments` are relative to it
+  std::string job_folder;      // absolute, for the log; it must exist when the job starts
+  std::string job_file;        // as the user submits it
+  std::string written_by;      // a comment: the program's version
+};
+
+// Number of ranks on each node.
+int64_t ranks_on_a_node(const Settings& settings);
+
+// The text of the job file. Throws UsageError: a folder with a letter that sbatch cannot read.
+std::string slurm_job_text(const SlurmJob& job);
+
+// Refuses words that hold a secret: a job file is often readable by others. A secret is the value of a variable such as
+// WANDB_API_KEY or HF_TOKEN, an assignment to such a variable, or a token of Hugging Face. Throws UsageError, which
+// does not contain the secret.
+void check_no_secrets(const std::vector<std::string>& words, const Environment& environment);
+
+}  // namespace tessera

@@ -1,0 +1,65 @@
+// Declarations for logs of memory over time, and for the verb that reads them.
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "tessera/settings/setting_declarations.h"
+
+namespace tessera::declaring {
+
+static Setting memory_log() {
+  Setting setting{
+      .name = "memory_log",
+      .group = kMemoryLog,
+      .type = SettingType::text,
+      .unit = "FOLDER[:SECONDS]",
+      .help =
+          "Log memory and utilization over time into files in this folder, every 5 or SECONDS seconds "
+          "(docs/memory-logs.md)",
+      .get = [](const S& s) { return SettingValue(memory_log_text(s.memory_log)); },
+      .set = [](S& s,
+                const SettingValue& value) { s.memory_log = parse_memory_log(std::get<std::string>(value), ""); }};
+  setting.canonical = [](const std::string& text, const std::string& where) {
+    return memory_log_text(parse_memory_log(text, where));
+  };
+  return setting;
+}
+
+std::vector<Setting> memory_log_settings() {
+  return {
+      memory_log(),
+      boolean("gpu_only", &S::gpu_only, kMemoryAnalysis, "Read only the logs of GPU memory"),
+      boolean("cpu_only", &S::cpu_only, kMemoryAnalysis, "Read only the logs of host memory"),
+  };
+}
+
+}  // namespace tessera::declaring
+
+namespace tessera {
+
+MemoryLogPlace parse_memory_log(std::string_view text, const std::string& where) {
+  constexpr double kShortestS = 0.01, kLongestS = 86400;
+  const auto refuse = [&](const std::string& what) {
+    throw UsageError(where, what, "Write FOLDER or FOLDER:SECONDS, as in --memory-log runs/mine/memory:5");
+  };
+  MemoryLogPlace place;
+  if (text.empty()) return place;
+  const size_t colon = text.rfind(':');
+  place.folder = text.substr(0, colon);
+  if (place.folder.empty()) refuse(fmt::format("{} has no folder", quoted_value(std::string(text))));
+  if (colon == text.npos) return place;
+  const std::string_view seconds = text.substr(colon + 1);
+  const auto [end, error] = std::from_chars(seconds.data(), seconds.data() + seconds.size(), place.interval_s);
+  if (error != std::errc() || end != seconds.data() + seconds.size() || !(place.interval_s >= kShortestS) ||
+      !(place.interval_s <= kLongestS)) {
+    refuse(fmt::format("{} is not a number of seconds from {} to {}", quoted_value(std::string(seconds)), kShortestS,
+                       kLongestS));
+  }
+  return place;
+}
+
+std::string memory_log_text(const MemoryLogPlace& place) {
+  return place.folder.empty() ? "" : fmt::format("{}:{}", place.folder, place.interval_s);
+}
+
+}  // namespace tessera

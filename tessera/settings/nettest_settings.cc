@@ -1,0 +1,191 @@
+// Declarations for network tests, the checks before a run, and doctor; and the grammar of their values.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/settings/resolve.h"
+#include "tessera/settings/setting_declarations.h"
+#include "tessera/settings/suggest.h"
+
+namespace tessera::declaring {
+
+namespace {
+
+// Only the short help of `nettest` shows these settings.
+Placement brief_line(const char* line) {
+  return brief(kNettest, line, kNettest);
+}
+
+// A text that is kept as a value of type T. `parse` takes the text and the place for errors.
+template <typename T, typename Parse, typename Print>
+Setting parsed(const char* name, T S::*field, const Placement& place, const char* unit, const char* help, Parse parse,
+               Print print) {
+  Setting setting{
+      .name = name,
+      .group = place.group,
+      .type = SettingType::text,
+      .unit = unit,
+      .help = help,
+      .brief = place.line,
+      .brief_for = place.brief_for,
+      .get = [field, print](const S& s) { return SettingValue(print(s.*field)); },
+      .set = [field, parse](
+                 S& s, const SettingValue& value) { s.*field = parse(std::get<std::string>(value), std::string()); }};
+  setting.canonical = [parse, print](const std::string& text, const std::string& where) {
+    return print(parse(text, where));
+  };
+  return setting;
+}
+
+Setting message_size(const char* name, int64_t S::*field, const Placement& place, const char* help) {
+  const auto parse = [](const std::string& text, const std::string& where) {
+    return text.empty() || text == "0" ? 0 : parse_message_size(text, where);
+  };
+  return parsed(name, field, place, "BYTES", help, parse, [](int64_t bytes) { return bytes_text(bytes); });
+}
+
+std::vector<Setting> message_settings() {
+  return {
+      parsed("collective", &S::collective, brief_line("all, or a list: all_reduce, all_gather, ..."), "WORDS",
+             "Collectives to measure: all, or a list of all_reduce, all_gather, reduce_scatter, broadcast",
+             parse_collectives, [](const Names& words) { return joined(words, ","); }),
+      parsed("sizes", &S::sizes, brief_line("sizes of the messages: 8K,1M,64M"), "BYTES,...",
+             "Sizes of the messages, for example 8K,1M,64M; a letter alone is a power of 1024", parse_message_sizes,
+             message_sizes_text),
+      message_size("min_bytes", &S::min_bytes, brief_line("instead of --sizes: the smallest size"),
+                   "Smallest message, instead of --sizes. 0: as --max-bytes, or else 4 GiB between GPUs and 64 MiB "
+                   "between CPU ranks, or less if memory is short"),
+      message_size("max_bytes", &S::max_bytes, brief_line("and the largest size"),
+                   "Largest message, instead of --sizes; 0: as --min-bytes"),
+      integer("step_factor", &S::step_factor, brief_line("factor from one size to the next"), "N", {2, 1 << 20},
+              "Factor from one size to the next, between --min-bytes and --max-bytes", {"stepfactor"}),
+  };
+}
+
+std::vector<Setting> measurement_settings() {
+  return {
+      integer("warmup", &S::net_warmup, brief_line("calls before the measurement"), "N", kCount,
+              "Calls before the measurement of each size", {"warmup_iters"}),
+      integer("iterations", &S::net_iterations, brief_line("calls to measure"), "N", kPositive,
+              "Calls to measure for each size", {"iters"}),
+      choice("dtype", &S::net_dtype, brief_line("fp32, bf16 or fp16"),
+             {{"auto", std::nullopt}, {"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}},
+             "Data type of the messages; auto: the type of --precision"),
+      real("min_busbw", &S::min_busbw, brief_line("fail below this mean bus bandwidth, in GB/s"), "GB/S",
+           kNonNegativeReal,
+           "Lowest mean bus bandwidth in GB/s (10^9 bytes); less ends with exit code 5. With --pairs, of the slowest "
+           "pair. 0: no limit"),
+      boolean("pairs", &S::pairs, brief_line("test all pairs of nodes, to find the slow one"),
+              "Test all pairs of nodes (on one node: of ranks) to find the slow one"),
+      boolean("workshop_exit_codes", &S::workshop_exit_codes, kNettest,
+              "End with exit code 46 below --min-busbw, and with 44 if there is no valid result"),
+  };
+}
+
+std::vector<Setting> check_settings() {
+  return {
+      choice("preflight", &S::preflight, kPreflight, {{"none", S::Preflight::none}, {"nettest", S::Preflight::nettest}},
+             "Check before the model is read. nettest: measure all_reduce between the ranks for a few seconds and "
+             "check its data"),
+      real("preflight_min_busbw", &S::preflight_min_busbw, kPreflight, "GB/S", kNonNegativeReal,
+           "Lowest bus bandwidth for --preflight nettest in GB/s; less ends the run with exit code 5. 0: no limit"),
+      text("shared", &S::shared, kShared, "PATH",
+           "A folder that all nodes must share, such as the one of the data; every rank writes a file there and looks "
+           "for those of the others"),
+  };
+}
+
+}  // namespace
+
+std::vector<Setting> nettest_settings() {
+  std::vector<Setting> all;
+  for (auto* part : {message_settings, measurement_settings, check_settings}) {
+    for (auto& setting : part()) all.push_back(std::move(setting));
+  }
+  return all;
+}
+
+}  // namespace tessera::declaring
+
+namespace tessera {
+
+namespace {
+
+// Calls take(item) for each item of a comma-separated list.
+template <typename Take>
+void for_items(std::string_view text, const Take& take) {
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    std::string_view item = text.substr(begin, end - begin);
+    while (item.starts_with(' ')) item.remove_prefix(1);
+    while (item.ends_with(' ')) item.remove_suffix(1);
+    take(std::string(item));
+    begin = end + 1;
+  }
+}
+
+}  // namespace
+
+int64_t parse_message_size(std::string_view text, const std::string& where) {
+  std::string word(text);
+  while (word.ends_with(' ')) word.pop_back();
+  const bool has_letter = word.size() > 1 && std::string_view("KMGTkmgt").find(word.back()) != std::string_view::npos;
+  const int64_t bytes = parse_bytes(has_letter ? word + "iB" : word, where);
+  if (bytes == 0) throw UsageError(where, "a message has at least one byte", "Write a size such as 8K, 1M or 64MiB");
+  return bytes;
+}
+
+std::vector<int64_t> parse_message_sizes(std::string_view text, const std::string& where) {
+  std::vector<int64_t> sizes;
+  if (text.empty()) return sizes;
+  for_items(text, [&](const std::string& item) { sizes.push_back(parse_message_size(item, where)); });
+  return sizes;
+}
+
+std::string message_sizes_text(const std::vector<int64_t>& sizes) {
+  std::string text;
+  for (const int64_t bytes : sizes) text += (text.empty() ? "" : ",") + bytes_text(bytes);
+  return text;
+}
+
+const std::vector<std::string>& all_collectives() {
+  static const std::vector<std::string> words{"all_reduce", "all_gather", "reduce_scatter", "broadcast"};
+  return words;
+}
+
+std::vector<std::string> parse_collectives(std::string_view text, const std::string& where) {
+  std::vector<std::string> words;
+  for_items(text, [&](const std::string& item) {
+    const std::string word = underscored(lower(item));
+    const auto& known = all_collectives();
+    if (word != "all" && std::ranges::find(known, word) == known.end()) {
+      throw UsageError(where, fmt::format("unknown collective {}", quoted_value(item)),
+                       fmt::format("Write all, or a list of: {}", joined(known, ", ")));
+    }
+    for (const std::string& each : word == "all" ? known : std::vector<std::string>{word}) {
+      if (std::ranges::find(words, each) == words.end()) words.push_back(each);
+    }
+  });
+  return words;
+}
+
+void check_nettest(const ResolvedSettings& resolved) {
+  const Settings& s = resolved.settings;
+  if (!s.sizes.empty() && (s.min_bytes > 0 || s.max_bytes > 0)) {
+    throw UsageError(resolved.where("sizes"), "contradicts min_bytes and max_bytes",
+                     "Give either --sizes, or --min-bytes and --max-bytes");
+  }
+  if (s.max_bytes > 0 && s.min_bytes > s.max_bytes) {
+    throw UsageError(resolved.where("min_bytes"),
+                     fmt::format("{} is greater than max_bytes {}", bytes_text(s.min_bytes), bytes_text(s.max_bytes)),
+                     "Give a lower --min-bytes or a higher --max-bytes");
+  }
+  const auto origin = resolved.origins.find("preflight_min_busbw");
+  const bool is_flag = origin != resolved.origins.end() && origin->second.kind == Origin::Kind::flag;
+  if (is_flag && s.preflight_min_busbw > 0 && s.preflight == Settings::Preflight::none) {
+    throw UsageError(resolved.where("preflight_min_busbw"), "does nothing without a preflight",
+                     "Add --preflight nettest");
+  }
+}
+
+}  // namespace tessera

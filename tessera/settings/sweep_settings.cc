@@ -1,0 +1,13 @@
+// The declarations of the settings of a sweep.
+#include "tessera/settings/setting_declarations.h"
+
+namespace tessera::declaring {
+
+std::vector<Setting> sweep_settings() {
+  return {
+      boolean("dry_run", &S::dry_run, brief(kSweep, "print the commands of the runs, and start none"),
+              "Check all runs and print their commands, one a line, without starting any"),
+  };
+}
+
+}  // namespace tessera::declaring

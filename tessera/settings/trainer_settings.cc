@@ -1,0 +1,25 @@
+// Declarations of the Hugging Face Trainer's arguments that stand for other settings (trainer_words.cc), or are only
+// checked. Arguments that are another name of one setting are aliases in the other files.
+#include "tessera/settings/setting_declarations.h"
+
+namespace tessera::declaring {
+
+std::vector<Setting> trainer_settings() {
+  Setting optim = choice("optim", &S::optim, kOptimization, {{"adamw_torch", std::string("adamw_torch")}},
+                         "The Trainer's name of the optimizer. Only AdamW exists");
+  optim.synonyms = {{"adamw_torch_fused", "adamw_torch"}, {"adamw_hf", "adamw_torch"}, {"adamw", "adamw_torch"}};
+  std::vector<Setting> all{
+      std::move(optim),
+      boolean("gradient_checkpointing", &S::gradient_checkpointing, kOptimization,
+              "The Trainer's word for --activation-checkpointing block"),
+      text("report_to", &S::report_to, kOptimization, "NAMES", "The Trainer's word for trackers of the run, or none"),
+      text("fsdp_config", &S::fsdp_config, kSharding, "PATH",
+           "JSON file of the Trainer's option --fsdp_config. A TOML file may have a table [fsdp_config] instead"),
+      boolean("fp16", &S::fp16, kMachine, "The Trainer's word for --precision fp16"),
+      boolean("bf16", &S::bf16, kMachine, "The Trainer's word for --precision bf16"),
+  };
+  for (Setting& setting : all) setting.stands_for_others = true;
+  return all;
+}
+
+}  // namespace tessera::declaring

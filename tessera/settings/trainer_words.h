@@ -1,0 +1,19 @@
+// The words of the Hugging Face Trainer that have no direct counterpart among the settings here: fsdp, fsdp_config,
+// fp16, bf16, gradient_checkpointing, optim and report_to. Each sets other settings, or is checked.
+#pragma once
+
+#include <string>
+
+#include "tessera/settings/resolve.h"
+
+namespace tessera {
+
+// Applies the words that were given, each with its own precedence. Throws UsageError if a word contradicts a setting of
+// the same precedence, or has no meaning here.
+void apply_trainer_words(ResolvedSettings& resolved);
+
+// Sets `setting` because the given setting `by` implies the value. A value of higher precedence stays. Throws
+// UsageError if one of the same precedence differs.
+void set_implied(ResolvedSettings& resolved, const std::string& by, const Setting& setting, const SettingValue& value);
+
+}  // namespace tessera

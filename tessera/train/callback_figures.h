@@ -1,0 +1,57 @@
+// The figures that the callbacks of KAUST's FSDP workshop report, under their names. MB is 2^20 bytes.
+//
+//   avg_mem_alloc_MB, avg_mem_reserved_MB, avg_mem_total_MB, avg_gpu_util_%, std_gpu_util_%
+//       sampled at the end of each optimizer step; over ranks and steps
+//   train/steps_per_second, train/samples_per_second
+//       between two logs, evaluations and checkpoints included; with the suffix _mean: over all of them
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/device/nvml/nvml.h"
+#include "tessera/report/record.h"
+
+namespace tessera {
+
+// Sums over steps.
+class UtilizationFigures {
+ public:
+  // At the end of a step. `held_bytes`: the bytes of the rank's device.
+  void add(int64_t held_bytes, const GpuSample& sample);
+  std::string to_text() const;  // for add_text() on another rank
+  void add_text(const std::string& text);
+  // Without GPUs, avg_mem_total_MB and the utilization are absent.
+  Record record() const;
+
+ private:
+  struct Sum {
+    double value = 0, square = 0;
+    double count = 0;
+    void add(double x);
+    double mean() const { return value / count; }
+    double deviation() const;
+  };
+  Sum held_, total_, utilization_;
+};
+
+// Speed between logs.
+class SpeedFigures {
+ public:
+  explicit SpeedFigures(double now_s) : before_s_(now_s) {}
+
+  // After each step.
+  void add(int64_t num_samples);
+  // The figures since the log before. Empty if no step has ended since then.
+  Record log(double now_s);
+  // The means of all logs so far. Empty without one.
+  Record means() const;
+
+ private:
+  double before_s_, seconds_ = 0;
+  int64_t new_steps_ = 0, new_samples_ = 0, steps_ = 0, samples_ = 0;
+};
+
+}  // namespace tessera

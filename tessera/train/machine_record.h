@@ -1,0 +1,13 @@
+// The machines of a run, for summary.json: what a comparison of runs must know about them.
+#pragma once
+
+#include "tessera/comm/communicator.h"
+#include "tessera/report/record.h"
+
+namespace tessera {
+
+// {"hosts": ["node1", "node2"], "cpus": ["AMD EPYC 7763"], "gpus": ["NVIDIA H200"]}: the distinct names of all ranks,
+// in order; "gpus", the visible ones, only for a run on GPUs. Collective.
+Record machine_record(Communicator& world, bool on_gpu);
+
+}  // namespace tessera

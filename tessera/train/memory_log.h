@@ -1,0 +1,47 @@
+// --memory-log: samples memory and utilization on a thread of its own, from the start of a rank to the end of the run.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "tessera/base/periodic_thread.h"
+#include "tessera/report/console.h"
+#include "tessera/settings/settings.h"
+#include "tessera/train/memory_log_files.h"
+#include "tessera/train/worker.h"
+
+namespace tessera {
+
+class MemoryLog {
+ public:
+  // Takes the first sample. `warn` is called at most once, perhaps from the log's thread: a file cannot be written, so
+  // the log ends.
+  MemoryLog(const MemoryLogNames& names, MemorySources sources, double interval_s,
+            std::function<void(const std::string&)> warn, std::function<double()> now_s);
+
+  // Any time, from one thread. Costs nothing.
+  void note_step(int64_t step) { step_.store(step, std::memory_order_relaxed); }
+
+  // Takes a last sample, ends the log and returns its statistics, as MemoryLogFiles does.
+  Record finish();
+
+ private:
+  void sample();
+
+  MemoryLogFiles files_;
+  const std::function<void(const std::string&)> warn_;
+  const std::function<double()> now_s_;
+  const double begin_s_;
+  std::atomic<int64_t> step_{0};
+  bool failed_ = false;
+  std::optional<PeriodicThread> thread_;
+};
+
+// The log that the settings ask for, or null. RunError: the folder is not writable. `world` may be null. Collective.
+std::unique_ptr<MemoryLog> start_memory_log(const Settings& settings, const Worker& worker, const World* world,
+                                            Console& console);
+
+}  // namespace tessera

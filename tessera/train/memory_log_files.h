@@ -1,0 +1,70 @@
+// The files of --memory-log that one rank writes, sample by sample. docs/memory-logs.md describes them.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/base/process_tree.h"
+#include "tessera/device/ledger.h"
+#include "tessera/device/nvml/nvml.h"
+#include "tessera/report/memory_statistics.h"
+#include "tessera/report/output_file.h"
+
+namespace tessera {
+
+struct LoggedGpu {
+  Nvml::Gpu gpu = nullptr;
+  GpuIdentity identity{};
+};
+
+// What a rank samples. Only the first rank of a node samples the node's GPUs and processes.
+struct MemorySources {
+  const Ledger* device = nullptr;
+  const Ledger* host = nullptr;
+  std::shared_ptr<const Nvml> nvml{};  // null: no GPUs
+  std::optional<Nvml::Gpu> own_gpu{};
+  std::vector<LoggedGpu> node_gpus{};
+  std::optional<ProcessTree> tree{};
+};
+
+struct MemoryLogNames {
+  std::filesystem::path folder;
+  int rank = 0;
+  std::string host{};            // of this node, for summary.json
+  bool has_other_nodes = false;  // then the names of a node's files contain the host
+};
+
+class MemoryLogFiles {
+ public:
+  // Creates the files. Files of an earlier start get a number: cpu_memory_log.txt becomes cpu_memory_log.1.txt.
+  // RunError.
+  MemoryLogFiles(const MemoryLogNames& names, MemorySources sources);
+
+  // Appends one sample to each file. `elapsed_s`: of a monotonic clock, since the start of the log. RunError.
+  void sample(double elapsed_s, std::chrono::system_clock::time_point time, int64_t step);
+
+  // {"gpu": [{"host", "index", "peak_mib", "average_mib", "mode_mib"}], "cpu": {"peak_mb", "average_mb", "mode_mb"}}.
+  // Parts that this rank does not sample are missing.
+  Record statistics() const;
+
+ private:
+  void sample_gpus(std::chrono::system_clock::time_point time);
+  void sample_processes(double elapsed_s);
+  void sample_ledgers(std::chrono::system_clock::time_point time, int64_t step);
+
+  MemorySources sources_;
+  const std::string host_;
+  std::optional<OutputFile> gpu_, cpu_, ledger_;
+  std::map<unsigned, MemoryStatistics> gpu_mib_;  // by index
+  MemoryStatistics real_mb_;
+};
+
+// Of all ranks: all GPUs, and the processes of the node that used most memory. Empty if nothing was sampled.
+Record combined_memory_statistics(const std::vector<Record>& ranks);
+
+}  // namespace tessera

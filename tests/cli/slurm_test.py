@@ -1,0 +1,192 @@
+"""The verb `slurm`: the files that it writes, and what they do. Stand-ins for srun, scontrol and others are in PATH."""
+import os
+import shutil
+import stat
+import subprocess
+import unittest
+
+from tessera_cli import PROGRAM, RUN_LIMIT_S, main
+from tiny_job import JOB, TinyJobTest
+
+RUN = ["train", *JOB, "--output-dir", "out"]
+SRUN = """#!/bin/bash
+# Runs the command as one rank if RUN_IT is set. Otherwise ends with CODE.
+printf '%s\\n' "$@" > srun.words
+while [[ $1 == --* ]]; do shift; done
+if [ -n "${RUN_IT:-}" ]; then exec "$@"; fi
+exit "$CODE"
+"""
+LISTED = "#!/bin/bash\necho \"$(basename \"$0\") $*\" >> calls\nexit \"${%s:-0}\"\n"
+
+
+class SlurmTest(TinyJobTest):
+    def setUp(self):
+        super().setUp()
+        os.mkdir(self.path("bin"))
+        for name, text in [("srun", SRUN), ("scontrol", LISTED % "SCONTROL_CODE"), ("module", LISTED % "MODULE_CODE")]:
+            os.chmod(self.write(f"bin/{name}", text), stat.S_IRWXU)
+
+    def job(self, *words, run=tuple(RUN), **options):
+        """The text of a job file, without comments at the ends of lines."""
+        out = self.succeeds("slurm", "--job-file", "-", *words, *run, **options)
+        return [line.split("  #")[0].rstrip() for line in out.splitlines()]
+
+    def refuses(self, message, *words, run=tuple(RUN), **options):
+        self.fails(2, message, "slurm", *words, *run, **options)
+        self.assertFalse(os.path.exists(self.path("out")))
+
+    def submit(self, **env):
+        """Runs out/job.sbatch as Slurm does. Returns the exit code, the output and the calls of other programs."""
+        if os.path.exists(self.path("calls")):
+            os.unlink(self.path("calls"))
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA_", "SLURM_"))}
+        done = subprocess.run(["bash", "out/job.sbatch"], cwd=self.folder, timeout=RUN_LIMIT_S, check=False, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              env={**clean, "PATH": self.path("bin") + ":" + os.environ["PATH"], "SLURM_JOB_ID": "7", **env})
+        calls = self.read("calls").decode().splitlines() if os.path.exists(self.path("calls")) else []
+        return done.returncode, done.stdout, calls
+
+
+class Files(SlurmTest):
+    def test_default(self):
+        out = self.succeeds("slurm", *RUN)
+        self.assertEqual(out, "out/job.sbatch: submit it with: sbatch out/job.sbatch\n")
+        text = self.read("out", "job.sbatch").decode()
+        folder = os.path.realpath(self.folder)
+        for line in ["--job-name=out", f"--chdir={folder}", "--nodes=1", "--ntasks-per-node=1", "--signal=USR1@300",
+                     "--requeue", "--open-mode=append", f"--output={folder}/out/slurm-%j.log"]:
+            self.assertRegex(text, rf"(?m)^#SBATCH {line}( |$)")
+        self.assertNotRegex(text, "gpus|partition|account|constraint|mem=|time=|module|apptainer")
+        self.assertLess(len(text.splitlines()), 50)
+
+    def test_every_option(self):
+        text = self.job("--nodes", "2", "--gpus-per-node", "4", "--cpus-per-task", "8", "--time", "1-12", "--partition", "a100",
+                        "--account", "k1", "--constraint", "a100&nvlink", "--mem", "64G", "--job-name", "2ZO-8G2N",
+                        "--module", "cuda/12.4,openmpi/4.1", "--container", "/images/tessera one.sif", "--signal-before",
+                        "600", "--max-requeues", "3")
+        self.assertEqual(text[0], "#!/bin/bash -l")
+        for option in ["nodes=2", "ntasks-per-node=4", "gpus-per-node=4", "cpus-per-task=8", "time=1-12:00:00",
+                       "partition=a100", "account=k1", "constraint=a100&nvlink", "mem=64G", "job-name=2ZO-8G2N",
+                       "signal=USR1@600"]:
+            self.assertIn(f"#SBATCH --{option}", text)
+        self.assertIn("module load cuda/12.4 openmpi/4.1 || exit 1", text)
+        self.assertLess(text.index("module load cuda/12.4 openmpi/4.1 || exit 1"), text.index("set -euo pipefail"))
+        start = next(i for i, line in enumerate(text) if line.startswith("srun "))
+        self.assertRegex(text[start], r"^srun --mpi=pm\w+ --kill-on-bad-exit=0 --cpus-per-task=8 \\$")
+        self.assertEqual(text[start + 1], "  apptainer exec --nv --bind \"$PWD\" '/images/tessera one.sif' \\")
+        self.assertEqual(text[start + 2], "  tessera train \\")
+        self.assertTrue(any('"${SLURM_RESTART_COUNT:-0}" -lt 3 ' in line for line in text))
+        self.assertIn("#SBATCH --ntasks-per-node=2", self.job("--gpus-per-node", "4", "--ntasks-per-node", "2"))
+
+    def test_nothing_to_requeue(self):
+        text = self.job("--no-requeue", "--signal-before", "0")
+        self.assertIn("#SBATCH --no-requeue", text)
+        self.assertNotIn("scontrol", "\n".join(text))
+        self.assertNotIn("--signal", "\n".join(line for line in text if line.startswith("#SBATCH")))
+
+    def test_settings_come_from_the_recipe_and_the_environment(self):
+        self.write("run.toml", 'model = "config.json"\ninit = "random"\ntokenizer = "tok"\ndataset = "train.jsonl"\n'
+                               'output_dir = "runs/a"\n[slurm]\nnodes = 3\ntime = "90"\n')
+        text = self.job("--nodes", "2", run=["run.toml", "--lr", "1e-2"],
+                        env={"TESSERA_PARTITION": "gpu", "TESSERA_EPOCHS": "2", "TESSERA_SHUFFLE": "false"})
+        for option in ["nodes=2", "time=01:30:00", "partition=gpu", "job-name=a"]:
+            self.assertIn(f"#SBATCH --{option}", text)
+        joined = "".join(text).replace("\\", "")
+        for word in [" train run.toml ", " --lr 1e-2 ", " --epochs 2.0 ", " --no-shuffle "]:
+            self.assertIn(word, joined)
+
+    def test_an_existing_file_stays(self):
+        self.succeeds("slurm", "--job-file", "my job.sbatch", *RUN)
+        before = self.read("my job.sbatch")
+        self.fails(2, "my job.sbatch: exists already. Add --replace before the command, or another --job-file", "slurm",
+                   "--job-file", "my job.sbatch", "--nodes", "2", *RUN)
+        self.assertEqual(self.read("my job.sbatch"), before)
+        self.succeeds("slurm", "--job-file", "my job.sbatch", "--nodes", "2", "--replace", *RUN)
+        self.assertIn(b"--nodes=2\n", self.read("my job.sbatch"))
+
+    @unittest.skipUnless(shutil.which("shellcheck"), "shellcheck is missing")
+    def test_shellcheck(self):
+        for number, words in enumerate([[], ["--no-requeue"], ["--module", "a,b", "--container", "it's.sif", "--time", "60",
+                                                               "--gpus-per-node", "2", "--cpus-per-task", "4"]]):
+            file = f"{number}.sbatch"
+            self.succeeds("slurm", "--job-file", file, *words, *RUN)
+            done = subprocess.run(["shellcheck", file], cwd=self.folder, check=False, stdout=subprocess.PIPE, text=True)
+            self.assertEqual((done.returncode, done.stdout), (0, ""))
+
+
+class Jobs(SlurmTest):
+    def test_only_75_queues_again(self):
+        self.succeeds("slurm", "--max-requeues", "3", *RUN)
+        for code in 0, 1, 2, 3, 4, 5, 75, 76, 137, 143:
+            done, _, calls = self.submit(CODE=str(code))
+            self.assertEqual((done, calls), (code, ["scontrol requeue 7"] if code == 75 else []))
+        self.assertEqual(self.submit(CODE="75", SLURM_RESTART_COUNT="2")[2], ["scontrol requeue 7"])
+        done, out, calls = self.submit(CODE="75", SLURM_RESTART_COUNT="3")
+        self.assertEqual((done, calls), (75, []))
+        self.assertIn("job 7: not queued again after 3 times; submit the job file again to continue", out)
+        done, out, _ = self.submit(CODE="75", SCONTROL_CODE="1")
+        self.assertEqual(done, 75)
+        self.assertIn("job 7: scontrol failed; submit the job file again", out)
+        self.succeeds("slurm", "--no-requeue", "--replace", *RUN)
+        self.assertEqual(self.submit(CODE="75")[::2], (75, []))
+
+    def test_a_job_trains_in_its_folder(self):
+        """The words of the command reach the program as they were given."""
+        name = "it's $HOME; a \"name\""
+        os.rename(self.path("train.jsonl"), self.path(name))
+        run = [word if word != "train.jsonl" else name for word in JOB]
+        self.train("plain", "--max-steps", "3", job=run)
+        self.succeeds("slurm", "train", *run, "--max-steps", "3", "--output-dir", "out")
+        code, out, calls = self.submit(RUN_IT="1")
+        self.assertEqual((code, calls), (0, []), out)
+        self.assert_same_results("out", "plain")
+        self.assertIn("job.sbatch", os.listdir(self.path("out")))
+        self.assertRegex(self.read("srun.words").decode(), r"^--mpi=pm\w+\n--kill-on-bad-exit=0\n" + PROGRAM + "\ntrain\n")
+
+    def test_modules(self):
+        self.succeeds("slurm", "--module", "cuda/12.4,openmpi", *RUN)
+        self.assertEqual(self.submit(CODE="0")[::2], (0, ["module load cuda/12.4 openmpi"]))
+        code, _, calls = self.submit(CODE="0", MODULE_CODE="1")
+        self.assertEqual((code, calls), (1, ["module load cuda/12.4 openmpi"]))
+        self.assertNotIn("srun", calls)
+
+
+class Refusals(SlurmTest):
+    def test_command(self):
+        self.fails(2, "slurm: needs the command of the job. Example: tessera slurm ", "slurm", "--nodes", "2")
+        self.refuses('trian: unknown verb. Did you mean "train"?', run=["trian"])
+        self.refuses("eval: slurm writes job files of training runs only. Write: tessera slurm ... train", run=["eval"])
+        self.refuses("--lr: is not a setting of slurm. It belongs to train", "--lr", "1")
+        self.refuses("--nodes: is a setting of the job. Write it before the command of the run", run=[*RUN, "--nodes", "2"])
+        self.refuses("--output-dir: is required by train", run=["train", *JOB])
+        self.refuses("none.toml: ", run=["none.toml"])
+        self.refuses("--shard-group-size: ", "--nodes", "2", run=[*RUN, "--strategy", "hybrid_shard", "--shard-group-size",
+                                                                 "3"])
+
+    def test_runs_that_would_fail(self):
+        self.refuses("--nproc: 4 contradicts the 2 ranks of the job", "--nodes", "2", run=[*RUN, "--nproc", "4"])
+        self.refuses("--max-restarts: needs --nproc, but Slurm starts the ranks", run=[*RUN, "--max-restarts", "1"])
+        self.refuses('--resume: "none" would begin again each time', run=[*RUN, "--resume", "none"])
+        self.job("--no-requeue", run=[*RUN, "--resume", "none"])
+
+    def test_values(self):
+        for time in "4:", "-1", "1-", "a", "1:2:3:4", "0", "1-2-3", "2.5h":
+            self.refuses(f'--time: is not a time limit of sbatch: "{time}". Write minutes (90)', f"--time={time}")
+        self.refuses("--signal-before: 300 s before the end of 300 s is before the start", "--time", "5")
+        self.refuses('--mem: must be a whole number with K, M, G or T, got "64 GB"', "--mem", "64 GB")
+        self.refuses('--partition: must have no blanks, quotes, $ or #, got "a b"', "--partition", "a b")
+        self.refuses("--nodes: must be at least 1, got 0", "--nodes", "0")
+
+    def test_secrets(self):
+        key = "0123456789abcdef" * 2
+        for words, name in [([*RUN, "--tokenizer", f"a/{key}"], "WANDB_API_KEY"), (["HF_TOKEN=x", *RUN], "HF_TOKEN"),
+                            ([*RUN, "--tokenizer", "hf_" + "Ab1" * 9], "HF_TOKEN")]:
+            code, out, err = self.run_tessera("slurm", "--job-file", "-", *words, env={"WANDB_API_KEY": key})
+            self.assertEqual((code, out), (2, ""))
+            self.assertIn(f"{name}: a job file must not hold a secret", err)
+            self.assertNotIn(key, err)
+        self.assertNotIn(key, "\n".join(self.job(env={"WANDB_API_KEY": key})))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""The recipes' losses equal those of the workshop's jobs in the Hugging Face Trainer, in fp32 on the same rows.
+
+tools/make_workshop_reference.py made tests/parity/workshop/*.json. Each file has the losses of the job in fp32 and the
+losses of the same job in fp64. Their difference is the error that rounding makes in the Trainer's run.
+
+Tolerance: two fp32 programs with the same mathematics and another order of their sums differ from the exact losses by
+errors of the same size. The largest error of the Trainer's run, at least one unit in the last place of the largest
+loss, estimates this size. Errors of single steps vary around it, so 8 times this size is allowed. A wrong formula shows
+far above that: one label, one token or one missing decay changes the losses by more than 1e-4.
+"""
+import json
+import math
+import os
+
+from tessera_cli import CliTest, main
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+RECIPES = os.path.join(ROOT, "recipes", "workshop")
+QUICKSTART = os.path.join(ROOT, "recipes", "quickstart")
+REFERENCES = os.path.join(ROOT, "tests", "parity", "workshop")
+
+
+class WorkshopParity(CliTest):
+    def losses(self, recipe, job, *words):
+        self.succeeds("train", os.path.join(RECIPES, recipe + ".toml"), "--dataset", os.path.join(QUICKSTART, "train.json"),
+                      "--eval-dataset", os.path.join(QUICKSTART, "eval.json"), "--eval-strategy", "no", "--save-strategy",
+                      "no", "--no-load-best-model-at-end", "--no-eval-generation", "--output-dir", "out", "--nproc", "1",
+                      "--strategy", "no_shard", "--precision", "fp32", "--device", "cpu", "--subset", "first",
+                      "--no-shuffle", "--truncation", "right", "--no-append-eos", "--logging-steps", "1", "--eval-size",
+                      "1", "--train-size", str(job["rows"]), "--max-length", str(job["max_length"]), "--batch-size",
+                      str(job["batch"]), "--grad-accum", str(job["accumulation"]), "--epochs", str(job["epochs"]), *words)
+        with open(os.path.join(self.folder, "out", "metrics.jsonl"), encoding="utf-8") as file:
+            records = [json.loads(line) for line in file]
+        return [record["loss"] for record in records if record["kind"] == "train"]
+
+    def assert_equal_losses(self, name, recipe, *words):
+        with open(os.path.join(REFERENCES, name + ".json"), encoding="utf-8") as file:
+            job = json.load(file)
+        exact = job["losses_fp64"]
+        losses = self.losses(recipe, job, *words)
+        self.assertEqual(len(losses), len(exact))
+        ulp = 2.0 ** (math.floor(math.log2(max(exact))) - 23)
+        size = max(ulp, *(abs(a - b) for a, b in zip(job["losses"], exact)))
+        worst = max(abs(a - b) for a, b in zip(losses, exact))
+        print(f"{name}: {len(losses)} steps differ by at most {worst:.1e}, tolerance {8 * size:.1e}")
+        self.assertLessEqual(worst, 8 * size)
+
+    def test_baseline_of_deepspeed(self):
+        self.assert_equal_losses("deepspeed_baseline", "deepspeed/baseline", "--model", os.path.join(QUICKSTART, "model"))
+
+    def test_baseline_of_fsdp(self):
+        self.assert_equal_losses("fsdp_baseline", "fsdp/bloom/baseline", "--model", os.path.join(QUICKSTART, "model"),
+                                 "--objective", "separate")
+
+    def test_custom_model(self):
+        self.assert_equal_losses("custom_model", "fsdp/custom_model/multi_gpu/2_gpus", "--model",
+                                 os.path.join(REFERENCES, "gpt"), "--init", "pretrained", "--tokenizer",
+                                 os.path.join(QUICKSTART, "model"), "--objective", "prompt")
+
+
+if __name__ == "__main__":
+    main()

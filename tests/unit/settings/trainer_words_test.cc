@@ -1,0 +1,116 @@
+// The Trainer's arguments that set other settings.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tessera/base/error.h"
+#include "tessera/settings/resolve.h"
+
+namespace tessera {
+namespace {
+
+using Flags = std::vector<std::pair<std::string, std::string>>;
+using S = Settings;
+
+ResolvedSettings resolved(const std::string& toml, const Flags& flags = {}, int64_t num_ranks = 1) {
+  SettingSources sources{.flags = {}, .environment = {}, .file = parse_config(toml, "c"), .num_ranks = num_ranks};
+  for (const auto& [name, text] : flags) sources.flags.emplace_back(find_setting(name), text);
+  return resolve(sources, kAllGroups, "train", {"train"});
+}
+
+std::string error(const std::string& toml, const Flags& flags = {}) {
+  try {
+    check_consistent(resolved(toml, flags));
+  } catch (const UsageError& caught) {
+    return caught.what();
+  }
+  return "";
+}
+
+TEST(TrainerWords, precision) {
+  const auto precision = [](const std::string& toml, const Flags& flags = {}) {
+    return resolved(toml, flags).settings.precision;
+  };
+  EXPECT_EQ(precision("fp16 = true"), S::Precision::fp16);
+  EXPECT_EQ(precision("fp16 = false\nbf16 = true"), S::Precision::bf16);
+  EXPECT_EQ(precision("fp16 = false\nbf16 = false"), S::Precision::fp32);
+  EXPECT_EQ(precision("fp16 = true", {{"precision", "fp32"}}), S::Precision::fp32);
+  EXPECT_EQ(precision("precision = \"bf16\"", {{"fp16", "true"}}), S::Precision::fp16);
+  EXPECT_EQ(precision("fp16 = true", {{"bf16", "true"}}), S::Precision::bf16);
+  EXPECT_EQ(precision("fp16 = true", {{"fp16", "false"}}), S::Precision::fp32);
+  EXPECT_EQ(precision("precision = \"bf16\"", {{"fp16", "false"}}), S::Precision::bf16);
+  // The Trainer's flags do not concern FSDP's own mixed precision.
+  EXPECT_EQ(precision("fp16 = false\n[fsdp_config]\nmixed_precision = {param_dtype = \"float16\"}"),
+            S::Precision::fp16);
+  EXPECT_EQ(resolved("", {{"bf16", "true"}}).origins.at("precision").to_string(), "flag --bf16");
+  EXPECT_EQ(error("fp16 = true\nbf16 = true"), "c:1: fp16: true contradicts c:2: bf16 true. Give one of the two");
+  EXPECT_EQ(error("fp16 = true\nprecision = \"bf16\""),
+            "c:1: fp16: true contradicts c:2: precision \"bf16\". Give one of the two");
+}
+
+TEST(TrainerWords, others) {
+  EXPECT_EQ(resolved("gradient_checkpointing = true").settings.activation_checkpointing,
+            S::ActivationCheckpointing::block);
+  EXPECT_EQ(resolved("gradient_checkpointing = true", {{"activation_checkpointing", "none"}})
+                .settings.activation_checkpointing,
+            S::ActivationCheckpointing::none);
+  EXPECT_EQ(resolved("optim = \"adamw_torch_fused\"").settings.optim, "adamw_torch");
+  EXPECT_EQ(error("optim = \"adafactor\""), "c:1: optim: unknown value \"adafactor\". One of: adamw_torch");
+  EXPECT_EQ(error("report_to = \"none\""), "");
+  EXPECT_NE(error("report_to = \"mlflow\"").find("c:1: report_to"), std::string::npos);
+  EXPECT_EQ(resolved("max_train_samples = 3\nmodel_name_or_path = \"m\"").settings.train_size, 3);
+}
+
+TEST(TrainerWords, what_is_printed_reads_back) {
+  const ResolvedSettings first =
+      resolved("fp16 = true\ngradient_checkpointing = true\ntrain_size_per_rank = 5", {{"bf16", "true"}}, 3);
+  const ResolvedSettings again = resolved(resolved_config_text(first));
+  for (const Setting& setting : all_settings()) {
+    if (setting.stands_for_others) continue;
+    EXPECT_EQ(setting.get(again.settings), setting.get(first.settings)) << setting.name;
+  }
+  EXPECT_EQ(again.settings.precision, S::Precision::bf16);
+  EXPECT_EQ(again.settings.train_size, 15);
+}
+
+TEST(TrainSizePerRank, sets_the_total) {
+  EXPECT_EQ(resolved("train_size_per_rank = 500\nnproc = 4").settings.train_size, 2000);
+  EXPECT_EQ(resolved("train_size_per_rank = 500", {}, 8).settings.train_size, 4000);
+  EXPECT_EQ(resolved("train_size_per_rank = 500\nnproc = 4", {{"train_size", "32"}}).settings.train_size, 32);
+  EXPECT_EQ(resolved("train_size = 9", {{"train_size_per_rank", "2"}, {"nproc", "3"}}).settings.train_size, 6);
+  EXPECT_EQ(error("train_size = 9\ntrain_size_per_rank = 2"),
+            "c:2: train_size_per_rank: 2 contradicts c:1: train_size 9. Give one of the two");
+  EXPECT_NE(error("train_size_per_rank = 2147483647\nnproc = 4").find("must be at most"), std::string::npos);
+}
+
+TEST(FsdpConfig, of_a_json_file) {
+  const auto path = std::filesystem::temp_directory_path() / ("tessera-fsdp-" + std::to_string(getpid()) + ".json");
+  const auto write = [&](const std::string& text) { std::ofstream(path) << text; };
+  write(R"({"fsdp_transformer_layer_cls_to_wrap": ["torch.nn.modules.transformer.TransformerEncoderLayer"],
+            "backward_prefetch": "backward_post", "forward_prefetch": true, "sync_module_states": true,
+            "state_dict_type": "sharded_state_dict", "offload_to_cpu": true,
+            "mixed_precision": {"enabled": true, "param_dtype": "float16", "reduce_dtype": "torch.float32"}})");
+  const ResolvedSettings r = resolved("fsdp = \"full_shard\"", {{"fsdp_config", path.string()}});
+  EXPECT_EQ(r.settings.strategy, ShardingStrategy::full_shard);
+  EXPECT_EQ(r.settings.backward_prefetch, BackwardPrefetch::post);
+  EXPECT_TRUE(r.settings.forward_prefetch && r.settings.sync_module_states);
+  EXPECT_EQ(r.settings.precision, S::Precision::fp16);
+  EXPECT_EQ(r.settings.reduce_dtype, DType::f32);
+  EXPECT_EQ(r.origins.at("backward_prefetch").to_string(), "flag --fsdp-config");
+  ASSERT_EQ(r.warnings.size(), 1u);
+  EXPECT_NE(r.warnings[0].find("offload_to_cpu (checkpoints are written"), std::string::npos) << r.warnings[0];
+  write(R"({"backward_prefetch": "never"})");
+  EXPECT_NE(error("", {{"fsdp_config", path.string()}}).find("backward_prefetch: unknown value \"never\""),
+            std::string::npos);
+  write(R"([1])");
+  EXPECT_NE(error("", {{"fsdp_config", path.string()}}).find("must be a JSON object"), std::string::npos);
+  write(R"({"a": [1]})");
+  EXPECT_NE(error("", {{"fsdp_config", path.string()}}).find("must be a text, a number"), std::string::npos);
+  std::filesystem::remove(path);
+  EXPECT_NE(error("", {{"fsdp_config", path.string()}}).find("no such file"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera
