@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+"""Runs the workshop's recipes, and writes their 12 tables as JSON for tools/make_workshop_tables.py.
+
+  bench/workshop.py small OUT.json --program build/tessera       all 39 on CPU ranks, with a small model
+  bench/workshop.py single-gpu OUT.json --program build/tessera --data FILE [--peers FOLDER]
+                                                                 those of one GPU in full size, and the Python peers
+  bench/workshop.py plan OUT.json --program build/tessera --data FILE
+                                                                 the planned memory of all 39 in full size; needs no GPU
+
+The runs stay in --runs (default: runs/workshop). Needs only Python's standard library; the peers need theirs.
+"""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+RECIPES = ROOT / "recipes" / "workshop"
+QUICKSTART = ROOT / "recipes" / "quickstart"
+SMALL_GPT = ["--hidden-size", "64", "--num-heads", "4", "--ff-dim", "256"]
+SMALL_DATA = ["--dataset", QUICKSTART / "train.json", "--eval-dataset", QUICKSTART / "eval.json", "--eval-size", "8",
+              "--max-length", "128", "--max-new-tokens", "8", "--threads", "1", "--device", "cpu"]
+# The rows of a run: 64 for each rank of the DeepSpeed part, which scales weakly; 128 for the FSDP part.
+SMALL_ROWS = {"deepspeed": ["--train-size-per-rank", "64"], "fsdp": ["--train-size", "128"]}
+# Settings of hf_trainer.py for the experiments of one GPU. The custom model has no counterpart there.
+STAGE = "deepspeed/deepspeed-single-gpu/"
+PEERS = {"deepspeed/baseline": ("Trainer", None, False),
+         **{f"{STAGE}zero_{n}": ("DeepSpeed", n, False) for n in range(4)},
+         **{f"{STAGE}cpu_offloading/zero_{n}": ("DeepSpeed", n, True) for n in (1, 2, 3)},
+         f"{STAGE}cpu_offloading/pinned_memory": ("DeepSpeed", 2, True),
+         "fsdp/bloom/baseline": ("Trainer", None, False)}
+BLOOM_TOKENS = 250680
+UNPINNED = f"{STAGE}cpu_offloading/zero_2"
+
+
+def experiments():
+    return sorted(str(path.relative_to(RECIPES))[:-len(".toml")] for path in RECIPES.rglob("*.toml")
+                  if path.parent.name != "shared")
+
+
+def is_custom(name):
+    return name.startswith("fsdp/custom_model/")
+
+
+def padded_tokenizer(folder):
+    """The quickstart's tokenizer with as many tokens as BLOOM's, so that the custom model has its full size."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("config.json", "tokenizer_config.json"):
+        (folder / name).write_bytes((QUICKSTART / "model" / name).read_bytes())
+    tokenizer = json.loads((QUICKSTART / "model" / "tokenizer.json").read_text(encoding="utf-8"))
+    vocab = tokenizer["model"]["vocab"]
+    vocab.update({f"<unused-{n}>": n for n in range(len(vocab), BLOOM_TOKENS)})
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False), encoding="utf-8")
+    return folder
+
+
+def model_of(name, args):
+    """Flags for the recipe's own size: the shape of bloom-560m with random weights, or the custom model."""
+    flags = ["--tokenizer", padded_tokenizer(args.runs / "tokenizer"), "--dataset", args.data, "--eval-dataset", args.data]
+    return flags if is_custom(name) else ["--init", "random", *flags]
+
+
+def run(words, log=None, limit_s=1800, env=None):
+    words = [str(word) for word in words]
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=limit_s, env=env)
+    if log:
+        Path(log).parent.mkdir(parents=True, exist_ok=True)
+        Path(log).write_text(done.stdout)
+    return done
+
+
+def train(args, name, flags):
+    folder = args.runs / name
+    if (folder / "summary.json").exists():
+        return True
+    words = [args.program, "train", RECIPES / f"{name}.toml", *flags, "--memory-log", f"{folder}/memory:{args.interval}",
+             "--output-dir", folder, "--overwrite"]
+    done = run(words, log=f"{folder}.log")
+    print(f"{name}: exit {done.returncode}", flush=True)
+    if done.returncode:
+        print(done.stdout[-600:], flush=True)
+    for checkpoint in folder.glob("checkpoint-*"):  # a few GB each
+        subprocess.run(["rm", "-rf", checkpoint], check=True)
+    return done.returncode == 0
+
+
+def report(args):
+    done = run([args.program, "report", args.runs, "--tables", "workshop", "--format", "json", "--output",
+                args.runs / "tables.json", "--html", args.runs / "report.html"])
+    print(done.stdout[-2000:], flush=True)
+    return json.loads((args.runs / "tables.json").read_text())["tables"]
+
+
+def small(args):
+    for name in experiments():
+        flags = [*SMALL_DATA, *SMALL_ROWS[name.split("/")[0]], *(SMALL_GPT if is_custom(name) else [])]
+        if is_custom(name):
+            flags += ["--tokenizer", QUICKSTART / "model"]
+        else:
+            flags += ["--model", QUICKSTART / "model"]
+        train(args, name, flags)
+    return {"tables": report(args)}
+
+
+def single_gpu(args):
+    ones = [name for name in experiments() if name in PEERS or name == "fsdp/custom_model/single_node"]
+    for name in ones:
+        train(args, name, [*model_of(name, args), "--device", "cuda", "--save-dtype", "bf16"])
+    result = {"tables": report(args), "peers": []}
+    if args.peers:
+        for name in ones:
+            if name in PEERS:
+                result["peers"].append(peer(args, name))
+    return result
+
+
+def deepspeed_config(stage, offload, pinned):
+    """The workshop's DeepSpeed JSON."""
+    zero = {"stage": stage}
+    if offload:
+        zero["offload_optimizer"] = {"device": "cpu", **({"pin_memory": True} if pinned else {})}
+        if stage == 3:
+            zero["offload_param"] = {"device": "cpu", "pin_memory": True}
+    return {"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
+            "gradient_clipping": 1.0, "fp16": {"enabled": True}, "zero_optimization": zero,
+            "optimizer": {"type": "AdamW", "params": {"lr": 5e-5, "betas": [0.9, 0.999], "eps": 1e-8,
+                                                      "weight_decay": 0.01}}}
+
+
+def peer(args, name):
+    stack, stage, offload = PEERS[name]
+    words = [sys.executable, "hf_trainer.py", "--steps", "16", "--warm", "6"]
+    words += ["--prec", "fp32", "--bs", "1", "--ga", "4"] if name.startswith("fsdp") else \
+        ["--prec", "fp16", "--bs", "4", "--ga", "4"]
+    env = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    if stage is not None:
+        config = args.runs / "deepspeed.json"
+        config.write_text(json.dumps(deepspeed_config(stage, offload, name != UNPINNED)))
+        words += ["--deepspeed", str(config.resolve())]
+        env |= {"DS_SKIP_CUDA_CHECK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511", "RANK": "0",
+                "LOCAL_RANK": "0", "WORLD_SIZE": "1", "OMP_NUM_THREADS": str(os.cpu_count())}
+    found = {"experiment": name, "peer": stack, "command": " ".join(words[1:])}
+    try:
+        done = subprocess.run(words, cwd=args.peers, env=env, capture_output=True, text=True, timeout=args.peer_limit)
+        line = re.search(r"^PEER (.*)$", done.stdout, re.M)
+        if line:
+            found.update({key: value for key, value in json.loads(line[1]).items()
+                          if key in ("samples_per_s", "peak_alloc_MiB", "peak_reserved_MiB", "used_MiB")})
+        else:
+            found["error"] = (done.stderr or done.stdout)[-600:]
+    except subprocess.TimeoutExpired:
+        found["error"] = f"did not end within {args.peer_limit} s"
+    print(json.dumps(found), flush=True)
+    return found
+
+
+def plan(args):
+    planned = []
+    for name in experiments():
+        words = [args.program, "plan", RECIPES / f"{name}.toml", *model_of(name, args), "--device", "cuda", "--json",
+                 "--train-size", "0"]  # all rows of the file: the memory depends on the longest ones
+        done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"{name}: {done.stderr}")
+        found = json.loads(done.stdout)
+        rank = found["first_rank"]
+        planned.append({"experiment": name, "ranks": found["world_size"], "parameters": found["num_parameters"],
+                        "device_peak_bytes": rank["device_peak_bytes"], "host_peak_bytes": rank["host_peak_bytes"],
+                        "step_bytes_sent": found["step_bytes_sent"]})
+    return {"plan": planned}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["small", "single-gpu", "plan"])
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--program", type=Path, default=ROOT / "build" / "tessera")
+    parser.add_argument("--data", type=Path, help="a file in SQuAD's format, for training and evaluation")
+    parser.add_argument("--peers", type=Path, help="the folder of hf_trainer.py")
+    parser.add_argument("--peer-limit", type=int, default=180, help="seconds for one run of a peer")
+    parser.add_argument("--runs", type=Path, default=Path("runs/workshop"))
+    parser.add_argument("--interval", default="0.5", help="seconds between two samples of the memory logs")
+    parser.add_argument("--commit", default="", help="the version, where this is not a git checkout")
+    parser.add_argument("--machine", default=None, help="its name in bench/results/machines.json")
+    args = parser.parse_args()
+    if args.what != "small" and not args.data:
+        parser.error(f"{args.what} needs --data")
+    args.program = args.program.resolve()
+    args.runs.mkdir(parents=True, exist_ok=True)
+    result = {"small": small, "single-gpu": single_gpu, "plan": plan}[args.what](args)
+    commit = args.commit or run(["git", "-C", ROOT, "describe", "--always", "--dirty"]).stdout.strip()
+    words = ["bench/workshop.py", args.what] + (["--data", args.data.name] if args.data else [])
+    words += ["--peers", "FOLDER"] if args.peers else []
+    args.output.write_text(json.dumps({"command": " ".join(words), "commit": commit, "machine": args.machine, **result},
+                                      indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
