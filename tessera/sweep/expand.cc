@@ -320,7 +320,7 @@ class Expansion {
   std::string folder_of(const Draft& draft, const std::string& name,
                         const std::function<std::string(const std::string&)>& value_of) const {
     if (!output_template_.empty()) return filled_template(output_template_, value_of, draft.where);
-    const std::string own = recipes_output_dir_.at(draft.recipe->path);
+    std::string own = recipes_output_dir_.at(draft.recipe->path);
     if (!own.empty() && runs_of_recipe_.at(draft.recipe->path) == 1) return own;
     return (fs::path(own.empty() ? "runs/" + sweep_.title : own) / name).string();
   }
