@@ -128,12 +128,13 @@ constexpr std::array<const char*, 7> kCategories{"parameters", "master",      "g
                                                  "gathered",   "activations", "communication"};
 
 std::vector<Part> memory_parts(const RunFolder& run, const std::string& key) {
-  const Record* ledger = find_record(run.summary, key);
+  const Record* found = find_record(run.summary, key);
+  const Record ledger = found ? *found : Record::object();
   std::vector<Part> parts;
   double other = 0;
   for (size_t i = 0; i < kCategories.size(); ++i) parts.push_back({i, 0, kCategories[i]});
-  for (const std::string& name : ledger ? keys_of(*ledger) : std::vector<std::string>{}) {
-    const double mib = std::max(0.0, find_number(*ledger, name).value_or(0) / kMiB);
+  for (const std::string& name : keys_of(ledger)) {
+    const double mib = std::max(0.0, find_number(ledger, name).value_or(0) / kMiB);
     const auto it = std::find(kCategories.begin(), kCategories.end(), name);
     if (it != kCategories.end()) {
       parts[static_cast<size_t>(it - kCategories.begin())].value = mib;
