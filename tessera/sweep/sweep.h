@@ -1,4 +1,4 @@
-// Runs the runs of a sweep one after the other, and reports what became of each.
+// Starts the runs of a sweep one after the other, and reports how each ended.
 #pragma once
 
 #include <functional>
