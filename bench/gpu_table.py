@@ -5,9 +5,9 @@
 
 Needs only python3. Makes its own data, random words from a fixed seed; --dataset adds the row of real questions. Weights
 are random, with the shapes of bloom-560m and bloom-7b1. Rows that need more GPUs than the machine has are omitted with a
-message. All rows run once, then again within the budget, at most --repeat times; the table shows medians. A training run's
-rate is that of its steps after the warm-up. Its memory is the peak of Tessera's ledger on the GPU. The table goes to
-standard output as Markdown, progress to standard error. The peers' values were measured on H200 GPUs
+message. All rows run once, then again within the budget, at most --repeat times; the table shows medians. The rate of
+a training run counts the steps after the warm-up. Its memory is the peak of Tessera's ledger on the GPU. The table goes
+to standard output as Markdown, progress to standard error. The peers' values were measured on H200 GPUs
 (docs/performance.md). --try-out tests the script itself without a GPU: it runs a tiny model for a few steps on the CPU.
 """
 import argparse

@@ -98,7 +98,7 @@ void compare_variables(const std::vector<Record>& ranks, Record& warnings) {
   }
 }
 
-// Adds the GPUs of a rank to those of its host. Ranks may see the same ones. Equal GPUs differ in their addresses.
+// Adds the GPUs of a rank to the GPUs of its host. Ranks may see the same ones. Equal GPUs differ in their addresses.
 void add_gpus(const Record& gpus, Record& all) {
   const bool have_addresses = std::ranges::all_of(gpus, [](const Record& gpu) { return gpu.contains("pci_address"); });
   if (!have_addresses) {

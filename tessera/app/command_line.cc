@@ -107,7 +107,7 @@ std::vector<std::string> take_command(std::vector<std::string>& words, Groups gr
 
 namespace {
 
-// Divides flags into those of the verb and those of the runs that it starts.
+// Divides flags between the verb and the runs that it starts.
 std::vector<std::pair<const Setting*, std::string>> take_run_flags(ParsedFlags& flags, Groups own) {
   std::vector<std::pair<const Setting*, std::string>> of_runs;
   const auto is_own = [&](const auto& flag) { return (flag.first->group & own) != 0; };

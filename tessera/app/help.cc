@@ -73,7 +73,7 @@ std::string usage_line(const Verb& verb, const Verb& subject) {
                      file_word(verb));
 }
 
-// Where settings can stand besides flags. A verb with an own file passes other flags to its runs.
+// Where settings can stand instead of flags. A verb with its own kind of file passes other flags to its runs.
 std::string other_sources(const Verb& verb) {
   if (!verb.own_file.empty()) {
     return "\nIt also takes the settings of train, for every run: see tessera train --help.";

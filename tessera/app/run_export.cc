@@ -1,8 +1,6 @@
 // tessera export: a Hugging Face model folder from a training checkpoint.
 #include <fmt/format.h>
 
-#include <filesystem>
-
 #include "tessera/app/machine.h"
 #include "tessera/app/verbs.h"
 #include "tessera/load/model_files.h"
@@ -12,8 +10,6 @@
 #include "tessera/train/worker.h"
 
 namespace tessera {
-
-namespace fs = std::filesystem;
 
 int run_export(const Invocation& invocation) {
   const Settings& settings = invocation.settings();

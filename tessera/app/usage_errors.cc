@@ -192,7 +192,7 @@ std::string remedy_for_word(const std::string& word, const std::vector<std::stri
   const auto before = flag_before(word, words, groups);
   const bool is_after_boolean = before && before->setting->type == SettingType::boolean;
   if (before && !is_after_boolean) return remedy_for_second_value(*before, word);
-  const std::string remedy = is_after_boolean ? remedy_for_boolean(*before->setting, word) : "";
+  std::string remedy = is_after_boolean ? remedy_for_boolean(*before->setting, word) : "";
   if (is_after_boolean && !remedy.ends_with(" or --no-" + dashed(before->setting->name))) return remedy;
   const std::string by_content = remedy_by_content(word, groups, verbs);
   return by_content.empty() ? remedy : by_content;

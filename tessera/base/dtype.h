@@ -96,8 +96,8 @@ inline uint16_t f32_to_bf16(float value) {
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
-// The bits of an f32 equal those of its bf16, as the upper half, plus this rest. A rest of 2^15 does not fit. Therefore
-// a value halfway between two bf16 that is rounded down, to even, loses one ulp of f32 and keeps its bf16.
+// The bits of an f32 equal the bits of its bf16, as the upper half, plus this rest. A rest of 2^15 does not fit.
+// Therefore a value halfway between two bf16 that is rounded down, to even, loses one ulp of f32 and keeps its bf16.
 inline int16_t bf16_rest_of(float value) {
   const uint32_t upper = static_cast<uint32_t>(f32_to_bf16(value)) << 16;
   const auto rest = static_cast<int32_t>(std::bit_cast<uint32_t>(value) - upper);

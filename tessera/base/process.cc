@@ -1,9 +1,9 @@
 #include "tessera/base/process.h"
 
-#include <filesystem>
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
+#include <filesystem>
 
 #include <cerrno>
 #include <fstream>

@@ -1,5 +1,5 @@
-// Memory and processor time of processes and their descendants, from /proc. The definitions are those of psutil and
-// psrecord.
+// Memory and processor time of processes and their descendants, from /proc. psutil and psrecord use
+// the same definitions.
 #pragma once
 
 #include <cstdint>

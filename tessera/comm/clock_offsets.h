@@ -13,7 +13,7 @@ struct ClockExchange {
   int64_t before = 0, other = 0, after = 0;
 };
 
-// The other clock is `seconds` ahead of that of rank 0, plus or minus `uncertainty`.
+// The other clock is `seconds` ahead of rank 0's clock, plus or minus `uncertainty`.
 struct ClockOffset {
   double seconds = 0, uncertainty = 0;
   // Whether the clocks differ by more than `limit_s` for certain.

@@ -14,7 +14,7 @@ namespace tessera {
 class SharedPages {
  public:
   static SharedPages create(int64_t bytes);                         // zeroed
-  static SharedPages open(const std::string& name, int64_t bytes);  // those of another process
+  static SharedPages open(const std::string& name, int64_t bytes);  // created by another process
   SharedPages(SharedPages&& other) noexcept;
   SharedPages& operator=(SharedPages&&) = delete;
   ~SharedPages();

@@ -85,6 +85,7 @@ int World::local_size() const {
 
 int World::ranks_per_node() const {
   const int each = local_size();
+  TESSERA_ASSERT(each > 0);  // this rank is one of them
   for (int r = 0; r < size(); ++r) {
     if (nodes_[static_cast<size_t>(r)] != r / each) return 0;
   }

@@ -25,7 +25,7 @@ struct RankEnvironment {
 // PMI_* (mpirun of MPICH, srun --mpi=pmi2), then PMIX_RANK with SLURM_*, then SLURM_PROCID of a job step. Among MPI's
 // variables, those that this program's MPI understands win. Returns nothing if none is set.
 // Under salloc every rank of mpirun sees the same SLURM_PROCID; therefore mpirun comes first. If torchrun's variables
-// contradict those of MPI, they were inherited and are ignored.
+// contradict MPI's variables, they were inherited and are ignored.
 // Throws UsageError if a value is not a valid number.
 std::optional<RankEnvironment> detect_ranks(const Environment& environment, const MpiFlavour& flavour = mpi_flavour());
 
@@ -93,7 +93,7 @@ std::unique_ptr<World> make_world(const std::optional<RankEnvironment>& ranks, c
 // Whether this build can have more than one rank.
 bool have_mpi();
 
-// Compares facts (name and value) among the ranks. If a value differs from that of rank 0, every rank throws a
+// Compares facts (name and value) among the ranks. If a value differs from rank 0's value, every rank throws a
 // UsageError that names the rank, the fact and both values. Collective.
 void check_agreement(Communicator& communicator, const std::vector<std::pair<std::string, std::string>>& facts);
 

@@ -21,7 +21,6 @@ namespace {
 
 using namespace measures;
 
-
 template <size_t kEpoch>
 Measure eval_loss_at(const RunFolder& run) {
   return eval_loss_of_epoch(run, kEpoch);
@@ -45,7 +44,11 @@ std::vector<Figure> declare_figures() {
       {"exact_match", {"em"}, "exact match", FigureUnit::share, keyed("exact_match")},
       {"f1", {}, "F1", FigureUnit::share, keyed("f1")},
       {"samples_per_second", {"samples_s"}, "samples/s", FigureUnit::rate, samples_per_second},
-      {"steady_samples_per_second", {}, "samples/s, steps alone", FigureUnit::rate, keyed("train_samples_per_second_steady")},
+      {"steady_samples_per_second",
+       {},
+       "samples/s, steps alone",
+       FigureUnit::rate,
+       keyed("train_samples_per_second_steady")},
       {"tokens_per_second", {"tokens_s"}, "tokens/s", FigureUnit::rate, keyed("train_tokens_per_second_steady")},
       {"steps_per_second", {"steps_s"}, "steps/s", FigureUnit::rate, keyed("train_steps_per_second")},
       {"eval_samples_per_second", {}, "eval samples/s", FigureUnit::rate, keyed("eval_samples_per_second")},
@@ -74,7 +77,11 @@ std::vector<Figure> declare_figures() {
       {"booked_memory", {"ledger"}, "booked on the device (MiB)", FigureUnit::mib, bytes("ledger_peak_bytes.total")},
       {"gpu_utilization", {"gpu_util"}, "GPU use (%)", FigureUnit::percent, gpu_utilization},
       {"gpu_utilization_peak", {}, "peak GPU use (%)", FigureUnit::percent, gpu_utilization_peak},
-      {"gpu_utilization_deviation", {}, "deviation of GPU use (%)", FigureUnit::percent, keyed("callbacks.std_gpu_util_%")},
+      {"gpu_utilization_deviation",
+       {},
+       "deviation of GPU use (%)",
+       FigureUnit::percent,
+       keyed("callbacks.std_gpu_util_%")},
       {"callback_samples_per_second", {}, "samples/s, callback", FigureUnit::rate, callback_samples},
       {"callback_steps_per_second",
        {},

@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// What a run has of a figure.
+// The value of a figure for a run.
 struct Measure {
   std::vector<double> values{};  // one; several for the modes of memory; none: see note
   std::string note{};            // what a reader must know: another source than usual, or why there is no value
@@ -44,13 +44,13 @@ struct Figure {
   std::string title;                   // of a column: "eval loss"
   FigureUnit unit = FigureUnit::none;
   std::function<Measure(const RunFolder&)> of_run{};
-  // Of a group and the baseline's, where the figure follows from both.
+  // For a figure that follows from a group and the baseline; null for others.
   std::function<Measure(const RunGroup&, const RunGroup& baseline, Scaling)> derived{};
 };
 
 const std::vector<Figure>& all_figures();
 const Figure* find_figure(std::string_view name);  // by name or alias, dashes or underscores; nullptr: none
-// The figure, or else one made for a setting or a dotted key of summary.json of this name.
+// A declared figure, or a setting or dotted key of summary.json.
 struct FigureOrKey {
   const Figure* figure = nullptr;
   std::string key{};  // if there is no figure

@@ -87,8 +87,8 @@ std::string charts_of(const Cluster& cluster, bool small) {
   return html;
 }
 
-// Memory over time: of each run the GPU that had most, and the processes of the node that had most. One run shows all
-// of its GPUs.
+// Memory over time. Each run shows its GPU with the highest value, and the processes of the node with the highest
+// value. If there is only one run, it shows all its GPUs.
 std::string memory_charts_of(const Cluster& cluster, bool one_run, bool small) {
   std::vector<Curve> gpu, cpu;
   size_t color = 0;
@@ -128,12 +128,13 @@ constexpr std::array<const char*, 7> kCategories{"parameters", "master",      "g
                                                  "gathered",   "activations", "communication"};
 
 std::vector<Part> memory_parts(const RunFolder& run, const std::string& key) {
-  const Record* ledger = find_record(run.summary, key);
+  const Record* found = find_record(run.summary, key);
+  const Record ledger = found ? *found : Record::object();
   std::vector<Part> parts;
   double other = 0;
   for (size_t i = 0; i < kCategories.size(); ++i) parts.push_back({i, 0, kCategories[i]});
-  for (const std::string& name : ledger ? keys_of(*ledger) : std::vector<std::string>{}) {
-    const double mib = std::max(0.0, find_number(*ledger, name).value_or(0) / kMiB);
+  for (const std::string& name : keys_of(ledger)) {
+    const double mib = std::max(0.0, find_number(ledger, name).value_or(0) / kMiB);
     const auto it = std::find(kCategories.begin(), kCategories.end(), name);
     if (it != kCategories.end()) {
       parts[static_cast<size_t>(it - kCategories.begin())].value = mib;
@@ -244,7 +245,8 @@ std::vector<double> seconds_by_phase(const RunFolder& run) {
     if (point.runtime_s > 0) eval += point.runtime_s;
     if (point.answers_runtime_s > 0) answers += point.answers_runtime_s;
   }
-  // A resumed run has evaluations and steps that this runtime may not have: no part is longer than what is left.
+  // In a resumed run, evaluations may belong to an earlier start that `runtime` does not cover. Therefore no part is
+  // longer than the time that is left.
   eval = std::min(eval, *runtime);
   answers = std::min(answers, *runtime - eval);
   const double left = *runtime - eval - answers;

@@ -31,7 +31,7 @@ std::vector<PageRun> page_runs(const Comparison& comparison) {
   return runs;
 }
 
-// Cuts what the labels of a cluster have in common before a slash.
+// Removes the common start of a cluster's labels, up to the last common slash.
 void shorten(Cluster& cluster) {
   if (cluster.runs.size() < 2) return;
   std::string common = cluster.runs[0].label.substr(0, cluster.runs[0].label.rfind('/') + 1);

@@ -22,8 +22,8 @@ struct Cluster {
   std::vector<PageRun> runs;
 };
 
-// Few runs are one cluster without a title. Else the runs of one folder (of their experiments' names, or of their
-// paths) are together; a single one joins those after it.
+// Few runs make one cluster without a title. More runs are grouped by folder: by the folder of their experiments'
+// names, or of their paths. A group of one run joins the first group in a subfolder.
 std::vector<Cluster> clusters_of(const Comparison& comparison);
 
 std::string html_label(const std::string& text);  // escaped, with places where a line may break

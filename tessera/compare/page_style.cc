@@ -2,7 +2,7 @@
 
 namespace tessera {
 
-// Eight hues in an order whose neighbours differ for colour-blind readers, too, on both surfaces.
+// Eight hues. Neighbours in this order also differ for colour-blind readers, on the light and the dark surface.
 const char* const kPageStyle = R"css(
 :root{color-scheme:light dark;--page:#f4f4f1;--surface:#fcfcfb;--ink:#0b0b0b;--ink2:#52514e;--ink3:#76756f;--rule:#e3e2dd;
 --axis:#b9b8b1;--accent:#2a78d6;--soft:#e8f0fa;--warn:#8a5a00;--warnbg:#fdf3dc;

@@ -214,7 +214,7 @@ class RunReader {
   size_t known_again_ = 0;
 };
 
-// The shortest ends of the paths, in whole names, that tell the runs apart.
+// Names each run by the end of its path: as few complete names as make the runs different.
 void name_runs(std::vector<RunFolder>& runs) {
   const auto end_of = [](const std::string& path, size_t num_names) {
     const fs::path whole = fs::path(path).lexically_normal();

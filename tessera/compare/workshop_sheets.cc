@@ -10,7 +10,7 @@ namespace tessera {
 
 namespace {
 
-// The runs of an experiment: those of one configuration, and a note if there are others that carry its name.
+// The runs of one configuration of an experiment, and a note if runs of other configurations carry its name.
 struct Found {
   RunGroup group;
   std::vector<std::string> notes;

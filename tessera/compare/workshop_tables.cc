@@ -151,7 +151,7 @@ std::vector<WorkshopTable> fsdp_bloom_tables() {
        .experiments = joined_lists({one}, numbered("fsdp/bloom/multi_gpu", "gpus", "GPUs")),
        .figures = bloom_columns(),
        .baseline = "fsdp/bloom/baseline",
-       .remarks = {"Scale factors are the row's value over that of 1 GPU.", kUnits}},
+       .remarks = {"Scale factors are the row's value over the value of 1 GPU.", kUnits}},
       {.name = "fsdp-bloom-multi-node",
        .title = "FSDP: BLOOM across nodes",
        .figures_are_rows = false,

@@ -122,7 +122,7 @@ std::string secret_in(const std::string& word, const Environment& environment) {
     if (is_secret_name(name) && value.size() >= kShortestSecret && word.find(value) != std::string::npos) return name;
   }
   const size_t equals = word.find('=');
-  const std::string name = word.substr(0, std::min(equals, word.size()));
+  std::string name = word.substr(0, std::min(equals, word.size()));
   if (equals != std::string::npos && equals + 1 < word.size() && is_secret_name(name)) return name;
   const size_t token = word.find("hf_");
   const bool is_token = token != std::string::npos && word.size() >= token + 23 &&

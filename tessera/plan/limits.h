@@ -30,8 +30,8 @@ std::optional<int64_t> free_disk_bytes(const std::string& folder);
 // is the device), and the disk of offload_folder().
 MemoryLimits limits_here(const Settings& settings, int num_ranks, std::optional<int64_t> gpu_bytes);
 
-// The limits for a plan: --fit or --device-memory, --host-memory and --disk, otherwise those of this machine. The ranks
-// of a node share --host-memory and --disk.
+// The limits for a plan: --fit or --device-memory, --host-memory and --disk, otherwise the limits of this machine. The
+// ranks of a node share --host-memory and --disk.
 MemoryLimits planned_limits(const Settings& settings, const PlannedRank& rank);
 
 }  // namespace tessera

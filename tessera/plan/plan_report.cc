@@ -83,8 +83,8 @@ Record configuration_record(const Configuration& configuration) {
   return record;
 }
 
-// Adds table rows, one for each category. Omits rows without bytes in any phase, and rows that equal those of another
-// rank's plan.
+// Adds table rows, one for each category. Omits rows without bytes in any phase, and rows that another rank's
+// plan also has.
 class LedgerRows {
  public:
   LedgerRows(Table& table, const Plan* other) : table_(table), other_(other) {}

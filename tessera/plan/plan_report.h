@@ -9,7 +9,7 @@ namespace tessera {
 
 // The results of `tessera plan`.
 struct PlanReport {
-  Settings settings;  // the planned settings; with --fit those of the best configuration
+  Settings settings;  // the planned settings; with --fit the best configuration
   PlannedRank rank;
   WorkBounds work;
   bool fused = false;         // the micro-batches of a step run as one

@@ -28,8 +28,9 @@ std::vector<FileEntry> parse_config(std::string_view text, const std::string& na
 // read.
 std::string read_config_text(const std::string& path, const std::string& remedy);
 
-// The entries of a file, after those of the file that its key `include` names, and so on. That path is relative to the
-// folder of the file that contains it. Throws UsageError, also if a file cannot be read or includes itself.
+// The entries of a file. The entries of the file that its key `include` names come first, and so on. That path is
+// relative to the folder of the file that contains it. Throws UsageError, also if a file cannot be read or includes
+// itself.
 std::vector<FileEntry> read_config_file(const std::string& path);
 
 }  // namespace tessera

@@ -90,8 +90,8 @@ std::vector<Setting> check_settings() {
       real("preflight_min_busbw", &S::preflight_min_busbw, kPreflight, "GB/S", kNonNegativeReal,
            "Lowest bus bandwidth for --preflight nettest in GB/s; less ends the run with exit code 5. 0: no limit"),
       text("shared", &S::shared, kShared, "PATH",
-           "A folder that all nodes must share, such as the one of the data; every rank writes a file there and looks "
-           "for those of the others"),
+           "A folder that all nodes must share, such as the folder of the data; every rank writes a file there and "
+           "looks for the files of the others"),
   };
 }
 

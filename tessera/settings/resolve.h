@@ -44,14 +44,14 @@ struct ResolvedSettings {
 
   // How an error about a setting names its place: "--lr", "TESSERA_LR", "run.toml:3: lr".
   std::string where(const std::string& name) const;
-  bool is_given(const std::string& name) const;  // false for defaults, also those of DeepSpeed
+  bool is_given(const std::string& name) const;  // false for defaults, also for DeepSpeed's
 };
 
 // The sources of settings. Flags override environment variables, and these override the file.
 struct SettingSources {
   std::vector<std::pair<const Setting*, std::string>> flags;  // in the given order; the last one wins
   Environment environment;                                    // only TESSERA_* is used
-  std::vector<FileEntry> file;                                // those of an included file come first
+  std::vector<FileEntry> file;                                // entries of an included file come first
   int64_t num_ranks = 1;                                      // ranks that were started; --nproc may ask for more
 };
 

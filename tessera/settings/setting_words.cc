@@ -116,8 +116,7 @@ Offload parse_offload(std::string_view text, const std::string& where) {
     }
     if (!seen.insert(kind).second)
       throw UsageError(where, fmt::format("contains {} twice", kind), "Remove one of the two");
-    const Tier tier =
-        colon == item.size() ? Tier::host : parse_tier(item.substr(colon + 1), item, where);
+    const Tier tier = colon == item.size() ? Tier::host : parse_tier(item.substr(colon + 1), item, where);
     (kind == "optimizer" ? offload.optimizer : kind == "gradients" ? offload.gradients : offload.parameters) = tier;
   }
   return offload;

@@ -239,8 +239,7 @@ std::vector<Setting> declare_all() {
   std::vector<Setting> all;
   for (auto* part : {model_settings, data_settings, optimization_settings, checkpoint_settings, generation_settings,
                      rank_settings, sharding_settings, nettest_settings, machine_settings, memory_log_settings,
-                     report_settings, slurm_settings, sweep_settings, tracker_settings,
-                     trainer_settings}) {
+                     report_settings, slurm_settings, sweep_settings, tracker_settings, trainer_settings}) {
     for (auto& setting : part()) all.push_back(std::move(setting));
   }
   // The settings of a group stand together, in the order of the groups' first settings.

@@ -57,13 +57,12 @@ std::vector<Setting> placement_settings() {
               "Hybrid strategies: number of ranks that share one copy of the model; 0: the ranks of a node"),
       integer("ranks_per_node", &S::ranks_per_node, brief(kSharding, "ranks of one machine", kPlan), "RANKS", kCount,
               "Number of ranks on one machine; 0: as detected, or all ranks (plan)"),
-      with_synonyms(choice("backward_prefetch", &S::backward_prefetch, kSharding,
-                           {{"pre", BackwardPrefetch::pre},
-                            {"post", BackwardPrefetch::post},
-                            {"none", BackwardPrefetch::none}},
-                           "When the backward pass gathers the next unit. pre: before it computes the current unit's "
-                           "gradients; post: after that; none: when it needs the unit"),
-                    {{"backward_pre", "pre"}, {"backward_post", "post"}, {"no_prefetch", "none"}}),
+      with_synonyms(
+          choice("backward_prefetch", &S::backward_prefetch, kSharding,
+                 {{"pre", BackwardPrefetch::pre}, {"post", BackwardPrefetch::post}, {"none", BackwardPrefetch::none}},
+                 "When the backward pass gathers the next unit. pre: before it computes the current unit's "
+                 "gradients; post: after that; none: when it needs the unit"),
+          {{"backward_pre", "pre"}, {"backward_post", "post"}, {"no_prefetch", "none"}}),
       boolean("forward_prefetch", &S::forward_prefetch, kSharding,
               "Gather the next unit of the forward pass while the current unit computes"),
       integer("max_units_in_flight", &S::max_units_in_flight, kSharding, "UNITS", {1, kMaxCount},

@@ -1,4 +1,4 @@
-// Declarations for Slurm's job files. The names are those of sbatch's options, if it has the option.
+// Declarations for Slurm's job files. A setting has the name of sbatch's option, if sbatch has the option.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -53,7 +53,7 @@ std::vector<Setting> slurm_settings() {
       integer("cpus_per_task", &S::cpus_per_task, brief(kSlurm, "cores of each rank"), "N", {0, 4096},
               "Number of CPU cores of each rank; 0: Slurm's default, usually one"),
       with_grammar(text("time", &S::time, brief(kSlurm, "time limit, as in 4:00:00"), "TIME",
-                        "Time limit as in sbatch: minutes, H:MM:SS, or days-H:MM:SS; empty: that of the partition"),
+                        "Time limit as in sbatch: minutes, H:MM:SS, or days-H:MM:SS; empty: the partition's limit"),
                    checked_time),
       with_grammar(text("partition", &S::partition, brief(kSlurm, "partition of the cluster"), "NAME",
                         "Partition (queue) of the cluster; empty: its default"),
@@ -65,8 +65,9 @@ std::vector<Setting> slurm_settings() {
       with_grammar(
           text("mem", &S::mem, kSlurm, "SIZE", "Host memory of each node: 64G; 0: all of it; empty: Slurm's default"),
           checked_memory),
-      with_grammar(text("job_name", &S::job_name, kSlurm, "NAME", "Name of the job; empty: that of the output folder"),
-                   checked_word),
+      with_grammar(
+          text("job_name", &S::job_name, kSlurm, "NAME", "Name of the job; empty: the name of the output folder"),
+          checked_word),
       with_grammar(text("module", &S::module, kSlurm, "NAME,...",
                         "Environment modules to load before the run, as in cuda/12.4,openmpi/4.1"),
                    checked_word),

@@ -26,8 +26,8 @@
 
 namespace tessera {
 
-// Parses a TOML text of at most 16 KiB. Errors name the file as `name`. Throws UsageError with file and line. Defined in
-// config_file.cc.
+// Parses a TOML text of at most 16 KiB. Errors name the file as `name`. Throws UsageError with file and line. Defined
+// in config_file.cc.
 toml::table parse_toml(std::string_view text, const std::string& name);
 
 }  // namespace tessera

@@ -28,8 +28,8 @@ const Setting& setting_named(const char* name) {
   return *setting;
 }
 
-// true enables a precision. false disables it, if a weaker source has set it: FSDP's mixed precision in the same file
-// stays, as the Trainer's flag concerns autocast alone.
+// true enables a precision. false disables it only if a weaker source has set it. FSDP's mixed precision in the same
+// file stays, because the Trainer's flag is only about autocast.
 void apply_precision(ResolvedSettings& resolved) {
   const Settings& s = resolved.settings;
   const auto kind_of = [&](const char* name) { return resolved.origins.at(name).kind; };

@@ -76,7 +76,8 @@ std::vector<std::string> words_of(const std::string& recipe, const std::vector<S
 std::string as_file_name(const std::string& text) {
   std::string name = text;
   for (char& c : name) {
-    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && std::string_view("_.,=+-").find(c) == std::string_view::npos)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 &&
+        std::string_view("_.,=+-").find(c) == std::string_view::npos)
       c = '-';
   }
   return name;
@@ -97,8 +98,8 @@ class Expansion {
                          "Leave it out, or change the list in the sweep file");
       }
       const bool is_rule = setting->type == SettingType::integer && !std::all_of(text.begin(), text.end(), [](char c) {
-        return std::isdigit(static_cast<unsigned char>(c)) != 0 || c == '-';
-      });
+                             return std::isdigit(static_cast<unsigned char>(c)) != 0 || c == '-';
+                           });
       const SettingValue value = is_rule ? SettingValue(text) : parse_value(*setting, text, setting->flag());
       flags_.push_back({setting, value, is_rule, setting->flag()});
     }
@@ -292,8 +293,8 @@ class Expansion {
     };
     std::string named = draft.name_template.empty() ? default_name(draft, values)
                                                     : filled_template(draft.name_template, value_of, draft.where);
-    const bool adds_seed = sweep_.repeats > 1 && !draft.name_template.empty() &&
-                           draft.name_template.find("{seed}") == std::string::npos;
+    const bool adds_seed =
+        sweep_.repeats > 1 && !draft.name_template.empty() && draft.name_template.find("{seed}") == std::string::npos;
     if (adds_seed) named += fmt::format(",seed={}", before.settings.seed);
     name = named;
     check_name(name, draft.where);
@@ -319,7 +320,7 @@ class Expansion {
   std::string folder_of(const Draft& draft, const std::string& name,
                         const std::function<std::string(const std::string&)>& value_of) const {
     if (!output_template_.empty()) return filled_template(output_template_, value_of, draft.where);
-    const std::string own = recipes_output_dir_.at(draft.recipe->path);
+    std::string own = recipes_output_dir_.at(draft.recipe->path);
     if (!own.empty() && runs_of_recipe_.at(draft.recipe->path) == 1) return own;
     return (fs::path(own.empty() ? "runs/" + sweep_.title : own) / name).string();
   }

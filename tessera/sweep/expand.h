@@ -13,8 +13,8 @@ namespace tessera {
 
 // A run of a sweep.
 struct SweepRun {
-  std::string name;          // may contain slashes
-  std::string output_dir{};  // no other run of the sweep has it
+  std::string name;                      // may contain slashes
+  std::string output_dir{};              // no other run of the sweep has it
   std::vector<std::string> arguments{};  // of this program: "train", the recipe, flags
   ResolvedSettings resolved{};           // checked
 };

@@ -40,8 +40,8 @@ class Evaluator {
     while (next() == '+' || next() == '-') {
       const char sign = text_[at_++];
       const int64_t right = product(depth);
-      const bool overflows = sign == '+' ? __builtin_add_overflow(value, right, &value)
-                                         : __builtin_sub_overflow(value, right, &value);
+      const bool overflows =
+          sign == '+' ? __builtin_add_overflow(value, right, &value) : __builtin_sub_overflow(value, right, &value);
       if (overflows) too_large();
     }
     return value;

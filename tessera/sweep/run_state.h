@@ -1,4 +1,4 @@
-// What the output folder of a run says about it.
+// The state of a run, as its output folder shows it.
 #pragma once
 
 #include <filesystem>

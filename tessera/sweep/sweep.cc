@@ -66,8 +66,8 @@ class Sweeper {
     const double begin_s = steady_seconds();
     try {
       const uint64_t log_begin = begin_log(run);
-      result.exit_code = run_child(run.arguments, log_of(run), signals_, stops_,
-                                   [&] { show(i, steady_seconds() - begin_s); });
+      result.exit_code =
+          run_child(run.arguments, log_of(run), signals_, stops_, [&] { show(i, steady_seconds() - begin_s); });
       if (*result.exit_code != 0) result.error = last_error_in(log_of(run), log_begin);
     } catch (const Error& error) {  // of this run's folder
       result.exit_code = static_cast<int>(error.code());
@@ -87,8 +87,8 @@ class Sweeper {
       result.error.clear();
       return SweepState::stopped;
     }
-    const bool in_use = code == static_cast<int>(ExitCode::kUsage) &&
-                        result.error.find(OutputLock::kInUse) != std::string::npos;
+    const bool in_use =
+        code == static_cast<int>(ExitCode::kUsage) && result.error.find(OutputLock::kInUse) != std::string::npos;
     return in_use ? SweepState::in_use : SweepState::failed;
   }
 

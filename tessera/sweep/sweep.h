@@ -1,4 +1,4 @@
-// Runs the runs of a sweep one after the other, and reports what became of each.
+// Starts the runs of a sweep one after the other, and reports how each ended.
 #pragma once
 
 #include <functional>
@@ -37,8 +37,8 @@ std::string log_of(const SweepRun& run);
 // What the sweep shows while it runs.
 struct SweepProgress {
   size_t num_runs = 0, num_finished = 0, num_failed = 0;
-  std::string name{};             // of the current run; empty: none
-  double run_s = 0;               // since its start
+  std::string name{};              // of the current run; empty: none
+  double run_s = 0;                // since its start
   std::optional<double> left_s{};  // of the complete sweep
 };
 // "Sweep 3/12 (1 failed), nproc=2 0:12, 4:10 left" in at most `columns` columns.
@@ -48,8 +48,8 @@ std::string progress_text(const SweepProgress& progress, int columns);
 // current run has had. Nothing without a finished run.
 std::optional<double> estimated_left_s(const std::vector<double>& finished_s, size_t num_left, double run_s);
 
-// Starts every run that is not done, in order, and continues after a failure. A stop signal goes to the current run, and
-// no other run starts. Returns one result for each run, and the exit code of the sweep:
+// Starts every run that is not done, in order, and continues after a failure. A stop signal goes to the current run,
+// and no other run starts. Returns one result for each run, and the exit code of the sweep:
 //   0        all runs are done
 //   1        a run failed or is in use
 //   75       a signal stopped the sweep, or only stopped runs are left

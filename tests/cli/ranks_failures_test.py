@@ -195,7 +195,7 @@ class Signalled(RanksTest):
         """A signal to the launcher, which forwards it, or to one rank: all ranks agree, save and end."""
         self.train_ranks("whole", ranks=3)
         lines = 10
-        for rank, number in [(None, signal.SIGTERM), (1, signal.SIGUSR1), (2, signal.SIGTERM), (None, signal.SIGUSR1)]:
+        for rank, number in [(None, signal.SIGTERM), (1, signal.SIGUSR1), (2, signal.SIGTERM), (None, signal.SIGHUP)]:
             with self.subTest(rank=rank, number=number):
                 run = self.start("out", "--save-async", "--max-restarts", "3", ranks=3)
                 run.process_of(2)
@@ -212,6 +212,29 @@ class Signalled(RanksTest):
                 lines = self.num_lines("out") + 20
         self.train_ranks("out", ranks=3)
         self.assert_same_results("whole", "out")
+
+
+class LostOutput(RanksTest):
+    def test_the_reader_goes_away(self):
+        """`tessera train --nproc N … | head -1`, for each stream and for both: training continues."""
+        job = EVALUATED + ["--epochs", "20", "--save-strategy", "steps", "--save-steps", "7"]
+        for ranks, streams in (2, ["stdout"]), (2, ["stderr"]), (4, ["stdout", "stderr"]):
+            with self.subTest(ranks=ranks, streams=streams):
+                output, whole = f"{'-'.join(streams)}-{ranks}", f"whole-{ranks}"
+                if not os.path.exists(self.path(whole)):
+                    self.train_ranks(whole, ranks=ranks, job=job)
+                reader, writer = os.pipe()
+                run = self.start(output, ranks=ranks, job=job, **{stream: writer for stream in streams})
+                os.close(writer)
+                with open(reader, "rb") as pipe:
+                    pipe.readline()
+                code, err = run.end()
+                self.assertEqual(code, 0, err)
+                self.assert_same_results(whole, output)
+                self.assertEqual(self.checkpoints(output), self.checkpoints(whole))
+                self.assertTrue(os.path.exists(self.path(output, "summary.json")))
+                if streams == ["stdout"]:
+                    self.assertEqual(err.count("warning: standard output: cannot write to it: Broken pipe"), 1, err)
 
 
 if __name__ == "__main__":

@@ -35,8 +35,9 @@ class Run:
         self.ranks = {}  # process of each rank; filled by process_of()
         self.errors = os.path.join(folder, f"errors-{value}")  # orphans would keep a pipe open
         with open(self.errors, "wb") as errors:
-            self.process = subprocess.Popen(words, cwd=folder, env={**mpirun.clean_environment(), **(env or {}), name: value}, stdin=subprocess.DEVNULL,
-                                            stdout=subprocess.DEVNULL, stderr=errors, **options)
+            options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": errors, **options}
+            self.process = subprocess.Popen(words, cwd=folder, **options,
+                                            env={**mpirun.clean_environment(), **(env or {}), name: value})
 
     def processes(self):
         """{process: rank} of all living processes. The rank of the launcher and of mpirun is None."""

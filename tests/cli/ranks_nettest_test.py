@@ -89,7 +89,7 @@ class Nettest(CliTest):
         for more, expected in ([], COMMUNICATION_FAILED), (["--workshop-exit-codes"], TOO_SLOW):
             code, out, err = self.run_tessera(*words, "1e6", *more)
             self.assertEqual(code, expected, err)
-            self.assertEqual(len(rows_of(out)), 2)  # the table is there all the same
+            self.assertEqual(len(rows_of(out)), 2)  # the table is printed all the same
             self.assertRegex(err, r"^error: nettest: the bus bandwidth \S+ GB/s is below --min-busbw 1000000.0. Run ")
             self.assertEqual(err.count("\n"), 1)
         self.succeeds(*words, "1e-9", "--workshop-exit-codes")

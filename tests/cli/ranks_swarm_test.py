@@ -1,7 +1,7 @@
 """Jobs drawn at random: models, data, batches, precisions, strategies, ranks, offload, signals, resume, export.
 
 Every Job is valid: it must end with exit code 0. After a signal it may end with 75, and the same command must then end
-with 0. Its ledger must not exceed the plan, and in fp32 its losses must be those of the plain run on one rank.
+with 0. Its ledger must not exceed the plan, and in fp32 its losses must equal the plain run's on one rank.
 
 TESSERA_SWARM_JOBS    number of jobs (default 120; with the same number of damaged jobs about two minutes)
 TESSERA_SWARM_SEED    number of the first job (default 0); a failure names its job

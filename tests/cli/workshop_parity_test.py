@@ -1,4 +1,4 @@
-"""The recipes' losses equal those of the workshop's jobs in the Hugging Face Trainer, in fp32 on the same rows.
+"""The recipes' losses equal the losses of the workshop's jobs in the Hugging Face Trainer, in fp32 on the same rows.
 
 tools/make_workshop_reference.py made tests/parity/workshop/*.json. Each file has the losses of the job in fp32 and the
 losses of the same job in fp64. Their difference is the error that rounding makes in the Trainer's run.

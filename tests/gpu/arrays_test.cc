@@ -48,7 +48,8 @@ TEST_P(ArraysTest, SumOfSquares) {
     // Both sides sum in double, in different orders.
     sum.expect_close(static_cast<double>(n + 4) * 0x1p-53 * sum.largest(), "sum");
   }
-  // Sums several arrays, no array, and more arrays than one launch takes. The bits equal those of one call per array.
+  // Sums several arrays, no array, and more arrays than one launch takes. The bits equal the result of one call per
+  // array.
   const Tensor x = random_tensor(dtype(), {300007}, 3);
   Tensor together(DType::f64, {1}, {2.5}), one_by_one(DType::f64, {1}, {2.5});
   std::vector<View> arrays;

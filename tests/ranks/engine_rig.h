@@ -179,7 +179,7 @@ class Rig {
     enter(Phase::save);
     Outcome outcome;
     outcome.initial = all_states(engine, world);
-    // Initial parameters differ in their bits between GPU and CPU. All runs start with those of the plain run.
+    // Initial parameters differ in their bits between GPU and CPU. All runs start with the parameters of the plain run.
     const States& states = test_uses_cuda() && !initial_.empty() ? initial_ : outcome.initial;
     enter(Phase::resume);
     engine.load_states([&](StateKind kind, int64_t unit, ElemRange range, View to) {

@@ -109,7 +109,7 @@ class TwoHosts(unittest.TestCase):
         whole = self.submit("whole", steps)
         self.assertEqual(self.run_to_the_end(whole, 300)["Restarts"], "0")
         self.assert_same_results("limited", "whole")
-        print(f"{steps} steps, {fields['Restarts']} requeues: metrics and model equal those of one uninterrupted run")
+        print(f"{steps} steps, {fields['Restarts']} requeues: metrics and model equal one uninterrupted run")
 
     def test_hybrid_shard_sees_two_nodes(self):
         """Two ranks of a node share a copy of the model. Two groups of one node each compute the same as given groups."""

@@ -152,6 +152,7 @@ void MessageCollectives::reduce(View full, View out) {
   const int size = group().size(), rank = group().rank;
   const int64_t elem = static_cast<int64_t>(size_of(full.dtype));
   const int64_t chunk = scratch_.bytes() / (2 * size) / 64 * 64;
+  TESSERA_ASSERT(chunk > 0);
   const View mine = slice(full, rank);
   // Slices differ by at most one element. All ranks process the same number of chunks.
   const int64_t longest = (full.num_elems() + size - 1) / size * elem;

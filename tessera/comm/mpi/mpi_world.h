@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-// Starts MPI, and ends it on destruction. UsageError if MPI's number of ranks differs from that of the environment.
+// Starts MPI, and ends it on destruction. UsageError if MPI and the environment disagree about the number of ranks.
 std::unique_ptr<World> make_mpi_world(const RankEnvironment& ranks, const WorldOptions& options);
 
 // The version text of the loaded library. MPI need not be started.

@@ -1,4 +1,4 @@
-// The arithmetic of a bandwidth test. The definitions are those of NVIDIA's nccl-tests (doc/PERFORMANCE.md).
+// The arithmetic of a bandwidth test. NVIDIA's nccl-tests use the same definitions (doc/PERFORMANCE.md).
 #pragma once
 
 #include <cstddef>

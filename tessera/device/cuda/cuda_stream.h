@@ -1,4 +1,4 @@
-// Streams and events, built on those of CUDA.
+// Streams and events, built on CUDA's.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-// The names of a run's measurements in trackers: those of the Hugging Face Trainer.
+// The names of a run's measurements in trackers. The Hugging Face Trainer uses the same names.
 #pragma once
 
 #include "tessera/report/record.h"

@@ -64,7 +64,8 @@ TEST(Figures, WeakScalingByLayers) {
   eight.settings["num_layers"] = "12";
   EXPECT_DOUBLE_EQ(derived("efficiency", eight, two), 50);
   eight.settings["num_layers"] = "9";
-  EXPECT_TRUE(std::isnan(derived("efficiency", eight, two)));  // neither the same work nor that of a rank
+  EXPECT_TRUE(
+      std::isnan(derived("efficiency", eight, two)));  // neither the same work in all nor the same work per rank
 }
 
 TEST(Figures, NoEfficiencyOfOddRuns) {

@@ -36,7 +36,7 @@ class MadeRuns {
     double runtime_s = 10;
     int64_t ranks = 1, samples = 100;
     std::map<std::string, std::string> settings = {};  // as TOML writes them
-    Record more = Record::object();                            // further keys of summary.json
+    Record more = Record::object();                    // further keys of summary.json
   };
 
   // A complete folder: summary.json, metrics.jsonl, resolved-config.toml.

@@ -1,5 +1,5 @@
-// Ids and texts must equal those of Hugging Face's `tokenizers`. tools/compare_tokenizers.py recorded them in files
-// <name>.tokenizer.json and <name>.cases.json.
+// Ids and texts must equal the results of Hugging Face's `tokenizers`. tools/compare_tokenizers.py recorded them in
+// files <name>.tokenizer.json and <name>.cases.json.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -15,7 +15,7 @@ namespace {
 
 // What the streams of a test record.
 struct Journal {
-  std::string put;               // one letter per piece of work, in the order in which streams received it
+  std::string put;               // one letter per piece of work, in the order of arrival at the streams
   std::map<char, int> num_done;  // pieces of work done, by letter
   std::vector<int> at_compute;   // host updates (or similar work) done each time the compute stream continued
   int num_compute_waits = 0;     // how often anybody waited for work on the compute stream

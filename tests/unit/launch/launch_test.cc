@@ -1,6 +1,6 @@
+#include "tessera/launch/launch.h"
 #include "tessera/base/host_resources.h"
 #include "tessera/comm/launcher_link.h"
-#include "tessera/launch/launch.h"
 
 #include <gtest/gtest.h>
 

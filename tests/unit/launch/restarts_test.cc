@@ -29,7 +29,7 @@ TEST_F(RestartsTest, CompleteCheckpointsCountAsProgress) {
   EXPECT_EQ(one.begin()->first, 40);
   EXPECT_TRUE(made_checkpoint(none, one));
   EXPECT_FALSE(made_checkpoint(one, one));
-  EXPECT_FALSE(made_checkpoint(one, none)) << "what has been removed is no progress";
+  EXPECT_FALSE(made_checkpoint(one, none)) << "a removed checkpoint is no progress";
   fs::last_write_time(folder_ / "checkpoint-40", one.begin()->second + std::chrono::seconds(1));
   EXPECT_TRUE(made_checkpoint(one, checkpoints_in(folder_))) << "the same step, written again";
   EXPECT_TRUE(checkpoints_in("").empty());

@@ -85,7 +85,7 @@ TEST(TrainerLines, EveryStepFitsATerminal) {
     const std::string line = trainer_line(metrics, kScreen);
     ASSERT_LE(line.size(), static_cast<size_t>(kTerminalColumns)) << line << " is " << trainer_line(metrics);
     ASSERT_EQ(trainer_line(metrics, Terminal{}), trainer_line(metrics));
-    double loss = 0;  // what is left of it is rounded, not cut
+    double loss = 0;  // the printed digits are rounded, not cut
     ASSERT_EQ(std::sscanf(line.c_str(), "{'loss': %lf", &loss), 1);
     ASSERT_NEAR(loss, metrics.loss, 0.00005 + 0.5 * metrics.loss) << line;
   }

@@ -78,7 +78,8 @@ class Sweep : public ::testing::Test {
 
 TEST_F(Sweep, product_in_the_order_of_the_file) {
   write("base.toml", "model = \"m\"\noutput_dir = \"runs/b\"\n");
-  const auto runs = expanded("base = \"base.toml\"\n[matrix]\nstrategy = [\"no_shard\", \"full_shard\"]\nnproc = [2, 4]\n");
+  const auto runs =
+      expanded("base = \"base.toml\"\n[matrix]\nstrategy = [\"no_shard\", \"full_shard\"]\nnproc = [2, 4]\n");
   EXPECT_THAT(names(runs), ElementsAre("strategy=no_shard,nproc=2", "strategy=no_shard,nproc=4",
                                        "strategy=full_shard,nproc=2", "strategy=full_shard,nproc=4"));
   EXPECT_THAT(runs[2].arguments, ElementsAre("train", "base.toml", "--strategy", "full_shard", "--nproc", "2",
@@ -141,10 +142,11 @@ TEST_F(Sweep, entries_and_exclusions) {
 }
 
 TEST_F(Sweep, names_folders_and_repeats) {
-  const auto runs = expanded("repeats = 2\nname = \"{strategy}/{nproc}\"\noutput-dir = \"out/{lr}/{name}\"\n"
-                             "[settings]\nseed = 5\n[matrix]\nnproc = [1, 2]\n");
-  EXPECT_THAT(names(runs), ElementsAre("no_shard/1,seed=5", "no_shard/1,seed=6", "no_shard/2,seed=5",
-                                       "no_shard/2,seed=6"));
+  const auto runs = expanded(
+      "repeats = 2\nname = \"{strategy}/{nproc}\"\noutput-dir = \"out/{lr}/{name}\"\n"
+      "[settings]\nseed = 5\n[matrix]\nnproc = [1, 2]\n");
+  EXPECT_THAT(names(runs),
+              ElementsAre("no_shard/1,seed=5", "no_shard/1,seed=6", "no_shard/2,seed=5", "no_shard/2,seed=6"));
   EXPECT_EQ(runs[1].output_dir, "out/5e-05/no_shard/1,seed=6");
   EXPECT_EQ(runs[1].resolved.settings.seed, 6);
   const RunFlags folder = {{find_setting("output_dir"), "elsewhere"}};

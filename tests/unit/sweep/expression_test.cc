@@ -15,7 +15,8 @@ namespace {
 const std::map<std::string, int64_t> kValues{{"nproc", 4}, {"batch_size", 8}, {"seed", 0}};
 
 int64_t value_of(const std::string& text) {
-  return evaluate(text, [](const std::string& name) { return kValues.at(name); }, "rule");
+  return evaluate(
+      text, [](const std::string& name) { return kValues.at(name); }, "rule");
 }
 
 std::string error_of(const std::string& text) {
@@ -40,21 +41,21 @@ TEST(Expression, values) {
 
 TEST(Expression, errors_name_place_and_reason) {
   EXPECT_EQ(error_of("9 / nproc").substr(0, 52), "rule: \"9 / nproc\": 9 / 4 is not a whole number. Mult");
-  for (const auto& [text, reason] : std::map<std::string, std::string>{
-           {"1 / seed", "divides 1 by zero"},
-           {"1 +", "expected a whole number, a setting or ( at column 4, found the end"},
-           {"", "at column 1, found the end"},
-           {"1 2", "expected +, -, *, / or the end at column 3, found \"2\""},
-           {"(1", "expected ) at column 3, found the end"},
-           {"1.5", "expected an operator at column 2, found \".\""},
-           {"2nproc", "expected an operator at column 2, found \"n\""},
-           {"2 % 1", "found \"%\""},
-           {"9223372036854775807 + 1", "does not fit into 64 bits"},
-           {"-9223372036854775807 - 2", "does not fit into 64 bits"},
-           {"9223372036854775807 * 2", "does not fit into 64 bits"},
-           {"99999999999999999999", "does not fit into 64 bits"},
-           {std::string(200, '(') + "1", "is nested deeper than 100 levels"},
-           {std::string("1\0x", 3), "found"}}) {
+  for (const auto& [text, reason] :
+       std::map<std::string, std::string>{{"1 / seed", "divides 1 by zero"},
+                                          {"1 +", "expected a whole number, a setting or ( at column 4, found the end"},
+                                          {"", "at column 1, found the end"},
+                                          {"1 2", "expected +, -, *, / or the end at column 3, found \"2\""},
+                                          {"(1", "expected ) at column 3, found the end"},
+                                          {"1.5", "expected an operator at column 2, found \".\""},
+                                          {"2nproc", "expected an operator at column 2, found \"n\""},
+                                          {"2 % 1", "found \"%\""},
+                                          {"9223372036854775807 + 1", "does not fit into 64 bits"},
+                                          {"-9223372036854775807 - 2", "does not fit into 64 bits"},
+                                          {"9223372036854775807 * 2", "does not fit into 64 bits"},
+                                          {"99999999999999999999", "does not fit into 64 bits"},
+                                          {std::string(200, '(') + "1", "is nested deeper than 100 levels"},
+                                          {std::string("1\0x", 3), "found"}}) {
     EXPECT_NE(error_of(text).find(reason), std::string::npos) << text << "\n" << error_of(text);
   }
 }
