@@ -2,8 +2,10 @@
 """Runs the workshop's recipes, and writes their 12 tables as JSON for tools/make_workshop_tables.py.
 
   bench/workshop.py small OUT.json --program build/tessera       all 39 on CPU ranks, with a small model
-  bench/workshop.py single-gpu OUT.json --program build/tessera --data FILE [--peers FOLDER]
-                                                                 those of one GPU in full size, and the Python peers
+  bench/workshop.py single-gpu OUT.json --program build/tessera --data FILE
+                                                                 those of one GPU in full size
+  bench/workshop.py peers OUT.json --program build/tessera --data FILE --peers FOLDER
+                                                                 the speed of those, each beside the Trainer or DeepSpeed
   bench/workshop.py plan OUT.json --program build/tessera --data FILE
                                                                  the planned memory of all 39 in full size; needs no GPU
 
@@ -109,12 +111,26 @@ def single_gpu(args):
     ones = [name for name in experiments() if name in PEERS or name == "fsdp/custom_model/single_node"]
     for name in ones:
         train(args, name, [*model_of(name, args), "--device", "cuda", "--save-dtype", "bf16"])
-    result = {"tables": report(args), "peers": []}
-    if args.peers:
-        for name in ones:
-            if name in PEERS:
-                result["peers"].append(peer(args, name))
-    return result
+    return {"tables": report(args)}
+
+
+def peers(args):
+    """A short run of Tessera and then of the peer, for each experiment, on one machine."""
+    results = []
+    for name in PEERS:
+        folder = args.runs / "peers" / name
+        done = run([args.program, "train", RECIPES / f"{name}.toml", *model_of(name, args), "--device", "cuda",
+                    "--max-steps", "24", "--save-strategy", "no", "--eval-strategy", "no", "--no-eval-generation",
+                    "--output-dir", folder, "--overwrite"])
+        if done.returncode:
+            raise SystemExit(done.stdout)
+        summary = json.loads((folder / "summary.json").read_text())
+        subprocess.run(["rm", "-rf", folder / "model"], check=True)
+        results.append({"experiment": name, "samples_per_s": summary["train_samples_per_second_steady"],
+                        "used_MiB": summary["gpu"]["memory_bytes"]["peak"] / 2**20,
+                        "ledger_MiB": summary["ledger_peak_bytes"]["total"] / 2**20, "peer": peer(args, name)})
+        args.output.write_text(json.dumps(results))  # what there is, should the next one not end
+    return {"peers": results}
 
 
 def deepspeed_config(stage, offload, pinned):
@@ -132,7 +148,7 @@ def deepspeed_config(stage, offload, pinned):
 
 def peer(args, name):
     stack, stage, offload = PEERS[name]
-    words = [sys.executable, "hf_trainer.py", "--steps", "16", "--warm", "6"]
+    words = [sys.executable, "hf_trainer.py", "--steps", "12", "--warm", "4"]
     words += ["--prec", "fp32", "--bs", "1", "--ga", "4"] if name.startswith("fsdp") else \
         ["--prec", "fp16", "--bs", "4", "--ga", "4"]
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -142,7 +158,7 @@ def peer(args, name):
         words += ["--deepspeed", str(config.resolve())]
         env |= {"DS_SKIP_CUDA_CHECK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511", "RANK": "0",
                 "LOCAL_RANK": "0", "WORLD_SIZE": "1", "OMP_NUM_THREADS": str(os.cpu_count())}
-    found = {"experiment": name, "peer": stack, "command": " ".join(words[1:])}
+    found = {"stack": stack, "command": " ".join(words[1:])}
     try:
         done = subprocess.run(words, cwd=args.peers, env=env, capture_output=True, text=True, timeout=args.peer_limit)
         line = re.search(r"^PEER (.*)$", done.stdout, re.M)
@@ -175,7 +191,7 @@ def plan(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["small", "single-gpu", "plan"])
+    parser.add_argument("what", choices=["small", "single-gpu", "peers", "plan"])
     parser.add_argument("output", type=Path)
     parser.add_argument("--program", type=Path, default=ROOT / "build" / "tessera")
     parser.add_argument("--data", type=Path, help="a file in SQuAD's format, for training and evaluation")
@@ -188,9 +204,11 @@ def main():
     args = parser.parse_args()
     if args.what != "small" and not args.data:
         parser.error(f"{args.what} needs --data")
+    if args.what == "peers" and not args.peers:
+        parser.error("peers needs --peers")
     args.program = args.program.resolve()
     args.runs.mkdir(parents=True, exist_ok=True)
-    result = {"small": small, "single-gpu": single_gpu, "plan": plan}[args.what](args)
+    result = {"small": small, "single-gpu": single_gpu, "peers": peers, "plan": plan}[args.what](args)
     commit = args.commit or run(["git", "-C", ROOT, "describe", "--always", "--dirty"]).stdout.strip()
     words = ["bench/workshop.py", args.what] + (["--data", args.data.name] if args.data else [])
     words += ["--peers", "FOLDER"] if args.peers else []
