@@ -2,14 +2,15 @@
 """Runs the workshop's recipes, and writes their 12 tables as JSON for tools/make_workshop_tables.py.
 
   bench/workshop.py small OUT.json --program build/tessera       all 39 on CPU ranks, with a small model
-  bench/workshop.py single-gpu OUT.json --program build/tessera --data FILE
-                                                                 those of one GPU in full size
+  bench/workshop.py gpus OUT.json --program build/tessera --data FILE [--most-ranks 2]
+                                                                 those of one GPU, or of up to two, in full size
   bench/workshop.py peers OUT.json --program build/tessera --data FILE --peers FOLDER
-                                                                 the speed of those, each beside the Trainer or DeepSpeed
+                                                                 the speed of one GPU, beside the Trainer or DeepSpeed
   bench/workshop.py plan OUT.json --program build/tessera --data FILE
                                                                  the planned memory of all 39 in full size; needs no GPU
 
-The runs stay in --runs (default: runs/workshop). Needs only Python's standard library; the peers need theirs.
+--only takes the experiments whose names contain a word of its list. The runs stay in --runs (default: runs/workshop); a
+run that is complete there does not run again. Needs only Python's standard library; the peers need theirs.
 """
 import argparse
 import json
@@ -41,6 +42,10 @@ UNPINNED = f"{STAGE}cpu_offloading/zero_2"
 def experiments():
     return sorted(str(path.relative_to(RECIPES))[:-len(".toml")] for path in RECIPES.rglob("*.toml")
                   if path.parent.name != "shared")
+
+
+def chosen(names, args):
+    return [name for name in names if not args.only or any(word in name for word in args.only.split(","))]
 
 
 def is_custom(name):
@@ -97,7 +102,7 @@ def report(args):
 
 
 def small(args):
-    for name in experiments():
+    for name in chosen(experiments(), args):
         flags = [*SMALL_DATA, *SMALL_ROWS[name.split("/")[0]], *(SMALL_GPT if is_custom(name) else [])]
         if is_custom(name):
             flags += ["--tokenizer", QUICKSTART / "model"]
@@ -107,17 +112,23 @@ def small(args):
     return {"tables": report(args)}
 
 
-def single_gpu(args):
-    ones = [name for name in experiments() if name in PEERS or name == "fsdp/custom_model/single_node"]
-    for name in ones:
-        train(args, name, [*model_of(name, args), "--device", "cuda", "--save-dtype", "bf16"])
+def ranks_of(name, args):
+    done = subprocess.run([str(args.program), "config", "train", str(RECIPES / f"{name}.toml"), "--json"],
+                          capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)["nproc"]["value"]
+
+
+def gpus(args):
+    for name in chosen(experiments(), args):
+        if ranks_of(name, args) <= args.most_ranks:
+            train(args, name, [*model_of(name, args), "--device", "cuda", "--save-dtype", "bf16"])
     return {"tables": report(args)}
 
 
 def peers(args):
     """A short run of Tessera and then of the peer, for each experiment, on one machine."""
     results = []
-    for name in PEERS:
+    for name in chosen(PEERS, args):
         folder = args.runs / "peers" / name
         done = run([args.program, "train", RECIPES / f"{name}.toml", *model_of(name, args), "--device", "cuda",
                     "--max-steps", "24", "--save-strategy", "no", "--eval-strategy", "no", "--no-eval-generation",
@@ -125,7 +136,7 @@ def peers(args):
         if done.returncode:
             raise SystemExit(done.stdout)
         summary = json.loads((folder / "summary.json").read_text())
-        subprocess.run(["rm", "-rf", folder / "model"], check=True)
+        subprocess.run(["rm", "-rf", folder], check=True)  # report() must not find it
         results.append({"experiment": name, "samples_per_s": summary["train_samples_per_second_steady"],
                         "used_MiB": summary["gpu"]["memory_bytes"]["peak"] / 2**20,
                         "ledger_MiB": summary["ledger_peak_bytes"]["total"] / 2**20, "peer": peer(args, name)})
@@ -191,12 +202,14 @@ def plan(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["small", "single-gpu", "peers", "plan"])
+    parser.add_argument("what", choices=["small", "gpus", "peers", "plan"])
     parser.add_argument("output", type=Path)
     parser.add_argument("--program", type=Path, default=ROOT / "build" / "tessera")
     parser.add_argument("--data", type=Path, help="a file in SQuAD's format, for training and evaluation")
     parser.add_argument("--peers", type=Path, help="the folder of hf_trainer.py")
     parser.add_argument("--peer-limit", type=int, default=180, help="seconds for one run of a peer")
+    parser.add_argument("--most-ranks", type=int, default=1, help="number of GPUs")
+    parser.add_argument("--only", default="", help="WORD,...: only experiments with one of them in their names")
     parser.add_argument("--runs", type=Path, default=Path("runs/workshop"))
     parser.add_argument("--interval", default="0.5", help="seconds between two samples of the memory logs")
     parser.add_argument("--commit", default="", help="the version, where this is not a git checkout")
@@ -208,10 +221,11 @@ def main():
         parser.error("peers needs --peers")
     args.program = args.program.resolve()
     args.runs.mkdir(parents=True, exist_ok=True)
-    result = {"small": small, "single-gpu": single_gpu, "peers": peers, "plan": plan}[args.what](args)
+    result = {"small": small, "gpus": gpus, "peers": peers, "plan": plan}[args.what](args)
     commit = args.commit or run(["git", "-C", ROOT, "describe", "--always", "--dirty"]).stdout.strip()
     words = ["bench/workshop.py", args.what] + (["--data", args.data.name] if args.data else [])
     words += ["--peers", "FOLDER"] if args.peers else []
+    words += ["--most-ranks", str(args.most_ranks)] if args.what == "gpus" else []
     args.output.write_text(json.dumps({"command": " ".join(words), "commit": commit, "machine": args.machine, **result},
                                       indent=1) + "\n")
 
