@@ -36,6 +36,9 @@ PEERS = {"deepspeed/baseline": ("Trainer", None, False),
          f"{STAGE}cpu_offloading/pinned_memory": ("DeepSpeed", 2, True),
          "fsdp/bloom/baseline": ("Trainer", None, False)}
 BLOOM_TOKENS = 250680
+FIGURES = ["ranks", "samples_per_second", "steady_samples_per_second", "runtime", "train_loss", "eval_loss", "exact_match", "f1",
+           "gpu_peak", "gpu_average", "gpu_utilization", "cpu_peak", "cpu_average", "planned_memory", "booked_memory",
+           "resident_memory"]
 UNPINNED = f"{STAGE}cpu_offloading/zero_2"
 
 
@@ -95,10 +98,15 @@ def train(args, name, flags):
 
 
 def report(args):
-    done = run([args.program, "report", args.runs, "--tables", "workshop", "--format", "json", "--output",
-                args.runs / "tables.json", "--html", args.runs / "report.html"])
-    print(done.stdout[-2000:], flush=True)
-    return json.loads((args.runs / "tables.json").read_text())["tables"]
+    """The workshop's tables, and all runs in one table."""
+    found = {}
+    for name, words in {"tables": ["--tables", "workshop", "--html", args.runs / "report.html"],
+                        "runs": ["--rows", "experiment", "--columns", ",".join(FIGURES), "--sort", "experiment"]}.items():
+        path = args.runs / f"{name}.json"
+        done = run([args.program, "report", args.runs, *words, "--format", "json", "--output", path])
+        print(done.stdout[-2000:], flush=True)
+        found[name] = json.loads(path.read_text())["tables"]
+    return {"tables": found["tables"], "runs": found["runs"][0]["rows"]}
 
 
 def small(args):
@@ -109,7 +117,7 @@ def small(args):
         else:
             flags += ["--model", QUICKSTART / "model"]
         train(args, name, flags)
-    return {"tables": report(args)}
+    return report(args)
 
 
 def ranks_of(name, args):
@@ -122,7 +130,7 @@ def gpus(args):
     for name in chosen(experiments(), args):
         if ranks_of(name, args) <= args.most_ranks:
             train(args, name, [*model_of(name, args), "--device", "cuda", "--save-dtype", "bf16"])
-    return {"tables": report(args)}
+    return report(args)
 
 
 def peers(args):
@@ -196,7 +204,9 @@ def plan(args):
         rank = found["first_rank"]
         planned.append({"experiment": name, "ranks": found["world_size"], "parameters": found["num_parameters"],
                         "device_peak_bytes": rank["device_peak_bytes"], "host_peak_bytes": rank["host_peak_bytes"],
-                        "step_bytes_sent": found["step_bytes_sent"]})
+                        "step_bytes_sent": found["step_bytes_sent"],
+                        **{f"{place}_step_bytes": {key: value for key, value in rank[place]["step"].items() if value}
+                           for place in ("device", "host")}})
     return {"plan": planned}
 
 
