@@ -2,12 +2,15 @@
 """Runs the workshop's recipes, and writes their 12 tables as JSON for tools/make_workshop_tables.py.
 
   bench/workshop.py small OUT.json --program build/tessera       all 39 on CPU ranks, with a small model
-  bench/workshop.py single-gpu OUT.json --program build/tessera --data FILE [--peers FOLDER]
-                                                                 those of one GPU in full size, and the Python peers
+  bench/workshop.py gpus OUT.json --program build/tessera --data FILE [--most-ranks 2]
+                                                                 those of one GPU, or of up to two, in full size
+  bench/workshop.py peers OUT.json --program build/tessera --data FILE --peers FOLDER
+                                                                 the speed of one GPU, beside the Trainer or DeepSpeed
   bench/workshop.py plan OUT.json --program build/tessera --data FILE
                                                                  the planned memory of all 39 in full size; needs no GPU
 
-The runs stay in --runs (default: runs/workshop). Needs only Python's standard library; the peers need theirs.
+--only takes the experiments whose names contain a word of its list. The runs stay in --runs (default: runs/workshop); a
+run that is complete there does not run again. Needs only Python's standard library; the peers need theirs.
 """
 import argparse
 import json
@@ -33,12 +36,19 @@ PEERS = {"deepspeed/baseline": ("Trainer", None, False),
          f"{STAGE}cpu_offloading/pinned_memory": ("DeepSpeed", 2, True),
          "fsdp/bloom/baseline": ("Trainer", None, False)}
 BLOOM_TOKENS = 250680
+FIGURES = ["ranks", "samples_per_second", "steady_samples_per_second", "runtime", "train_loss", "eval_loss", "exact_match", "f1",
+           "gpu_peak", "gpu_average", "gpu_utilization", "cpu_peak", "cpu_average", "planned_memory", "booked_memory",
+           "resident_memory"]
 UNPINNED = f"{STAGE}cpu_offloading/zero_2"
 
 
 def experiments():
     return sorted(str(path.relative_to(RECIPES))[:-len(".toml")] for path in RECIPES.rglob("*.toml")
                   if path.parent.name != "shared")
+
+
+def chosen(names, args):
+    return [name for name in names if not args.only or any(word in name for word in args.only.split(","))]
 
 
 def is_custom(name):
@@ -88,33 +98,58 @@ def train(args, name, flags):
 
 
 def report(args):
-    done = run([args.program, "report", args.runs, "--tables", "workshop", "--format", "json", "--output",
-                args.runs / "tables.json", "--html", args.runs / "report.html"])
-    print(done.stdout[-2000:], flush=True)
-    return json.loads((args.runs / "tables.json").read_text())["tables"]
+    """The workshop's tables, and all runs in one table."""
+    found = {}
+    for name, words in {"tables": ["--tables", "workshop", "--html", args.runs / "report.html"],
+                        "runs": ["--rows", "experiment", "--columns", ",".join(FIGURES), "--sort", "experiment"]}.items():
+        path = args.runs / f"{name}.json"
+        done = run([args.program, "report", args.runs, *words, "--format", "json", "--output", path])
+        print(done.stdout[-2000:], flush=True)
+        found[name] = json.loads(path.read_text())["tables"]
+    return {"tables": found["tables"], "runs": found["runs"][0]["rows"]}
 
 
 def small(args):
-    for name in experiments():
+    for name in chosen(experiments(), args):
         flags = [*SMALL_DATA, *SMALL_ROWS[name.split("/")[0]], *(SMALL_GPT if is_custom(name) else [])]
         if is_custom(name):
             flags += ["--tokenizer", QUICKSTART / "model"]
         else:
             flags += ["--model", QUICKSTART / "model"]
         train(args, name, flags)
-    return {"tables": report(args)}
+    return report(args)
 
 
-def single_gpu(args):
-    ones = [name for name in experiments() if name in PEERS or name == "fsdp/custom_model/single_node"]
-    for name in ones:
-        train(args, name, [*model_of(name, args), "--device", "cuda", "--save-dtype", "bf16"])
-    result = {"tables": report(args), "peers": []}
-    if args.peers:
-        for name in ones:
-            if name in PEERS:
-                result["peers"].append(peer(args, name))
-    return result
+def ranks_of(name, args):
+    done = subprocess.run([str(args.program), "config", "train", str(RECIPES / f"{name}.toml"), "--json"],
+                          capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)["nproc"]["value"]
+
+
+def gpus(args):
+    for name in chosen(experiments(), args):
+        if ranks_of(name, args) <= args.most_ranks:
+            train(args, name, [*model_of(name, args), "--device", "cuda", "--save-dtype", "bf16"])
+    return report(args)
+
+
+def peers(args):
+    """A short run of Tessera and then of the peer, for each experiment, on one machine."""
+    results = []
+    for name in chosen(PEERS, args):
+        folder = args.runs / "peers" / name
+        done = run([args.program, "train", RECIPES / f"{name}.toml", *model_of(name, args), "--device", "cuda",
+                    "--max-steps", "24", "--save-strategy", "no", "--eval-strategy", "no", "--no-eval-generation",
+                    "--output-dir", folder, "--overwrite"])
+        if done.returncode:
+            raise SystemExit(done.stdout)
+        summary = json.loads((folder / "summary.json").read_text())
+        subprocess.run(["rm", "-rf", folder], check=True)  # report() must not find it
+        results.append({"experiment": name, "samples_per_s": summary["train_samples_per_second_steady"],
+                        "used_MiB": summary["gpu"]["memory_bytes"]["peak"] / 2**20,
+                        "ledger_MiB": summary["ledger_peak_bytes"]["total"] / 2**20, "peer": peer(args, name)})
+        args.output.write_text(json.dumps(results))  # what there is, should the next one not end
+    return {"peers": results}
 
 
 def deepspeed_config(stage, offload, pinned):
@@ -132,7 +167,7 @@ def deepspeed_config(stage, offload, pinned):
 
 def peer(args, name):
     stack, stage, offload = PEERS[name]
-    words = [sys.executable, "hf_trainer.py", "--steps", "16", "--warm", "6"]
+    words = [sys.executable, "hf_trainer.py", "--steps", "12", "--warm", "4"]
     words += ["--prec", "fp32", "--bs", "1", "--ga", "4"] if name.startswith("fsdp") else \
         ["--prec", "fp16", "--bs", "4", "--ga", "4"]
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -142,7 +177,7 @@ def peer(args, name):
         words += ["--deepspeed", str(config.resolve())]
         env |= {"DS_SKIP_CUDA_CHECK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511", "RANK": "0",
                 "LOCAL_RANK": "0", "WORLD_SIZE": "1", "OMP_NUM_THREADS": str(os.cpu_count())}
-    found = {"experiment": name, "peer": stack, "command": " ".join(words[1:])}
+    found = {"stack": stack, "command": " ".join(words[1:])}
     try:
         done = subprocess.run(words, cwd=args.peers, env=env, capture_output=True, text=True, timeout=args.peer_limit)
         line = re.search(r"^PEER (.*)$", done.stdout, re.M)
@@ -169,18 +204,22 @@ def plan(args):
         rank = found["first_rank"]
         planned.append({"experiment": name, "ranks": found["world_size"], "parameters": found["num_parameters"],
                         "device_peak_bytes": rank["device_peak_bytes"], "host_peak_bytes": rank["host_peak_bytes"],
-                        "step_bytes_sent": found["step_bytes_sent"]})
+                        "step_bytes_sent": found["step_bytes_sent"],
+                        **{f"{place}_step_bytes": {key: value for key, value in rank[place]["step"].items() if value}
+                           for place in ("device", "host")}})
     return {"plan": planned}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["small", "single-gpu", "plan"])
+    parser.add_argument("what", choices=["small", "gpus", "peers", "plan"])
     parser.add_argument("output", type=Path)
     parser.add_argument("--program", type=Path, default=ROOT / "build" / "tessera")
     parser.add_argument("--data", type=Path, help="a file in SQuAD's format, for training and evaluation")
     parser.add_argument("--peers", type=Path, help="the folder of hf_trainer.py")
     parser.add_argument("--peer-limit", type=int, default=180, help="seconds for one run of a peer")
+    parser.add_argument("--most-ranks", type=int, default=1, help="number of GPUs")
+    parser.add_argument("--only", default="", help="WORD,...: only experiments with one of them in their names")
     parser.add_argument("--runs", type=Path, default=Path("runs/workshop"))
     parser.add_argument("--interval", default="0.5", help="seconds between two samples of the memory logs")
     parser.add_argument("--commit", default="", help="the version, where this is not a git checkout")
@@ -188,12 +227,15 @@ def main():
     args = parser.parse_args()
     if args.what != "small" and not args.data:
         parser.error(f"{args.what} needs --data")
+    if args.what == "peers" and not args.peers:
+        parser.error("peers needs --peers")
     args.program = args.program.resolve()
     args.runs.mkdir(parents=True, exist_ok=True)
-    result = {"small": small, "single-gpu": single_gpu, "plan": plan}[args.what](args)
+    result = {"small": small, "gpus": gpus, "peers": peers, "plan": plan}[args.what](args)
     commit = args.commit or run(["git", "-C", ROOT, "describe", "--always", "--dirty"]).stdout.strip()
     words = ["bench/workshop.py", args.what] + (["--data", args.data.name] if args.data else [])
     words += ["--peers", "FOLDER"] if args.peers else []
+    words += ["--most-ranks", str(args.most_ranks)] if args.what == "gpus" else []
     args.output.write_text(json.dumps({"command": " ".join(words), "commit": commit, "machine": args.machine, **result},
                                       indent=1) + "\n")
 

@@ -19,6 +19,7 @@ def load_script(name):
 
 script = load_script("make_performance_page")
 plot = load_script("make_readme_plot")
+workshop = load_script("make_workshop_tables")
 
 
 class PerformancePage(unittest.TestCase):
@@ -56,6 +57,54 @@ class PerformancePage(unittest.TestCase):
         self.assertIn("| job | v | machine | commit |", page)
         self.assertIn("| a | 1 | not recorded | 1 |", page)
         self.assertIn("| b | 1, 2 | m | 2 |", page)
+
+
+class WorkshopPage(unittest.TestCase):
+    def sources(self):
+        return {name: workshop.load(name) for name in ("plan", "small", "gpus", "peers")}
+
+    def test_the_committed_page_is_what_the_script_makes(self):
+        self.assertEqual(workshop.PAGE.read_text(encoding="utf-8"), workshop.make(),
+                         "run tools/make_workshop_tables.py and commit docs/workshop.md")
+
+    def test_all_experiments_are_recorded(self):
+        sources = self.sources()
+        recipes = {str(path.relative_to(ROOT / "recipes/workshop"))[:-len(".toml")]
+                   for path in ROOT.glob("recipes/workshop/**/*.toml") if path.parent.name != "shared"}
+        self.assertEqual({row["experiment"] for row in sources["plan"]["plan"]}, recipes)
+        self.assertEqual({workshop.plain(run["experiment"]) for run in sources["small"]["runs"]}, recipes)
+        self.assertEqual(len(sources["small"]["tables"]), 12)
+        machines = json.loads((script.RESULTS / "machines.json").read_text(encoding="utf-8"))
+        for name, source in sources.items():
+            if source and name != "plan":
+                self.assertIn(source["machine"], machines, name)
+
+    def test_the_tables_have_no_gap(self):
+        for table in self.sources()["small"]["tables"]:
+            for row in table["rows"]:
+                gaps = [value for value in row.values() if workshop.plain(value) is None]
+                self.assertEqual(gaps, [gap for gap in gaps if gap and gap["notes"] == ["CPU ranks have no GPU"]], table["name"])
+
+    def test_runs_on_gpus_come_first_and_only_those_that_ran(self):
+        sources = self.sources()
+        ran = ["fsdp/bloom/baseline", "fsdp/bloom/multi_gpu/2_gpus", "deepspeed/baseline"]
+        runs = [run for run in sources["small"]["runs"] if workshop.plain(run["experiment"]) in ran]
+        tables = workshop.Tables({**sources, "gpus": {**sources["small"], "runs": runs}})
+        lines = tables.workshop_table("fsdp-bloom-multi-gpu").splitlines()
+        self.assertEqual([line.split(" | ")[:2] for line in lines[2:8]],
+                         [["| 1 GPU", "GPU"], ["| 2 GPUs", "GPU"], ["| 1 GPU", "CPU, small"], ["| 2 GPUs", "CPU, small"],
+                          ["| 4 GPUs", "CPU, small"], ["| 8 GPUs", "CPU, small"]])
+        self.assertIn("| Your Value (GPU) | Your Value (CPU, small) |", tables.workshop_table("deepspeed-baseline"))
+        self.assertNotIn("(GPU)", tables.workshop_table("deepspeed-multi-node"))
+
+    def test_peers(self):
+        row = {"experiment": "deepspeed/baseline", "samples_per_s": 300, "used_MiB": 12000}
+        peers = {"machine": "m", "commit": "c",
+                 "peers": [{**row, "peer": {"stack": "Trainer", "samples_per_s": 30, "used_MiB": 24000}},
+                           {**row, "peer": {"stack": "DeepSpeed", "error": "no compiler"}}]}
+        text = workshop.Tables({**self.sources(), "peers": peers}).beside_peers()
+        self.assertIn("| `deepspeed/baseline` | 300 | Trainer | 30 | **10** | 12000 | 24000 |", text)
+        self.assertIn("| DeepSpeed | failed | – | 12000 | – |", text)
 
 
 DOCUMENTS = [*ROOT.glob("*.md"), *(path for folder in ("docs", "bench", "recipes") for path in ROOT.glob(f"{folder}/**/*.md"))]

@@ -162,9 +162,6 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
     console.print(flags.full_help ? full_help(*verb, *subject, groups) : brief_help(*verb, *subject, groups));
     return static_cast<int>(ExitCode::kDone);
   }
-  // The command's file may have a table of this verb.
-  const auto config = std::ranges::find_if(command, [](const std::string& word) { return word.ends_with(".toml"); });
-  if (config != command.end() && !config->starts_with("-")) flags.config_file = *config;
   const auto run_flags = take_run_flags(flags, groups);
   const std::string own_file = subject->own_file.empty() ? "" : std::exchange(flags.config_file, "");
   const SettingSources sources{.flags = flags.values,

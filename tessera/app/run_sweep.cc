@@ -1,12 +1,10 @@
 // tessera sweep
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "tessera/app/command_line.h"
-#include "tessera/app/verbs.h"
+#include "tessera/app/sweep_runs.h"
 #include "tessera/base/error.h"
 #include "tessera/comm/world.h"
 #include "tessera/report/console.h"
@@ -14,22 +12,6 @@
 
 namespace tessera {
 namespace {
-
-const Verb& train_verb() {
-  const auto it = std::ranges::find(all_verbs(), "train", &Verb::name);
-  TESSERA_ASSERT(it != all_verbs().end());
-  return *it;
-}
-
-std::vector<SweepRun> runs_of(const Invocation& invocation) {
-  const Verb& train = train_verb();
-  const TrainCommand command{.resolve =
-                                 [&](const std::vector<std::string>& words) {
-                                   return resolve_words(words, invocation.environment, train, all_verbs());
-                                 },
-                             .check = [&](const ResolvedSettings& resolved) { check_settings(train, resolved); }};
-  return expand(read_sweep(invocation.own_file, train.groups), invocation.run_flags, command);
-}
 
 // Prints each warning about settings once.
 void print_warnings(const std::vector<SweepRun>& runs, Console& console) {
@@ -45,14 +27,12 @@ void print_warnings(const std::vector<SweepRun>& runs, Console& console) {
 
 int run_sweep_verb(const Invocation& invocation) {
   const Settings& settings = invocation.settings();
-  if (invocation.own_file.empty()) {
-    throw UsageError("sweep", "needs a sweep file, or a folder of recipes", "Example: " + invocation.verb->example);
-  }
   if (const auto ranks = detect_ranks(invocation.environment); ranks && ranks->size > 1) {
     throw UsageError("sweep", fmt::format("starts its ranks itself, but {} has started {}", ranks->source, ranks->size),
                      "Start it as one process. --nproc N gives every run N ranks");
   }
-  const std::vector<SweepRun> runs = runs_of(invocation);
+  const std::vector<SweepRun> runs =
+      runs_of_sweep(invocation.own_file, invocation.run_flags, invocation.environment, true);
   Console console = Console::of_process(settings.bars(), Console::LostOutput::is_noted);
   print_warnings(runs, console);
   if (settings.dry_run) {

@@ -51,7 +51,7 @@ const std::vector<Verb>& all_verbs() {
        .operands = "FOLDER",
        .run = run_memory},
       {.name = "slurm",
-       .help = "Write the job file of a training run for Slurm",
+       .help = "Write the job files of a training run or a sweep for Slurm",
        .groups = kSlurm,
        .example = "tessera slurm --nodes 2 --gpus-per-node 8 --cpus-per-task 8 --time 24:00:00 run.toml",
        .required = {},

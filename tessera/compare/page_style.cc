@@ -35,6 +35,7 @@ td.n,th.n{text-align:right;white-space:nowrap}th.n{white-space:normal;min-width:
 td:first-child{min-width:270px;max-width:420px;overflow-wrap:break-word}td:last-child,th:last-child{padding-right:0}
 tbody tr:last-child td{border-bottom:0}tr.base td{background:var(--soft)}tr.group th{padding-top:16px;color:var(--ink)}
 td.same{color:var(--ink3)}
+@media screen{#settings td+td{white-space:nowrap}#settings td+td>wbr{display:none}}
 sup{font-size:10.5px;color:var(--accent);line-height:0;padding-left:2px;font-weight:600}
 .notes{margin:12px 0 0;padding:0;list-style:none;font-size:12.5px;color:var(--ink2);overflow-wrap:anywhere}
 .notes li{margin:2px 0}

@@ -23,7 +23,7 @@ struct SlurmJob {
   std::string written_by;      // a comment: the program's version
 };
 
-// Number of ranks on each node.
+// Number of ranks on each node: one for each GPU, or as the settings say.
 int64_t ranks_on_a_node(const Settings& settings);
 
 // The text of the job file. Throws UsageError: a folder with a letter that sbatch cannot read.

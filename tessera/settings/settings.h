@@ -145,7 +145,8 @@ struct Settings {
   bool requeue = true;
   int64_t max_requeues = 20, signal_before = 300;  // s
   std::string job_file;
-  bool replace = false;
+  bool replace = false, submit = false;
+  int64_t max_jobs = 1;
   // output
   std::string output_dir, checkpoint;
   MemoryLogPlace memory_log;

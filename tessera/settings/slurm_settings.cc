@@ -45,9 +45,10 @@ Setting with_grammar(Setting setting, std::string (*canonical)(const std::string
 
 std::vector<Setting> slurm_settings() {
   return {
-      integer("nodes", &S::nodes, brief(kSlurm, "nodes"), "N", {1, 1 << 20}, "Number of nodes"),
+      integer("nodes", &S::nodes, brief(kSlurm, "nodes"), "N", {1, 1 << 20},
+              "Number of nodes; by default as many as the run's nproc needs, or 1"),
       integer("gpus_per_node", &S::gpus_per_node, brief(kSlurm, "GPUs of each node"), "N", {0, 1024},
-              "Number of GPUs on each node; 0: compute on CPUs"),
+              "Number of GPUs on each node, and the most that a run of fewer ranks gets; 0: compute on CPUs"),
       integer("ntasks_per_node", &S::ntasks_per_node, brief(kSlurm, "ranks of each node; 0: one for each GPU"), "RANKS",
               {0, 4096}, "Number of ranks on each node; 0: one for each GPU, or one without GPUs"),
       integer("cpus_per_task", &S::cpus_per_task, brief(kSlurm, "cores of each rank"), "N", {0, 4096},
@@ -82,8 +83,14 @@ std::vector<Setting> slurm_settings() {
               "Seconds before the time limit at which the run stops, saves and queues again; it must load and save in "
               "less; 0: never"),
       text("job_file", &S::job_file, brief(kSlurm, "the file to write; -: print it"), "FILE|-",
-           "The job file to write; -: print it; empty: job.sbatch in the output folder"),
+           "The job file to write; -: print it; empty: job.sbatch in the output folder. Of a sweep: the script that "
+           "submits "
+           "all jobs; empty: submit.sh in the folder of all runs"),
       boolean("replace", &S::replace, kSlurm, "Replace the job file if it exists"),
+      boolean("submit", &S::submit, brief(kSlurm, "also submit the job"),
+              "Submit the job, or all jobs of a sweep, with sbatch"),
+      integer("max_jobs", &S::max_jobs, kSlurm, "N", {0, 1 << 20},
+              "Number of jobs of a sweep that may run at once; each other one waits for the end of a job; 0: no limit"),
   };
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/settings/config_file.h"
@@ -292,6 +293,17 @@ class SweepReader {
   std::string base_;
 };
 
+// Removes the recipes that another one includes: they are not runs of their own.
+void remove_included(std::vector<std::string>& recipes) {
+  std::set<fs::path> included;
+  for (const std::string& recipe : recipes) {
+    for (const FileEntry& entry : read_config_file(recipe)) {
+      if (entry.file != recipe) included.insert(fs::weakly_canonical(entry.file));
+    }
+  }
+  std::erase_if(recipes, [&](const std::string& recipe) { return included.contains(fs::weakly_canonical(recipe)); });
+}
+
 SweepFile sweep_of_folder(const std::string& path) {
   std::vector<std::string> recipes;
   try {
@@ -301,6 +313,7 @@ SweepFile sweep_of_folder(const std::string& path) {
         recipes.push_back(entry.path().lexically_normal().string());
       }
     }
+    remove_included(recipes);
   } catch (const fs::filesystem_error& error) {
     throw UsageError(path, fmt::format("cannot be read: {}", error.code().message()));
   }

@@ -59,7 +59,8 @@ struct SweepFile {
 };
 
 // Reads the file or folder `path`. `groups` are the settings that a run takes. A folder is a sweep of its *.toml files,
-// also in folders below it, except files whose names end with "base.toml". Throws UsageError with file and line.
+// also in folders below it, except files that another one includes or whose names end with "base.toml". Throws
+// UsageError with file and line.
 SweepFile read_sweep(const std::string& path, Groups groups);
 
 // The sweep in a TOML text. Paths of recipes are relative to the folder of `path`.

@@ -45,7 +45,7 @@ def experiments():
 
 EXPERIMENTS = experiments()
 TINY = ["--tokenizer", "tok", "--init", "random", "--dataset", "train.jsonl", "--eval-dataset", "eval.jsonl",
-        "--train-size", "16", "--eval-size", "4", "--max-length", "48", "--max-new-tokens", "2", "--epochs", "1",
+        "--train-size", "16", "--eval-size", "4", "--max-length", "48", "--max-new-tokens", "2", "--epochs", "3",
         "--threads", "1"]
 TINY_GPT = ["--hidden-size", "16", "--num-heads", "2", "--ff-dim", "32"]
 
@@ -92,13 +92,13 @@ class Workshop(RanksTest):
             with self.subTest(experiment=name):
                 used = min(ranks, MOST_RANKS)
                 model = ["--model", "config.json"] if layers is None else TINY_GPT
-                self.succeeds("train", recipe(name), *TINY, *model, "--nproc", str(used))
                 output = os.path.join("runs", "workshop", name)
+                self.succeeds("train", recipe(name), *TINY, *model, "--nproc", str(used), "--memory-log", output + "/memory:0.1")
                 summary = self.json_of(output, "summary.json")
                 self.assertEqual((summary["experiment"], summary["strategy"], summary["world_size"]), (name, strategy, used))
                 self.assertEqual(summary["train_data"]["rows_used"], 16)
                 self.assertEqual(summary["eval_data"]["rows_used"], 4)
-                self.assertEqual(summary["steps"], -(-16 // (batch[0] * batch[1] * used)))
+                self.assertEqual(summary["steps"], 3 * -(-16 // (batch[0] * batch[1] * used)))
                 self.assertGreater(summary["train_loss"], 0)
                 self.assertEqual("exact_match" in summary, name.startswith("fsdp"))
                 text = self.read(output, "resolved-config.toml").decode()
@@ -106,6 +106,33 @@ class Workshop(RanksTest):
                 if layers is not None:
                     self.assertTrue(re.search(rf"^num_layers = {layers} ", text, re.M), text)
                 self.assert_tidy(output)
+        self.check_tables()
+
+    def check_tables(self):
+        """The report makes all tables, without a gap."""
+        tables = json.loads(self.succeeds("report", "runs/workshop", "--tables", "workshop", "--format", "json"))["tables"]
+        self.assertEqual(len(tables), 12)
+        for table in tables:
+            self.assertNotIn("No run for", " ".join(table["remarks"]), table["name"])
+            for row in table["rows"]:
+                for column, value in row.items():
+                    note = value.get("notes", []) if isinstance(value, dict) else []
+                    if note == ["CPU ranks have no GPU"]:  # its utilization
+                        continue
+                    value = value["value"] if isinstance(value, dict) else value
+                    self.assertNotIn(value, [None, ""], (table["name"], row, column))
+
+    def test_slurm_jobs_of_all_recipes(self):
+        self.succeeds("slurm", "--gpus-per-node", "8", "sweep", RECIPES)
+        script = self.read("runs", "workshop", "submit.sh").decode()
+        self.assertEqual(script.count("/job.sbatch\n"), 39)
+        for name, (ranks, *_) in EXPERIMENTS.items():
+            job = self.read("runs", "workshop", name, "job.sbatch").decode()
+            nodes = re.search(r"multi_?-?node/(\d)_nodes", name)
+            nodes = int(nodes[1]) if nodes else 2 if name.endswith("16_gpus") else 1
+            for option in [f"nodes={nodes}", f"gpus-per-node={ranks // nodes}", "time=01:00:00", "cpus-per-task=4"]:
+                self.assertRegex(job, rf"(?m)^#SBATCH --{option}$")
+            self.assertRegex(job, rf"(?m)^#SBATCH --ntasks-per-node={ranks // nodes} ")
 
     def test_rows_of_each_rank(self):
         for ranks in 1, 2:

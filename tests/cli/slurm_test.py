@@ -16,6 +16,12 @@ while [[ $1 == --* ]]; do shift; done
 if [ -n "${RUN_IT:-}" ]; then exec "$@"; fi
 exit "$CODE"
 """
+# Prints a new number each time, and refuses the file REFUSED.
+SBATCH = """#!/bin/bash
+echo "sbatch $*" >> calls
+[ "${!#}" != "${REFUSED:-}" ] || exit 1
+echo "$((100 + $(grep -c ^sbatch calls)));cluster"
+"""
 LISTED = "#!/bin/bash\necho \"$(basename \"$0\") $*\" >> calls\nexit \"${%s:-0}\"\n"
 
 
@@ -23,7 +29,7 @@ class SlurmTest(TinyJobTest):
     def setUp(self):
         super().setUp()
         os.mkdir(self.path("bin"))
-        for name, text in [("srun", SRUN), ("scontrol", LISTED % "SCONTROL_CODE"), ("module", LISTED % "MODULE_CODE")]:
+        for name, text in [("srun", SRUN), ("sbatch", SBATCH), ("scontrol", LISTED % "SCONTROL_CODE"), ("module", LISTED % "MODULE_CODE")]:
             os.chmod(self.write(f"bin/{name}", text), stat.S_IRWXU)
 
     def job(self, *words, run=tuple(RUN), **options):
@@ -149,6 +155,90 @@ class Jobs(SlurmTest):
         code, _, calls = self.submit(CODE="0", MODULE_CODE="1")
         self.assertEqual((code, calls), (1, ["module load cuda/12.4 openmpi"]))
         self.assertNotIn("srun", calls)
+
+
+class Sweeps(SlurmTest):
+    """A job for each run that is not done."""
+
+    def setUp(self):
+        super().setUp()
+        self.write("job.toml", 'model = "config.json"\ninit = "random"\ntokenizer = "tok"\ndataset = "train.jsonl"\n'
+                               'threads = 1\nmax_steps = 2\n[slurm]\ntime = "20"\n')
+        self.write("sweep.toml", 'base = "job.toml"\noutput_dir = "runs/s/{name}"\nname = "n{nproc}"\n[matrix]\nnproc = [1, 2, 4, 8]\n')
+        self.env = {"PATH": self.path("bin") + ":" + os.environ["PATH"]}
+
+    def options(self, *folder):
+        text = self.read(*folder, "job.sbatch").decode()
+        return dict(line[len("#SBATCH --"):].split("  ")[0].strip().split("=", 1) for line in text.splitlines()
+                    if line.startswith("#SBATCH") and "=" in line.split("#")[1])
+
+    def calls(self):
+        return self.read("calls").decode().splitlines()
+
+    def test_resources_follow_the_ranks_of_each_run(self):
+        out = self.succeeds("slurm", "--gpus-per-node", "4", "--account", "k1", "sweep", "sweep.toml", "--lr", "0.5")
+        self.assertEqual(out, "runs/s/submit.sh: submit 4 jobs with: bash runs/s/submit.sh\n")
+        for ranks, nodes in (1, 1), (2, 1), (4, 1), (8, 2):
+            options = self.options("runs", "s", f"n{ranks}")
+            got = [options[key] for key in ["nodes", "ntasks-per-node", "gpus-per-node", "job-name", "account", "time"]]
+            self.assertEqual(got, [str(nodes), str(ranks // nodes), str(ranks // nodes), f"n{ranks}", "k1", "00:20:00"])
+            text = self.read("runs", "s", f"n{ranks}", "job.sbatch").decode()
+            self.assertIn(f"  --nproc {ranks} ", text)
+            self.assertIn("  --lr 0.5 ", text)
+
+    def test_one_job_after_the_other(self):
+        self.succeeds("slurm", "--submit", "sweep", "sweep.toml", env=self.env)
+        files = [f"runs/s/n{ranks}/job.sbatch" for ranks in (1, 2, 4, 8)]
+        self.assertEqual(self.calls(), ["sbatch --parsable " + files[0]] +
+                         [f"sbatch --parsable --dependency=afterany:{101 + i} {file}" for i, file in enumerate(files[1:])])
+
+    def test_several_jobs_at_once(self):
+        self.succeeds("slurm", "--submit", "--max-jobs", "3", "sweep", "sweep.toml", env=self.env)
+        waits = [call.split()[2] for call in self.calls()]
+        self.assertEqual(waits, [f"runs/s/n{ranks}/job.sbatch" for ranks in (1, 2, 4)] + ["--dependency=afterany:101"])
+        for most in "0", "4":
+            os.unlink(self.path("calls"))
+            self.succeeds("slurm", "--submit", "--replace", "--max-jobs", most, "sweep", "sweep.toml", env=self.env)
+            self.assertNotIn("dependency", "".join(self.calls()))
+
+    def test_done_runs_get_no_job(self):
+        self.succeeds("train", "job.toml", "--nproc", "1", "--output-dir", "runs/s/n1")
+        code, out, err = self.run_tessera("slurm", "--job-file", "all.sh", "sweep", "sweep.toml")
+        self.assertEqual((code, out), (0, "all.sh: submit 3 jobs with: bash all.sh\n"))
+        self.assertEqual(err, "n1: no job, because the run is done\n")
+        self.assertNotIn("n1/", self.read("all.sh").decode())
+        self.write("one.toml", 'base = "job.toml"\noutput_dir = "runs/s/n1"\n[settings]\nnproc = 1\n')
+        self.assertEqual(self.succeeds("slurm", "sweep", "one.toml"), "No run of the sweep needs a job.\n")
+
+    def test_sbatch_refuses_a_job(self):
+        code, out, err = self.run_tessera("slurm", "--submit", "sweep", "sweep.toml",
+                                          env={**self.env, "REFUSED": "runs/s/n4/job.sbatch"})
+        self.assertEqual((code, out.splitlines()), (1, ["101 runs/s/n1/job.sbatch", "102 runs/s/n2/job.sbatch"]))
+        self.assertIn("error: sbatch refused runs/s/n4/job.sbatch. The 2 jobs before it are queued\n", err)
+        self.assertIn("error: bash: ended with exit code 1. Submit later: bash runs/s/submit.sh\n", err)
+
+    def test_one_run_is_submitted(self):
+        self.succeeds("slurm", "--submit", *RUN, env=self.env)
+        self.assertEqual(self.calls(), ["sbatch out/job.sbatch"])
+
+    def test_nothing_is_written_if_a_run_or_a_file_is_wrong(self):
+        os.makedirs(self.path("runs", "s", "n4"))
+        self.write("runs/s/n4/job.sbatch", "mine")
+        self.fails(2, "runs/s/n4/job.sbatch: exists already. Add --replace", "slurm", "sweep", "sweep.toml")
+        self.fails(2, "--submit: sbatch is not in PATH", "slurm", "--submit", "sweep", "sweep.toml", env={"PATH": "/nowhere"})
+        self.fails(2, "sweep: needs a sweep file", "slurm", "sweep")
+        self.fails(2, "--dry-run: belongs to tessera sweep, without slurm", "slurm", "sweep", "sweep.toml", "--dry-run")
+        self.fails(2, "--job-file: a sweep has several files", "slurm", "--job-file", "-", "sweep", "sweep.toml")
+        self.fails(2, "1 contradicts the 2 ranks of the job", "slurm", "--nodes", "2", "sweep", "sweep.toml")
+        self.fails(2, "--strategi: unknown flag", "slurm", "sweep", "sweep.toml", "--strategi", "x")
+        self.assertEqual(os.listdir(self.path("runs", "s")), ["n4"])
+
+    @unittest.skipUnless(shutil.which("shellcheck"), "shellcheck is missing")
+    def test_shellcheck(self):
+        for most in "0", "2":
+            self.succeeds("slurm", "--replace", "--max-jobs", most, "sweep", "sweep.toml")
+            done = subprocess.run(["shellcheck", "runs/s/submit.sh"], cwd=self.folder, check=False, stdout=subprocess.PIPE, text=True)
+            self.assertEqual((done.returncode, done.stdout), (0, ""))
 
 
 class Refusals(SlurmTest):

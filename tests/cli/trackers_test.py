@@ -144,7 +144,10 @@ class Trackers(TinyJobTest):
                               "eval/runtime", "eval/samples_per_second", "train/train_runtime"}, tags)
         self.assertIn("proc.memory.rssMB", items_of_stats(found))
         summary = items(found[-4][1], 2)
-        self.assertEqual(summary["eval_loss"], self.json_of("out", "summary.json")["eval_loss"])
+        written = self.json_of("out", "summary.json")
+        self.assertEqual(summary["eval_loss"], written["eval_loss"])
+        for name in ["avg_mem_alloc_MB", "train/steps_per_second_mean", "train/samples_per_second_mean"]:
+            self.assertEqual(summary[name], written["callbacks"][name])
         self.assertEqual(os.readlink(self.path("out", "wandb", "latest-run")),
                          self.json_of("out", "trackers.json")["wandb"]["folder"])
 

@@ -155,6 +155,29 @@ class TwoHosts(unittest.TestCase):
         self.cluster.wait_for_state(self.submit("not_lost", steps), ["COMPLETED"], 200)
         self.assert_same_results("lost", "not_lost")
 
+    def test_jobs_of_a_sweep_run_one_after_the_other(self):
+        """A requeued job has not ended, and a failed one has: the next one waits for the first, and starts after the second."""
+        with open(self.path("chain.toml"), "w", encoding="utf-8") as file:
+            file.write('output_dir = "chain/{name}"\n[[run]]\nname = "long"\n'
+                       f'max_steps = {self.steps_of(1000)}\n[[run]]\nname = "fails"\ndevice = "cuda"\nmax_steps = 5\n'
+                       '[[run]]\nname = "last"\nmax_steps = 5\n')
+        words = ["slurm", "--submit", "--nodes", "2", "--ntasks-per-node", "1", "--cpus-per-task", "1", "sweep", "chain.toml", *JOB,
+                 "--strategy", "full_shard", "--eval-strategy", "no"]
+        printed = self.cluster.run("sh", "-c", 'cd "$0" && exec "$@"', self.folder, PROGRAM, *words)
+        long, fails, last = [line.split()[0] for line in printed.splitlines()]
+        self.wait_for_lines("chain/long", 5)
+        self.cluster.run("scancel", "--signal=USR1", long)
+        self.cluster.wait_for_state(long, ["PENDING"], 60)
+        time.sleep(REQUEUE_PAUSE_S)
+        fields = self.cluster.job(fails)
+        self.assertEqual((fields["JobState"], fields["Reason"]), ("PENDING", "Dependency"))
+        self.assertEqual(self.cluster.job(long)["Restarts"], "1")
+        self.cluster.run("scancel", long)
+        self.assertEqual(self.cluster.wait_for_state(fails, ["FAILED", "COMPLETED"], 120)["JobState"], "FAILED")
+        self.assertEqual(self.cluster.wait_for_state(last, ["FAILED", "COMPLETED"], 120)["JobState"], "COMPLETED")
+        start, end = self.cluster.job(last)["StartTime"], self.cluster.job(fails)["EndTime"]
+        self.assertGreaterEqual(start, end)
+
     def test_a_run_that_fails_ends_the_job(self):
         number = self.submit("failing", 100, "--device", "cuda")
         fields = self.cluster.wait_for_state(number, ["FAILED", "COMPLETED"], 60)

@@ -161,7 +161,9 @@ TEST_F(Sweep, names_folders_and_repeats) {
 }
 
 TEST_F(Sweep, folder_of_recipes) {
-  write("all/x/one.toml", "seed = 1\n");
+  write("all/x/one.toml", "include = \"../shared/part.toml\"\nseed = 1\n");
+  write("all/shared/part.toml", "include = \"common.toml\"\nseed = 3\n");
+  write("all/shared/common.toml", "seed = 4\n");
   write("all/x/two.toml", "seed = 2\noutput_dir = \"runs/own\"\n");
   write("all/base.toml", "seed = 3\n");
   write("all/x/small_base.toml", "seed = 3\n");
