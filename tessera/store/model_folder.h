@@ -18,8 +18,10 @@ namespace tessera {
 // leading "transformer." is ignored, in the files' names and in the requested names.
 class TensorSource {
  public:
-  // Opens and validates every file. InputError: missing folder or files, only pytorch_model.bin, a wrong index, or a
-  // name both with and without the prefix.
+  // Whether a folder has safetensors weights.
+  static bool exists(const std::filesystem::path& folder);
+  // Opens and validates every file. InputError: missing folder or files, only pytorch_model.bin, a wrong index, a
+  // tensor in two files, or a name both with and without the prefix.
   explicit TensorSource(const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const { return folder_; }
@@ -55,6 +57,7 @@ class TensorSource {
   };
   void add(size_t file, const std::string& name);
   void open_index(const std::filesystem::path& index);
+  void check_files_of_index(const std::filesystem::path& index) const;
   const Place& place(std::string_view name) const;
 
   std::filesystem::path folder_;

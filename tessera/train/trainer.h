@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "tessera/device/nvml/gpu_sampler.h"
+#include "tessera/load/model_writer.h"
 #include "tessera/optim/schedule.h"
 #include "tessera/report/metrics_log.h"
 #include "tessera/report/progress.h"
@@ -116,6 +117,7 @@ class Trainer {
   bool fused_;
   WorkBounds work_;
   Engine engine_;
+  const ModelWriter model_writer_;
   Record fingerprint_, preflight_;
 
   int64_t steps_per_epoch_ = 0, num_steps_ = 0;
