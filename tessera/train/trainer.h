@@ -34,8 +34,8 @@ class Trainer {
  public:
   // Reads the data and the model's configuration and allocates all memory. Writes only the output folder and its lock.
   // run() saves `resolved_config` as resolved-config.toml. `received_signal` returns the number of a signal that asks
-  // this rank to stop, or 0. Only the first rank prints and writes files; all ranks write checkpoints. UsageError,
-  // InputError, OutOfMemoryError, RunError, CommunicationError. Collective.
+  // this rank to stop, or 0. Only the first rank prints and writes files; all ranks write checkpoints and models.
+  // UsageError, InputError, OutOfMemoryError, RunError, CommunicationError. Collective.
   Trainer(const Settings& settings, std::string resolved_config, Console& console, World* world,
           std::function<int()> received_signal);
 
