@@ -156,6 +156,11 @@ const TensorInfo& TensorSource::get(std::string_view name) const {
   return files_[at.file].get(at.name);
 }
 
+std::optional<DType> TensorSource::dtype_of(std::string_view name) const {
+  const auto at = places_.find(without_prefix(name));
+  return at == places_.end() ? std::nullopt : files_[at->second.file].find(at->second.name)->dtype;
+}
+
 void TensorSource::read_into(std::string_view name, const View& target, ThreadPool* pool) const {
   files_[place(name).file].read_into(get(name), target, pool);
 }

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,6 +29,8 @@ class TensorSource {
   std::vector<std::string> names() const;  // as in the files, sorted
   bool contains(std::string_view name) const;
   const std::filesystem::path& file_of(std::string_view name) const;  // InputError: absent
+  // The type of a tensor. Empty if the folder has no such tensor, or if Tessera does not read its type.
+  std::optional<DType> dtype_of(std::string_view name) const;
   // InputError: absent, or a type that Tessera does not read.
   const TensorInfo& get(std::string_view name) const;
 
