@@ -135,6 +135,7 @@ TEST_F(ShardedFolder, WrongIndexesAreErrors) {
 }
 
 TEST_F(ShardedFolder, ATensorInTwoFilesIsAnError) {
+  std::filesystem::remove(folder / "two.safetensors");
   write_tensors(folder / "two.safetensors", {{"a", 4.0f}, {"c", 3.0f}});
   EXPECT_THAT(refusal_of_index(R"({"weight_map": {"a": "one.safetensors", "c": "two.safetensors"}})"),
               HasSubstr("two.safetensors: has tensor \"a\", but model.safetensors.index.json names one.safetensors"));
