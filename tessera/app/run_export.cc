@@ -4,6 +4,7 @@
 #include "tessera/app/machine.h"
 #include "tessera/app/verbs.h"
 #include "tessera/load/model_files.h"
+#include "tessera/load/model_writer.h"
 #include "tessera/report/console.h"
 #include "tessera/settings/engine_options.h"
 #include "tessera/train/train_state.h"
@@ -24,16 +25,17 @@ int run_export(const Invocation& invocation) {
   TrainState::from_json(checkpoint.trainer_state(), model_fingerprint(config),
                         (checkpoint.folder() / "trainer_state.json").string());
   const Model model(config, worker.device());
-  ModelWriter writer(model, settings.output_dir, tokenizer, settings);
-  for (int64_t u = 0; u < model.num_units(); ++u) {
-    // One unit at a time, in fp32 as in the checkpoint.
-    const int64_t elems = model.unit(u).table().num_elems();
-    const Buffer buffer = worker.host().allocate(elems * static_cast<int64_t>(sizeof(float)), Category::staging);
-    const View flat = buffer.view({elems}, DType::f32);
-    checkpoint.read_range({parameters_name(model.unit(u)), elems, 0, elems}, flat, &worker.pool());
-    writer.write(u, {0, elems}, flat);
-  }
-  writer.finish();
+  const ModelWriter writer(model, tokenizer, settings, *alone, worker.pool());
+  writer.write(settings.output_dir, [&](const ModelWriter::Write& write) {
+    for (int64_t u = 0; u < model.num_units(); ++u) {
+      // One unit at a time, in fp32 as in the checkpoint.
+      const int64_t elems = model.unit(u).table().num_elems();
+      const Buffer buffer = worker.host().allocate(elems * static_cast<int64_t>(sizeof(float)), Category::staging);
+      const View flat = buffer.view({elems}, DType::f32);
+      checkpoint.read_range({parameters_name(model.unit(u)), elems, 0, elems}, flat, &worker.pool());
+      write(u, {0, elems}, flat);
+    }
+  });
   console.print(fmt::format("{}: the model of step {}", settings.output_dir, checkpoint.step()));
   return static_cast<int>(ExitCode::kDone);
 }

@@ -122,14 +122,13 @@ class Engine {
   // consecutive pieces. Before prepare() for training, there are only parameters.
   void save_states(const WriteState& write);
 
+  using WriteParameters = std::function<void(int64_t unit, ElemRange range, View from)>;
+  // The same with the parameters alone, in the masters' type.
+  void save_parameters(const WriteParameters& write);
+
   // Returns the first unit whose parameters contain NaN or infinity on any rank, or nothing. When training, it checks
   // the masters. Uses no more memory than save_states(). Collective.
   std::optional<int64_t> find_non_finite_unit();
-
-  using VisitParameters = std::function<void(int64_t unit, ElemRange range, View parameters)>;
-  // Calls `visit` on the first rank with each unit's parameters [P] in order, in the masters' type. A unit comes
-  // complete or in consecutive pieces. A view is valid until the next call. Collective.
-  void collect_parameters(const VisitParameters& visit);
 
   // ---- work
 
@@ -209,7 +208,7 @@ class Engine {
   using Write = std::function<void(ElemRange range, View from)>;
   void save_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first, const Write& write);
   // Calls `write` with elements `range` of a unit, as save_states() does. This rank must keep them.
-  void save_parameters(int64_t unit, ElemRange range, const Write& write);
+  void save_range(int64_t unit, ElemRange range, const Write& write);
   void join_masters(int64_t unit, int64_t first, View masters);
   double sum_of_squared_parameters(int64_t unit);
 

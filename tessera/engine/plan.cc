@@ -64,8 +64,6 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   head_bytes_of(Phase::evaluation) = engine.take_head_peak_bytes();
   enter(Phase::save);
   engine.save_states({});
-  held.reset();
-  engine.collect_parameters({});
   plan.device = device->ledger();
   plan.host = host->ledger();
   plan.file_bytes = engine.file_bytes();

@@ -35,8 +35,7 @@ struct PlannedRank {
   int world_size = 1, rank = 0, ranks_per_node = 1, num_threads = 1;
   DeviceKind device = DeviceKind::cpu;
 };
-// `beside`, if given, allocates what the run holds on the engine's devices from its first save until it collects its
-// model.
+// `beside`, if given, allocates what the run holds on the engine's devices from its first save until its end.
 using HeldBeside = std::function<std::shared_ptr<void>(Engine&, Communicator& world)>;
 Plan plan_run(const ModelConfig& config, const EngineOptions& options, const WorkBounds& work, const PlannedRank& rank,
               const HeldBeside& beside = {});

@@ -121,7 +121,7 @@ void Engine::join_masters(int64_t unit, int64_t first, View masters) {
   }
 }
 
-void Engine::save_parameters(int64_t unit, ElemRange range, const Write& write) {
+void Engine::save_range(int64_t unit, ElemRange range, const Write& write) {
   if (range.size() <= 0) return;
   if (!optimizer_) {
     return save_array(parameters_.kept(), unit, range, range.begin - parameters_.kept_range(unit).begin, write);
@@ -279,7 +279,7 @@ void Engine::save_states(const WriteState& write) {
     const auto write_as = [&](StateKind kind) -> Write {
       return [&write, kind, u](ElemRange part, View from) { write(kind, u, part, from); };
     };
-    save_parameters(u, saved, write_as(StateKind::parameters));
+    save_range(u, saved, write_as(StateKind::parameters));
     if (!optimizer_) continue;
     const int64_t first = saved.begin - optimizer_->range(u).begin;
     save_array(optimizer_->moment1(), u, saved, first, write_as(StateKind::moment1));
@@ -287,51 +287,10 @@ void Engine::save_states(const WriteState& write) {
   }
 }
 
-// The first rank passes on its own part. Then it receives the parts of the other ranks of its group in order, in
-// pieces.
-void Engine::collect_parameters(const VisitParameters& visit) {
+void Engine::save_parameters(const WriteParameters& write) {
   finish_update();
-  if (context_.plan.replica() != 0) return;
-  const bool first = context_.ranks.world->rank() == 0;
-  const int64_t S = context_.plan.shard_optimizer() ? context_.plan.shard_group_size() : 1;
-  const DType dtype = optimizer_ ? context_.master_dtype() : context_.dtype;
-  DeviceStaging staging(*this);
-  View sent, received;
-  Buffer received_buffer;
-  if (S > 1) {
-    int64_t most = 0;
-    for (const UnitShards& unit : context_.units) most = std::max(most, unit.shard_elems);
-    most = std::min(most, context_.piece_elems());
-    sent = received = staging.take(most, dtype);
-    if (first && !context_.device.host_visible()) {
-      received_buffer = context_.host.allocate(sent.bytes(), Category::staging);
-      received = received_buffer.view({most}, dtype);
-    }
-  }
-  Stream& comm = *context_.streams.comm;
   for (int64_t u = 0; u < context_.num_units(); ++u) {
-    const int64_t P = context_.cut(u).num_elems, s = S > 1 ? context_.cut(u).shard_elems : P;
-    const auto show = [&](ElemRange part, View parameters) { visit(u, part, parameters); };
-    if (first) save_parameters(u, {0, std::min(s, P)}, show);
-    for (int64_t r = 1; r < S; ++r) {
-      const ElemRange shard = ElemRange{r * s, (r + 1) * s}.clipped(P);
-      for (int64_t at = shard.begin; at < shard.end; at += sent.num_elems()) {
-        const ElemRange piece{at, std::min(at + sent.num_elems(), shard.end)};
-        const View from = sent.rows(0, piece.size());
-        if (context_.plan.shard_rank() == r) {
-          save_parameters(u, piece, [&](ElemRange part, View own) {
-            comm.copy(own, from.rows(part.begin - piece.begin, part.end - piece.begin));
-            comm.synchronize();
-          });
-        }
-        context_.ranks.shard->broadcast(from, static_cast<int>(r), comm, "parameters to be saved");
-        if (counting()) break;
-        const View here = received.rows(0, piece.size());
-        if (first && here.data != from.data) comm.copy(from, here);
-        comm.synchronize();
-        if (first) show(piece, here);
-      }
-    }
+    save_range(u, saved_range(u), [&](ElemRange part, View from) { write(u, part, from); });
   }
 }
 

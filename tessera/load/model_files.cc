@@ -5,12 +5,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "tessera/base/finite.h"
 #include "tessera/base/read_file.h"
 #include "tessera/comm/world.h"
 #include "tessera/report/record.h"
 #include "tessera/settings/suggest.h"
-#include "tessera/store/atomic_folder.h"
 #include "tessera/store/checkpoint.h"
 #include "tessera/store/checksum.h"
 #include "tessera/store/file.h"
@@ -57,11 +55,6 @@ fs::path model_path(const Settings& settings) {
   const bool is_output_folder =
       !fs::exists(path / "config.json", ignored) && fs::exists(path / "model" / "config.json", ignored);
   return is_output_folder ? path / "model" : path;
-}
-
-fs::path folder_of_model(const Settings& settings) {
-  const fs::path path = model_path(settings);
-  return path.filename() == "config.json" ? path.parent_path() : path;
 }
 
 fs::path config_file_of(const Settings& settings) {
@@ -139,6 +132,11 @@ void check_tied(const TensorSource& source, const Model& model, int rank, int nu
 }
 
 }  // namespace
+
+fs::path folder_of_model(const Settings& settings) {
+  const fs::path path = model_path(settings);
+  return path.filename() == "config.json" ? path.parent_path() : path;
+}
 
 void check_model_is_kept(const Settings& settings) {
   std::error_code ignored;  // an unreadable path is reported when it is used
@@ -256,77 +254,6 @@ void load_or_initialize(Engine& engine, const Settings& settings, Communicator& 
     engine.initialize_parameters(static_cast<uint64_t>(settings.seed));
   else
     load_parameters(engine, folder_of_model(settings), world, pool);
-}
-
-std::string default_tokenizer_config(const ModelConfig& config, const Tokenizer& tokenizer) {
-  Record record{{"tokenizer_class", "PreTrainedTokenizerFast"}};
-  const std::pair<const char*, int32_t> tokens[] = {{"unk_token", config.unk_token_id},
-                                                    {"bos_token", config.bos_token_id},
-                                                    {"eos_token", config.eos_token_id},
-                                                    {"pad_token", config.pad_token_id}};
-  for (const auto& [key, id] : tokens) {
-    if (tokenizer.is_special(id)) record[key] = tokenizer.decode(std::array{id}, false);
-  }
-  record["padding_side"] = "left";
-  record["clean_up_tokenization_spaces"] = false;
-  return to_pretty_json(record) + "\n";
-}
-
-ModelWriter::ModelWriter(const Model& model, const fs::path& folder, const Tokenizer& tokenizer,
-                         const Settings& settings)
-    : model_(model), dtype_(settings.save_dtype), folder_(folder), target_(folder, {"config.json"}) {
-  target_.write_text("config.json", model_config_json(model.config(), dtype_));
-  target_.write_text("tokenizer.json", tokenizer.json_text());
-  const auto copy = [&](const fs::path& source, const char* name) {
-    if (!fs::exists(source / name)) return false;
-    target_.write_text(name, read_file(source / name, {.longest_bytes = kMaxCompanionBytes}));
-    return true;
-  };
-  copy(folder_of_model(settings), "generation_config.json");
-  const fs::path own = settings.tokenizer;
-  const fs::path tokenizer_folder = own.empty()             ? folder_of_model(settings)
-                                    : fs::is_directory(own) ? own
-                                                            : own.parent_path();
-  for (const char* name : {"special_tokens_map.json", "chat_template.jinja"}) copy(tokenizer_folder, name);
-  if (!copy(tokenizer_folder, "tokenizer_config.json")) {
-    target_.write_text("tokenizer_config.json", default_tokenizer_config(model.config(), tokenizer));
-  }
-  std::vector<PlannedTensor> plan;
-  for (int64_t u = 0; u < model.num_units(); ++u) {
-    for (const ParameterSpec& spec : model.unit(u).table().specs()) {
-      plan.push_back({model.file_prefix() + spec.name, dtype_, spec.shape});
-    }
-  }
-  tensors_.emplace(target_.path("model.safetensors"), std::move(plan));
-}
-
-void ModelWriter::write(int64_t unit, ElemRange range, View parameters) {
-  for (const ParameterSpec& spec : model_.unit(unit).table().specs()) {
-    const int64_t begin = std::max(range.begin, spec.offset);
-    const int64_t end = std::min(range.end, spec.offset + spec.shape.num_elems());
-    if (begin >= end) continue;
-    const View part = parameters.rows(begin - range.begin, end - range.begin);
-    check_saved_range(spec, part, begin - spec.offset);
-    tensors_->write(model_.file_prefix() + spec.name, part);
-  }
-}
-
-// Training stops before non-finite parameters can reach this point. But --save-dtype may be too narrow for finite ones.
-void ModelWriter::check_saved_range(const ParameterSpec& spec, View part, int64_t first) const {
-  const int64_t found = find_non_finite(part, dtype_);
-  if (found < 0) return;
-  double value;
-  convert(part.data + found * static_cast<int64_t>(size_of(part.dtype)), part.dtype, &value, DType::f64, 1);
-  const char* const word = dtype_ == DType::f16 ? "fp16" : dtype_ == DType::bf16 ? "bf16" : "fp32";
-  throw RunError(folder_.string(),
-                 fmt::format("is not written: tensor \"{}\" is {} at element {}, but the largest {} number is {}",
-                             spec.name, value, first + found, word, largest_of(dtype_)),
-                 dtype_ == DType::f32 ? "" : "Give --save-dtype fp32");
-}
-
-void ModelWriter::finish() {
-  tensors_->finish();
-  target_.commit();
 }
 
 }  // namespace tessera

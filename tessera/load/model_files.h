@@ -1,18 +1,18 @@
-// Model folders: reads configuration, tokenizer and parameters, and writes a model as a folder.
+// Model folders: reads configuration, tokenizer and parameters.
 #pragma once
 
 #include <filesystem>
-#include <functional>
 
 #include "tessera/comm/world.h"
 #include "tessera/data/tokenizer.h"
 #include "tessera/engine/engine.h"
 #include "tessera/settings/settings.h"
-#include "tessera/store/atomic_folder.h"
 #include "tessera/store/read_ahead.h"
-#include "tessera/store/safetensors.h"
 
 namespace tessera {
+
+// The folder of --model, which may name its config.json or a run's output folder.
+std::filesystem::path folder_of_model(const Settings& settings);
 
 // Throws UsageError if training would replace its own initial model at the end. Example: --output-dir X with --model
 // X/model.
@@ -40,32 +40,5 @@ void load_parameters(Engine& engine, const std::filesystem::path& folder, Commun
 
 // Reads the parameters from the folder of --model, or with --init random draws them from --seed. Collective.
 void load_or_initialize(Engine& engine, const Settings& settings, Communicator& world, ThreadPool& pool);
-
-// Writes a model in --save-dtype as a Hugging Face folder that transformers can load. The folder appears complete or
-// not at all. Copies generation_config.json from --model, and tokenizer_config.json, special_tokens_map.json and
-// chat_template.jinja from the folder of the tokenizer, if they exist.
-class ModelWriter {
- public:
-  // `model` must outlive it. UsageError, RunError.
-  ModelWriter(const Model& model, const std::filesystem::path& folder, const Tokenizer& tokenizer,
-              const Settings& settings);
-  // Writes elements `range` of a unit's flat parameters (host memory, any floating-point type). Each unit is
-  // written once, complete or in consecutive pieces, so memory for one piece is enough. RunError, also if an element is
-  // not finite in --save-dtype. An existing folder then stays unchanged.
-  void write(int64_t unit, ElemRange range, View parameters);
-  void finish();  // RunError
-
- private:
-  void check_saved_range(const ParameterSpec& spec, View part, int64_t first) const;
-
-  const Model& model_;
-  const DType dtype_;
-  const std::filesystem::path folder_;
-  AtomicFolder target_;
-  std::optional<SafetensorsWriter> tensors_;
-};
-
-// The text of tokenizer_config.json, for a tokenizer folder without this file.
-std::string default_tokenizer_config(const ModelConfig& config, const Tokenizer& tokenizer);
 
 }  // namespace tessera

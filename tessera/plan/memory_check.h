@@ -22,7 +22,7 @@ Plan plan_training(const ModelConfig& config, const Settings& settings, const Wo
 // The ranks of a run on one machine, for the memory check.
 struct LocalRanks {
   int count = 1;
-  bool with_first = true;  // they include the world's rank 0, which collects the model at the end
+  bool with_first = true;  // they include the world's rank 0
 };
 
 // Bytes of a GPU that this process can use now: free bytes plus bytes that `device` already holds. nullopt for a CPU.

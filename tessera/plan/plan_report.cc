@@ -235,7 +235,7 @@ void print_plan(const PlanReport& r, Console& console) {
   const bool differ = r.ranks_differ();
   print_rank(r, world == 1 ? "memory" : differ ? "rank 0" : "each rank", r.first, nullptr, console);
   if (differ) {
-    console.print("Rank 0 collects the model at the end. The other ranks differ in:");
+    console.print("The other ranks differ in:");
     print_rank(r, "other ranks", *r.other, &r.first, console);
   }
   const double tera = static_cast<double>(r.first.micro_batch_flops) * 1e-12;

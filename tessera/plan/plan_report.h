@@ -13,7 +13,7 @@ struct PlanReport {
   PlannedRank rank;
   WorkBounds work;
   bool fused = false;         // the micro-batches of a step run as one
-  Plan first;                 // of rank 0, which collects the model at the end
+  Plan first;                 // of rank 0
   std::optional<Plan> other;  // of every other rank, if there is more than one rank
   MemoryLimits limits;        // the defaults if nothing is known
   std::optional<FitResult> fit;

@@ -87,7 +87,8 @@ struct Settings {
   int64_t save_steps = 0, save_total_limit = 2;
   bool load_best_model_at_end = false;
   Metric metric_for_best_model = Metric::eval_loss;
-  DType save_dtype = DType::f32;
+  std::optional<DType> save_dtype;         // empty: as loaded
+  int64_t max_shard_size = 5'000'000'000;  // bytes
   bool save_async = false;
   // evaluation and generation
   int64_t eval_batch_size = 8, max_new_tokens = 50;

@@ -136,6 +136,12 @@ File File::create_new(const std::filesystem::path& path, uint64_t expected_bytes
   return file;
 }
 
+File File::open_to_write(const std::filesystem::path& path, uint64_t expected_bytes) {
+  const int descriptor = uninterrupted([&] { return open(path.c_str(), O_WRONLY | O_CLOEXEC); });
+  if (descriptor < 0) throw_write_error(path, errno, expected_bytes);
+  return {path, descriptor, expected_bytes};
+}
+
 File::File(File&& other) noexcept
     : path_(std::move(other.path_)),
       descriptor_(std::exchange(other.descriptor_, -1)),
@@ -182,6 +188,11 @@ void File::write_at(const void* data, size_t bytes, uint64_t offset) {
     bytes -= static_cast<size_t>(written);
     offset += static_cast<uint64_t>(written);
   }
+}
+
+void File::resize() {
+  const auto resize = [&] { return ftruncate(descriptor_, static_cast<off_t>(expected_bytes_)); };
+  if (uninterrupted(resize) != 0) throw_write_error(path_, errno, expected_bytes_);
 }
 
 void File::read_at(void* data, size_t bytes, uint64_t offset) const {

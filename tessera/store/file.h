@@ -24,6 +24,10 @@ class File {
   // Creates a new file for `expected_bytes`. Reserves the space at once if the file system supports it, so a full disk
   // is found before the work. RunError: exists already, not writable, no space. Without space, the file is removed.
   static File create_new(const std::filesystem::path& path, uint64_t expected_bytes);
+  // Opens a file of `expected_bytes` that exists, only to write. Several processes may write different bytes of it. It
+  // must have its final size: a client of NFS may otherwise write zeros around its own bytes, over those of others.
+  // RunError.
+  static File open_to_write(const std::filesystem::path& path, uint64_t expected_bytes);
 
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;
@@ -35,6 +39,8 @@ class File {
 
   // Writes all the bytes or throws RunError (disk full, quota, size limit, failing disk).
   void write_at(const void* data, size_t bytes, uint64_t offset);
+  // Gives a file being written the size that its creator announced. RunError.
+  void resize();
   // Reads all the bytes. InputError: the file is too short. Other errors as throw_read_error().
   void read_at(void* data, size_t bytes, uint64_t offset) const;
   std::string text() const;  // the complete file

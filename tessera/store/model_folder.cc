@@ -20,6 +20,9 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr uint64_t kLongestIndex = 100'000'000;
+constexpr const char* kSingle = "model.safetensors";
+constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr const char* kMixed = "The folder is a mix of two models, or incomplete: download it again";
 
 std::string_view without_prefix(std::string_view name) {
   constexpr std::string_view kPrefix = "transformer.";
@@ -58,13 +61,18 @@ std::string dims_text(const TensorInfo& info) {
 
 }  // namespace
 
+bool TensorSource::exists(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(folder / kSingle, ignored) || fs::exists(folder / kIndex, ignored);
+}
+
 TensorSource::TensorSource(const fs::path& folder) : folder_(folder) {
   std::error_code error;
   if (!fs::exists(folder, error)) throw InputError(folder, "no such folder", "Check the path of the model");
   if (!fs::is_directory(folder, error)) {
     throw InputError(folder, "is not a folder", "Give the folder that holds model.safetensors");
   }
-  const fs::path single = folder / "model.safetensors", index = folder / "model.safetensors.index.json";
+  const fs::path single = folder / kSingle, index = folder / kIndex;
   if (fs::exists(single, error)) {
     files_.emplace_back(single);
     for (const auto& tensor : files_[0].tensors()) add(0, tensor.name);
@@ -99,12 +107,30 @@ void TensorSource::open_index(const fs::path& index) {
     }
     const auto& file_name = file.get_ref<const std::string&>();
     const auto [at, is_new] = opened.try_emplace(file_name, files_.size());
+    if (std::error_code ignored; is_new && !fs::exists(folder_ / file_name, ignored)) {
+      throw InputError(where, fmt::format("names {}, which does not exist", printable(file_name)), kMixed);
+    }
     if (is_new) files_.emplace_back(folder_ / file_name);
     if (!files_[at->second].find(name)) {
-      throw InputError(where, fmt::format("names {}, which has no such tensor", printable(file_name)),
-                       "The folder is a mix of two models, or incomplete: download it again");
+      throw InputError(where, fmt::format("names {}, which has no such tensor", printable(file_name)), kMixed);
     }
     add(at->second, name);
+  }
+  check_files_of_index(index);
+}
+
+// Tensors that the index does not name are ignored. But a tensor must not be in two files, because one may be stale.
+void TensorSource::check_files_of_index(const fs::path& index) const {
+  for (size_t file = 0; file < files_.size(); ++file) {
+    for (const TensorInfo& tensor : files_[file].tensors()) {
+      const auto at = places_.find(without_prefix(tensor.name));
+      if (at == places_.end() || at->second.file == file) continue;
+      throw InputError(
+          files_[file].path(),
+          fmt::format("has tensor \"{}\", but {} names {} for it", printable(tensor.name), index.filename().string(),
+                      printable(files_[at->second.file].path().filename().string())),
+          kMixed);
+    }
   }
 }
 
@@ -128,6 +154,11 @@ const TensorSource::Place& TensorSource::place(std::string_view name) const {
 const TensorInfo& TensorSource::get(std::string_view name) const {
   const Place& at = place(name);
   return files_[at.file].get(at.name);
+}
+
+std::optional<DType> TensorSource::dtype_of(std::string_view name) const {
+  const auto at = places_.find(without_prefix(name));
+  return at == places_.end() ? std::nullopt : files_[at->second.file].find(at->second.name)->dtype;
 }
 
 void TensorSource::read_into(std::string_view name, const View& target, ThreadPool* pool) const {

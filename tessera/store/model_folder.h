@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,14 +19,18 @@ namespace tessera {
 // leading "transformer." is ignored, in the files' names and in the requested names.
 class TensorSource {
  public:
-  // Opens and validates every file. InputError: missing folder or files, only pytorch_model.bin, a wrong index, or a
-  // name both with and without the prefix.
+  // Whether a folder has safetensors weights.
+  static bool exists(const std::filesystem::path& folder);
+  // Opens and validates every file. InputError: missing folder or files, only pytorch_model.bin, a wrong index, a
+  // tensor in two files, or a name both with and without the prefix.
   explicit TensorSource(const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const { return folder_; }
   std::vector<std::string> names() const;  // as in the files, sorted
   bool contains(std::string_view name) const;
   const std::filesystem::path& file_of(std::string_view name) const;  // InputError: absent
+  // The type of a tensor. Empty if the folder has no such tensor, or if Tessera does not read its type.
+  std::optional<DType> dtype_of(std::string_view name) const;
   // InputError: absent, or a type that Tessera does not read.
   const TensorInfo& get(std::string_view name) const;
 
@@ -55,6 +60,7 @@ class TensorSource {
   };
   void add(size_t file, const std::string& name);
   void open_index(const std::filesystem::path& index);
+  void check_files_of_index(const std::filesystem::path& index) const;
   const Place& place(std::string_view name) const;
 
   std::filesystem::path folder_;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -87,11 +88,30 @@ struct PlannedTensor {
   Shape shape;
 };
 
+// Where the parts of a planned file will be.
+struct SafetensorsLayout {
+  struct Place {
+    PlannedTensor tensor;
+    uint64_t begin, end;  // bytes of the file
+  };
+  std::string header;         // the file's first bytes: the length and the JSON
+  std::vector<Place> places;  // in the order of their bytes
+
+  uint64_t file_bytes() const { return places.empty() ? header.size() : places.back().end; }
+};
+// Names must be unique. Adds "format": "pt" to the metadata, which transformers requires.
+SafetensorsLayout lay_out(std::vector<PlannedTensor> plan, std::map<std::string, std::string> metadata = {});
+
+// Calls `use` with `num_elems` elements in the type of the file, in pieces that fit the cache, in order. `at` counts
+// the bytes before a piece.
+void for_each_converted(const std::byte* values, DType dtype, DType file_dtype, uint64_t num_elems,
+                        const std::function<void(const std::byte* piece, uint64_t bytes, uint64_t at)>& use);
+
 // Writes a safetensors file. The tensors are known in advance; their values come later, in any order.
 class SafetensorsWriter {
  public:
-  // Creates the file, reserves its space and writes the header. Names must be unique. Adds "format": "pt" to the
-  // metadata, which transformers requires. RunError: the file exists, cannot be written, or there is no space.
+  // Creates the file, reserves its space and writes the header (lay_out()). RunError: the file exists, cannot be
+  // written, or there is no space.
   SafetensorsWriter(const std::filesystem::path& path, std::vector<PlannedTensor> plan,
                     std::map<std::string, std::string> metadata = {});
   // Removes the file unless finish() has completed.
@@ -113,12 +133,10 @@ class SafetensorsWriter {
     Checksum checksum;    // of the bytes written so far
   };
   struct Entry {
-    PlannedTensor planned;
-    uint64_t begin, end;  // bytes of the data after the header
-    uint64_t written;     // bytes, from the start
+    SafetensorsLayout::Place place;
+    uint64_t written = 0;  // bytes, from the start
     std::vector<Segment> segments;
   };
-  std::string write_header(std::map<std::string, std::string> metadata);
   void write_bytes(Segment& segment, uint64_t begin, uint64_t end, const std::byte* values, DType dtype,
                    DType target_dtype);
 

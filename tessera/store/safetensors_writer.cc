@@ -24,52 +24,18 @@ std::string dtype_name(DType dtype) {
   return word;
 }
 
-}  // namespace
-
-SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vector<PlannedTensor> plan,
-                                     std::map<std::string, std::string> metadata) {
-  // Larger types come first, which aligns every tensor to its type. Then by name, as in the reference library.
-  std::sort(plan.begin(), plan.end(), [](const PlannedTensor& a, const PlannedTensor& b) {
-    return std::make_tuple(size_of(b.dtype), std::string_view(a.name)) <
-           std::make_tuple(size_of(a.dtype), std::string_view(b.name));
-  });
-  uint64_t reached = 0;
-  for (auto& planned : plan) {
-    const uint64_t bytes = static_cast<uint64_t>(planned.shape.num_elems()) * size_of(planned.dtype);
-    entries_.push_back({std::move(planned), reached, reached + bytes, 0, {}});
-    reached += bytes;
-  }
-  const std::string header = write_header(std::move(metadata));
-  header_ = {0, header.size(), checksum_of(header.data(), header.size())};
-  file_ = File::create_new(path, header.size() + reached);
-  try {
-    file_->write_at(header.data(), header.size(), 0);
-  } catch (...) {
-    unlink(path.c_str());
-    throw;
-  }
-  for (auto& [planned, begin, end, written, segments] : entries_) {
-    for (uint64_t at = begin; at < end; at += kSegmentBytes) {
-      segments.push_back({header_.end + at, header_.end + std::min(at + kSegmentBytes, end), {}});
-    }
-  }
-}
-
-SafetensorsWriter::~SafetensorsWriter() {
-  if (file_ && !finished_) unlink(file_->path().c_str());
-}
-
-// The length and the JSON, padded with spaces to a multiple of 8 bytes.
-std::string SafetensorsWriter::write_header(std::map<std::string, std::string> metadata) {
+// The length and the JSON, padded with spaces to a multiple of 8 bytes. The offsets in it count from its end.
+std::string header_of(const std::vector<SafetensorsLayout::Place>& places,
+                      std::map<std::string, std::string> metadata) {
   metadata["format"] = "pt";
   nlohmann::ordered_json json;
   json["__metadata__"] = metadata;
-  for (const auto& [planned, begin, end, written, segments] : entries_) {
-    TESSERA_ASSERT(!json.contains(planned.name));
+  for (const auto& [tensor, begin, end] : places) {
+    TESSERA_ASSERT(!json.contains(tensor.name));
     auto dims = nlohmann::ordered_json::array();
-    for (int i = 0; i < planned.shape.rank(); ++i) dims.push_back(planned.shape[i]);
-    json[planned.name] = {
-        {"dtype", dtype_name(planned.dtype)}, {"shape", std::move(dims)}, {"data_offsets", {begin, end}}};
+    for (int i = 0; i < tensor.shape.rank(); ++i) dims.push_back(tensor.shape[i]);
+    json[tensor.name] = {
+        {"dtype", dtype_name(tensor.dtype)}, {"shape", std::move(dims)}, {"data_offsets", {begin, end}}};
   }
   std::string text = json.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
@@ -78,15 +44,78 @@ std::string SafetensorsWriter::write_header(std::map<std::string, std::string> m
   return length + text;
 }
 
+}  // namespace
+
+SafetensorsLayout lay_out(std::vector<PlannedTensor> plan, std::map<std::string, std::string> metadata) {
+  // Larger types come first, which aligns every tensor to its type. Then by name, as in the reference library.
+  std::sort(plan.begin(), plan.end(), [](const PlannedTensor& a, const PlannedTensor& b) {
+    return std::make_tuple(size_of(b.dtype), std::string_view(a.name)) <
+           std::make_tuple(size_of(a.dtype), std::string_view(b.name));
+  });
+  SafetensorsLayout layout;
+  uint64_t reached = 0;
+  for (auto& tensor : plan) {
+    const uint64_t bytes = static_cast<uint64_t>(tensor.shape.num_elems()) * size_of(tensor.dtype);
+    layout.places.push_back({std::move(tensor), reached, reached + bytes});
+    reached += bytes;
+  }
+  layout.header = header_of(layout.places, std::move(metadata));
+  for (auto& place : layout.places) {
+    place.begin += layout.header.size();
+    place.end += layout.header.size();
+  }
+  return layout;
+}
+
+void for_each_converted(const std::byte* values, DType dtype, DType file_dtype, uint64_t num_elems,
+                        const std::function<void(const std::byte* piece, uint64_t bytes, uint64_t at)>& use) {
+  const uint64_t most = kBufferBytes / size_of(file_dtype);
+  std::vector<std::byte> buffer(dtype == file_dtype ? 0 : kBufferBytes);
+  for (uint64_t first = 0; first < num_elems; first += most) {
+    const uint64_t count = std::min(most, num_elems - first);
+    const std::byte* piece = values + first * size_of(dtype);
+    if (dtype != file_dtype) {
+      convert(piece, dtype, buffer.data(), file_dtype, count);
+      piece = buffer.data();
+    }
+    use(piece, count * size_of(file_dtype), first * size_of(file_dtype));
+  }
+}
+
+SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vector<PlannedTensor> plan,
+                                     std::map<std::string, std::string> metadata) {
+  SafetensorsLayout layout = lay_out(std::move(plan), std::move(metadata));
+  const std::string& header = layout.header;
+  header_ = {0, header.size(), checksum_of(header.data(), header.size())};
+  file_ = File::create_new(path, layout.file_bytes());
+  try {
+    file_->write_at(header.data(), header.size(), 0);
+  } catch (...) {
+    unlink(path.c_str());
+    throw;
+  }
+  for (auto& place : layout.places) {
+    Entry& entry = entries_.emplace_back();
+    for (uint64_t at = place.begin; at < place.end; at += kSegmentBytes) {
+      entry.segments.push_back({at, std::min(at + kSegmentBytes, place.end), {}});
+    }
+    entry.place = std::move(place);
+  }
+}
+
+SafetensorsWriter::~SafetensorsWriter() {
+  if (file_ && !finished_) unlink(file_->path().c_str());
+}
+
 void SafetensorsWriter::write(std::string_view name, const View& values, ThreadPool* pool) {
   const auto entry =
-      std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.planned.name == name; });
+      std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.place.tensor.name == name; });
   TESSERA_ASSERT(entry != entries_.end());
-  const DType target_dtype = entry->planned.dtype;
+  const DType target_dtype = entry->place.tensor.dtype;
   const uint64_t bytes = static_cast<uint64_t>(values.num_elems()) * size_of(target_dtype);
-  TESSERA_ASSERT(entry->written + bytes <= entry->end - entry->begin);
+  TESSERA_ASSERT(entry->written + bytes <= entry->place.end - entry->place.begin);
   if (bytes == 0) return;
-  const uint64_t begin = entry->written, end = begin + bytes, tensor = header_.end + entry->begin;
+  const uint64_t begin = entry->written, end = begin + bytes, tensor = entry->place.begin;
   const auto write = [&](int64_t i) {
     const uint64_t number = begin / kSegmentBytes + static_cast<uint64_t>(i);
     Segment& segment = entry->segments[number];
@@ -106,24 +135,17 @@ void SafetensorsWriter::write(std::string_view name, const View& values, ThreadP
 // Writes bytes [begin, end) of the file, the next bytes of the segment.
 void SafetensorsWriter::write_bytes(Segment& segment, uint64_t begin, uint64_t end, const std::byte* values,
                                     DType dtype, DType target_dtype) {
-  std::vector<std::byte> buffer(dtype == target_dtype ? 0 : kBufferBytes);
-  for (uint64_t at = begin; at < end; at += kBufferBytes) {
-    const uint64_t bytes = std::min(kBufferBytes, end - at), count = bytes / size_of(target_dtype);
-    const std::byte* source = values;
-    values += count * size_of(dtype);
-    if (dtype != target_dtype) {
-      convert(source, dtype, buffer.data(), target_dtype, count);
-      source = buffer.data();
-    }
-    segment.checksum.update(source, bytes);
-    file_->write_at(source, bytes, at);
-  }
+  const auto write = [&](const std::byte* piece, uint64_t bytes, uint64_t at) {
+    segment.checksum.update(piece, bytes);
+    file_->write_at(piece, bytes, begin + at);
+  };
+  for_each_converted(values, dtype, target_dtype, (end - begin) / size_of(target_dtype), write);
 }
 
 std::vector<FileSegment> SafetensorsWriter::finish() {
   std::vector<FileSegment> segments{header_};
-  for (const auto& [planned, begin, end, written, parts] : entries_) {
-    TESSERA_ASSERT(written == end - begin);
+  for (const auto& [place, written, parts] : entries_) {
+    TESSERA_ASSERT(written == place.end - place.begin);
     for (const Segment& part : parts) segments.push_back({part.begin, part.end, part.checksum.value()});
   }
   file_->sync();

@@ -110,7 +110,8 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
       fused_(runs_fused(settings, worker_, config_, train_, eval_ ? &*eval_ : nullptr)),
       work_(work_within_memory(settings, worker_, config_, train_, eval_ ? &*eval_ : nullptr, fused_)),
       engine_(within_memory([&] { return check_memory_again(); },
-                            [&] { return Engine(worker_.place(), config_, engine_options(settings)); })) {
+                            [&] { return Engine(worker_.place(), config_, engine_options(settings)); })),
+      model_writer_(engine_.model(), tokenizer_, settings_, worker_.world(), worker_.pool()) {
   if (worker_.is_first()) lock_.emplace(settings_.output_dir, settings_.owner_timeout);
   fingerprint_ = train_fingerprint(settings_, config_, train_.samples, worker_.num_ranks());
   if (eval_) {
@@ -378,11 +379,8 @@ void Trainer::finish() {
   say(trainer_line(metrics, terminal()));
   worker_.enter(Phase::save);
   check_parameters();
-  std::optional<ModelWriter> writer;
-  if (worker_.is_first()) writer.emplace(engine_.model(), folder / "model", tokenizer_, settings_);
-  engine_.collect_parameters(
-      [&](int64_t unit, ElemRange range, View parameters) { writer->write(unit, range, parameters); });
-  if (writer) writer->finish();
+  model_writer_.write(folder / "model",
+                      [&](const ModelWriter::Write& write_part) { engine_.save_parameters(write_part); });
   Record timing = timing_record(metrics);
   if (!gpu.empty()) timing["gpu"] = gpu;
   append("summary",

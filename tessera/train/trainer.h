@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "tessera/device/nvml/gpu_sampler.h"
+#include "tessera/load/model_writer.h"
 #include "tessera/optim/schedule.h"
 #include "tessera/report/metrics_log.h"
 #include "tessera/report/progress.h"
@@ -33,8 +34,8 @@ class Trainer {
  public:
   // Reads the data and the model's configuration and allocates all memory. Writes only the output folder and its lock.
   // run() saves `resolved_config` as resolved-config.toml. `received_signal` returns the number of a signal that asks
-  // this rank to stop, or 0. Only the first rank prints and writes files; all ranks write checkpoints. UsageError,
-  // InputError, OutOfMemoryError, RunError, CommunicationError. Collective.
+  // this rank to stop, or 0. Only the first rank prints and writes files; all ranks write checkpoints and models.
+  // UsageError, InputError, OutOfMemoryError, RunError, CommunicationError. Collective.
   Trainer(const Settings& settings, std::string resolved_config, Console& console, World* world,
           std::function<int()> received_signal);
 
@@ -116,6 +117,7 @@ class Trainer {
   bool fused_;
   WorkBounds work_;
   Engine engine_;
+  const ModelWriter model_writer_;
   Record fingerprint_, preflight_;
 
   int64_t steps_per_epoch_ = 0, num_steps_ = 0;

@@ -96,7 +96,7 @@ class Models(BadInputTest):
         self.broken("bad/pytorch_model.bin: is a pickle file, which can run any code when it is read. Convert the folder to "
                     "safetensors: ", lambda: os.rename(weights, self.path("bad", "pytorch_model.bin")))
         for shards, message in [
-            ({"a": "gone.safetensors"}, "bad/gone.safetensors: cannot open: No such file or directory"),
+            ({"a": "gone.safetensors"}, 'weight_map["a"]: names gone.safetensors, which does not exist'),
             ({"a": "../good/model/model.safetensors"}, 'weight_map["a"]: is "../good/model/model.safetensors", not the '
                                                       "name of a file in the same folder"),
         ]:

@@ -282,7 +282,7 @@ TEST_F(OrderTest, StatesWaitForTheUpdate) {
   };
   after_update("save", [&] { engine->save_states([&](StateKind, int64_t, ElemRange, View) { check(); }); });
   after_update("load", [&] { engine->load_states([&](StateKind, int64_t, ElemRange, View) { check(); }); });
-  after_update("collect", [&] { engine->collect_parameters([&](int64_t, ElemRange, View) { check(); }); });
+  after_update("save parameters", [&] { engine->save_parameters([&](int64_t, ElemRange, View) { check(); }); });
   after_update("initialize", [&] { engine->initialize_parameters(1); });
 }
 

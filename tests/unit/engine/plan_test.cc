@@ -40,7 +40,7 @@ TEST(Plan, EqualsTheLedger) {
     engine.generate(std::vector<std::vector<int32_t>>{{1, 2, 3}, {4}}, 4, 2);
     enter(Phase::save);
     engine.save_states([](StateKind, int64_t, ElemRange, View) {});
-    engine.collect_parameters([](int64_t, ElemRange, View) {});
+    engine.save_parameters([](int64_t, ElemRange, View) {});
     for (int p = 0; p < kNumPhases; ++p) {
       for (int c = 0; c < kNumCategories; ++c) {
         const auto phase = static_cast<Phase>(p);

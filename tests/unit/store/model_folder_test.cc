@@ -127,10 +127,20 @@ TEST_F(ShardedFolder, WrongIndexesAreErrors) {
   EXPECT_THAT(refusal_of_index(R"({"weight_map": {"a": "../one.safetensors"}})"), HasSubstr("not the name of a file"));
   EXPECT_THAT(refusal_of_index(R"({"weight_map": {"a": "/etc/passwd"}})"), HasSubstr("not the name of a file"));
   EXPECT_THAT(refusal_of_index(R"({"weight_map": {"a": ".."}})"), HasSubstr("not the name of a file"));
-  EXPECT_THAT(refusal_of_index(R"({"weight_map": {"a": "three.safetensors"}})"), HasSubstr("No such file"));
+  EXPECT_THAT(refusal_of_index(R"({"weight_map": {"a": "three.safetensors"}})"),
+              HasSubstr("weight_map[\"a\"]: names three.safetensors, which does not exist"));
   EXPECT_THAT(refusal_of_index(R"({"weight_map": {"c": "one.safetensors"}})"), HasSubstr("no such tensor"));
   EXPECT_THAT(refusal_of_index(R"({"weight_map": {"a": "one.safetensors", "a": "one.safetensors"}})"),
               HasSubstr("\"a\" twice in one object"));
+}
+
+TEST_F(ShardedFolder, ATensorInTwoFilesIsAnError) {
+  std::filesystem::remove(folder / "two.safetensors");
+  write_tensors(folder / "two.safetensors", {{"a", 4.0f}, {"c", 3.0f}});
+  EXPECT_THAT(refusal_of_index(R"({"weight_map": {"a": "one.safetensors", "c": "two.safetensors"}})"),
+              HasSubstr("two.safetensors: has tensor \"a\", but model.safetensors.index.json names one.safetensors"));
+  EXPECT_THAT(refusal_of_index(R"({"weight_map": {"a": "two.safetensors", "b": "one.safetensors"}})"),
+              HasSubstr("one.safetensors: has tensor \"a\", but model.safetensors.index.json names two.safetensors"));
 }
 
 TEST_F(ShardedFolder, EveryShardIsValidated) {

@@ -1,0 +1,129 @@
+#include "tessera/store/model_shards.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Elements that one thread writes at a time: large compared with the cost of a task, and small enough for all threads
+// to share a tensor.
+constexpr int64_t kTaskElems = 2 << 20;
+
+uint64_t tensor_bytes(const PlannedTensor& tensor) {
+  return static_cast<uint64_t>(tensor.shape.num_elems()) * size_of(tensor.dtype);
+}
+
+// The tensors of each file.
+std::vector<std::vector<PlannedTensor>> cut(std::vector<PlannedTensor> tensors, uint64_t max_bytes) {
+  std::vector<std::vector<PlannedTensor>> files;
+  size_t open = 0;      // the file that is being filled
+  uint64_t filled = 0;  // its bytes
+  bool is_open = false;
+  for (PlannedTensor& tensor : tensors) {
+    const uint64_t bytes = tensor_bytes(tensor);
+    const bool is_alone = bytes > max_bytes;
+    const bool fits = is_open && filled + bytes <= max_bytes;
+    if (is_alone || !fits) files.emplace_back();
+    if (!is_alone && !fits) {
+      open = files.size() - 1;
+      filled = 0;
+      is_open = true;
+    }
+    if (!is_alone) filled += bytes;
+    files[is_alone ? files.size() - 1 : open].push_back(std::move(tensor));
+  }
+  return files;
+}
+
+}  // namespace
+
+ModelShards::ModelShards(std::vector<PlannedTensor> tensors, int64_t max_bytes) {
+  for (auto& of_file : cut(std::move(tensors), static_cast<uint64_t>(max_bytes))) {
+    const size_t file = layouts_.size();
+    for (const auto& [tensor, begin, end] : layouts_.emplace_back(lay_out(std::move(of_file))).places) {
+      const bool is_new = places_.try_emplace(tensor.name, Place{file, tensor.dtype, begin, end}).second;
+      TESSERA_ASSERT(is_new);
+    }
+  }
+}
+
+std::string ModelShards::file_name(size_t file) const {
+  if (num_files() == 1) return "model.safetensors";
+  return fmt::format("model-{:05}-of-{:05}.safetensors", file + 1, num_files());
+}
+
+const ModelShards::Place& ModelShards::place(std::string_view name) const {
+  const auto at = places_.find(name);
+  TESSERA_ASSERT(at != places_.end());
+  return at->second;
+}
+
+void ModelShards::create_files(const fs::path& folder) const {
+  for (size_t file = 0; file < num_files(); ++file) {
+    File created = File::create_new(folder / file_name(file), file_bytes(file));
+    created.resize();
+    created.sync();
+  }
+}
+
+void ModelShards::complete_files(const fs::path& folder) const {
+  for (size_t file = 0; file < num_files(); ++file) {
+    const std::string& header = layouts_[file].header;
+    File written = File::open_to_write(folder / file_name(file), file_bytes(file));
+    written.write_at(header.data(), header.size(), 0);
+    written.sync();
+  }
+  if (num_files() > 1) write_new_file(folder / "model.safetensors.index.json", index_text());
+}
+
+// As transformers writes it.
+std::string ModelShards::index_text() const {
+  nlohmann::ordered_json map = nlohmann::ordered_json::object();
+  uint64_t total_bytes = 0;
+  for (const auto& [name, place] : places_) {
+    map[name] = file_name(place.file);
+    total_bytes += place.end - place.begin;
+  }
+  const nlohmann::ordered_json index{{"metadata", {{"total_size", total_bytes}}}, {"weight_map", std::move(map)}};
+  return index.dump(2) + "\n";
+}
+
+ShardWriter::ShardWriter(const ModelShards& shards, fs::path folder, ThreadPool& pool)
+    : shards_(shards), folder_(std::move(folder)), pool_(pool) {}
+
+void ShardWriter::write(std::string_view name, int64_t first, const View& values) {
+  const int64_t num_elems = values.num_elems();
+  if (num_elems == 0) return;
+  const ModelShards::Place& place = shards_.place(name);
+  const auto elem_bytes = static_cast<int64_t>(size_of(place.dtype));
+  const auto begin = static_cast<int64_t>(place.begin) + first * elem_bytes;
+  TESSERA_ASSERT(first >= 0 && begin + num_elems * elem_bytes <= static_cast<int64_t>(place.end));
+  auto at_file = files_.find(place.file);
+  if (at_file == files_.end()) {
+    File opened = File::open_to_write(folder_ / shards_.file_name(place.file), shards_.file_bytes(place.file));
+    at_file = files_.emplace(place.file, std::move(opened)).first;
+  }
+  File& file = at_file->second;
+  pool_.run((num_elems + kTaskElems - 1) / kTaskElems, [&](int64_t task) {
+    const int64_t from = task * kTaskElems, count = std::min(kTaskElems, num_elems - from);
+    const auto task_begin = static_cast<uint64_t>(begin + from * elem_bytes);
+    for_each_converted(values.data + from * static_cast<int64_t>(size_of(values.dtype)), values.dtype, place.dtype,
+                       static_cast<uint64_t>(count), [&](const std::byte* piece, uint64_t bytes, uint64_t at) {
+                         file.write_at(piece, bytes, task_begin + at);
+                       });
+  });
+}
+
+void ShardWriter::sync() {
+  for (auto& [number, file] : files_) file.sync();
+}
+
+}  // namespace tessera

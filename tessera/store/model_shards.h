@@ -1,0 +1,68 @@
+// The weight files of a Hugging Face folder, which several ranks write together: model.safetensors, or
+// model-00001-of-0000N.safetensors with model.safetensors.index.json.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/thread_pool.h"
+#include "tessera/base/view.h"
+#include "tessera/store/safetensors.h"
+
+namespace tessera {
+
+// Which tensor is where. The same arguments give the same files on every rank.
+class ModelShards {
+ public:
+  // Fills one file after the other with the tensors in their order, up to `max_bytes` of tensors each. A larger tensor
+  // gets a file of its own. Names must be unique.
+  ModelShards(std::vector<PlannedTensor> tensors, int64_t max_bytes);
+
+  size_t num_files() const { return layouts_.size(); }
+  std::string file_name(size_t file) const;
+  uint64_t file_bytes(size_t file) const { return layouts_[file].file_bytes(); }
+
+  struct Place {
+    size_t file = 0;
+    DType dtype = DType::f32;
+    uint64_t begin = 0, end = 0;  // bytes of the file
+  };
+  const Place& place(std::string_view name) const;
+
+  // Creates the files in a folder, with their final sizes. Reserves the space if the file system can. RunError.
+  void create_files(const std::filesystem::path& folder) const;
+  // Writes the headers and, for several files, the index. Call it when all ranks have written their tensors: a file
+  // without a header cannot be mistaken for a complete one. RunError.
+  void complete_files(const std::filesystem::path& folder) const;
+
+ private:
+  std::string index_text() const;
+
+  std::vector<SafetensorsLayout> layouts_;  // by file
+  std::map<std::string, Place, std::less<>> places_;
+};
+
+// Writes this rank's elements of the tensors into the files that create_files() has created.
+class ShardWriter {
+ public:
+  // `shards` and `pool` must outlive it.
+  ShardWriter(const ModelShards& shards, std::filesystem::path folder, ThreadPool& pool);
+
+  // Writes the elements of a flattened tensor from `first` on. They are in host memory, in any floating-point type.
+  // RunError.
+  void write(std::string_view name, int64_t first, const View& values);
+  // Returns when everything written is on the disk. RunError.
+  void sync();
+
+ private:
+  const ModelShards& shards_;
+  const std::filesystem::path folder_;
+  ThreadPool& pool_;
+  std::map<size_t, File> files_;  // those that this rank writes
+};
+
+}  // namespace tessera
