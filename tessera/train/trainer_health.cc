@@ -10,8 +10,6 @@
 
 namespace tessera {
 
-namespace fs = std::filesystem;
-
 static std::string numbers_of(const StepResult& result) {
   const auto text = [](double x) { return std::isnan(x) ? "nan" : fmt::format("{}", x); };  // NaN has no sign
   return fmt::format("the loss is {} and the norm of the gradients {}", text(result.loss()),

@@ -176,7 +176,7 @@ class Fit(PlanTest):
             for faster in plan["fit"]["faster"]:
                 self.assertEqual(faster[name], plan[name])
 
-    def test_the_memory_of_a_cpu_is_that_of_its_host(self):
+    def test_the_memory_of_a_cpu_is_its_hosts(self):
         words = ["--device", "cpu", "--model", "bloom-560m", "--max-length", "256"]
         plan = self.plan(*words, "--fit", "12GiB")
         self.assertEqual(plan["offload"], "none")

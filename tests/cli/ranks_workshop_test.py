@@ -59,7 +59,7 @@ class Workshop(RanksTest):
         """{name: value} of `config train`."""
         return {name: entry["value"] for name, entry in json.loads(self.succeeds("config", "train", *words, "--json")).items()}
 
-    def test_the_recipes_are_those_of_the_workshop(self):
+    def test_the_recipes_are_the_workshops(self):
         found = {os.path.relpath(os.path.join(folder, name), RECIPES)[:-len(".toml")]
                  for folder, _, names in os.walk(RECIPES) for name in names
                  if name.endswith(".toml") and os.path.basename(folder) != "shared"}

@@ -151,7 +151,7 @@ class Trackers(TinyJobTest):
         self.assertEqual(os.readlink(self.path("out", "wandb", "latest-run")),
                          self.json_of("out", "trackers.json")["wandb"]["folder"])
 
-    def test_results_are_those_of_a_run_without_trackers(self):
+    def test_results_equal_a_run_without_trackers(self):
         self.train("with", job=SHORT + ["--tracker", "all"])
         self.train("without", job=SHORT)
         self.assert_same_results("with", "without")

@@ -332,7 +332,7 @@ TEST(World, AllRanksOfOneMachineAreOneNode) {
   EXPECT_EQ(world.local_rank(), world.rank());
 }
 
-TEST(World, TellsWhichRankHasAnotherSetting) {
+TEST(World, NamesTheRankWithAnotherSetting) {
   World& world = test_world();
   check_agreement(world.communicator(), {{"version", "1"}, {"lr", "0.1"}});
   const bool last = world.rank() == world.size() - 1 && world.size() > 1;

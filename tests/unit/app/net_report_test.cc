@@ -33,7 +33,7 @@ TEST(NetReport, RowsHaveTheColumnsOfNcclTests) {
             "     4194304       1048576  bfloat16    none       0   1234.6   61.73  123.46      3");
 }
 
-TEST(NetReport, TheLastLineIsThatOfNcclTests) {
+TEST(NetReport, TheLastLineHasTheFormatOfNcclTests) {
   EXPECT_EQ(net_footer(5.25, 0), "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 5.25");
   EXPECT_THAT(net_footer(5.25, 4), HasSubstr(": 4 FAILED\n"));
 }

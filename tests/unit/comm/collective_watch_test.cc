@@ -108,13 +108,13 @@ TEST_F(Watch, ADeviceThatDoesNotAnswerIsNotWaitedFor) {
   answer.set_value();
 }
 
-TEST_F(Watch, TheLibrarysErrorIsToldAtOnce) {
+TEST_F(Watch, TheLibrarysErrorIsReportedAtOnce) {
   CollectiveWatch watch(options(1e6), [] { return std::string("NCCL has failed: remote process exited"); });
   EXPECT_EQ(failure.get_future().get(),
             "rank 1: NCCL has failed: remote process exited. Set NCCL_DEBUG=INFO to see details");
 }
 
-TEST_F(Watch, TheLibrarysErrorIsToldWithTheLastCollective) {
+TEST_F(Watch, TheLibrarysErrorIsReportedWithTheLastCollective) {
   std::atomic<bool> failed = false;
   CollectiveWatch watch(options(1e6), [&] { return failed ? std::string("NCCL has failed") : std::string(); });
   watch.begin("all_gather", "parameters of h.3", stream);

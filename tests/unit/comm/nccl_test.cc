@@ -95,7 +95,7 @@ TEST_F(Nccl, BeginsWithTheFirstArrayAndBooksWhatItTakes) {
   EXPECT_EQ(booked_mib(), 390 + 490);
 }
 
-TEST_F(Nccl, OneThatDoesNotEndIsToldByTheRankOfTheWorld) {
+TEST_F(Nccl, OneThatDoesNotEndIsReportedByTheRankOfTheWorld) {
   set(kSuccess, kSuccess);
   const auto world = make_group(0.01);
   const auto group = world->split(0, 0, 2);
@@ -105,7 +105,7 @@ TEST_F(Nccl, OneThatDoesNotEndIsToldByTheRankOfTheWorld) {
             "and not stuck, give a longer --comm-timeout");
 }
 
-TEST_F(Nccl, AnErrorBetweenCallsIsToldWithWhatRuns) {
+TEST_F(Nccl, AnErrorBetweenCallsIsReportedWithWhatRuns) {
   set(kSuccess, kSuccess);
   const auto group = make_group(1e6);
   group->reduce_scatter(view(), view().rows(0, 4), stream, "gradients of h.3");

@@ -19,7 +19,7 @@ constexpr NetCollective kCollectives[] = {NetCollective::all_reduce, NetCollecti
                                           NetCollective::reduce_scatter, NetCollective::broadcast};
 
 // The examples of nccl-tests' doc/PERFORMANCE.md.
-TEST(Bandwidth, BusFactorsAreThoseOfNcclTests) {
+TEST(Bandwidth, BusFactorsEqualNcclTests) {
   EXPECT_DOUBLE_EQ(bus_factor(NetCollective::all_reduce, 2), 1);
   EXPECT_DOUBLE_EQ(bus_factor(NetCollective::all_reduce, 8), 1.75);
   EXPECT_DOUBLE_EQ(bus_factor(NetCollective::all_gather, 8), 0.875);
@@ -59,7 +59,7 @@ TEST(Bandwidth, SizesGrowByTheFactor) {
   EXPECT_EQ(stepped_sizes(1, INT64_MAX, 1 << 20).size(), 4u);  // without overflow
 }
 
-TEST(Bandwidth, TheAverageIsThatOfAllResults) {
+TEST(Bandwidth, TheAverageCoversAllResults) {
   std::vector<NetResult> results(3);
   results[0].busbw = 1;
   results[1].busbw = 2;
@@ -163,7 +163,7 @@ TEST(Clocks, TheShortestRoundTripGivesTheOffset) {
   EXPECT_TRUE((ClockOffset{-1.5, 0.1}.exceeds(1)));
 }
 
-TEST(Variables, AreThoseOfTheCommunicationWithoutSecrets) {
+TEST(Variables, AreTheVariablesOfCommunicationWithoutSecrets) {
   const Environment found = communication_variables({{"NCCL_ALGO", "Tree"},
                                                      {"UCX_TLS", "rc"},
                                                      {"OMPI_MCA_btl", "self,vader"},

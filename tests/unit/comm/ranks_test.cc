@@ -209,7 +209,7 @@ TEST(SumInOrder, SixteenBitsAreRoundedOnce) {
   EXPECT_EQ(bf16_to_f32(out), 1 + 0x1p-7f);
 }
 
-TEST(SumInOrder, OverflowAndNoNumbersStay) {
+TEST(SumInOrder, OverflowAndNaNStay) {
   const uint16_t big = f32_to_f16(65504), inf = f32_to_f16(std::numeric_limits<float>::infinity());
   const uint16_t nan = f32_to_f16(std::nanf(""));
   const auto sum = [](uint16_t a, uint16_t b) {

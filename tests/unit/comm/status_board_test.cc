@@ -12,7 +12,7 @@ struct Board : testing::Test {
   std::unique_ptr<StatusBoard> rank = StatusBoard::open(launcher->name(), 3);
 };
 
-TEST_F(Board, TellsWhatOthersWrite) {
+TEST_F(Board, ShowsWhatOthersWrite) {
   EXPECT_EQ(launcher->pid_of(1), 0);
   rank->join(1);
   EXPECT_EQ(launcher->phase_of(1), "start");
@@ -85,7 +85,7 @@ TEST_F(Board, TheExitCodeOfARunThatEndsInOrder) {
   EXPECT_FALSE(launcher->exit_code());
 }
 
-TEST_F(Board, WaitsAreToldWhileTheyLastAndWhenTheyFail) {
+TEST_F(Board, WaitsAreShownWhileTheyLastAndWhenTheyFail) {
   rank->join(0);
   {
     const StatusBoard::Waiting waiting(rank.get(), 0, "all_gather of parameters of h.3");

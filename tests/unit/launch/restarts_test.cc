@@ -47,7 +47,7 @@ TEST(Restarts, PausesGrow) {
   EXPECT_EQ(restart_pause_s(1000, 9), 1000);
 }
 
-TEST(Restarts, GoOnFromWhatTheRunHasSaved) {
+TEST(Restarts, ContinueFromWhatTheRunHasSaved) {
   Settings settings;
   settings.resume = "none";
   EXPECT_EQ(restart_arguments({"train"}, settings, false), (std::vector<std::string>{"train"}));

@@ -32,7 +32,7 @@ TEST(MemoryLogs, HaveTheFormOfPsrecord) {
   EXPECT_EQ(as_logged(2145.12549), 2145.125);
 }
 
-TEST(MemoryStatistics, AreThoseOfTheSortedValues) {
+TEST(MemoryStatistics, EqualTheSortedValues) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
     std::vector<double> values(1 + random() % 30);

@@ -20,7 +20,7 @@ GpuUsage usage_of(double bytes, double watts) {
   return usage;
 }
 
-TEST(GpuRecord, TellsMeansAndPeaksOfWhatIsKnown) {
+TEST(GpuRecord, HasMeansAndPeaksOfWhatIsKnown) {
   EXPECT_EQ(to_json(gpu_record(usage_of(2e9 + 1, 100))),
             R"({"memory_bytes": {"mean": 3000000002, "peak": 4000000002}, )"
             R"("utilization_percent": {"mean": 50.0, "peak": 50.0}, "power_w": {"mean": 150.0, "peak": 200.0}})");

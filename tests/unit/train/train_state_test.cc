@@ -41,7 +41,7 @@ TEST(TrainState, ComesBackAsItWas) {
 }
 
 // Older checkpoints do not contain fused_micro_batches.
-TEST(TrainState, WhatWasNotToldIsNotKnown) {
+TEST(TrainState, WhatWasNotSetIsNotKnown) {
   const TrainState back = there_and_back({});
   EXPECT_EQ(back.fused_micro_batches, std::nullopt);
   EXPECT_EQ(back.best_metric, std::nullopt);

@@ -27,7 +27,7 @@ TEST(Worker, RanksHaveGpusOfTheirOwn) {
 }
 
 // A run that was probably intended for a GPU prints a note before it starts on the CPU.
-TEST(Worker, TellsWhyThereIsNoGpu) {
+TEST(Worker, ReportsWhyThereIsNoGpu) {
   std::map<std::string, std::string> variables;
   CudaInfo info;
   info.built = true;
