@@ -69,6 +69,12 @@ std::string file_word(const Verb& verb) {
 std::string usage_line(const Verb& verb, const Verb& subject) {
   const std::string about = !verb.about_verb ? "" : &subject == &verb ? " [verb]" : " " + subject.name;
   const std::string operands = verb.operands.empty() ? "" : " " + verb.operands;
+  if (verb.takes_command) {
+    return fmt::format(
+        "{0}.\n\nUsage: tessera {1} [--flags] [train] config.toml [--flags of train]\n"
+        "       tessera {1} [--flags] sweep sweep.toml|FOLDER [--flags of train]\n",
+        verb.help, verb.name);
+  }
   return fmt::format("{}.\n\nUsage: tessera {}{}{} {} [--flags]\n", verb.help, verb.name, about, operands,
                      file_word(verb));
 }
@@ -77,6 +83,10 @@ std::string usage_line(const Verb& verb, const Verb& subject) {
 std::string other_sources(const Verb& verb) {
   if (!verb.own_file.empty()) {
     return "\nIt also takes the settings of train, for every run: see tessera train --help.";
+  }
+  if (verb.takes_command) {
+    return "\nSettings can also come from the table [slurm] of config.toml or the environment\n"
+           "(TESSERA_PARTITION=gpu).";
   }
   return "\nSettings can also come from config.toml (batch_size = 8) or the environment\n"
          "(TESSERA_BATCH_SIZE=8).";

@@ -207,7 +207,7 @@ class Sweeps(SlurmTest):
         self.assertEqual((code, out), (0, "all.sh: submit 3 jobs with: bash all.sh\n"))
         self.assertEqual(err, "n1: no job, because the run is done\n")
         self.assertNotIn("n1/", self.read("all.sh").decode())
-        self.write("one.toml", 'base = "job.toml"\noutput_dir = "runs/s/n1"\n[settings]\nnproc = 1\n')
+        self.write("one.toml", 'base = "job.toml"\nname = "n1"\noutput_dir = "runs/s"\n[settings]\nnproc = 1\n')
         self.assertEqual(self.succeeds("slurm", "sweep", "one.toml"), "No run of the sweep needs a job.\n")
 
     def test_sbatch_refuses_a_job(self):
