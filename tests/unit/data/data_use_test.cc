@@ -128,7 +128,9 @@ TEST(DataUse, ATextThatTheTokenizerRejectsIsABadRow) {
   Example example;
   example.place = "f.jsonl:3";
   example.text = "a";
-  const auto refuses = [](TextPlace, std::string_view) -> std::vector<int32_t> { throw InputError("", "a text of 1 byte"); };
+  const auto refuses = [](TextPlace, std::string_view) -> std::vector<int32_t> {
+    throw InputError("", "a text of 1 byte");
+  };
   DataUse use;
   use.add(encode_row(example, refuses, {.objective = Objective::causal_lm}));
   EXPECT_EQ(use.rows_too_long, 1);

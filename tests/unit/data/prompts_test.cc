@@ -89,16 +89,14 @@ TEST(Prompts, CompletionLearnsOnlyAnswerAndEnd) {
 }
 
 TEST(Prompts, CausalLmLearnsEveryToken) {
-  const Sample sample =
-      encode_sample(question_about("It was Ada.", "Ada"), by_pairs, options_of(Objective::causal_lm));
+  const Sample sample = encode_sample(question_about("It was Ada.", "Ada"), by_pairs, options_of(Objective::causal_lm));
   EXPECT_EQ(decode_pairs(sample.ids), "Question: Who was it? Context: It was Ada. Answer: Ada</s>");
   for (size_t t = 0; t + 1 < sample.ids.size(); ++t) EXPECT_EQ(sample.labels[t], sample.ids[t + 1]);
   EXPECT_EQ(sample.labels.back(), kNoTarget);
 }
 
 TEST(Prompts, PromptLearnsThePromptAlone) {
-  const Sample sample =
-      encode_sample(question_about("It was Ada.", "Ada"), by_pairs, options_of(Objective::prompt));
+  const Sample sample = encode_sample(question_about("It was Ada.", "Ada"), by_pairs, options_of(Objective::prompt));
   EXPECT_EQ(decode_pairs(sample.ids), "Question: Who was it? Context: It was Ada. Answer:</s>");
   for (size_t t = 0; t + 1 < sample.ids.size(); ++t) EXPECT_EQ(sample.labels[t], sample.ids[t + 1]);
 }
@@ -116,8 +114,8 @@ TEST(Prompts, WithoutTheEndOfSequenceToken) {
 }
 
 TEST(Prompts, SeparatePlacesTheAnswerOverThePromptsEnd) {
-  const Sample sample = encode_sample(question_about("It was Ada Lovelace.", "Ada Lovelace"), by_pairs,
-                                      options_of(Objective::separate));
+  const Sample sample =
+      encode_sample(question_about("It was Ada Lovelace.", "Ada Lovelace"), by_pairs, options_of(Objective::separate));
   EXPECT_EQ(decode_pairs(sample.ids), "Question: Who was it? Context: It was Ada Lovelace. Answer:");
   const auto answer = encode_pairs("Ada Lovelace");  // encoded separately from the prompt, without a leading space
   // Before the shift, the answer's last token is at the last position. Position t then predicts the label of t + 1.
@@ -128,8 +126,7 @@ TEST(Prompts, SeparatePlacesTheAnswerOverThePromptsEnd) {
 
 TEST(Prompts, SeparateKeepsTheEndOfAnAnswerLongerThanThePrompt) {
   const std::string answer(300, 'x');
-  const Sample sample =
-      encode_sample(question_about(answer, answer), by_pairs, options_of(Objective::separate, 60));
+  const Sample sample = encode_sample(question_about(answer, answer), by_pairs, options_of(Objective::separate, 60));
   EXPECT_EQ(sample.ids.size(), 60u);
   EXPECT_EQ(sample.labels.back(), kNoTarget);
   for (size_t t = 0; t + 1 < 60; ++t) EXPECT_NE(sample.labels[t], kNoTarget) << t;
@@ -144,8 +141,7 @@ TEST(Prompts, PlainText) {
   const Sample cut = encode_sample(plain_text("some words"), by_pairs, truncate);
   EXPECT_EQ(decode_pairs(cut.ids), "some w");
   EXPECT_EQ(cut.labels.back(), kNoTarget);
-  EXPECT_EQ(encode_sample(plain_text(""), by_pairs, options_of(Objective::causal_lm)).ids,
-            std::vector<int32_t>{kEos});
+  EXPECT_EQ(encode_sample(plain_text(""), by_pairs, options_of(Objective::causal_lm)).ids, std::vector<int32_t>{kEos});
   EXPECT_THROW(encode_sample(plain_text("x"), by_pairs, options_of(Objective::completion)), UsageError);
   EXPECT_THROW(encode_sample(plain_text("x"), by_pairs, options_of(Objective::separate)), UsageError);
 }
@@ -200,8 +196,7 @@ TEST(Prompts, AnswerInAContextWithoutAnySpace) {
   std::string context;
   for (int i = 0; i < 400; ++i) context += static_cast<char>('a' + i % 23);
   context.replace(250, 4, "GOAL");
-  const Sample sample =
-      encode_sample(question_about(context, "GOAL"), by_pairs, options_of(Objective::completion, 60));
+  const Sample sample = encode_sample(question_about(context, "GOAL"), by_pairs, options_of(Objective::completion, 60));
   const std::string text = decode_pairs(sample.ids);
   EXPECT_THAT(text.substr(0, text.find(" Answer:")), HasSubstr("GOAL"));
 }
