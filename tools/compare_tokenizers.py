@@ -4,14 +4,14 @@
   tools/compare_tokenizers.py write-references
       writes tests/unit/data/tokenizer_references from the texts in this script.
   tools/compare_tokenizers.py compare --program build/tests/unit_data squad1.json [squad2.json ...]
-      trains BLOOM-, GPT-2-, Llama-3- and Qwen2-shaped tokenizers on contexts, questions and answers of SQuAD
+      trains tokenizers of the shapes of BLOOM, GPT-2, Llama 2 and 3, Mistral, Gemma and Qwen 2 on contexts, questions and answers of SQuAD
       files. The unit test then compares ids and decoded texts of them, of random Unicode and of invalid UTF-8.
       Prints the encoding speed of both on the contexts, with one thread each. Also compares the trainers.
 
 The library is installed into its own virtual environment (--venv), which is created if it does not exist.
 """
 import argparse
-import functools
+import importlib.util
 import json
 import os
 import random
@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import unicodedata
 import venv
 from pathlib import Path
 
@@ -30,6 +29,9 @@ BLOOM = " ?[^(\\s|[.,!?…。，、।۔،])]+"
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN2 = LLAMA3.replace("{1,3}", "")
+CASED = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+         r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+         r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")  # Mistral Nemo, Llama 4
 
 OWN_TEXTS = [
     "The ferry leaves at seven, doesn't it? They'll say it's late; we've heard I'm wrong, you'd go, and they're OK.",
@@ -49,16 +51,13 @@ OWN_TEXTS = [
 ]
 
 
-def own_interpreter(path):
-    """Runs this script again with an interpreter that has the library, unless this one has it."""
-    try:
-        import tokenizers  # noqa: F401
+def own_interpreter(path, packages=(LIBRARY,)):
+    """Runs this script again with an interpreter that has these packages, unless this one has them."""
+    if all(importlib.util.find_spec(package.split("==")[0]) for package in packages):
         return
-    except ImportError:
-        pass
     if not (path / "bin/python").exists():
         venv.create(path, with_pip=True)
-    subprocess.run([path / "bin/pip", "install", "--quiet", LIBRARY], check=True)
+    subprocess.run([path / "bin/pip", "install", "--quiet", *packages], check=True)
     os.execv(path / "bin/python", [str(path / "bin/python"), *sys.argv])
 
 
@@ -111,7 +110,6 @@ def shapes(texts, vocab_size):
 
     roberta = train(texts, vocab_size, byte_level(prefix=True, regex=True), special=["<s>", "</s>"])
     roberta.add_special_tokens([AddedToken("<mask>", lstrip=True, special=True)])
-    roberta.post_processor = processors.RobertaProcessing(("</s>", 1), ("<s>", 0))
     result["roberta"] = to_json(roberta)
 
     llama3 = train(texts, vocab_size, sequence([split(LLAMA3), byte_level()]), special=[])
@@ -130,7 +128,164 @@ def shapes(texts, vocab_size):
     qwen2 = train(texts, vocab_size, sequence([split(QWEN2), byte_level()]), normalizers.NFC(), special=[])
     qwen2.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
     qwen2.add_tokens(["<tool_call>", "</tool_call>"])
+    qwen2.post_processor = processors.ByteLevel(trim_offsets=False)
     result["qwen2"] = to_json(qwen2)
+
+    cased = train(texts, vocab_size, sequence([split(CASED), byte_level()]), special=["<unk>", "<s>", "</s>"])
+    cased.post_processor = framed("<s>", "</s>")
+    result["cased"] = to_json(cased, ignore_merges=True)
+    return result | sentence_pieces(texts, vocab_size)
+
+
+def framed(before="", after=""):
+    """Returns the post-processor of a template. The ids are those of train's special tokens."""
+    from tokenizers import processors
+    tokens = [(token, ("<unk>", "<s>", "</s>", "<pad>").index(token)) for token in (before, after) if token]
+    single = f"{before} $A {after}".strip()
+    return processors.TemplateProcessing(single=single, pair=f"{single} $B", special_tokens=tokens)
+
+
+def piece_decoder(strips=True):
+    from tokenizers import decoders
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    return decoders.Sequence(steps + ([decoders.Strip(" ", 1, 0)] if strips else []))
+
+
+def train_pieces(texts, vocab_size, normalizer=None, pre_tokenizer=None, decoder=None, alphabet=60, special=None):
+    """Returns the JSON of a tokenizer of SentencePiece's style: words begin with "▁", rare characters become bytes."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    special = list(special or ("<unk>", "<s>", "</s>"))
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()  # for training, words are split
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=special, show_progress=False,
+                                  limit_alphabet=alphabet, initial_alphabet=["▁"])
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.normalizer, tokenizer.decoder = normalizer, decoder or piece_decoder()
+    if pre_tokenizer:
+        tokenizer.pre_tokenizer = pre_tokenizer
+    value = json.loads(tokenizer.to_str())
+    if not pre_tokenizer:
+        value["pre_tokenizer"] = None
+    old = sorted(value["model"]["vocab"], key=value["model"]["vocab"].get)
+    bytes_of = [f"<0x{byte:02X}>" for byte in range(256)]
+    tokens = special + bytes_of + [token for token in old if token not in special]
+    value["model"].update(vocab={token: i for i, token in enumerate(tokens)}, byte_fallback=True)
+    return value
+
+
+def with_frame(value, before="", after=""):
+    return value | {"post_processor": json.loads(framed(before, after).__getstate__())}
+
+
+def sentence_pieces(texts, vocab_size):
+    """Returns the kinds of SentencePiece's style: name -> text of a tokenizer.json."""
+    from tokenizers import decoders, normalizers, pre_tokenizers
+    spaces = normalizers.Replace(" ", "▁")
+    prefixed = normalizers.Sequence([normalizers.Prepend("▁"), spaces])
+    first = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    kinds = {
+        "llama2": with_frame(train_pieces(texts, vocab_size, prefixed), "<s>"),
+        "mistral": with_frame(train_pieces(texts, vocab_size, None, first), "<s>"),
+        "gemma": with_frame(train_pieces(texts, vocab_size, spaces, pre_tokenizers.Split(" ", "merged_with_previous"),
+                                         piece_decoder(False)), "<s>"),
+        "metaspace": with_frame(train_pieces(texts, vocab_size, normalizers.NFKC(), pre_tokenizers.Metaspace(),
+                                             decoders.Metaspace()), after="</s>"),
+    }
+    # Tokens whose merges cross the beginnings of words, and added tokens that are normalized.
+    crossing = json.loads(json.dumps(kinds["llama2"]))
+    vocab = crossing["model"]["vocab"]
+    for pair in (["e", "▁t"], ["s", "▁a"], ["▁", "▁"], [".", "▁"]):
+        for token in (*pair, "".join(pair)):
+            vocab.setdefault(token, len(vocab))
+        crossing["model"]["merges"].insert(0, pair)
+    for token in crossing["added_tokens"]:
+        token["normalized"] = True
+    kinds["crossing"] = crossing
+    # A vocabulary with few bytes: unknown characters remain.
+    for fuse in (False, True):
+        value = json.loads(json.dumps(kinds["mistral"]))
+        vocab = [t for t in value["model"]["vocab"] if not (t.startswith("<0x") and int(t[3:5], 16) > 0xC3)]
+        value["model"].update(vocab={token: i for i, token in enumerate(vocab)}, fuse_unk=fuse)
+        kinds[f"few_bytes{'_fused' if fuse else ''}"] = value
+    return {name: compact(value) for name, value in kinds.items()}
+
+
+def random_kinds(texts, generator, count):
+    """Returns tokenizers of SentencePiece's style with components drawn at random."""
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+    result = {}
+    for i in range(count):
+        scheme = generator.choice(["always", "first", "never"])
+        steps = [generator.choice([normalizers.NFC(), normalizers.NFKC(), normalizers.Prepend("▁"),
+                                   normalizers.Prepend("x "), normalizers.Replace(" ", "▁"),
+                                   normalizers.Replace("a", "bb"), normalizers.Replace("ing", "")
+                                   if scheme != "first" else normalizers.NFD(),
+                                   normalizers.Replace(Regex(r"\s+|\d(?=\d)"), "▁") if scheme != "first"
+                                   else normalizers.NFKD()])
+                 for _ in range(generator.randrange(3))]
+        splits = [generator.choice([pre_tokenizers.Metaspace(prepend_scheme=scheme, split=generator.random() < 0.5),
+                                    pre_tokenizers.Digits(generator.random() < 0.5),
+                                    split(generator.choice([LLAMA3, CASED, QWEN2, r"\s", r"\p{P}|^\p{L}", r"\w+"]),
+                                          generator.choice(["removed", "isolated", "merged_with_previous",
+                                                            "merged_with_next", "contiguous"]),
+                                          generator.random() < 0.2)])
+                  for _ in range(generator.randrange(4))]
+        decoder = generator.choice([piece_decoder(), piece_decoder(False), decoders.Metaspace(prepend_scheme=scheme),
+                                    decoders.Sequence([decoders.ByteFallback(), decoders.Strip("▁", 2, 0),
+                                                       decoders.Replace(Regex("▁+"), " ")])])
+        value = train_pieces(texts, 520, normalizers.Sequence(steps) if steps else None,
+                             pre_tokenizers.Sequence(splits) if splits else None, decoder,
+                             alphabet=generator.choice([20, 60, 400]))
+        value["model"].update(fuse_unk=generator.random() < 0.5, byte_fallback=generator.random() < 0.7,
+                              ignore_merges=generator.random() < 0.2)
+        if generator.random() < 0.2:
+            value["model"]["unk_token"] = None
+        value = with_frame(value, generator.choice(["", "<s>"]), generator.choice(["", "</s>"]))
+        tokenizer = Tokenizer.from_str(compact(value))
+        tokenizer.add_tokens([AddedToken("word", single_word=True, normalized=generator.random() < 0.5),
+                              AddedToken("[L]", lstrip=True), AddedToken("[R]", rstrip=True, normalized=False)])
+        result[f"random_{i}"] = to_json(tokenizer)
+    return result
+
+
+CLASSES = [r"\p{L}", r"\p{N}", r"\p{M}", r"\s", r"\w", r"\d", r"\p{P}", r"\p{S}", r"\p{Lu}", r"\p{Ll}", r"\p{Lt}",
+           r"\p{Lm}", r"\p{Lo}", r"\p{Nd}", r"\P{L}", r"[^\s\p{L}\p{N}]", r"(?i:\p{Lu})", r"(?i)[\p{Ll}]",
+           r"[\p{Letter}&&[^\p{Lowercase_Letter}]]", r"\p{^Mark}", r"[\W\D]"]
+FORMS = ["NFC", "NFD", "NFKC", "NFKD"]
+
+
+def code_points():
+    return [code for code in range(0x110000) if not 0xD800 <= code <= 0xDFFF]
+
+
+def fnv(data):
+    value = 0xCBF29CE484222325
+    for byte in data:
+        value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return value
+
+
+def sweeps():
+    """Returns the library's classes and normal forms of all code points, as numbers of bytes and their FNV-1a hash."""
+    from tokenizers import normalizers, pre_tokenizers
+    codes, result = code_points(), []
+    chunks = [codes[begin:begin + 4096] for begin in range(0, len(codes), 4096)]
+
+    def record(kind, name, parts):
+        data = "".join(parts).encode()
+        result.append({"kind": kind, "name": name, "bytes": len(data), "hash": f"{fnv(data):016x}"})
+
+    for pattern in CLASSES:
+        step = split(pattern, "removed", invert=True)
+        record("class", pattern, [piece for chunk in chunks for piece, _ in
+                                  step.pre_tokenize_str("".join(map(chr, chunk)))])
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    record("digits", "Digits", [piece for chunk in chunks for piece, _ in
+                                digits.pre_tokenize_str("a".join(map(chr, chunk))) if len(piece) == 1 and piece != "a"])
+    for name in FORMS:
+        form = getattr(normalizers, name)().normalize_str
+        record("form", name, [form("".join(f"{chr(c)}\na\u0345{chr(c)}\u0334a\n" for c in chunk))
+                              for chunk in chunks])
     return result
 
 
@@ -168,19 +323,9 @@ def options(texts):
     return result
 
 
-@functools.cache
-def assigned_characters(database):
-    return [chr(c) for c in range(0x110000) if database.category(chr(c)) not in ("Cn", "Cs", "Co")]
-
-
-def random_texts(generator, count, database=unicodedata):
-    """Returns valid texts: any characters, and mixtures that cause splits, contractions, normal forms and added tokens.
-
-    The library's tables are from Unicode 16 for splits and 13 for normal forms. Ours come from the installed
-    Oniguruma and utf8proc. Characters are drawn from versions that all of them know: Python 3.11's 14.0, or the
-    older 3.2 if compatibility mappings of newer characters would differ.
-    """
-    characters = assigned_characters(database)
+def random_texts(generator, count):
+    """Returns valid texts: any characters, and mixtures that cause splits, contractions, normal forms and added tokens."""
+    characters = [chr(code) for code in code_points()]
     spaces = [" "] * 8 + list("\t\n\r\v\f\x85\xa0\u1680\u2003\u2028\u202f\u205f\u3000") + ["\r\n", "  ", "\n\n"]
     bits = ["'s", "'T", "'Re", "'ll", "'", "''", "word", "words", "mot", "a", "Z", "é", "e\u0301", "ﬁn", "fin", "ǆ",
             "ß", "ſ",
@@ -189,7 +334,8 @@ def random_texts(generator, count, database=unicodedata):
             "</s>",
             "<pad>", "<", "<s", "<|endoftext|>", "<|im_start|>", "<|begin_of_text|>", "<mask>", "[L]", "[R]", "[LR]",
             "①",
-            "wordy", " x ", "<tool_call>"]
+            "wordy", " x ", "<tool_call>", "▁", "▁▁", "<unk>", "<0x41>",
+            "\U00031350", "\U0001e030", "\u1703\u1715", "\U00011935\U00011930", "㋿", "ing"]
     for _ in range(count):
         kind = generator.random()
         length = generator.randrange(1, 40)
@@ -202,9 +348,9 @@ def random_texts(generator, count, database=unicodedata):
                           for _ in range(length))
 
 
-def touching_texts(database):
+def touching_texts():
     """Returns every character next to added tokens that check their neighbours."""
-    characters = assigned_characters(database)
+    characters = [chr(code) for code in code_points()]
     for begin in range(0, len(characters), 100):
         yield " ".join(f"word{c} {c}word {c}[LR]{c}" for c in characters[begin:begin + 100])
 
@@ -216,7 +362,7 @@ def broken_bytes(generator, count):
                 b"\xf4\x90\x80\x80", b"\xf5\x80", b"\xe0\x80\x80", b"\xf0\x80\x80\x80", b"\xe0\xa0",
                 b"\xc3", b"\xc3\xc3\xa9", b"\x80\x80"]
     for _ in range(count):
-        data = bytearray("".join(random_texts(generator, 1, unicodedata.ucd_3_2_0)).encode())[:60]
+        data = bytearray("".join(random_texts(generator, 1)).encode())[:60]
         for _ in range(generator.randrange(1, 4)):
             data.insert(generator.randrange(len(data) + 1), generator.randrange(0x80, 0x100))
         yield bytes(data)
@@ -236,7 +382,9 @@ def cases(library_json, texts, byte_strings, generator, num_decodes):
     encode = []
     for text, data in [(t, None) for t in texts] + [(b.decode("utf-8", "replace"), b) for b in byte_strings]:
         source = {"input": text} if data is None else {"input_hex": data.hex()}
-        encode.append(source | decoded(tokenizer.encode(text, add_special_tokens=False).ids))
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        special = tokenizer.encode(text, add_special_tokens=True).ids
+        encode.append(source | decoded(ids) | ({} if special == ids else {"ids_with_special": special}))
     decode = [decoded([generator.randrange(size + 3) for _ in range(generator.randrange(1, 12))])
               for _ in range(num_decodes)]
     return {"vocab_size": size, "encode": encode, "decode": decode}
@@ -269,8 +417,12 @@ def write_references(folder):
                    generator, 20)
     for name, text in options(OWN_TEXTS).items():
         generator = random.Random(2)
-        texts = OWN_TEXTS[::2] + list(random_texts(generator, 15, unicodedata.ucd_3_2_0))
+        texts = OWN_TEXTS[::2] + list(random_texts(generator, 15))
         write_kind(folder, name, text, texts, [], generator, 5)
+    for name, text in random_kinds(OWN_TEXTS, random.Random(4), 12).items():
+        generator = random.Random(5)
+        write_kind(folder, name, text, OWN_TEXTS[::3] + list(random_texts(generator, 10)), [], generator, 5)
+    (folder / "sweeps.json").write_text(compact(sweeps()), encoding="utf-8")
     write_trainer(folder, OWN_TEXTS, 420)
 
 
@@ -328,15 +480,14 @@ def compare(program, squad_files, vocab_size, num_random):
     num_bytes = sum(len(text.encode()) for text in contexts)
     print(f"{len(contexts)} contexts ({num_bytes} bytes), {len(others)} questions and answers, {num_random} random")
     compare_trainers(program, every, vocab_size)
-    kinds = [(*kind, unicodedata) for kind in shapes(every, vocab_size).items()]
-    kinds += [(*kind, unicodedata.ucd_3_2_0) for kind in options(OWN_TEXTS).items()]
-    for name, text, database in kinds:
+    kinds = shapes(every, vocab_size) | options(OWN_TEXTS) | random_kinds(OWN_TEXTS, random.Random(6), 60)
+    for name, text in kinds.items():
         generator = random.Random(3)
         with tempfile.TemporaryDirectory() as folder:
             folder = Path(folder)
-            texts = every + list(random_texts(generator, num_random, database))
+            texts = every + list(random_texts(generator, num_random))
             if name == "added_tokens":
-                texts += touching_texts(database)
+                texts += touching_texts()
             broken = list(broken_bytes(generator, num_random // 4))
             write_kind(folder, name, text, texts, broken, generator, num_random // 4)
             (folder / f"{name}.timed.json").write_text(json.dumps(contexts))

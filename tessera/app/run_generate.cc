@@ -33,7 +33,7 @@ int run_generate(const Invocation& invocation) {
   ThreadPool& pool = worker.pool();
   ModelConfig config = model_config_of(settings);
   const Tokenizer tokenizer = tokenizer_of(settings, config);
-  const EncodeFn encode = [&](std::string_view text) { return tokenizer.encode(text); };
+  const EncodeFn encode = [&](TextPlace place, std::string_view text) { return tokenizer.encode_at(place, text); };
 
   Example example;
   example.question = settings.question;

@@ -30,7 +30,8 @@ int run_tokenize(const Invocation& invocation) {
   Console console = Console::of_process();
   note_unused_keys(tokenizer.unused_keys(), console);
   const auto show = [&](const std::string& text) {
-    const std::vector<int32_t> ids = tokenizer.encode(text);
+    const std::vector<int32_t> ids =
+        settings.special_tokens ? tokenizer.encode_with_special(text) : tokenizer.encode(text);
     if (!settings.json) {
       std::string line;
       for (const int32_t id : ids) line += (line.empty() ? "" : " ") + std::to_string(id);

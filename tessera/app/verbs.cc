@@ -74,7 +74,7 @@ const std::vector<Verb>& all_verbs() {
        .run = run_report},
       {.name = "tokenize",
        .help = "Show token ids of a prompt, or of each line of standard input",
-       .groups = kTokenizer | kPrompt | kPresentation,
+       .groups = kTokenizer | kSpecialTokens | kPrompt | kPresentation,
        .example = "tessera tokenize --tokenizer models/bloom-560m --prompt \"Ada lives in Oslo.\"",
        .required = {"tokenizer"},
        .run = run_tokenize},

@@ -4,8 +4,10 @@
 #include <bit>
 #include <cstring>
 #include <functional>
+#include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/data/tokenizer_text.h"
 
 namespace tessera {
 
@@ -47,8 +49,8 @@ static uint64_t pair_of(int32_t high, int32_t low) {
   return static_cast<uint64_t>(static_cast<uint32_t>(high)) << 32 | static_cast<uint32_t>(low);
 }
 
-Bpe::Bpe(std::array<int32_t, 256> byte_ids, std::span<const BpeMerge> merges, int32_t unk_id, bool fuse_unk)
-    : byte_ids_(byte_ids), merges_(merges.size()), unk_id_(unk_id), fuse_unk_(fuse_unk) {
+Bpe::Bpe(BpeAlphabet alphabet, std::span<const BpeMerge> merges)
+    : alphabet_(std::move(alphabet)), merges_(merges.size()) {
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const BpeMerge& merge = merges[rank];
     merges_.set(pair_of(merge.left, merge.right), pair_of(static_cast<int32_t>(rank), merge.result));
@@ -63,22 +65,56 @@ void Bpe::push_pair(Scratch& scratch, int32_t left) const {
   scratch.heap.push_back((*merge & 0xFFFFFFFF00000000ull) | static_cast<uint32_t>(left));
 }
 
+static void push_symbol(std::vector<Bpe::Scratch::Symbol>& symbols, int32_t id) {
+  const auto at = static_cast<int32_t>(symbols.size());
+  symbols.push_back({id, at - 1, at + 1});
+}
+
+void Bpe::push_bytes(std::string_view word, Scratch& scratch) const {
+  bool after_unk = false;
+  for (const char c : word) {
+    int32_t id = alphabet_.bytes[static_cast<uint8_t>(c)];
+    const bool unknown = id < 0;
+    if (unknown && (alphabet_.unk_id < 0 || (after_unk && alphabet_.fuse_unk))) continue;
+    if (unknown) id = alphabet_.unk_id;
+    after_unk = unknown;
+    push_symbol(scratch.symbols, id);
+  }
+}
+
+// An unknown character waits for the next character. Fallback bytes pass it, as in tokenizers' BPE::merge_word.
+void Bpe::push_characters(std::string_view word, Scratch& scratch) const {
+  bool unk_waits = false;
+  const auto flush = [&] {
+    if (unk_waits) push_symbol(scratch.symbols, alphabet_.unk_id);
+    unk_waits = false;
+  };
+  const auto id_of_byte = [&](char byte) { return alphabet_.fallback_bytes[static_cast<uint8_t>(byte)]; };
+  for (size_t at = 0; at < word.size();) {
+    const CodePoint c = code_point_at(word, at);
+    const std::string_view bytes = word.substr(at, c.num_bytes);
+    at += c.num_bytes;
+    if (const uint64_t* id = alphabet_.characters.find(c.code)) {
+      flush();
+      push_symbol(scratch.symbols, static_cast<int32_t>(*id));
+    } else if (alphabet_.byte_fallback &&
+               std::all_of(bytes.begin(), bytes.end(), [&](char byte) { return id_of_byte(byte) >= 0; })) {
+      for (const char byte : bytes) push_symbol(scratch.symbols, id_of_byte(byte));
+    } else if (alphabet_.unk_id >= 0) {
+      if (!alphabet_.fuse_unk) flush();
+      unk_waits = true;
+    }
+  }
+  flush();
+}
+
 void Bpe::encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& ids) const {
   TESSERA_ASSERT(word.size() < 0x80000000u);
   auto& symbols = scratch.symbols;
   auto& heap = scratch.heap;
   symbols.clear();
   heap.clear();
-  bool after_unk = false;
-  for (const char c : word) {
-    int32_t id = byte_ids_[static_cast<uint8_t>(c)];
-    const bool unknown = id < 0;
-    if (unknown && (unk_id_ < 0 || (after_unk && fuse_unk_))) continue;
-    if (unknown) id = unk_id_;
-    after_unk = unknown;
-    const auto at = static_cast<int32_t>(symbols.size());
-    symbols.push_back({id, at - 1, at + 1});
-  }
+  alphabet_.by_character ? push_characters(word, scratch) : push_bytes(word, scratch);
   if (symbols.empty()) return;
   symbols.back().next = -1;
   for (size_t i = 0; i + 1 < symbols.size(); ++i) push_pair(scratch, static_cast<int32_t>(i));

@@ -43,6 +43,21 @@ struct BpeMerge {
   int32_t left, right, result;  // ids
 };
 
+// The first symbols of a word, before any merge. −1 is the id of a symbol that the vocabulary lacks.
+struct BpeAlphabet {
+  BpeAlphabet() {
+    bytes.fill(-1);
+    fallback_bytes.fill(-1);
+  }
+  bool by_character = false;                // every character is a symbol, not every byte
+  std::array<int32_t, 256> bytes;           // id of each byte's symbol
+  FlatMap characters;                       // code point -> id
+  bool byte_fallback = false;               // a character without an id becomes the ids of its bytes, if all have one
+  std::array<int32_t, 256> fallback_bytes;  // ids of the tokens "<0x00>" to "<0xFF>"
+  int32_t unk_id = -1;                      // replaces any other symbol without an id; −1 drops it
+  bool fuse_unk = false;                    // adjacent symbols without an id give one unk_id
+};
+
 class Bpe {
  public:
   // Working memory of encode(). Only one thread at a time may use it.
@@ -55,23 +70,21 @@ class Bpe {
     std::vector<uint64_t> heap;
   };
 
-  //   byte_ids  id of each byte's symbol; −1 if the vocabulary lacks it
-  //   merges    by rank; if a pair occurs twice, the last merge is used
-  //   unk_id    replaces a byte without a symbol; −1 drops such bytes
-  //   fuse_unk  adjacent bytes without a symbol give one unk_id
-  Bpe(std::array<int32_t, 256> byte_ids, std::span<const BpeMerge> merges, int32_t unk_id, bool fuse_unk);
+  // `merges` is by rank. If a pair occurs twice, the last merge is used.
+  Bpe(BpeAlphabet alphabet, std::span<const BpeMerge> merges);
 
-  // Appends the ids of one word of at most 2^31 − 1 bytes. Repeatedly merges the pair of lowest rank, and the leftmost
+  // Appends the ids of one word of at most 2^31 − 1 bytes, which is valid UTF-8 if symbols are
+  // characters. Repeatedly merges the pair of lowest rank, and the leftmost
   // of equal pairs, until no pair is left.
   void encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& ids) const;
 
  private:
+  void push_bytes(std::string_view word, Scratch& scratch) const;
+  void push_characters(std::string_view word, Scratch& scratch) const;
   void push_pair(Scratch& scratch, int32_t left) const;
 
-  std::array<int32_t, 256> byte_ids_;
+  BpeAlphabet alphabet_;
   FlatMap merges_;  // left id, right id -> rank, result id
-  int32_t unk_id_;
-  bool fuse_unk_;
 };
 
 // A bounded cache of encoded words. It is cleared when it is full.

@@ -28,8 +28,8 @@ struct Range {
 // encodings are before the answer. In the same way, common tokens at the end are behind it. The tokens in between
 // contain the answer, and the token counts give its middle.
 Range window_around(const Ids& tokens, std::string_view text, Range answer, int64_t room, const EncodeFn& encode) {
-  const Ids before = encode(text.substr(0, static_cast<size_t>(answer.begin)));
-  const Ids behind = encode(text.substr(static_cast<size_t>(answer.end)));
+  const Ids before = encode(TextPlace::inside, text.substr(0, static_cast<size_t>(answer.begin)));
+  const Ids behind = encode(TextPlace::inside, text.substr(static_cast<size_t>(answer.end)));
   const int64_t size = std::ssize(tokens);
   const int64_t surely_before =
       std::mismatch(before.begin(), before.end(), tokens.begin(), tokens.end()).first - before.begin();
@@ -56,19 +56,19 @@ struct FittedPrompt {
 FittedPrompt fit_prompt(const Example& example, const EncodeFn& encode, const PromptOptions& options, int64_t tail) {
   const int64_t room = options.max_length - tail;
   FittedPrompt prompt;
-  prompt.ids = encode(prompt_text(example.question, example.context));
+  prompt.ids = encode(TextPlace::start, prompt_text(example.question, example.context));
   prompt.num_tokens = std::ssize(prompt.ids);
   if (options.truncation == Truncation::right || prompt.num_tokens <= room) return prompt;
 
   const std::string text = " " + example.context;
   Ids& ids = prompt.ids;
-  ids = encode("Question: " + example.question + " Context:");
-  const Ids end = encode(" Answer:");
+  ids = encode(TextPlace::start, "Question: " + example.question + " Context:");
+  const Ids end = encode(TextPlace::inside, " Answer:");
   const int64_t context_room = room - std::ssize(ids) - std::ssize(end);
   prompt.num_least = std::ssize(ids) + std::ssize(end) + tail;
   prompt.fits = context_room >= 0;
   if (!prompt.fits) return prompt;
-  const Ids context = encode(text);
+  const Ids context = encode(TextPlace::inside, text);
   const int64_t kept = std::min(context_room, std::ssize(context));
   Range range{0, kept};
   if (options.around_answer && example.answerable) {
@@ -123,7 +123,7 @@ EncodedRow encode_text(const Example& example, const EncodeFn& encode, const Pro
         fmt::format("the data set contains a plain text (\"{:.60}\"), which has no answer to learn", *example.text),
         "Use --objective causal_lm for rows of {\"text\"}");
   }
-  Ids ids = encode(*example.text);
+  Ids ids = encode(TextPlace::start, *example.text);
   if (options.append_eos) ids.push_back(options.eos_id);
   EncodedRow row{.samples = {}, .num_tokens = std::ssize(ids)};
   if (row.num_tokens > options.max_length && options.long_texts == LongTexts::skip) return row;
@@ -143,7 +143,7 @@ EncodedRow encode_separate(const Example& example, const EncodeFn& encode, const
   }
   Ids& ids = prompt.ids;
   ids.resize(std::min(ids.size(), static_cast<size_t>(options.max_length)));
-  const Ids answer = encode(example.answers.front());
+  const Ids answer = encode(TextPlace::inside, example.answers.front());
   const size_t laid = std::min(ids.size(), answer.size());
   Ids labels(ids.size(), kNoTarget);
   std::copy(answer.end() - static_cast<std::ptrdiff_t>(laid), answer.end(),
@@ -160,7 +160,7 @@ std::string prompt_text(std::string_view question, std::string_view context) {
 
 static EncodedRow encode_question(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
   const bool has_answer = options.objective != Objective::prompt;
-  Ids answer = has_answer ? encode(" " + example.answers.front()) : Ids();
+  Ids answer = has_answer ? encode(TextPlace::inside, " " + example.answers.front()) : Ids();
   if (options.append_eos) answer.push_back(options.eos_id);
   FittedPrompt prompt = fit_prompt(example, encode, options, std::ssize(answer));
   EncodedRow row{.samples = {}, .num_tokens = prompt.num_tokens + std::ssize(answer)};
@@ -204,8 +204,12 @@ std::vector<int32_t> encode_prompt(const Example& example, const EncodeFn& encod
   TESSERA_ASSERT(options.max_length > 0);
   const auto limit = static_cast<size_t>(options.max_length);
   if (example.text) {
-    Ids ids = encode(*example.text);
-    if (ids.size() > limit) ids.erase(ids.begin(), ids.end() - static_cast<std::ptrdiff_t>(limit));
+    Ids ids = encode(TextPlace::start, *example.text);
+    if (ids.size() > limit) {
+      const size_t num_before = std::min(encode(TextPlace::start, "").size(), limit);  // BOS stays
+      const auto first = ids.begin() + static_cast<std::ptrdiff_t>(num_before);
+      ids.erase(first, first + static_cast<std::ptrdiff_t>(ids.size() - limit));
+    }
     return ids;
   }
   PromptOptions from_start = options;

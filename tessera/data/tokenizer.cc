@@ -1,198 +1,13 @@
 #include "tessera/data/tokenizer.h"
 
-#include <algorithm>
-#include <map>
-#include <mutex>
-#include <unordered_map>
-#include <unordered_set>
-
 #include "tessera/base/error.h"
 #include "tessera/base/read_file.h"
-#include "tessera/data/bpe.h"
-#include "tessera/data/tokenizer_json.h"
+#include "tessera/data/tokenizer_state.h"
 
 namespace tessera {
 
-namespace {
-
-// Longer texts would overflow positions within one word.
-constexpr size_t kLongestText = (1u << 30) - 1;  // bytes; leaves room for a prefix space per byte
-
-struct Step {
-  bool add_prefix_space;
-  std::optional<Splitter> splitter;  // unless add_prefix_space
-};
-
-// Working memory of encode(). The tokenizer keeps them, because the word cache pays off only when it is reused.
-struct Scratch {
-  WordCache cache;
-  Bpe::Scratch bpe;
-  std::vector<AddedTokenFinder::Part> parts, inner_parts;
-  std::vector<Span> pieces, next_pieces, matches;
-  std::string prefixed;  // the text with the spaces of add_prefix_space
-};
-
-// The unused Scratch objects. The mutex is the only state that encoding threads share.
-class ScratchPool {
- public:
-  std::unique_ptr<Scratch> take() {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!free_.empty()) {
-        auto scratch = std::move(free_.back());
-        free_.pop_back();
-        return scratch;
-      }
-    }
-    return std::make_unique<Scratch>();
-  }
-  void give_back(std::unique_ptr<Scratch> scratch) {
-    const std::lock_guard lock(mutex_);
-    free_.push_back(std::move(scratch));
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Scratch>> free_;
-};
-
-// Converts between bytes and the symbols that represent them in tokens.
-class ByteSymbols {
- public:
-  ByteSymbols() {
-    const auto codes = byte_symbols();
-    for (size_t byte = 0; byte < codes.size(); ++byte) {
-      append_code_point(symbols_[byte], codes[byte]);
-      if (codes[byte] >= bytes_.size()) bytes_.resize(codes[byte] + 1, -1);
-      bytes_[codes[byte]] = static_cast<int16_t>(byte);
-    }
-  }
-  const std::string& symbol(uint8_t byte) const { return symbols_[byte]; }
-  std::string symbols(std::string_view bytes) const {
-    std::string result;
-    for (const char c : bytes) result += symbols_[static_cast<uint8_t>(c)];
-    return result;
-  }
-  // The bytes of a token written in symbols. A token with any other character represents its own UTF-8 bytes.
-  std::string bytes(const std::string& token) const {
-    std::string result;
-    for (size_t at = 0; at < token.size();) {
-      const CodePoint c = code_point_at(token, at);
-      if (c.code >= bytes_.size() || bytes_[c.code] < 0) return token;
-      result += static_cast<char>(bytes_[c.code]);
-      at += c.num_bytes;
-    }
-    return result;
-  }
-
- private:
-  std::array<std::string, 256> symbols_;
-  std::vector<int16_t> bytes_;  // by code point; −1 if it is not a symbol
-};
-
-}  // namespace
-
-struct Tokenizer::State {
-  const std::string json_text;
-  const std::vector<std::string> unused_keys;
-  const std::vector<NormalForm> normal_forms;
-  const ByteSymbols byte_symbols;
-  std::vector<Step> steps;
-  std::unordered_map<std::string, int32_t> vocabulary, added;  // token -> id
-  AddedTokenFinder raw_added, normalized_added;
-  std::vector<std::string> bytes;  // id -> decoded bytes; empty if there is no token
-  std::vector<bool> special;       // id -> omitted by skip_special
-  std::optional<Bpe> bpe;          // set by the constructor
-  const bool ignore_merges;        // a word in the vocabulary is one token, whatever the merges would give
-  mutable ScratchPool scratches;
-
-  State(const TokenizerJson& json, std::string_view text, const std::string& where);
-  void add_tokens(const std::vector<AddedToken>& tokens, const std::string& where);
-  Bpe make_bpe(const TokenizerJson& json, const std::string& where) const;
-
-  void encode(std::string_view text, Scratch& scratch, std::vector<int32_t>& ids) const;
-  void encode_plain(std::string_view text, Scratch& scratch, std::vector<int32_t>& ids) const;
-  void encode_word(std::string_view word, Scratch& scratch, std::vector<int32_t>& ids) const;
-};
-
-Tokenizer::State::State(const TokenizerJson& json, std::string_view text, const std::string& where)
-    : json_text(text), unused_keys(json.unused), normal_forms(json.normal_forms), ignore_merges(json.ignore_merges) {
-  for (const SplitStep& step : json.steps) {
-    steps.push_back({step.add_prefix_space, std::nullopt});
-    if (step.add_prefix_space) continue;
-    steps.back().splitter.emplace(make_matcher(step.pattern, step.where), step.behavior, step.invert);
-  }
-  int32_t size = 0;
-  for (const auto& [token, id] : json.vocabulary) size = std::max(size, id + 1);
-  bytes.resize(static_cast<size_t>(size));
-  vocabulary.reserve(json.vocabulary.size());
-  for (const auto& [token, id] : json.vocabulary) {
-    vocabulary.emplace(token, id);
-    bytes[static_cast<size_t>(id)] = byte_symbols.bytes(token);
-  }
-  add_tokens(json.added_tokens, where);
-  bpe.emplace(make_bpe(json, where));
-}
-
-// Follows tokenizers' AddedVocabulary::add_tokens. The id is the vocabulary's, or else the next free one; the file's id
-// is ignored. Of two entries with the same content, the last one counts.
-void Tokenizer::State::add_tokens(const std::vector<AddedToken>& tokens, const std::string& where) {
-  auto next_id = static_cast<int32_t>(vocabulary.size());
-  std::map<int32_t, const AddedToken*> by_id;
-  std::unordered_set<std::string> specials;
-  for (const AddedToken& token : tokens) {
-    if (token.content.empty()) continue;
-    const auto known = vocabulary.find(token.content);
-    const auto [entry, is_new] = added.try_emplace(token.content, 0);
-    if (is_new) entry->second = known != vocabulary.end() ? known->second : next_id++;
-    by_id[entry->second] = &token;
-    if (token.special) specials.insert(token.content);
-  }
-  bytes.resize(std::max(bytes.size(), by_id.empty() ? 0 : static_cast<size_t>(by_id.rbegin()->first) + 1));
-  special.resize(bytes.size());
-  for (const auto& [id, token] : by_id) {
-    const std::string form = token->normalized ? normalize(token->content, normal_forms) : token->content;
-    if (!(token->normalized ? normalized_added : raw_added).add(form, *token, id)) {
-      throw InputError(where + ": added_tokens", "two tokens are spelled " + quoted_token(form) + " when normalized",
-                       "Remove one of them");
-    }
-    bytes[static_cast<size_t>(id)] = byte_symbols.bytes(form);
-    special[static_cast<size_t>(id)] = specials.contains(form);
-  }
-}
-
-Bpe Tokenizer::State::make_bpe(const TokenizerJson& json, const std::string& where) const {
-  const auto id_or_none = [&](const std::string& token) {
-    const auto found = vocabulary.find(token);
-    return found == vocabulary.end() ? -1 : found->second;
-  };
-  std::array<int32_t, 256> byte_ids{};
-  for (size_t byte = 0; byte < 256; ++byte) {
-    byte_ids[byte] = id_or_none(byte_symbols.symbol(static_cast<uint8_t>(byte)));
-  }
-  const int32_t unk_id = json.unk_token ? id_or_none(*json.unk_token) : -1;
-  if (json.unk_token && unk_id < 0) {
-    throw InputError(where + ": model.unk_token",
-                     "the token " + quoted_token(*json.unk_token) + " is not in the vocabulary",
-                     "Use a token from the vocabulary, or null");
-  }
-  std::vector<BpeMerge> merges;
-  merges.reserve(json.merges.size());
-  for (const auto& [left, right] : json.merges) {
-    const BpeMerge merge{id_or_none(left), id_or_none(right), id_or_none(left + right)};
-    if (merge.left < 0 || merge.right < 0 || merge.result < 0) {
-      const std::string missing = merge.left < 0 ? left : merge.right < 0 ? right : left + right;
-      throw InputError(json.merges_where + "[" + std::to_string(merges.size()) + "]",
-                       "the merge of " + quoted_token(left) + " and " + quoted_token(right) + " needs the token " +
-                           quoted_token(missing) + ", which is not in the vocabulary",
-                       "The file is damaged: use the tokenizer.json that came with the model");
-    }
-    merges.push_back(merge);
-  }
-  return Bpe(byte_ids, merges, unk_id, json.fuse_unk);
-}
-
-void Tokenizer::State::encode(std::string_view text, Scratch& scratch, std::vector<int32_t>& ids) const {
+void Tokenizer::State::encode(std::string_view text, bool inside, TokenizerScratch& scratch,
+                              std::vector<int32_t>& ids) const {
   if (text.size() > kLongestText) {
     throw InputError("", "a text of " + std::to_string(text.size()) + " bytes",
                      "Split it into texts of at most " + std::to_string(kLongestText) + " bytes");
@@ -210,48 +25,91 @@ void Tokenizer::State::encode(std::string_view text, Scratch& scratch, std::vect
       continue;
     }
     std::string_view piece = text.substr(part.begin, part.end - part.begin);
-    if (!normal_forms.empty()) piece = normalized = normalize(piece, normal_forms);
+    if (!normalizer.does_nothing()) piece = normalized = normalizer(piece, inside && part.begin == 0);
     scratch.inner_parts.clear();
     normalized_added.find(piece, scratch.inner_parts);
     for (const auto& inner : scratch.inner_parts) {
       if (inner.id >= 0) {
         ids.push_back(inner.id);
-      } else {
-        encode_plain(piece.substr(inner.begin, inner.end - inner.begin), scratch, ids);
+        continue;
       }
+      const bool first = part.begin == 0 && inner.begin == 0;
+      const PiecePlace place = !first ? PiecePlace::elsewhere : inside ? PiecePlace::continuing : PiecePlace::beginning;
+      encode_plain(piece.substr(inner.begin, inner.end - inner.begin), place, scratch, ids);
     }
   }
+}
+
+// Applies a step that changes the text to every piece. Replaces scratch.pieces, and returns the text they are in.
+std::string_view Tokenizer::State::rewrite(const TokenizerStep& step, std::string_view text, PiecePlace place,
+                                           TokenizerScratch& scratch) const {
+  std::string& result = scratch.next_rewritten;
+  result.clear();
+  for (Span& piece : scratch.pieces) {
+    const std::string_view old = text.substr(piece.begin, piece.end - piece.begin);
+    const PiecePlace here = &piece == &scratch.pieces.front() ? place : PiecePlace::elsewhere;
+    const size_t begin = result.size();
+    if (step.kind == SplitStep::Kind::prefix_space) {
+      if (here != PiecePlace::continuing && !old.starts_with(' ')) result += ' ';
+      result += old;
+    } else {
+      const bool wanted = step.prefix == MetaspacePrefix::always
+                              ? here != PiecePlace::continuing
+                              : step.prefix == MetaspacePrefix::first && here == PiecePlace::beginning;
+      if (wanted && !old.starts_with(' ') && !old.starts_with(step.metaspace)) result += step.metaspace;
+      for (const char c : old) c == ' ' ? result += step.metaspace : result += c;
+    }
+    piece = {begin, result.size()};
+  }
+  scratch.rewritten.swap(result);
+  return scratch.rewritten;
 }
 
 // Encodes text without added tokens.
-void Tokenizer::State::encode_plain(std::string_view text, Scratch& scratch, std::vector<int32_t>& ids) const {
+void Tokenizer::State::encode_plain(std::string_view text, PiecePlace place, TokenizerScratch& scratch,
+                                    std::vector<int32_t>& ids) const {
   auto& pieces = scratch.pieces;
   pieces.assign(1, {0, text.size()});
-  for (const Step& step : steps) {
-    scratch.next_pieces.clear();
-    if (step.add_prefix_space) {
-      scratch.prefixed.clear();
-      for (const Span& piece : pieces) {
-        const size_t begin = scratch.prefixed.size();
-        if (text[piece.begin] != ' ') scratch.prefixed += ' ';
-        scratch.prefixed += text.substr(piece.begin, piece.end - piece.begin);
-        scratch.next_pieces.push_back({begin, scratch.prefixed.size()});
-      }
-      text = scratch.prefixed;
-    } else {
-      for (const Span& piece : pieces) step.splitter->split(text, piece, scratch.matches, scratch.next_pieces);
+  for (const TokenizerStep& step : steps) {
+    if (step.kind != SplitStep::Kind::split) {
+      text = rewrite(step, text, place, scratch);
+      continue;
     }
+    scratch.next_pieces.clear();
+    for (const Span& piece : pieces) step.splitter->split(text, piece, scratch.matches, scratch.next_pieces);
     pieces.swap(scratch.next_pieces);
+    // The first piece may have been removed.
+    if (!pieces.empty() && pieces.front().begin > 0) place = PiecePlace::elsewhere;
   }
-  for (const Span& piece : pieces) encode_word(text.substr(piece.begin, piece.end - piece.begin), scratch, ids);
+  for (const Span& piece : pieces) {
+    size_t begin = piece.begin;
+    if (cuts_at_metaspace) {
+      bool after_metaspace = true;
+      for (size_t at = begin; at < piece.end;) {
+        const bool metaspace = text.substr(at, piece.end - at).starts_with(kMetaspace);
+        if (metaspace && !after_metaspace) {
+          encode_word(text.substr(begin, at - begin), scratch, ids);
+          begin = at;
+        }
+        after_metaspace = metaspace;
+        at += metaspace ? kMetaspace.size() : 1;
+      }
+    }
+    encode_word(text.substr(begin, piece.end - begin), scratch, ids);
+  }
 }
 
-void Tokenizer::State::encode_word(std::string_view word, Scratch& scratch, std::vector<int32_t>& ids) const {
+void Tokenizer::State::encode_word(std::string_view word, TokenizerScratch& scratch, std::vector<int32_t>& ids) const {
+  if (word.size() > kLongestWord) {  // replacements can make a text many times longer
+    throw InputError("", "a word of " + std::to_string(word.size()) + " bytes after normalization",
+                     "Split the text into shorter ones");
+  }
   const bool cacheable = word.size() <= WordCache::kLongestWord;
   const uint64_t hash = cacheable ? WordCache::hash(word) : 0;
   if (cacheable && scratch.cache.append(word, hash, ids)) return;
   const size_t before = ids.size();
-  const auto known = ignore_merges ? vocabulary.find(byte_symbols.symbols(word)) : vocabulary.end();
+  const auto known =
+      ignore_merges ? vocabulary.find(byte_level ? byte_symbols.symbols(word) : std::string(word)) : vocabulary.end();
   if (known != vocabulary.end()) {
     ids.push_back(known->second);
   } else {
@@ -281,25 +139,52 @@ const std::vector<std::string>& Tokenizer::unused_keys() const {
 std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
   std::vector<int32_t> ids;
   auto scratch = state_->scratches.take();
-  state_->encode(text, *scratch, ids);
+  state_->encode(text, false, *scratch, ids);
+  state_->scratches.give_back(std::move(scratch));
+  return ids;
+}
+
+std::vector<int32_t> Tokenizer::encode_with_special(std::string_view text) const {
+  std::vector<int32_t> ids = encode_at(TextPlace::start, text);
+  ids.insert(ids.end(), state_->frame.after.begin(), state_->frame.after.end());
+  return ids;
+}
+
+std::vector<int32_t> Tokenizer::encode_at(TextPlace place, std::string_view text) const {
+  const bool inside = place == TextPlace::inside;
+  std::vector<int32_t> ids;
+  if (!inside) ids = state_->frame.before;
+  auto scratch = state_->scratches.take();
+  state_->encode(text, inside, *scratch, ids);
   state_->scratches.give_back(std::move(scratch));
   return ids;
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {
-  std::string bytes;
+  const auto skips = [&](int32_t id) {
+    return id < 0 || id >= vocab_size() || !state_->present[static_cast<size_t>(id)] ||
+           (skip_special && is_special(id));
+  };
+  std::string bytes, text;
+  std::vector<std::string> tokens;
+  const bool byte_level = state_->decoder.is_byte_level();
   for (const int32_t id : ids) {
-    if (id < 0 || id >= vocab_size() || (skip_special && is_special(id))) continue;
-    bytes += state_->bytes[static_cast<size_t>(id)];
+    if (skips(id)) continue;
+    const std::string& token = state_->tokens[static_cast<size_t>(id)];
+    if (byte_level) {
+      bytes += token;
+    } else {
+      tokens.push_back(token);
+    }
   }
+  if (!byte_level) return state_->decoder.decode(std::move(tokens));
   if (is_utf8(bytes)) return bytes;
-  std::string text;
   append_repaired_utf8(text, bytes);
   return text;
 }
 
 int32_t Tokenizer::vocab_size() const {
-  return static_cast<int32_t>(state_->bytes.size());
+  return static_cast<int32_t>(state_->tokens.size());
 }
 
 std::optional<int32_t> Tokenizer::id_of(std::string_view token) const {

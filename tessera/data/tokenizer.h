@@ -12,10 +12,15 @@
 
 namespace tessera {
 
-// A byte-level BPE tokenizer (BLOOM, GPT-2, Llama 3, Qwen2, ...). Ids and texts equal those of Hugging Face's
-// `tokenizers` (0.23) with add_special_tokens=False: no BOS or EOS from a post_processor, no truncation, no padding.
-// Unicode properties in split patterns and normal forms are those of the installed Oniguruma and utf8proc. Characters
-// from later versions of Unicode may be split differently.
+// Where a text stands in a sample.
+enum class TextPlace : uint8_t {
+  start,   // it begins the sample: the ids are preceded by those that the post-processor puts before a text (BOS)
+  inside,  // it continues another text: nothing is put before it, also no space or "▁" of the tokenizer
+};
+
+// A BPE tokenizer: byte-level (BLOOM, GPT-2, Llama 3, Qwen, ...) or of SentencePiece's style (Llama 2, Mistral). Ids
+// and texts equal those of Hugging Face's `tokenizers` (0.23) without truncation and padding. Character classes and
+// normal forms are those of the library (unicode.h).
 //
 // Several threads may call all const members at once.
 class Tokenizer {
@@ -29,9 +34,15 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // The ids of a text. Each maximal invalid UTF-8 subpart counts as one U+FFFD (as with errors="replace" in Python).
-  // InputError if a split pattern of the file needs too many steps on this text.
+  // The ids of a text, as the library gives them with add_special_tokens=False. Each maximal invalid UTF-8 subpart
+  // counts as one U+FFFD (as with errors="replace" in Python). InputError if a split pattern of the file needs too many
+  // steps on this text.
   std::vector<int32_t> encode(std::string_view text) const;
+  // The same with add_special_tokens=True: with the ids that the file's post_processor puts before and after a text.
+  std::vector<int32_t> encode_with_special(std::string_view text) const;
+  // The ids of a text in a sample. No place has the ids that a post-processor puts after a text (EOS): they must not
+  // stand between a prompt and its answer.
+  std::vector<int32_t> encode_at(TextPlace place, std::string_view text) const;
 
   // The text of the ids. Bytes that do not form UTF-8 become U+FFFD as above. Ids without a token give nothing.
   // skip_special omits the special added tokens.
@@ -39,7 +50,7 @@ class Tokenizer {
 
   // The largest id plus one: the minimum number of rows of an embedding.
   int32_t vocab_size() const;
-  // The id of an added token or of a vocabulary entry in byte symbols ("Ġthe").
+  // The id of an added token or of a vocabulary entry as the file writes it ("Ġthe", "▁the").
   std::optional<int32_t> id_of(std::string_view token) const;
   // Whether the id is a special added token, which decode() can skip.
   bool is_special(int32_t id) const;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "tessera/data/tokenizer_split.h"
 #include "tessera/data/tokenizer_text.h"
+#include "tessera/data/unicode.h"
 
 namespace tessera {
 

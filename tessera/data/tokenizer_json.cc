@@ -4,6 +4,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/json.h"
+#include "tessera/data/tokenizer_json_node.h"
 
 namespace tessera {
 
@@ -11,122 +12,7 @@ using Json = nlohmann::json;
 
 namespace {
 
-constexpr const char* kKinds = "Tessera reads byte-level BPE tokenizers (those of BLOOM, GPT-2, Llama 3, Qwen2)";
-constexpr const char* kDamaged = "The file is damaged: use the tokenizer.json that came with the model";
-
-// A JSON value and its place, for errors.
-struct Node {
-  const Json& json;
-  std::string where;
-
-  [[noreturn]] void fail(const std::string& what, const std::string& remedy = kDamaged) const {
-    throw InputError(where, what, remedy);
-  }
-  Node at(const char* key) const {
-    if (!json.is_object()) fail(std::string("expected an object, found ") + json.type_name());
-    const auto found = json.find(key);
-    if (found == json.end()) fail(std::string("the key \"") + key + "\" is missing");
-    return {*found, child(key)};
-  }
-  bool has(const char* key) const {
-    if (!json.is_object()) return false;
-    const auto found = json.find(key);
-    return found != json.end() && !found->is_null();
-  }
-  std::string child(const std::string& key) const { return where + (where.ends_with(": ") ? "" : ".") + key; }
-  Node operator[](size_t i) const { return {json[i], where + "[" + std::to_string(i) + "]"}; }
-  const std::string& text() const {
-    if (!json.is_string()) fail(std::string("expected a string, found ") + json.type_name());
-    return json.get_ref<const std::string&>();
-  }
-  bool flag() const {
-    if (!json.is_boolean()) fail(std::string("expected true or false, found ") + json.type_name());
-    return json.get<bool>();
-  }
-  bool flag(const char* key, bool otherwise) const { return has(key) ? at(key).flag() : otherwise; }
-  size_t array_size() const {
-    if (!json.is_array()) fail(std::string("expected an array, found ") + json.type_name());
-    return json.size();
-  }
-  std::string type() const { return at("type").text(); }
-};
-
-// Sequences may contain sequences. parse_json() limits the depth.
-void read_normalizer(const Node& node, std::vector<NormalForm>& forms) {
-  if (node.json.is_null()) return;
-  const std::string type = node.type();
-  if (type == "Sequence") {
-    const Node list = node.at("normalizers");
-    for (size_t i = 0; i < list.array_size(); ++i) read_normalizer(list[i], forms);
-  } else if (type == "NFC") {
-    forms.push_back(NormalForm::nfc);
-  } else if (type == "NFD") {
-    forms.push_back(NormalForm::nfd);
-  } else if (type == "NFKC") {
-    forms.push_back(NormalForm::nfkc);
-  } else if (type == "NFKD") {
-    forms.push_back(NormalForm::nfkd);
-  } else {
-    node.fail("the normalizer is of type " + quoted_token(type),
-              std::string(kKinds) + " with no normalizer or NFC, NFD, NFKC, NFKD");
-  }
-}
-
-SplitBehavior read_behavior(const Node& node) {
-  const std::string& name = node.text();
-  if (name == "Removed") return SplitBehavior::removed;
-  if (name == "Isolated") return SplitBehavior::isolated;
-  if (name == "MergedWithPrevious") return SplitBehavior::merged_with_previous;
-  if (name == "MergedWithNext") return SplitBehavior::merged_with_next;
-  if (name == "Contiguous") return SplitBehavior::contiguous;
-  node.fail("no split behavior is called " + quoted_token(name),
-            "Use Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous");
-}
-
-std::string read_pattern(const Node& node) {
-  if (node.has("Regex")) return node.at("Regex").text();
-  if (!node.has("String")) node.fail("expected {\"Regex\": ...} or {\"String\": ...}");
-  std::string escaped;
-  for (const char c : node.at("String").text()) {
-    if (std::string_view("\\.+*?()|[]{}^$#&-~").find(c) != std::string_view::npos) escaped += '\\';
-    escaped += c;
-  }
-  return escaped;
-}
-
-void read_byte_level(const Node& node, std::vector<SplitStep>& steps) {
-  if (node.flag("add_prefix_space", true)) steps.push_back({.add_prefix_space = true, .pattern = "", .where = ""});
-  if (node.flag("use_regex", true)) steps.push_back({.pattern = kGpt2Pattern, .where = node.where});
-}
-
-// byte_level is set if the last pre-tokenizer so far was ByteLevel.
-void read_pre_tokenizer(const Node& node, std::vector<SplitStep>& steps, bool& byte_level) {
-  if (node.json.is_null()) node.fail("the pre-tokenizer is null", kKinds);
-  const std::string type = node.type();
-  if (type == "Sequence") {
-    const Node list = node.at("pretokenizers");
-    for (size_t i = 0; i < list.array_size(); ++i) read_pre_tokenizer(list[i], steps, byte_level);
-    return;
-  }
-  if (byte_level) node.fail("a pre-tokenizer of type " + quoted_token(type) + " comes after ByteLevel", kKinds);
-  if (type == "ByteLevel") {
-    read_byte_level(node, steps);
-    byte_level = true;
-  } else if (type == "Split") {
-    const Node pattern = node.at("pattern");
-    steps.push_back({.pattern = read_pattern(pattern),
-                     .behavior = read_behavior(node.at("behavior")),
-                     .invert = node.at("invert").flag(),
-                     .where = pattern.where});
-  } else if (type == "Digits") {
-    const bool single = node.at("individual_digits").flag();
-    steps.push_back({.pattern = R"(\p{N})",
-                     .behavior = single ? SplitBehavior::isolated : SplitBehavior::contiguous,
-                     .where = node.where});
-  } else {
-    node.fail("the pre-tokenizer is of type " + quoted_token(type), kKinds);
-  }
-}
+using Node = TokenizerNode;
 
 AddedToken read_added_token(const Node& node) {
   return {.content = node.at("content").text(),
@@ -137,17 +23,14 @@ AddedToken read_added_token(const Node& node) {
           .special = node.at("special").flag()};
 }
 
-// Rejects BPE models that are not byte-level BPE.
+// Rejects models that Tessera cannot run.
 void refuse_other_models(const Node& model) {
   if (model.has("type") && model.type() != "BPE") {
-    model.fail("the tokenizer is of type " + quoted_token(model.type()), kKinds);
-  }
-  if (model.flag("byte_fallback", false)) {
-    model.fail("byte_fallback is set: this is a SentencePiece tokenizer (Llama 1 and 2, Mistral, Gemma)", kKinds);
+    model.fail("the tokenizer is of type " + quoted_token(model.type()), kKindsOfTokenizers);
   }
   for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (model.has(affix) && !model.at(affix).text().empty()) {
-      model.at(affix).fail("tokens have the affix " + quoted_token(model.at(affix).text()), kKinds);
+      model.at(affix).fail("tokens have the affix " + quoted_token(model.at(affix).text()), kKindsOfTokenizers);
     }
   }
   if (model.has("dropout")) {
@@ -160,7 +43,7 @@ void refuse_other_models(const Node& model) {
 }
 
 void read_vocabulary(const Node& node, TokenizerJson& result) {
-  if (!node.json.is_object()) node.fail("expected an object of tokens and ids", kKinds);
+  if (!node.json.is_object()) node.fail("expected an object of tokens and ids", kKindsOfTokenizers);
   // Ids index tables. An id far beyond the number of tokens would exhaust the memory.
   const auto end_of_ids = static_cast<int64_t>(std::min<size_t>(4 * node.json.size() + (1u << 16), INT32_MAX));
   result.vocabulary.reserve(node.json.size());
@@ -209,6 +92,7 @@ void read_model(const Node& model, TokenizerJson& result) {
   read_merges(model.at("merges"), result);
   if (model.has("unk_token")) result.unk_token = model.at("unk_token").text();
   result.fuse_unk = model.flag("fuse_unk", false);
+  result.byte_fallback = model.flag("byte_fallback", false);
   result.ignore_merges = model.flag("ignore_merges", false);
 }
 
@@ -222,7 +106,7 @@ std::string quoted_token(std::string_view token) {
 }
 
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& where) {
-  const Json json = parse_json(text, where, kDamaged);
+  const Json json = parse_json(text, where, kDamagedTokenizer);
   const Node root{json, where + ": "};
   const Node version{json, where};
   if (!json.is_object()) version.fail(std::string("expected an object, found ") + json.type_name());
@@ -235,16 +119,7 @@ TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& whe
   TokenizerJson result;
   const Node model = root.at("model");
   refuse_other_models(model);
-  if (root.has("normalizer")) read_normalizer(root.at("normalizer"), result.normal_forms);
-
-  bool byte_level = false;
-  if (!root.has("pre_tokenizer")) version.fail("it has no pre_tokenizer, so this is not byte-level BPE", kKinds);
-  read_pre_tokenizer(root.at("pre_tokenizer"), result.steps, byte_level);
-  if (!byte_level)
-    root.at("pre_tokenizer").fail("there is no ByteLevel pre-tokenizer, so this is not byte-level BPE", kKinds);
-  if (!root.has("decoder") || root.at("decoder").type() != "ByteLevel") {
-    throw InputError(root.child("decoder"), "the decoder is not ByteLevel", kKinds);
-  }
+  read_tokenizer_steps(root, result);
   if (root.has("added_tokens")) {
     const Node list = root.at("added_tokens");
     for (size_t i = 0; i < list.array_size(); ++i) result.added_tokens.push_back(read_added_token(list[i]));

@@ -1,4 +1,4 @@
-// The content of a tokenizer.json, for tokenizers that Tessera can run: byte-level BPE.
+// The content of a tokenizer.json, for tokenizers that Tessera can run: BPE, byte-level or of SentencePiece's style.
 #pragma once
 
 #include <cstdint>
@@ -9,31 +9,50 @@
 #include <vector>
 
 #include "tessera/data/tokenizer_added.h"
+#include "tessera/data/tokenizer_decode.h"
+#include "tessera/data/tokenizer_normalize.h"
 #include "tessera/data/tokenizer_split.h"
-#include "tessera/data/tokenizer_text.h"
 
 namespace tessera {
 
-// One splitting step of the pre-tokenizer. ByteLevel becomes up to two steps; its mapping of bytes to symbols is
-// implied.
+// When Metaspace puts its character before a piece that does not begin with it.
+enum class MetaspacePrefix : uint8_t { always, first, never };  // first: only at the beginning of the text
+
+// One step of the pre-tokenizer. ByteLevel becomes up to two steps; its mapping of bytes to symbols is implied.
 struct SplitStep {
-  bool add_prefix_space =
-      false;  // puts a space before every piece that does not start with one; the other fields are then unused
-  std::string pattern;  // an Oniguruma regular expression
+  enum class Kind : uint8_t {
+    split,         // at the matches of `pattern`
+    prefix_space,  // puts a space before every piece that does not start with one
+    metaspace,     // replaces spaces with `metaspace` and puts it before pieces, as `prefix` says
+  };
+  Kind kind = Kind::split;
+  std::string pattern{};  // an Oniguruma regular expression
   SplitBehavior behavior = SplitBehavior::isolated;
   bool invert = false;
+  std::string metaspace{};  // one character
+  MetaspacePrefix prefix = MetaspacePrefix::always;
+  std::string where{};  // file and key, for errors
+};
+
+// The ids that a post-processor puts around a text.
+struct SpecialFrame {
+  std::vector<int32_t> before, after;
   std::string where;  // file and key, for errors
 };
 
 struct TokenizerJson {
-  std::vector<NormalForm> normal_forms;
+  std::vector<NormalizerStep> normalizer;
   std::vector<SplitStep> steps;
+  bool byte_level = false;  // ByteLevel is a pre-tokenizer: symbols are bytes, otherwise characters
+  std::vector<DecoderStep> decoder;
+  SpecialFrame frame;
   std::vector<AddedToken> added_tokens;                     // in the file's order; ids follow from the vocabulary
   std::vector<std::pair<std::string, int32_t>> vocabulary;  // tokens in symbols and their ids, all different
   std::vector<std::pair<std::string, std::string>> merges;  // by rank
   std::string merges_where;
   std::optional<std::string> unk_token;
   bool fuse_unk = false;
+  bool byte_fallback = false;
   bool ignore_merges = false;
   std::vector<std::string> unused;  // keys with a value that Tessera does not use: "truncation", "padding"
 };
@@ -44,5 +63,9 @@ TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& whe
 
 // "\"token\"" for messages: quoted, escaped, shortened.
 std::string quoted_token(std::string_view token);
+
+struct TokenizerNode;
+// Reads the parts "normalizer", "pre_tokenizer", "decoder" and "post_processor" of the file's object into `result`.
+void read_tokenizer_steps(const TokenizerNode& root, TokenizerJson& result);
 
 }  // namespace tessera

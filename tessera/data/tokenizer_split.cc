@@ -1,13 +1,13 @@
 #include "tessera/data/tokenizer_split.h"
 
 #include <oniguruma.h>
-#include <utf8proc.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "tessera/base/error.h"
+#include "tessera/data/tokenizer_pattern.h"
 #include "tessera/data/tokenizer_text.h"
+#include "tessera/data/unicode.h"
 
 namespace tessera {
 
@@ -39,8 +39,9 @@ class RegexMatcher : public Matcher {
       throw InputError(where_, "the pattern has " + std::to_string(pattern.size()) + " bytes",
                        "The maximum is " + std::to_string(kLongestPattern) + " bytes");
     }
+    const std::string known = with_code_points(pattern);
     OnigErrorInfo info{};
-    const int status = onig_new(&regex_, bytes_of(pattern.data()), bytes_of(pattern.data() + pattern.size()),
+    const int status = onig_new(&regex_, bytes_of(known.data()), bytes_of(known.data() + known.size()),
                                 ONIG_OPTION_NONE, ONIG_ENCODING_UTF8, ONIG_SYNTAX_ONIGURUMA, &info);
     if (status != ONIG_NORMAL) {
       throw InputError(where_, "Oniguruma rejects the pattern: " + onig_message(status, &info),
@@ -158,11 +159,11 @@ class BloomMatcher : public Matcher {
 
 class Gpt2Matcher : public Matcher {
  public:
-  Gpt2Matcher() : class_of_(0x110000, kOther) {
-    initialize_oniguruma();
-    mark("L", kLetter);
-    mark("N", kNumber);
+  Gpt2Matcher() : class_of_(category_table().size(), kOther) {
     for (char32_t code = 0; code < class_of_.size(); ++code) {
+      const Categories category = only(category_table()[code]);
+      if (kLetters & category) class_of_[code] = kLetter;
+      if (kNumbers & category) class_of_[code] = kNumber;
       if (is_white_space(code)) class_of_[code] = kSpace;
     }
   }
@@ -177,22 +178,6 @@ class Gpt2Matcher : public Matcher {
 
  private:
   enum Class : uint8_t { kOther, kLetter, kNumber, kSpace };
-
-  void mark(std::string_view property, Class value) {
-    const OnigEncoding encoding = ONIG_ENCODING_UTF8;
-    OnigUChar name[8];
-    std::copy(property.begin(), property.end(), name);
-    const int type = encoding->property_name_to_ctype(encoding, name, name + property.size());
-    TESSERA_ASSERT(type >= 0);
-    OnigCodePoint single_byte_end = 0;
-    const OnigCodePoint* ranges = nullptr;  // the number of ranges, then the first and last code point of each
-    const int status = encoding->get_ctype_code_range(static_cast<OnigCtype>(type), &single_byte_end, &ranges);
-    TESSERA_ASSERT(status == ONIG_NORMAL && ranges);
-    for (size_t i = 0; i < ranges[0]; ++i) {
-      const size_t last = std::min<size_t>(ranges[2 + 2 * i], class_of_.size() - 1);
-      for (size_t code = ranges[1 + 2 * i]; code <= last; ++code) class_of_[code] = value;
-    }
-  }
 
   size_t skip_class(std::string_view text, size_t at, uint8_t wanted) const {
     while (at < text.size()) {
@@ -223,26 +208,6 @@ class Gpt2Matcher : public Matcher {
 };
 
 }  // namespace
-
-bool is_white_space(char32_t code) {
-  return (code >= 0x09 && code <= 0x0D) || code == 0x20 || code == 0x85 || code == 0xA0 || code == 0x1680 ||
-         (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 || code == 0x202F || code == 0x205F ||
-         code == 0x3000;
-}
-
-bool is_word_character(char32_t code) {
-  if (code == 0x200C || code == 0x200D) return true;
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(code))) {
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_PC:
-      return true;
-    default:
-      return ONIGENC_IS_CODE_CTYPE(ONIG_ENCODING_UTF8, code, ONIGENC_CTYPE_ALPHA) != 0;
-  }
-}
 
 std::unique_ptr<const Matcher> make_regex_matcher(const std::string& pattern, const std::string& where) {
   return std::make_unique<RegexMatcher>(pattern, where);

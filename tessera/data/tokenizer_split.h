@@ -29,7 +29,8 @@ inline constexpr const char* kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 // `where` (file and key) is part of the InputErrors: for a pattern that Oniguruma rejects, and those of find().
-// make_matcher has its own code for the two patterns above, several times faster and with the same matches.
+// Character classes are those of unicode.h. make_matcher has its own code for the two patterns above, several times
+// faster and with the same matches.
 std::unique_ptr<const Matcher> make_regex_matcher(const std::string& pattern, const std::string& where);
 std::unique_ptr<const Matcher> make_matcher(const std::string& pattern, const std::string& where);
 
@@ -50,9 +51,5 @@ class Splitter {
   SplitBehavior behavior_;
   bool invert_;
 };
-
-bool is_white_space(char32_t code);
-// \w of Rust's regex crate: alphabetic, marks, decimal digits, connectors and the zero-width (non-)joiner.
-bool is_word_character(char32_t code);
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "tessera/base/error.h"
+#include "tessera/data/unicode.h"
 
 namespace tessera {
 
@@ -65,6 +66,17 @@ int options_of(NormalForm form) {
   return 0;
 }
 
+void append_normal_form(std::string& out, std::string_view text, NormalForm form) {
+  utf8proc_uint8_t* mapped = nullptr;
+  const utf8proc_ssize_t size =
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
+                   &mapped, static_cast<utf8proc_option_t>(options_of(form)));
+  if (size == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
+  TESSERA_ASSERT(size >= 0);
+  out.append(reinterpret_cast<const char*>(mapped), static_cast<size_t>(size));
+  std::free(mapped);
+}
+
 }  // namespace
 
 bool is_utf8(std::string_view bytes) {
@@ -107,20 +119,34 @@ CodePoint code_point_before(std::string_view text, size_t end) {
   return code_point_at(text, at);
 }
 
-std::string normalize(std::string_view text, const std::vector<NormalForm>& forms) {
-  std::string current(text);
-  for (const NormalForm form : forms) {
-    if (ascii_prefix(current, 0) == current.size()) return current;  // ASCII is its own normal form
-    utf8proc_uint8_t* mapped = nullptr;
-    const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(current.data()),
-                                               static_cast<utf8proc_ssize_t>(current.size()), &mapped,
-                                               static_cast<utf8proc_option_t>(options_of(form)));
-    if (size == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
-    TESSERA_ASSERT(size >= 0);
-    current.assign(reinterpret_cast<const char*>(mapped), static_cast<size_t>(size));
-    std::free(mapped);
+std::string normalize(std::string_view text, NormalForm form) {
+  std::string result;
+  // A newer character is a starter that composes with nothing, so the text before and behind it is independent of it.
+  size_t begin = 0;
+  bool unchanged = true;
+  const auto finish = [&](size_t end) {
+    const std::string_view part = text.substr(begin, end - begin);
+    if (unchanged) {
+      result += part;
+    } else {
+      append_normal_form(result, part, form);
+    }
+  };
+  // ASCII is its own normal form. Characters below U+0300 are composed.
+  const char32_t first_changed = form == NormalForm::nfc ? 0x300 : 0x80;
+  for (size_t at = ascii_prefix(text, 0); at < text.size(); at = ascii_prefix(text, at)) {
+    const CodePoint c = code_point_at(text, at);
+    if (c.code >= first_changed) unchanged = false;
+    if (is_newly_normalized(c.code)) {
+      finish(at);
+      result += text.substr(at, c.num_bytes);
+      begin = at + c.num_bytes;
+      unchanged = true;
+    }
+    at += c.num_bytes;
   }
-  return current;
+  finish(text.size());
+  return result;
 }
 
 }  // namespace tessera

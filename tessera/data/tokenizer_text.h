@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace tessera {
 
@@ -37,7 +36,8 @@ CodePoint code_point_before(std::string_view text, size_t end);
 
 enum class NormalForm : uint8_t { nfc, nfd, nfkc, nfkd };
 
-// Converts valid UTF-8 to each of the forms in turn (Unicode version of the installed utf8proc).
-std::string normalize(std::string_view text, const std::vector<NormalForm>& forms);
+// Converts valid UTF-8 to a normal form of Unicode 9, the version of Hugging Face's `tokenizers`. Newer characters stay
+// as they are.
+std::string normalize(std::string_view text, NormalForm form);
 
 }  // namespace tessera

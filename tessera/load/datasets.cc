@@ -63,7 +63,7 @@ Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& 
   dataset.examples = select_examples(std::move(rows.examples), training ? settings.train_size : settings.eval_size,
                                      static_cast<uint64_t>(settings.seed), row_order(settings, training),
                                      training ? "--train-size" : "--eval-size");
-  const EncodeFn encode = [&](std::string_view text) { return tokenizer.encode(text); };
+  const EncodeFn encode = [&](TextPlace place, std::string_view text) { return tokenizer.encode_at(place, text); };
   const PromptOptions options{settings.objective,
                               settings.truncation,
                               settings.long_texts,

@@ -192,6 +192,8 @@ std::vector<Setting> generation_settings() {
           "official: SQuAD's rules over all reference answers; workshop: the rules of a workshop over the first one"),
       integer("max_new_tokens", &S::max_new_tokens, brief(kGeneration, "longest generated text", kQuestion), "TOKENS",
               {1, 1 << 20}, "Maximum number of tokens to generate per answer or text"),
+      boolean("special_tokens", &S::special_tokens, kSpecialTokens,
+              "Show the tokens that the tokenizer puts before and after a text (BOS, EOS)", {"add_special_tokens"}),
       text("prompt", &S::prompt, brief(kPrompt, "text to continue, used as it is"), "TEXT",
            "Text to continue; it is used unchanged"),
       text("question", &S::question, brief(kQuestion, "a question about the context"), "TEXT",
@@ -282,6 +284,8 @@ const char* title_of(Group group) {
       return "Question";
     case kTokenizer:
       return "Tokenizer";
+    case kSpecialTokens:
+      return "Tokens";
     case kVocabulary:
       return "Vocabulary";
     case kDataset:

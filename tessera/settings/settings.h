@@ -94,6 +94,7 @@ struct Settings {
   int64_t eval_batch_size = 8, max_new_tokens = 50;
   bool eval_generation = false;
   Scoring scoring = Scoring::official;
+  bool special_tokens = true;
   std::string prompt, question, context;
   // machine
   int64_t seed = 42;
@@ -205,6 +206,7 @@ enum Group : Groups {
   kSlurm = 1ull << 29,           // the resources of a job, and the file that asks Slurm for them
   kSweep = 1ull << 30,           // what a sweep does with its runs
   kReport = 1ull << 31,          // what a report compares, and how it is written
+  kSpecialTokens = 1ull << 32,   // special_tokens
 };
 inline constexpr Groups kAllGroups = ~Groups{0};
 

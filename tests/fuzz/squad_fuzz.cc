@@ -9,7 +9,7 @@
 
 namespace {
 
-std::vector<int32_t> bytes_of(std::string_view text) {
+std::vector<int32_t> bytes_of(tessera::TextPlace, std::string_view text) {
   return {text.begin(), text.end()};
 }
 

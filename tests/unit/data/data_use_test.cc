@@ -20,6 +20,10 @@ std::vector<int32_t> encode_bytes(std::string_view text) {
   return ids;
 }
 
+std::vector<int32_t> by_bytes(TextPlace, std::string_view text) {
+  return encode_bytes(text);
+}
+
 // Random numbers from a fixed seed.
 class Draw {
  public:
@@ -83,7 +87,7 @@ TEST(DataUse, UsedCutAndDroppedTokensAddUp) {
     for (int64_t r = 0; r < num_rows; ++r) {
       Example example = drawn_example(draw);
       while (example.text && !texts) example = drawn_example(draw);
-      const EncodedRow row = encode_row(example, encode_bytes, options);
+      const EncodedRow row = encode_row(example, by_bytes, options);
       const std::vector<int32_t> tokens = all_tokens(example, options.objective);
       ASSERT_EQ(row.num_tokens, std::ssize(tokens));
       std::vector<int32_t> joined;
@@ -124,7 +128,9 @@ TEST(DataUse, ATextThatTheTokenizerRejectsIsABadRow) {
   Example example;
   example.place = "f.jsonl:3";
   example.text = "a";
-  const auto refuses = [](std::string_view) -> std::vector<int32_t> { throw InputError("", "a text of 1 byte"); };
+  const auto refuses = [](TextPlace, std::string_view) -> std::vector<int32_t> {
+    throw InputError("", "a text of 1 byte");
+  };
   DataUse use;
   use.add(encode_row(example, refuses, {.objective = Objective::causal_lm}));
   EXPECT_EQ(use.rows_too_long, 1);

@@ -224,7 +224,8 @@ TEST(Examples, HostileNestingAndRepetition) {
   // 2 MB that would expand to 20 GB of contexts.
   std::string questions;
   for (int i = 0; i < 20'000; ++i) questions += (i ? "," : "") + std::string(R"({"question": "", "answers": []})");
-  EXPECT_THAT(refusal(squad(std::string(1'000'000, 'a'), questions)), HasSubstr("the contexts, repeated for each question"));
+  EXPECT_THAT(refusal(squad(std::string(1'000'000, 'a'), questions)),
+              HasSubstr("the contexts, repeated for each question"));
 }
 
 class ExamplesFile : public ::testing::Test {

@@ -30,6 +30,10 @@ std::vector<int32_t> encode_pairs(std::string_view text) {
   return ids;
 }
 
+std::vector<int32_t> by_pairs(TextPlace, std::string_view text) {
+  return encode_pairs(text);
+}
+
 std::string decode_pairs(std::span<const int32_t> ids) {
   std::string text;
   for (const int32_t id : ids) {
@@ -72,7 +76,7 @@ Example plain_text(std::string text) {
 
 TEST(Prompts, CompletionLearnsOnlyAnswerAndEnd) {
   const Example example = question_about("It was Ada.", "Ada");
-  const Sample sample = encode_sample(example, encode_pairs, options_of(Objective::completion));
+  const Sample sample = encode_sample(example, by_pairs, options_of(Objective::completion));
   auto complete = encode_pairs("Question: Who was it? Context: It was Ada. Answer: Ada");
   complete.push_back(kEos);
   EXPECT_EQ(sample.ids, complete);
@@ -85,16 +89,14 @@ TEST(Prompts, CompletionLearnsOnlyAnswerAndEnd) {
 }
 
 TEST(Prompts, CausalLmLearnsEveryToken) {
-  const Sample sample =
-      encode_sample(question_about("It was Ada.", "Ada"), encode_pairs, options_of(Objective::causal_lm));
+  const Sample sample = encode_sample(question_about("It was Ada.", "Ada"), by_pairs, options_of(Objective::causal_lm));
   EXPECT_EQ(decode_pairs(sample.ids), "Question: Who was it? Context: It was Ada. Answer: Ada</s>");
   for (size_t t = 0; t + 1 < sample.ids.size(); ++t) EXPECT_EQ(sample.labels[t], sample.ids[t + 1]);
   EXPECT_EQ(sample.labels.back(), kNoTarget);
 }
 
 TEST(Prompts, PromptLearnsThePromptAlone) {
-  const Sample sample =
-      encode_sample(question_about("It was Ada.", "Ada"), encode_pairs, options_of(Objective::prompt));
+  const Sample sample = encode_sample(question_about("It was Ada.", "Ada"), by_pairs, options_of(Objective::prompt));
   EXPECT_EQ(decode_pairs(sample.ids), "Question: Who was it? Context: It was Ada. Answer:</s>");
   for (size_t t = 0; t + 1 < sample.ids.size(); ++t) EXPECT_EQ(sample.labels[t], sample.ids[t + 1]);
 }
@@ -102,18 +104,18 @@ TEST(Prompts, PromptLearnsThePromptAlone) {
 TEST(Prompts, WithoutTheEndOfSequenceToken) {
   PromptOptions options = options_of(Objective::completion);
   options.append_eos = false;
-  const Sample sample = encode_sample(question_about("It was Ada.", "Ada"), encode_pairs, options);
+  const Sample sample = encode_sample(question_about("It was Ada.", "Ada"), by_pairs, options);
   EXPECT_EQ(decode_pairs(sample.ids), "Question: Who was it? Context: It was Ada. Answer: Ada");
   options.objective = Objective::causal_lm;
-  EXPECT_EQ(decode_pairs(encode_sample(plain_text("some words"), encode_pairs, options).ids), "some words");
+  EXPECT_EQ(decode_pairs(encode_sample(plain_text("some words"), by_pairs, options).ids), "some words");
   options.objective = Objective::prompt;
-  EXPECT_EQ(decode_pairs(encode_sample(question_about("It was Ada.", "Ada"), encode_pairs, options).ids),
+  EXPECT_EQ(decode_pairs(encode_sample(question_about("It was Ada.", "Ada"), by_pairs, options).ids),
             "Question: Who was it? Context: It was Ada. Answer:");
 }
 
 TEST(Prompts, SeparatePlacesTheAnswerOverThePromptsEnd) {
-  const Sample sample = encode_sample(question_about("It was Ada Lovelace.", "Ada Lovelace"), encode_pairs,
-                                      options_of(Objective::separate));
+  const Sample sample =
+      encode_sample(question_about("It was Ada Lovelace.", "Ada Lovelace"), by_pairs, options_of(Objective::separate));
   EXPECT_EQ(decode_pairs(sample.ids), "Question: Who was it? Context: It was Ada Lovelace. Answer:");
   const auto answer = encode_pairs("Ada Lovelace");  // encoded separately from the prompt, without a leading space
   // Before the shift, the answer's last token is at the last position. Position t then predicts the label of t + 1.
@@ -124,26 +126,24 @@ TEST(Prompts, SeparatePlacesTheAnswerOverThePromptsEnd) {
 
 TEST(Prompts, SeparateKeepsTheEndOfAnAnswerLongerThanThePrompt) {
   const std::string answer(300, 'x');
-  const Sample sample =
-      encode_sample(question_about(answer, answer), encode_pairs, options_of(Objective::separate, 60));
+  const Sample sample = encode_sample(question_about(answer, answer), by_pairs, options_of(Objective::separate, 60));
   EXPECT_EQ(sample.ids.size(), 60u);
   EXPECT_EQ(sample.labels.back(), kNoTarget);
   for (size_t t = 0; t + 1 < 60; ++t) EXPECT_NE(sample.labels[t], kNoTarget) << t;
 }
 
 TEST(Prompts, PlainText) {
-  const Sample sample = encode_sample(plain_text("some words"), encode_pairs, options_of(Objective::causal_lm));
+  const Sample sample = encode_sample(plain_text("some words"), by_pairs, options_of(Objective::causal_lm));
   EXPECT_EQ(decode_pairs(sample.ids), "some words</s>");
   EXPECT_EQ(sample.labels[sample.labels.size() - 2], kEos);
   PromptOptions truncate = options_of(Objective::causal_lm, 3);
   truncate.long_texts = LongTexts::truncate;
-  const Sample cut = encode_sample(plain_text("some words"), encode_pairs, truncate);
+  const Sample cut = encode_sample(plain_text("some words"), by_pairs, truncate);
   EXPECT_EQ(decode_pairs(cut.ids), "some w");
   EXPECT_EQ(cut.labels.back(), kNoTarget);
-  EXPECT_EQ(encode_sample(plain_text(""), encode_pairs, options_of(Objective::causal_lm)).ids,
-            std::vector<int32_t>{kEos});
-  EXPECT_THROW(encode_sample(plain_text("x"), encode_pairs, options_of(Objective::completion)), UsageError);
-  EXPECT_THROW(encode_sample(plain_text("x"), encode_pairs, options_of(Objective::separate)), UsageError);
+  EXPECT_EQ(encode_sample(plain_text(""), by_pairs, options_of(Objective::causal_lm)).ids, std::vector<int32_t>{kEos});
+  EXPECT_THROW(encode_sample(plain_text("x"), by_pairs, options_of(Objective::completion)), UsageError);
+  EXPECT_THROW(encode_sample(plain_text("x"), by_pairs, options_of(Objective::separate)), UsageError);
 }
 
 // A context of the distinct words w000 … w199. The answer is two of them.
@@ -158,7 +158,7 @@ TEST(Prompts, ContextIsShortenedAroundTheAnswer) {
   for (const std::string answer : {"w000 w001", "w003", "w100 w101", "00 w101", "w198 w199", "99", "w0"}) {
     const Example example = question_about(context, answer);
     for (const Objective objective : {Objective::completion, Objective::causal_lm}) {
-      const Sample sample = encode_sample(example, encode_pairs, options_of(objective, 80));
+      const Sample sample = encode_sample(example, by_pairs, options_of(objective, 80));
       const std::string text = decode_pairs(sample.ids);
       SCOPED_TRACE(text);
       EXPECT_EQ(sample.ids.size(), 80u);  // uses all the space
@@ -174,7 +174,7 @@ TEST(Prompts, ContextIsShortenedAroundTheAnswer) {
 
 TEST(Prompts, TheAnswerStandsInTheMiddleOfTheWindow) {
   const Sample sample =
-      encode_sample(question_about(long_context(), "w100 w101"), encode_pairs, options_of(Objective::completion, 80));
+      encode_sample(question_about(long_context(), "w100 w101"), by_pairs, options_of(Objective::completion, 80));
   const std::string text = decode_pairs(sample.ids);
   const auto before = static_cast<int64_t>(text.find(" w100") - text.find("Context:") - 8);
   const auto behind = static_cast<int64_t>(text.find(" Answer:") - text.find("w101") - 4);
@@ -183,12 +183,12 @@ TEST(Prompts, TheAnswerStandsInTheMiddleOfTheWindow) {
 
 TEST(Prompts, ContextThatJustFitsIsComplete) {
   const Example example = question_about(long_context(), "w150");
-  const auto full = encode_sample(example, encode_pairs, options_of(Objective::completion, 10000));
+  const auto full = encode_sample(example, by_pairs, options_of(Objective::completion, 10000));
   const int64_t size = std::ssize(full.ids);
-  EXPECT_EQ(encode_sample(example, encode_pairs, options_of(Objective::completion, size)).ids, full.ids);
-  const auto shorter = encode_sample(example, encode_pairs, options_of(Objective::completion, size - 1));
+  EXPECT_EQ(encode_sample(example, by_pairs, options_of(Objective::completion, size)).ids, full.ids);
+  const auto shorter = encode_sample(example, by_pairs, options_of(Objective::completion, size - 1));
   EXPECT_EQ(std::ssize(shorter.ids), size - 1);
-  EXPECT_EQ(encode_prompt(example, encode_pairs, options_of(Objective::completion, 10000)),
+  EXPECT_EQ(encode_prompt(example, by_pairs, options_of(Objective::completion, 10000)),
             encode_pairs(prompt_text(example.question, example.context)));
 }
 
@@ -196,8 +196,7 @@ TEST(Prompts, AnswerInAContextWithoutAnySpace) {
   std::string context;
   for (int i = 0; i < 400; ++i) context += static_cast<char>('a' + i % 23);
   context.replace(250, 4, "GOAL");
-  const Sample sample =
-      encode_sample(question_about(context, "GOAL"), encode_pairs, options_of(Objective::completion, 60));
+  const Sample sample = encode_sample(question_about(context, "GOAL"), by_pairs, options_of(Objective::completion, 60));
   const std::string text = decode_pairs(sample.ids);
   EXPECT_THAT(text.substr(0, text.find(" Answer:")), HasSubstr("GOAL"));
 }
@@ -205,28 +204,28 @@ TEST(Prompts, AnswerInAContextWithoutAnySpace) {
 TEST(Prompts, WithoutAKnownAnswerTheBeginningIsKept) {
   const Example example = question_about(long_context(), "w150");
   PromptOptions options = options_of(Objective::completion, 60);
-  const std::string prompt = decode_pairs(encode_prompt(example, encode_pairs, options));
+  const std::string prompt = decode_pairs(encode_prompt(example, by_pairs, options));
   EXPECT_THAT(prompt, HasSubstr("Context: w000 w001"));
   EXPECT_TRUE(prompt.ends_with(" Answer:"));
-  EXPECT_EQ(encode_prompt(example, encode_pairs, options).size(), 60u);
+  EXPECT_EQ(encode_prompt(example, by_pairs, options).size(), 60u);
 
   options.around_answer = false;
-  const std::string evaluated = decode_pairs(encode_sample(example, encode_pairs, options).ids);
+  const std::string evaluated = decode_pairs(encode_sample(example, by_pairs, options).ids);
   EXPECT_THAT(evaluated, HasSubstr("Context: w000 w001"));
   EXPECT_TRUE(evaluated.ends_with(" Answer: w150</s>"));
 
   options.around_answer = true;
   const Example unanswerable = question_about(long_context(), kNoAnswer);
-  EXPECT_THAT(decode_pairs(encode_sample(unanswerable, encode_pairs, options).ids), HasSubstr("Context: w000 w001"));
+  EXPECT_THAT(decode_pairs(encode_sample(unanswerable, by_pairs, options).ids), HasSubstr("Context: w000 w001"));
 }
 
 TEST(Prompts, QuestionAndAnswerThatDoNotFit) {
   const Example example = question_about(long_context(), "w150");
   const auto without_context = std::ssize(encode_pairs("Question: Who was it? Context: Answer: w150")) + 1;
-  EXPECT_EQ(decode_pairs(encode_sample(example, encode_pairs, options_of(Objective::completion, without_context)).ids),
+  EXPECT_EQ(decode_pairs(encode_sample(example, by_pairs, options_of(Objective::completion, without_context)).ids),
             "Question: Who was it? Context: Answer: w150</s>");
   try {
-    encode_sample(example, encode_pairs, options_of(Objective::completion, without_context - 1));
+    encode_sample(example, by_pairs, options_of(Objective::completion, without_context - 1));
     FAIL();
   } catch (const InputError& error) {
     EXPECT_THAT(error.what(), HasSubstr("f.json:7: "));
@@ -234,7 +233,7 @@ TEST(Prompts, QuestionAndAnswerThatDoNotFit) {
     EXPECT_THAT(error.what(), HasSubstr("\"q1\""));
     EXPECT_THAT(error.what(), HasSubstr("at least " + std::to_string(without_context)));
   }
-  EXPECT_THROW(encode_prompt(example, encode_pairs, options_of(Objective::completion, 5)), UsageError);
+  EXPECT_THROW(encode_prompt(example, by_pairs, options_of(Objective::completion, 5)), UsageError);
 }
 
 TEST(Prompts, TruncationRightCutsTheRow) {
@@ -244,14 +243,14 @@ TEST(Prompts, TruncationRightCutsTheRow) {
   const auto prompt = std::ssize(complete) - std::ssize(encode_pairs(" w150")) - 1;
   for (const int64_t length : {int64_t{1}, int64_t{40}, prompt, prompt + 1}) {
     const Sample sample =
-        encode_sample(example, encode_pairs, options_of(Objective::completion, length, Truncation::right));
+        encode_sample(example, by_pairs, options_of(Objective::completion, length, Truncation::right));
     EXPECT_EQ(sample.ids, std::vector<int32_t>(complete.begin(), complete.begin() + length));
     if (length <= prompt)
       EXPECT_THAT(sample.labels, Each(kNoTarget));
     else
       EXPECT_EQ(sample.labels[static_cast<size_t>(prompt) - 1], complete[static_cast<size_t>(prompt)]);
   }
-  EXPECT_EQ(encode_prompt(example, encode_pairs, options_of(Objective::completion, 40, Truncation::right)),
+  EXPECT_EQ(encode_prompt(example, by_pairs, options_of(Objective::completion, 40, Truncation::right)),
             std::vector<int32_t>(complete.begin(), complete.begin() + 40));
 }
 
@@ -260,13 +259,13 @@ TEST(Prompts, ManyOnThreadsInOrder) {
   for (int i = 0; i < 100; ++i) examples.push_back(question_about("It was " + std::to_string(i), std::to_string(i)));
   ThreadPool pool(3);
   const auto options = options_of(Objective::completion);
-  const auto rows = encode_rows(examples, encode_pairs, options, pool);
+  const auto rows = encode_rows(examples, by_pairs, options, pool);
   ASSERT_EQ(rows.size(), examples.size());
   for (size_t i = 0; i < rows.size(); ++i) {
-    EXPECT_EQ(rows[i].samples.at(0).ids, encode_sample(examples[i], encode_pairs, options).ids);
+    EXPECT_EQ(rows[i].samples.at(0).ids, encode_sample(examples[i], by_pairs, options).ids);
   }
   examples[57] = plain_text("x");
-  EXPECT_THROW(encode_rows(examples, encode_pairs, options, pool), UsageError);
+  EXPECT_THROW(encode_rows(examples, by_pairs, options, pool), UsageError);
 }
 
 std::vector<std::string> texts_of(const std::vector<Sample>& samples) {
@@ -280,7 +279,7 @@ TEST(LongTexts, SplitTruncateAndSkip) {
   const auto row_of = [&](LongTexts long_texts, int64_t max_length) {
     PromptOptions options = options_of(Objective::causal_lm, max_length);
     options.long_texts = long_texts;
-    return encode_row(text, encode_pairs, options);
+    return encode_row(text, by_pairs, options);
   };
   using ::testing::ElementsAre;
   EXPECT_THAT(texts_of(row_of(LongTexts::split, 3).samples), ElementsAre("aa bb", " cc d", "d</s>"));
@@ -294,6 +293,55 @@ TEST(LongTexts, SplitTruncateAndSkip) {
   EXPECT_EQ(row_of(LongTexts::skip, 7).num_tokens, 8);
   EXPECT_EQ(row_of(LongTexts::skip, 7).fault.what, "");
   EXPECT_THAT(texts_of(row_of(LongTexts::skip, 8).samples), ElementsAre("aa bb cc dd</s>"));
+}
+
+constexpr int32_t kBos = 5;
+
+// Imitates a tokenizer that puts BOS before a text.
+std::vector<int32_t> with_bos(TextPlace place, std::string_view text) {
+  std::vector<int32_t> ids = encode_pairs(text);
+  if (place == TextPlace::start) ids.insert(ids.begin(), kBos);
+  return ids;
+}
+
+TEST(Bos, StandsOnceAtTheStartOfEveryPrompt) {
+  const Example example = question_about(long_context(), "w150");
+  for (const auto objective : {Objective::completion, Objective::causal_lm, Objective::separate, Objective::prompt}) {
+    for (const int64_t length : {60, 10000}) {
+      const PromptOptions options = options_of(objective, length);
+      const Sample sample = encode_sample(example, with_bos, options);
+      EXPECT_EQ(sample.ids.front(), kBos);
+      EXPECT_EQ(std::count(sample.ids.begin(), sample.ids.end(), kBos), 1);
+      EXPECT_EQ(std::count(sample.labels.begin(), sample.labels.end(), kBos), 0);
+      EXPECT_LE(std::ssize(sample.ids), length);
+      const auto prompt = encode_prompt(example, with_bos, options);
+      EXPECT_EQ(prompt.front(), kBos);
+      EXPECT_EQ(std::count(prompt.begin(), prompt.end(), kBos), 1);
+      EXPECT_EQ(std::count(prompt.begin(), prompt.end(), kEos), 0);
+    }
+  }
+  const Sample complete = encode_sample(example, with_bos, options_of(Objective::completion, 10000));
+  auto expected = with_bos(TextPlace::start, prompt_text(example.question, example.context) + " w150");
+  expected.push_back(kEos);
+  EXPECT_EQ(complete.ids, expected);
+}
+
+TEST(Bos, BeginsTheFirstPieceOfALongText) {
+  const auto samples = encode_row(plain_text("aa bb cc dd"), with_bos, options_of(Objective::causal_lm, 4)).samples;
+  ASSERT_EQ(samples.size(), 3u);
+  EXPECT_EQ(samples[0].ids.front(), kBos);
+  for (const size_t piece : {1, 2}) EXPECT_THAT(samples[piece].ids, testing::Not(testing::Contains(kBos)));
+}
+
+TEST(Bos, StaysWhenAPlainPromptIsCut) {
+  const auto prompt = [](int64_t length) {
+    return encode_prompt(plain_text("aa bb cc dd"), with_bos, options_of(Objective::causal_lm, length));
+  };
+  auto expected = encode_pairs(" dd");
+  expected.insert(expected.begin(), kBos);
+  EXPECT_EQ(prompt(3), expected);
+  EXPECT_EQ(prompt(1), std::vector<int32_t>{kBos});
+  EXPECT_EQ(prompt(8), with_bos(TextPlace::start, "aa bb cc dd"));
 }
 
 }  // namespace

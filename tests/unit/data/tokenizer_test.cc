@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -147,9 +148,9 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         BadFile{"/model", "", "folder/tokenizer.json: ", "\"model\" is missing"},
         BadFile{"/model/type", "\"WordPiece\"",
-                "folder/tokenizer.json: model: ", "\"WordPiece\". Tessera reads byte-level"},
+                "folder/tokenizer.json: model: ", "\"WordPiece\". Tessera reads BPE tokenizers"},
         BadFile{"/model/type", "\"Unigram\"", ": model: ", "\"Unigram\""},
-        BadFile{"/model/byte_fallback", "true", ": model: ", "SentencePiece"},
+        BadFile{"/model/type", "\"WordLevel\"", ": model: ", "\"WordLevel\""},
         BadFile{"/model/dropout", "0.1", ": model.dropout: ", "0.1"},
         BadFile{"/model/dropout", "[[]]", ": model.dropout: ", "expected a number, found array"},
         BadFile{"/model/end_of_word_suffix", "\"</w>\"", ": model.end_of_word_suffix: ", "\"</w>\""},
@@ -165,14 +166,31 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"/model/merges/1", "[\"a\"]", ": model.merges[1]: ", "expected \"a b\" or [\"a\", \"b\"]"},
         BadFile{"/model/merges/1", "\"x y\"", ": model.merges[1]: ", "needs the token \"xy\""},
         BadFile{"/normalizer", "{\"type\": \"Lowercase\"}", ": normalizer: ", "\"Lowercase\""},
-        BadFile{"/pre_tokenizer", "null", "folder/tokenizer.json: ", "not byte-level BPE"},
-        BadFile{"/pre_tokenizer", "{\"type\": \"Metaspace\"}", ": pre_tokenizer: ", "\"Metaspace\""},
-        BadFile{"/pre_tokenizer", "{\"type\": \"Digits\", \"individual_digits\": true}",
-                ": pre_tokenizer: ", "no ByteLevel"},
+        BadFile{"/normalizer", "{\"type\": \"Replace\", \"pattern\": {\"String\": \"\"}, \"content\": \"x\"}",
+                ": normalizer.pattern: ", "the pattern is empty"},
+        BadFile{"/pre_tokenizer", "{\"type\": \"Whitespace\"}", ": pre_tokenizer: ", "\"Whitespace\""},
+        BadFile{"/pre_tokenizer", "{\"type\": \"Metaspace\"}", ": pre_tokenizer: ", "\"replacement\" is missing"},
+        BadFile{"/pre_tokenizer", "{\"type\": \"Metaspace\", \"replacement\": \"ab\"}",
+                ": pre_tokenizer.replacement: ", "expected one character, found \"ab\""},
+        BadFile{"/pre_tokenizer", "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"prepend_scheme\": \"last\"}",
+                ": pre_tokenizer.prepend_scheme: ", "\"last\""},
+        BadFile{"/post_processor", "{\"type\": \"BertProcessing\"}", ": post_processor: ", "\"BertProcessing\""},
+        BadFile{"/post_processor", "{\"type\": \"RobertaProcessing\"}", ": post_processor: ", "\"RobertaProcessing\""},
+        BadFile{"/post_processor", "{\"type\": \"TemplateProcessing\", \"single\": []}",
+                ": post_processor.single: ", "the sequence A once"},
+        BadFile{"/post_processor",
+                "{\"type\": \"TemplateProcessing\", \"special_tokens\": {\"x\": {\"ids\": [9999]}}, \"single\": "
+                "[{\"SpecialToken\": {\"id\": \"x\"}}, {\"Sequence\": {\"id\": \"A\"}}]}",
+                ": post_processor: ", "the id 9999, which no token has"},
+        BadFile{"/post_processor",
+                "{\"type\": \"TemplateProcessing\", \"special_tokens\": {}, \"single\": [{\"SpecialToken\": {\"id\": "
+                "\"x\"}}]}",
+                ": post_processor.special_tokens: ", "\"x\" is missing"},
+        BadFile{"/decoder", "{\"type\": \"WordPiece\"}", ": decoder: ", "\"WordPiece\""},
         BadFile{"/pre_tokenizer/pretokenizers/0/pattern/Regex", "\"[a\"",
                 ": pre_tokenizer.pretokenizers[0].pattern: ", "Oniguruma rejects"},
         BadFile{"/pre_tokenizer/pretokenizers/0/behavior", "\"Split\"", "[0].behavior: ", "\"Split\""},
-        BadFile{"/decoder", "null", ": decoder: ", "not ByteLevel"},
+        BadFile{"/decoder", "null", ": decoder: ", "the decoder is missing"},
         BadFile{"/added_tokens/1/special", "\"yes\"", ": added_tokens[1].special: ", "expected true or false"},
         BadFile{"/added_tokens/1/content", "", ": added_tokens[1]: ", "\"content\" is missing"},
         BadFile{"/version", "\"2.0\"", ": version: ", "\"2.0\""}));
@@ -196,6 +214,89 @@ TEST(Tokenizer, RefusesInvalidJsonAndMissingFiles) {
   EXPECT_THAT(parsed("[]"), HasSubstr("t.json: expected an object, found array"));
   EXPECT_THAT(message([] { Tokenizer::load("/no/such/tokenizer.json"); }),
               HasSubstr("/no/such/tokenizer.json: no such file. Give the tokenizer.json of a model folder"));
+}
+
+std::vector<std::filesystem::path> reference_files() {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(TESSERA_TEST_DIR) /
+                                                               "unit/data/tokenizer_references")) {
+    if (entry.path().string().ends_with(".tokenizer.json")) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// Prompts and answers are encoded apart. For the tokenizers of language models, their ids equal those of one text.
+TEST(Tokenizer, PartsOfASampleGiveTheIdsOfTheCompleteText) {
+  static constexpr const char* kWords[] = {"word", "Ada", "él",   "渡轮",     "12",     "1999",
+                                           "x.",   "(a)", "it's", "👍🏽", "\u0301b"};
+  RandomStream random(3, 0);
+  for (const std::string name : {"bloom", "gpt2", "llama2", "llama3", "mistral", "qwen2", "cased", "gemma"}) {
+    SCOPED_TRACE(name);
+    const Tokenizer tokenizer = Tokenizer::load(std::filesystem::path(TESSERA_TEST_DIR) /
+                                                "unit/data/tokenizer_references" / (name + ".tokenizer.json"));
+    const auto before = tokenizer.encode_at(TextPlace::start, "");
+    const auto words = [&] {
+      std::string text;
+      for (uint64_t n = 1 + random.next_below(5); n > 0; --n) text += std::string(" ") + kWords[random.next_below(11)];
+      return text;
+    };
+    for (int i = 0; i < 50; ++i) {
+      const std::string prompt = "Question:" + words() + " Answer:", answer = words();
+      auto parts = tokenizer.encode_at(TextPlace::start, prompt);
+      const auto rest = tokenizer.encode_at(TextPlace::inside, answer);
+      parts.insert(parts.end(), rest.begin(), rest.end());
+      auto complete = tokenizer.encode(prompt + answer);
+      complete.insert(complete.begin(), before.begin(), before.end());
+      EXPECT_EQ(parts, complete) << prompt << answer;
+    }
+  }
+}
+
+TEST(Tokenizer, TheTemplateOfAFileFramesATextButNotAPromptsEnd) {
+  Json json = Json::parse(sample_json());
+  json["post_processor"] = Json::parse(R"({"type": "Sequence", "processors": [
+    {"type": "ByteLevel", "trim_offsets": true},
+    {"type": "TemplateProcessing", "special_tokens": {"b": {"ids": [1, 3]}, "e": {"ids": [2]}}, "single": [
+      {"SpecialToken": {"id": "b"}}, {"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "e"}}]},
+    {"type": "TemplateProcessing", "special_tokens": {"b": {"ids": [0]}}, "single": [
+      {"SpecialToken": {"id": "b"}}, {"Sequence": {"id": "A"}}]}]})");
+  const Tokenizer tokenizer = Tokenizer::from_json_text(json.dump(), "sample");
+  const auto plain = tokenizer.encode("the");
+  ASSERT_EQ(plain.size(), 1u);
+  EXPECT_THAT(tokenizer.encode_with_special("the"), ElementsAre(0, 1, 3, plain[0], 2));
+  EXPECT_THAT(tokenizer.encode_at(TextPlace::start, "the"), ElementsAre(0, 1, 3, plain[0]));
+  EXPECT_THAT(tokenizer.encode_at(TextPlace::inside, "the"), ElementsAre(plain[0]));
+}
+
+// Files of every kind with one value replaced or removed at random: an InputError, or a tokenizer that works.
+TEST(Tokenizer, DamagedFilesAreRefusedOrWork) {
+  RandomStream random(4, 0);
+  int num_refused = 0, num_working = 0;
+  for (const auto& path : reference_files()) {
+    std::ifstream file(path);
+    const Json valid = Json::parse(file);
+    Json flat = valid;
+    flat["model"].erase("vocab");  // the many entries of these two would be drawn nearly always
+    flat["model"].erase("merges");
+    flat = flat.flatten();
+    for (int i = 0; i < 12; ++i) {
+      Json damaged = valid;
+      auto entry = flat.begin();
+      std::advance(entry, static_cast<std::ptrdiff_t>(random.next_below(flat.size())));
+      static const Json kValues[] = {nullptr, true, "", "x", 7, -1, Json::array(), Json::object(), "\u2581"};
+      damaged[Json::json_pointer(entry.key())] = kValues[random.next_below(std::size(kValues))];
+      try {
+        const Tokenizer tokenizer = Tokenizer::from_json_text(damaged.dump(), "damaged");
+        tokenizer.decode(tokenizer.encode_with_special(" a word,\u2581 12 \u00e9\n<s>"), true);
+        ++num_working;
+      } catch (const InputError&) {
+        ++num_refused;
+      }
+    }
+  }
+  EXPECT_GT(num_refused, 20);
+  EXPECT_GT(num_working, 20);
 }
 
 }  // namespace

@@ -1,0 +1,58 @@
+// Normalizers of a tokenizer: what happens to a text before it is split.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/data/tokenizer_split.h"
+#include "tessera/data/tokenizer_text.h"
+
+namespace tessera {
+
+// What to replace, and with what.
+struct ReplaceRule {
+  std::string pattern;  // not empty
+  bool is_regex = false;
+  std::string content{};
+  std::string where{};  // file and key, for errors
+};
+
+// Replaces the non-overlapping matches in a text, from left to right. Thread-safe.
+class Replacer {
+ public:
+  explicit Replacer(ReplaceRule rule);
+  std::string operator()(std::string_view text) const;
+
+ private:
+  ReplaceRule rule_;
+  std::unique_ptr<const Matcher> matcher_;  // of a regular expression
+};
+
+struct NormalizerStep {
+  enum class Kind : uint8_t { form, prepend, replace };
+  Kind kind;
+  NormalForm form{};
+  std::string prefix{};  // of prepend
+  ReplaceRule replace{};
+};
+
+class Normalizer {
+ public:
+  explicit Normalizer(const std::vector<NormalizerStep>& steps);
+  bool does_nothing() const { return steps_.empty(); }
+  // The normalized text. `inside`: the text continues another one, so nothing is put before it.
+  std::string operator()(std::string_view text, bool inside) const;
+
+ private:
+  struct Step {
+    NormalizerStep::Kind kind;
+    NormalForm form;
+    std::string prefix;
+    std::unique_ptr<const Replacer> replacer;
+  };
+  std::vector<Step> steps_;
+};
+
+}  // namespace tessera
