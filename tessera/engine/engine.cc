@@ -107,12 +107,12 @@ void Engine::prepare_with_stack(const WorkBounds& work, int64_t stack_bytes) {
     optimizer_ = std::make_unique<UnitOptimizer>(context_, parameters_, *gradients_);
   }
   stack_ = std::make_unique<Stack>(context_.device, stack_bytes);
-  int64_t batch_bytes = 0;  // ids, starts, row ids, target rows and targets, each aligned
+  int64_t batch_bytes = 0;  // ids, starts, positions, row ids, target rows and targets, each aligned
   BatchBounds training = work.training;
   training.num_tokens += padding(training.num_tokens, true);
   for (const BatchBounds& b : {training, work.evaluation, work.generation}) {
-    const int64_t bytes = 12 * b.num_tokens + 4 * (b.num_sequences + 2) + 8 * b.num_targets;
-    batch_bytes = std::max(batch_bytes, bytes + 6 * Device::kAlignment);
+    const int64_t bytes = 16 * b.num_tokens + 4 * (b.num_sequences + 2) + 8 * b.num_targets;
+    batch_bytes = std::max(batch_bytes, bytes + 7 * Device::kAlignment);
   }
   for (UploadBuffer& buffer : uploads_) buffer.host = context_.host.allocate(batch_bytes, Category::batch);
   batch_ = context_.device.allocate(batch_bytes, Category::batch);
@@ -211,10 +211,12 @@ Batch Engine::upload(const PackedBatch& packed, bool training) {
     targets.push_back(packed.labels[i]);
   }
   TESSERA_ASSERT(counts || std::ssize(targets) == batch.num_targets);
-  std::vector<int64_t> row_ids(counts ? 0 : packed.ids.size());
+  std::vector<int32_t> positions(counts ? 0 : packed.ids.size());
+  std::vector<int64_t> row_ids(positions.size());
   for (size_t b = 0; !counts && b + 1 < packed.starts.size(); ++b) {
     for (int32_t i = packed.starts[b]; i < packed.starts[b + 1]; ++i) {
       const int64_t sequence = packed.sequence_numbers.empty() ? static_cast<int64_t>(b) : packed.sequence_numbers[b];
+      positions[static_cast<size_t>(i)] = i - packed.starts[b];
       row_ids[static_cast<size_t>(i)] = row_id(num_updates_, sequence, i - packed.starts[b]);
     }
   }
@@ -234,6 +236,7 @@ Batch Engine::upload(const PackedBatch& packed, bool training) {
   };
   batch.ids = place(packed.ids, batch.num_tokens);
   batch.starts = place(starts, batch.num_sequences + 1);
+  batch.positions = place(positions, batch.num_tokens);
   batch.row_ids = place(row_ids, batch.num_tokens);
   batch.target_rows = place(target_rows, batch.num_targets);
   batch.targets = place(targets, batch.num_targets);
