@@ -42,7 +42,7 @@ struct Frame {
   uint64_t dropout_seed = 0;             // of the run; row ids differ between updates
   bool fresh_gradients = false;          // weights with decay hold no gradients yet: a unit's first product writes them
   KvCache* cache = nullptr;              // set during generation
-  View rotations;                        // [N, D] rotary angles of the tokens, if the model has rotary positions
+  View rotations = {};                   // [N, D] rotary angles of the tokens, if the model has rotary positions
   int64_t head_chunk_bytes = 128 << 20;  // minimum limit for the bytes of logits that exist at a time
   bool large_head_chunks = false;   // use a share of the bytes on the stack as the limit, if that is more (root.cc)
   bool stands_for_smaller = false;  // the memory must suffice for every batch up to this one's sizes (root.cc)
