@@ -11,7 +11,7 @@ namespace tessera {
 
 class Model {
  public:
-  // Keeps small constants (ALiBi's slopes) on the device. The device must outlive it.
+  // Keeps small constants (ALiBi's slopes, rotary frequencies) on the device. The device must outlive it.
   Model(ModelConfig config, Device& device);
 
   const ModelConfig& config() const { return config_; }
@@ -24,6 +24,9 @@ class Model {
   const Unit& unit(int64_t u) const { return u == 0 ? static_cast<const Unit&>(root()) : block(u - 1); }
   int64_t num_parameters() const;
 
+  // Sets what all blocks need of a batch: the rotary angles of its tokens, which stay on the stack.
+  void begin(Frame& frame) const;
+
   // The prefix of the table's names in files of this architecture. Readers also accept names without it.
   const std::string& file_prefix() const { return file_prefix_; }
   // Names that files may contain although the model has no such tensor. The head is the embedding, and a file may
@@ -33,7 +36,8 @@ class Model {
 
  private:
   ModelConfig config_;
-  Buffer constants_;
+  Buffer constants_memory_;
+  View constants_;  // f32
   std::unique_ptr<Root> root_;
   std::vector<std::unique_ptr<Block>> blocks_;
   std::string file_prefix_, embedding_name_;

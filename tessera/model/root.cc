@@ -10,21 +10,12 @@ Root::Root(const ModelConfig& config, const Names& names, Initializer embedding_
     : Unit("root"),
       vocab_size_(config.vocab_size),
       hidden_size_(config.hidden_size),
-      epsilon_(config.layer_norm_epsilon),
-      embedding_norm_(!names.embedding_norm.empty()),
-      final_norm_(!names.final_norm.empty()),
       head_bias_(!names.head_bias.empty()) {
   const int64_t C = hidden_size_;
-  const Initializer zero{}, one{Initializer::Kind::one};
+  const double epsilon = config.layer_norm_epsilon;
   embedding_ = table_.add(names.embedding, {vocab_size_, C}, embedding_init, true);
-  if (embedding_norm_) {
-    embedding_norm_weight_ = table_.add(names.embedding_norm + ".weight", {C}, one, false);
-    embedding_norm_bias_ = table_.add(names.embedding_norm + ".bias", {C}, zero, false);
-  }
-  if (final_norm_) {
-    final_norm_weight_ = table_.add(names.final_norm + ".weight", {C}, one, false);
-    final_norm_bias_ = table_.add(names.final_norm + ".bias", {C}, zero, false);
-  }
+  if (!names.embedding_norm.empty()) embedding_norm_.emplace(names.norm, table_, names.embedding_norm, C, epsilon);
+  if (!names.final_norm.empty()) final_norm_.emplace(names.norm, table_, names.final_norm, C, epsilon);
   if (head_bias_) {  // as torch.nn.Linear initializes it
     const Initializer init{Initializer::Kind::uniform, 1 / std::sqrt(static_cast<double>(C)),
                            embedding_init.stream + 1};
@@ -37,9 +28,9 @@ void Root::embed_forward(Frame& f, const ParameterViews& p, View y, SavedViews* 
     f.ops->gather_rows(p[embedding_], f.batch.ids, y);
     return;
   }
-  const View stats = saved ? f.push_stats(f.batch.num_tokens, 2) : View{};  // [N, 2]
+  const View stats = saved ? embedding_norm_->push_stats(f, f.batch.num_tokens) : View{};
   f.ops->gather_rows(p[embedding_], f.batch.ids, y);
-  f.ops->layer_norm_forward(y, p[embedding_norm_weight_], p[embedding_norm_bias_], epsilon_, y, stats);
+  embedding_norm_->forward(f, p, y, y, stats);
   if (saved) *saved = {stats};
 }
 
@@ -51,8 +42,7 @@ void Root::embed_backward(Frame& f, const ParameterViews& p, const ParameterView
     const View e = f.push(f.batch.num_tokens, hidden_size_);  // looked up again, not kept
     f.ops->gather_rows(p[embedding_], f.batch.ids, e);
     d_e = f.push(f.batch.num_tokens, hidden_size_);
-    f.ops->layer_norm_backward(d_y, e, p[embedding_norm_weight_], {}, saved[0], {}, d_e, g[embedding_norm_weight_],
-                               g[embedding_norm_bias_], {});
+    embedding_norm_->backward(f, p, g, d_y, e, saved[0], {}, d_e, {});
   }
   f.ops->embedding_backward(f.batch.ids, d_e, g[embedding_]);
 }
@@ -102,8 +92,8 @@ void Root::head_loss_backward(Frame& f, const ParameterViews& p, const Parameter
     View z = x_rows, stats;  // [m, C] the input of the head's product
     if (final_norm_) {
       z = f.push(m, C);
-      stats = f.push_stats(m, 2);
-      f.ops->layer_norm_forward(x_rows, p[final_norm_weight_], p[final_norm_bias_], epsilon_, z, stats);
+      stats = final_norm_->push_stats(f, m);
+      final_norm_->forward(f, p, x_rows, z, stats);
     }
     f.ops->linear_forward(z, p[embedding_], head_bias_ ? p[head_bias_handle_] : View{}, {}, {}, logits);
     f.ops->softmax_cross_entropy(logits, f.batch.targets.rows(begin, begin + m), scale, loss);
@@ -111,10 +101,7 @@ void Root::head_loss_backward(Frame& f, const ParameterViews& p, const Parameter
     if (head_bias_) f.ops->linear_backward_bias({{{logits, g[head_bias_handle_]}}});
     const View d_z = d_rows.rows(begin, begin + m);
     f.ops->linear_backward_input(logits, p[embedding_], {}, {}, d_z, {});
-    if (final_norm_) {
-      f.ops->layer_norm_backward(d_z, x_rows, p[final_norm_weight_], {}, stats, {}, d_z, g[final_norm_weight_],
-                                 g[final_norm_bias_], {});
-    }
+    if (final_norm_) final_norm_->backward(f, p, g, d_z, x_rows, stats, {}, d_z, {});
   }
   f.ops->scatter_rows(d_rows, f.batch.target_rows, d_x);
 }
@@ -136,7 +123,7 @@ void Root::head_logits(Frame& f, const ParameterViews& p, View x, View logits) c
   View z = x;
   if (final_norm_) {
     z = f.push(x.shape[0], hidden_size_);
-    f.ops->layer_norm_forward(x, p[final_norm_weight_], p[final_norm_bias_], epsilon_, z, {});
+    final_norm_->forward(f, p, x, z, {});
   }
   f.ops->linear_forward(z, p[embedding_], head_bias_ ? p[head_bias_handle_] : View{}, {}, {}, logits);
 }

@@ -1,7 +1,10 @@
 // The root unit: token embedding (with BLOOM's norm on it), final norm (BLOOM) and the tied head (with gpt's bias).
 #pragma once
 
+#include <optional>
+
 #include "tessera/model/config.h"
+#include "tessera/model/norm.h"
 #include "tessera/model/unit.h"
 
 namespace tessera {
@@ -10,6 +13,7 @@ class Root final : public Unit {
  public:
   struct Names {  // of the tensors; empty: the architecture has no such tensor
     std::string embedding, embedding_norm, final_norm, head_bias;
+    Norm::Kind norm = Norm::Kind::layer;
   };
   Root(const ModelConfig& config, const Names& names, Initializer embedding_init);
 
@@ -33,10 +37,9 @@ class Root final : public Unit {
   int64_t chunk_rows(const Frame& frame, int64_t num_rows) const;
 
   int64_t vocab_size_, hidden_size_;
-  double epsilon_;
-  bool embedding_norm_, final_norm_, head_bias_;
-  ParameterTable::Handle embedding_ = 0, embedding_norm_weight_ = 0, embedding_norm_bias_ = 0, final_norm_weight_ = 0,
-                         final_norm_bias_ = 0, head_bias_handle_ = 0;
+  bool head_bias_;
+  ParameterTable::Handle embedding_ = 0, head_bias_handle_ = 0;
+  std::optional<Norm> embedding_norm_, final_norm_;
 };
 
 }  // namespace tessera
