@@ -93,13 +93,10 @@ ModelConfig parse_model_config(std::string_view text, const std::string& where) 
                      "Tessera supports \"bloom\" and \"gpt\"");
   }
   const Reader read(json, where);
-  if (!read.boolean("tie_word_embeddings", true)) {
-    throw InputError(where, "\"tie_word_embeddings\" is false",
-                     "Tessera supports only heads that are tied to the embedding");
-  }
   ModelConfig config;
   config.architecture = model_type;
   config.original_json = text;
+  config.tied_head = read.boolean("tie_word_embeddings", true);
   config.vocab_size = read.integer({"vocab_size"}, -1, 1, INT32_MAX);
   config.hidden_size = read.integer({"hidden_size", "n_embed", "n_embd"}, -1, 1, kMaxDimension);
   config.num_layers = read.integer({"n_layer", "num_hidden_layers", "num_layers"}, -1, 1, 100000);
@@ -156,7 +153,7 @@ std::string fault_of(const ModelConfig& config) {
   }
   const auto C = static_cast<double>(config.hidden_size);
   const double parameters =
-      static_cast<double>(config.vocab_size) * C +
+      (config.tied_head ? 1 : 2) * static_cast<double>(config.vocab_size) * C +
       static_cast<double>(config.num_layers) * C * (4 * C + 2 * static_cast<double>(config.ff_dim));
   if (parameters > 1e15)
     return fmt::format("its sizes give {:.1e} parameters, more than fits into any machine", parameters);
@@ -214,6 +211,7 @@ std::string model_config_json(const ModelConfig& config, DType dtype) {
     if (!json.contains(key)) json[key] = value;
   };
   set_default("vocab_size", config.vocab_size);
+  if (!config.tied_head) set_default("tie_word_embeddings", false);
   if (config.architecture == "bloom") {
     set_default("architectures", Json::array({"BloomForCausalLM"}));
     if (!json.contains("n_embed")) set_default("hidden_size", config.hidden_size);

@@ -21,6 +21,7 @@ struct ModelConfig {
   double layer_norm_epsilon = 1e-5;
   double initializer_range = 0.02;  // standard deviation of random BLOOM weights
   bool residual_from_norm = false;  // apply_residual_connection_post_layernorm
+  bool tied_head = true;            // tie_word_embeddings: the head's weight is the embedding
   double hidden_dropout = 0, attention_dropout = 0;
   int32_t unk_token_id = 0, bos_token_id = 1, pad_token_id = 3;
   int32_t eos_token_id = -1;  // ends a text; −1: not given, the tokenizer decides
