@@ -258,9 +258,11 @@ double Engine::read_f64(View scalar) {
 // Without tokens, it only gathers parameters together with the other ranks.
 View Engine::run_blocks(Frame& f, int64_t num_tokens) {
   const int64_t C = model_.config().hidden_size, L = model_.num_blocks();
+  model_.begin(f);
   View x = f.push(num_tokens, C), y = f.push(num_tokens, C);
   const ParameterViews root = parameters_.acquire(0);
   if (num_tokens > 0) model_.root().embed_forward(f, root, x, nullptr);
+  parameters_.release(0);
   for (int64_t i = 0; i < L; ++i) {
     const ParameterViews p = parameters_.acquire(1 + i);
     if (context_.plan.options().forward_prefetch) parameters_.prefetch(2 + i);
@@ -278,8 +280,9 @@ LossSum Engine::evaluate(const PackedBatch& packed) {
   const View loss = loss_.view({1}, DType::f64);
   ops_->fill(loss, 0);
   const View x = run_blocks(f, batch.num_tokens);
-  if (batch.num_targets > 0) model_.root().head_loss(f, parameters_.acquire(0), x, loss);
-  parameters_.release(0);
+  const ParameterViews head = parameters_.acquire(model_.head_unit());
+  if (batch.num_targets > 0) model_.head().loss(f, head, x, loss);
+  parameters_.release(model_.head_unit());
   const LossSum sum{read_f64(loss), batch.num_targets};
   check_gathering();
   return sum;
@@ -293,8 +296,8 @@ void Engine::logits(const PackedBatch& packed, void* host) {
   const int64_t N = batch.num_tokens, V = model_.config().vocab_size;
   const Buffer all = context_.device.allocate(bytes_of(N * V, options_.dtype), Category::activations);
   const View view = all.view({N, V}, options_.dtype);
-  model_.root().head_logits(f, parameters_.acquire(0), x, view);
-  parameters_.release(0);
+  model_.head().logits(f, parameters_.acquire(model_.head_unit()), x, view);
+  parameters_.release(model_.head_unit());
   context_.device.copy_to_host(view, host);
   check_gathering();
 }

@@ -126,15 +126,15 @@ void settle_end(ModelConfig& config, const Settings& settings, const Tokenizer& 
                    "Give the id of the token that ends a text: " + special_tokens_of(tokenizer));
 }
 
-// Tessera ties the head to the embedding, so a head tensor in the file must be equal to it. Each rank compares a part.
+// A head tensor in the files of a tied head must be equal to the embedding. Each rank compares a part.
 void check_tied(const TensorSource& source, const Model& model, int rank, int num_ranks, ThreadPool& pool) {
   for (const std::string& name : model.tolerated_names()) {
     if (!source.contains(name) || source.are_equal(name, model.embedding_name(), rank, num_ranks, pool)) continue;
     throw InputError(
         source.file_of(name).string(),
         fmt::format("tensor \"{}\" is not equal to \"{}\"", name, model.embedding_name()),
-        "Tessera ties the head to the embedding. Use a model with a tied head, or remove the tensor to use "
-        "the embedding as the head");
+        "By its config.json the head is tied to the embedding. Set \"tie_word_embeddings\" to false there to use the "
+        "tensor as the head, or remove the tensor to use the embedding");
   }
 }
 
@@ -265,7 +265,7 @@ std::string default_tokenizer_config(const ModelConfig& config, const Tokenizer&
                                                     {"eos_token", config.eos_token_id},
                                                     {"pad_token", config.pad_token_id}};
   for (const auto& [key, id] : tokens) {
-    if (tokenizer.is_special(id)) record[key] = tokenizer.decode(std::array{id}, false);
+    if (id >= 0 && tokenizer.is_special(id)) record[key] = tokenizer.decode(std::array{id}, false);
   }
   record["padding_side"] = "left";
   record["clean_up_tokenization_spaces"] = false;
@@ -294,7 +294,7 @@ ModelWriter::ModelWriter(const Model& model, const fs::path& folder, const Token
   std::vector<PlannedTensor> plan;
   for (int64_t u = 0; u < model.num_units(); ++u) {
     for (const ParameterSpec& spec : model.unit(u).table().specs()) {
-      plan.push_back({model.file_prefix() + spec.name, dtype_, spec.shape});
+      plan.push_back({model.file_name(spec.name), dtype_, spec.shape});
     }
   }
   tensors_.emplace(target_.path("model.safetensors"), std::move(plan));
@@ -307,7 +307,7 @@ void ModelWriter::write(int64_t unit, ElemRange range, View parameters) {
     if (begin >= end) continue;
     const View part = parameters.rows(begin - range.begin, end - range.begin);
     check_saved_range(spec, part, begin - spec.offset);
-    tensors_->write(model_.file_prefix() + spec.name, part);
+    tensors_->write(model_.file_name(spec.name), part);
   }
 }
 

@@ -76,12 +76,6 @@ ModelConfig parse_model_config(std::string_view text, const std::string& where) 
   config.vocab_size = read.integer({"vocab_size"}, -1, 1, INT32_MAX);
   // transformers does not write this key if it has the default of the architecture.
   config.tied_head = read.boolean("tie_word_embeddings", is_bloom_like);
-  if (!config.tied_head) {
-    throw InputError(where,
-                     read.has("tie_word_embeddings") ? "\"tie_word_embeddings\" is false"
-                                                     : "\"tie_word_embeddings\" is missing, and false by default",
-                     "Tessera supports only heads that are tied to the embedding");
-  }
   if (is_bloom_like)
     read_bloom_config(read, config);
   else
@@ -174,6 +168,11 @@ std::string model_config_json(const ModelConfig& config, DType dtype) {
     if (!json.contains(key)) json[key] = value;
   };
   set_default("vocab_size", config.vocab_size);
+  if (config.is_llama_like()) {
+    write_llama_config(config, json);
+  } else if (!config.tied_head) {
+    set_default("tie_word_embeddings", false);
+  }
   if (config.architecture == "bloom") {
     set_default("architectures", Json::array({"BloomForCausalLM"}));
     if (!json.contains("n_embed")) set_default("hidden_size", config.hidden_size);
@@ -185,9 +184,7 @@ std::string model_config_json(const ModelConfig& config, DType dtype) {
     set_default("hidden_dropout", config.hidden_dropout);
     set_default("attention_dropout", config.attention_dropout);
     set_default("use_cache", true);
-  } else if (config.is_llama_like()) {
-    write_llama_config(config, json);
-  } else {
+  } else if (config.architecture == "gpt") {
     set_default("hidden_size", config.hidden_size);
     set_default("num_layers", config.num_layers);
     set_default("num_heads", config.num_heads);

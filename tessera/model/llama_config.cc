@@ -13,17 +13,16 @@ struct ModelType {
   bool may_have_biases;    // "attention_bias"
   bool may_have_mlp_bias;  // "mlp_bias"
   bool head_norms;
-  bool own_head_dim;  // has the key "head_dim"
   enum class Window { never, always, some_layers } window;
   int64_t kv_heads;  // default; 0: as many as heads
   int64_t max_positions;
 };
 
 constexpr ModelType kTypes[] = {
-    {"llama", "LlamaForCausalLM", false, true, true, false, true, ModelType::Window::never, 0, 2048},
-    {"mistral", "MistralForCausalLM", false, false, false, false, true, ModelType::Window::always, 8, 131072},
-    {"qwen2", "Qwen2ForCausalLM", true, false, false, false, false, ModelType::Window::some_layers, 32, 32768},
-    {"qwen3", "Qwen3ForCausalLM", false, true, false, true, true, ModelType::Window::some_layers, 32, 32768},
+    {"llama", "LlamaForCausalLM", false, true, true, false, ModelType::Window::never, 0, 2048},
+    {"mistral", "MistralForCausalLM", false, false, false, false, ModelType::Window::always, 8, 131072},
+    {"qwen2", "Qwen2ForCausalLM", true, false, false, false, ModelType::Window::some_layers, 32, 32768},
+    {"qwen3", "Qwen3ForCausalLM", false, true, false, true, ModelType::Window::some_layers, 32, 32768},
 };
 constexpr int64_t kQwen3HeadDim = 128, kDefaultWindow = 4096, kDefaultMaxWindowLayers = 28;
 
@@ -198,10 +197,8 @@ void read_llama_config(const ConfigReader& read, ModelConfig& config) {
   const int64_t most_heads = config.num_heads;
   config.num_kv_heads = read.is_null("num_key_value_heads") || type.kv_heads == 0 ? most_heads : type.kv_heads;
   config.num_kv_heads = read.integer({"num_key_value_heads"}, config.num_kv_heads, 1, kMaxDimension);
-  if (type.own_head_dim) {
-    const int64_t fallback = config.architecture == "qwen3" && !read.is_null("head_dim") ? kQwen3HeadDim : 0;
-    config.head_channels = read.integer({"head_dim"}, fallback, 1, kMaxDimension);
-  }
+  const int64_t fallback = config.architecture == "qwen3" && !read.is_null("head_dim") ? kQwen3HeadDim : 0;
+  config.head_channels = read.integer({"head_dim"}, fallback, 1, kMaxDimension);
   config.layer_norm_epsilon = read.number({"rms_norm_eps"}, 1e-6, 1e-30, 1);
   config.initializer_range = read.number({"initializer_range"}, 0.02, 0, 1e6);
   config.attention_dropout = read.number({"attention_dropout"}, 0, 0, 0.999);
@@ -229,7 +226,7 @@ void write_llama_config(const ModelConfig& config, Json& json) {
   set_default("num_hidden_layers", config.num_layers);
   set_default("num_attention_heads", config.num_heads);
   set_default("num_key_value_heads", config.kv_heads());
-  if (type.own_head_dim) set_default("head_dim", config.head_dim());
+  set_default("head_dim", config.head_dim());
   set_default("hidden_act", config.activation == Activation::silu ? "silu" : "gelu_pytorch_tanh");
   set_default("rms_norm_eps", config.layer_norm_epsilon);
   set_default("initializer_range", config.initializer_range);

@@ -1,5 +1,5 @@
-// Units are gathered and freed as one. A model is one root (embedding, final norm, tied head) and a list of blocks. A
-// unit sees one device and full parameters. The engine handles ranks and shards.
+// Units are gathered and freed as one. A model is one root (embedding), a list of blocks, and a head, which is a part
+// of the root if it is tied. A unit sees one device and full parameters. The engine handles ranks and shards.
 //
 // Letters: B sequences, N tokens, C channels, H heads, V vocabulary, M rows with loss, P elements of a unit.
 #pragma once
@@ -44,8 +44,8 @@ struct Frame {
   KvCache* cache = nullptr;              // set during generation
   View rotations = {};                   // [N, D] rotary angles of the tokens, if the model has rotary positions
   int64_t head_chunk_bytes = 128 << 20;  // minimum limit for the bytes of logits that exist at a time
-  bool large_head_chunks = false;   // use a share of the bytes on the stack as the limit, if that is more (root.cc)
-  bool stands_for_smaller = false;  // the memory must suffice for every batch up to this one's sizes (root.cc)
+  bool large_head_chunks = false;   // use a share of the bytes on the stack as the limit, if that is more (head.cc)
+  bool stands_for_smaller = false;  // the memory must suffice for every batch up to this one's sizes (head.cc)
 
   View push(int64_t rows, int64_t columns) { return stack.push({rows, columns}, dtype); }
   // Statistics need more precision than 16-bit activations have.
@@ -61,7 +61,7 @@ class Unit {
  public:
   Unit(std::string name) : name_(std::move(name)) {}
   virtual ~Unit() = default;
-  const std::string& name() const { return name_; }  // "root", "block.0", …
+  const std::string& name() const { return name_; }  // "root", "block.0", …, "head"
   const ParameterTable& table() const { return table_; }
 
  protected:
