@@ -107,12 +107,12 @@ void Engine::prepare_with_stack(const WorkBounds& work, int64_t stack_bytes) {
     optimizer_ = std::make_unique<UnitOptimizer>(context_, parameters_, *gradients_);
   }
   stack_ = std::make_unique<Stack>(context_.device, stack_bytes);
-  int64_t batch_bytes = 0;  // ids, starts, row ids, target rows and targets, each aligned
+  int64_t batch_bytes = 0;  // ids, starts, positions, row ids, target rows and targets, each aligned
   BatchBounds training = work.training;
   training.num_tokens += padding(training.num_tokens, true);
   for (const BatchBounds& b : {training, work.evaluation, work.generation}) {
-    const int64_t bytes = 12 * b.num_tokens + 4 * (b.num_sequences + 2) + 8 * b.num_targets;
-    batch_bytes = std::max(batch_bytes, bytes + 6 * Device::kAlignment);
+    const int64_t bytes = 16 * b.num_tokens + 4 * (b.num_sequences + 2) + 8 * b.num_targets;
+    batch_bytes = std::max(batch_bytes, bytes + 7 * Device::kAlignment);
   }
   for (UploadBuffer& buffer : uploads_) buffer.host = context_.host.allocate(batch_bytes, Category::batch);
   batch_ = context_.device.allocate(batch_bytes, Category::batch);
@@ -211,10 +211,12 @@ Batch Engine::upload(const PackedBatch& packed, bool training) {
     targets.push_back(packed.labels[i]);
   }
   TESSERA_ASSERT(counts || std::ssize(targets) == batch.num_targets);
-  std::vector<int64_t> row_ids(counts ? 0 : packed.ids.size());
+  std::vector<int32_t> positions(counts ? 0 : packed.ids.size());
+  std::vector<int64_t> row_ids(positions.size());
   for (size_t b = 0; !counts && b + 1 < packed.starts.size(); ++b) {
     for (int32_t i = packed.starts[b]; i < packed.starts[b + 1]; ++i) {
       const int64_t sequence = packed.sequence_numbers.empty() ? static_cast<int64_t>(b) : packed.sequence_numbers[b];
+      positions[static_cast<size_t>(i)] = i - packed.starts[b];
       row_ids[static_cast<size_t>(i)] = row_id(num_updates_, sequence, i - packed.starts[b]);
     }
   }
@@ -234,6 +236,7 @@ Batch Engine::upload(const PackedBatch& packed, bool training) {
   };
   batch.ids = place(packed.ids, batch.num_tokens);
   batch.starts = place(starts, batch.num_sequences + 1);
+  batch.positions = place(positions, batch.num_tokens);
   batch.row_ids = place(row_ids, batch.num_tokens);
   batch.target_rows = place(target_rows, batch.num_targets);
   batch.targets = place(targets, batch.num_targets);
@@ -255,9 +258,11 @@ double Engine::read_f64(View scalar) {
 // Without tokens, it only gathers parameters together with the other ranks.
 View Engine::run_blocks(Frame& f, int64_t num_tokens) {
   const int64_t C = model_.config().hidden_size, L = model_.num_blocks();
+  model_.begin(f);
   View x = f.push(num_tokens, C), y = f.push(num_tokens, C);
   const ParameterViews root = parameters_.acquire(0);
   if (num_tokens > 0) model_.root().embed_forward(f, root, x, nullptr);
+  parameters_.release(0);
   for (int64_t i = 0; i < L; ++i) {
     const ParameterViews p = parameters_.acquire(1 + i);
     if (context_.plan.options().forward_prefetch) parameters_.prefetch(2 + i);
@@ -275,8 +280,9 @@ LossSum Engine::evaluate(const PackedBatch& packed) {
   const View loss = loss_.view({1}, DType::f64);
   ops_->fill(loss, 0);
   const View x = run_blocks(f, batch.num_tokens);
-  if (batch.num_targets > 0) model_.root().head_loss(f, parameters_.acquire(0), x, loss);
-  parameters_.release(0);
+  const ParameterViews head = parameters_.acquire(model_.head_unit());
+  if (batch.num_targets > 0) model_.head().loss(f, head, x, loss);
+  parameters_.release(model_.head_unit());
   const LossSum sum{read_f64(loss), batch.num_targets};
   check_gathering();
   return sum;
@@ -290,8 +296,8 @@ void Engine::logits(const PackedBatch& packed, void* host) {
   const int64_t N = batch.num_tokens, V = model_.config().vocab_size;
   const Buffer all = context_.device.allocate(bytes_of(N * V, options_.dtype), Category::activations);
   const View view = all.view({N, V}, options_.dtype);
-  model_.root().head_logits(f, parameters_.acquire(0), x, view);
-  parameters_.release(0);
+  model_.head().logits(f, parameters_.acquire(model_.head_unit()), x, view);
+  parameters_.release(model_.head_unit());
   context_.device.copy_to_host(view, host);
   check_gathering();
 }

@@ -29,7 +29,7 @@ struct EngineOptions {
   bool cuda_graphs = true;   // launch a GPU's blocks as CUDA graphs; the results have the same bits
   // Bytes of logits that exist at a time. Large enough for a product over the vocabulary at nearly full speed, and
   // small compared with a model. Each chunk reads and writes the complete gradient of the embedding. This costs
-  // relatively more on a GPU, where chunks therefore grow with the activations (Root::chunk_rows).
+  // relatively more on a GPU, where chunks therefore grow with the activations (Head::chunk_rows).
   int64_t head_chunk_bytes = 128 << 20;
   ShardOptions sharding;
 };

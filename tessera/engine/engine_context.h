@@ -52,10 +52,19 @@ struct EngineContext {
   // The type of master parameters, moments, and gradients accumulated over micro-batches.
   DType master_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
   int64_t num_units() const { return model.num_units(); }
+  // The outer units are those that are not blocks: the root, and a head that is not tied. Their sizes differ from the
+  // blocks' sizes. Of the slots for complete units, each outer unit has its own, and the blocks share those after them.
+  size_t num_outer_units() const { return static_cast<size_t>(num_units() - model.num_blocks()); }
+  bool is_outer(int64_t unit) const { return !model.is_block(unit); }
+  size_t slot_of_outer(int64_t unit) const { return unit == 0 ? 0 : 1; }
+  int64_t slot_elems(size_t slot) const {
+    if (slot >= num_outer_units()) return largest_block_padded();
+    return cut(slot == 0 ? 0 : model.head_unit()).padded_elems;
+  }
   const UnitShards& cut(int64_t unit) const { return units[static_cast<size_t>(unit)]; }
   int64_t largest_block_padded() const {
     int64_t most = 0;
-    for (size_t u = 1; u < units.size(); ++u) most = std::max(most, units[u].padded_elems);
+    for (int64_t u = 1; u <= model.num_blocks(); ++u) most = std::max(most, cut(u).padded_elems);
     return most;
   }
   // Elements per piece when large arrays move between tiers.

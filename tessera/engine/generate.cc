@@ -47,7 +47,8 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
   const BatchBounds& most = work_.generation;
   const int64_t num_rows = std::max(layout.num_rows, most.num_tokens + most.num_sequences * work_.max_new_tokens);
   const int64_t most_sequences = std::max(B, most.num_sequences);
-  const int64_t layer_bytes = num_rows * C * static_cast<int64_t>(size_of(options_.dtype));
+  const int64_t channels = model_.config().kv_channels();
+  const int64_t layer_bytes = num_rows * channels * static_cast<int64_t>(size_of(options_.dtype));
   const Buffer rows = context_.device.allocate(2 * L * layer_bytes, Category::kv_cache);
   const Buffer small =
       context_.device.allocate(4 * 4 * most_sequences, Category::kv_cache);  // starts, lengths, last rows, next ids
@@ -58,13 +59,18 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
 
   KvCache cache;
   for (int64_t l = 0; l < 2 * L; ++l) {
-    (l % 2 ? cache.values : cache.keys).push_back({rows.data() + l * layer_bytes, options_.dtype, {num_rows, C}});
+    (l % 2 ? cache.values : cache.keys)
+        .push_back({rows.data() + l * layer_bytes, options_.dtype, {num_rows, channels}});
   }
   std::vector<int32_t> next(prompts.size()), last_rows;
   const auto choose_next = [&](Frame& f, View x) {
     const View ids = small_row(3, x.shape[0]);
-    model_.root().head_argmax(f, parameters_.acquire(0), x, ids);
-    context_.device.copy_to_host(ids, next.data());
+    const ParameterViews head = parameters_.acquire(model_.head_unit());  // also without rows, for the other ranks
+    if (ids.num_elems() > 0) {
+      model_.head().argmax(f, head, x, ids);
+      context_.device.copy_to_host(ids, next.data());
+    }
+    parameters_.release(model_.head_unit());
   };
 
   {  // Read the prompts. The last row of each one predicts its first new token.
@@ -77,15 +83,18 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
     f.cache = &cache;
     const View x = run_blocks(f, batch.num_tokens);
     for (size_t b = 1; b < packed.starts.size(); ++b) last_rows.push_back(packed.starts[b] - 1);
+    const View rows_view = small_row(2, B), x_last = f.push(B, C);
     if (B > 0) {
-      const View rows_view = small_row(2, B), x_last = f.push(B, C);
       context_.device.copy_from_host(last_rows.data(), rows_view);
       ops_->gather_rows(x, rows_view, x_last);
-      choose_next(f, x_last);
     }
-    parameters_.release(0);
+    choose_next(f, x_last);
   }
 
+  const std::vector<int32_t>& more_end_ids = model_.config().more_end_ids;
+  const auto ends = [&](int32_t id) {
+    return id == eos_id || std::find(more_end_ids.begin(), more_end_ids.end(), id) != more_end_ids.end();
+  };
   std::vector<size_t> running(prompts.size());  // the prompt that each row of the batch continues
   std::iota(running.begin(), running.end(), size_t{0});
   cache.decoding = true;
@@ -95,7 +104,7 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
     PackedBatch packed;
     std::vector<int32_t> starts, lengths;
     for (size_t i = 0; i < running.size(); ++i) {
-      if (next[i] == eos_id) continue;
+      if (ends(next[i])) continue;
       const size_t b = running[i];
       outputs[b].push_back(next[i]);
       if (turn == max_new_tokens) continue;
@@ -125,8 +134,7 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
     Frame f = frame(batch, false);
     f.cache = &cache;
     const View x = run_blocks(f, count);
-    if (count > 0) choose_next(f, x);
-    parameters_.release(0);
+    choose_next(f, x);
   }
 }
 

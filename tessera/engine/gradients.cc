@@ -25,15 +25,20 @@ UnitGradients::UnitGradients(EngineContext& context, int64_t micro_batches)
       direct_(!context.plan.reduce_every_micro_batch()),
       backward_dtype_(direct_ && micro_batches > 1 ? context.master_dtype() : context.gradient_dtype()),
       wire_dtype_(wire_dtype(context.plan, backward_dtype_)),
+      next_slot_(context.num_outer_units()),
       complete_(context.units.size(), std::vector<Event>(1)),
       read_until_(context.units.size()),
       begun_(context.units.size(), 0) {
   if (!direct_ || wire_dtype_) allocate_slots();
   const Tier tier = context.plan.options().offload.gradients;
   const DType sum_dtype = micro_batches > 1 ? context.master_dtype() : context.gradient_dtype();
-  const bool root_stays = !direct_ && micro_batches == 1 && tier == Tier::device;
-  accumulators_ = UnitArrays(context, tier, Category::gradients, sum_dtype, accumulated_elems(context),
-                             root_stays ? part_of(in_slot(slots_[0], 0), range(0)) : View{});
+  std::vector<View> in_slots(context.units.size());
+  for (int64_t u = 0; u < context.num_units(); ++u) {
+    const bool stays = context.is_outer(u) && !direct_ && micro_batches == 1 && tier == Tier::device;
+    if (stays) in_slots[static_cast<size_t>(u)] = part_of(in_slot(slots_[context.slot_of_outer(u)], u), range(u));
+  }
+  accumulators_ =
+      UnitArrays(context, tier, Category::gradients, sum_dtype, accumulated_elems(context), std::move(in_slots));
   if (tier == Tier::device) return;
   if (micro_batches == 1) squares_ = context.device.allocate(sizeof(double), Category::workspace);
   std::vector<int64_t> updated;
@@ -48,10 +53,10 @@ UnitGradients::UnitGradients(EngineContext& context, int64_t micro_batches)
 }
 
 void UnitGradients::allocate_slots() {
-  const int64_t num_blocks = context_.num_units() - 1;
-  slots_.resize(static_cast<size_t>(1 + std::min<int64_t>(context_.plan.options().max_units_in_flight, num_blocks)));
+  const int64_t most = context_.plan.options().max_units_in_flight;
+  slots_.resize(context_.num_outer_units() + static_cast<size_t>(std::min(most, context_.model.num_blocks())));
   for (size_t i = 0; i < slots_.size(); ++i) {
-    const int64_t elems = i == 0 ? context_.cut(0).padded_elems : context_.largest_block_padded();
+    const int64_t elems = context_.slot_elems(i);
     if (!direct_) slots_[i].buffer = context_.device.allocate(bytes_of(elems, backward_dtype_), Category::gathered);
     if (wire_dtype_) slots_[i].wire = context_.device.allocate(bytes_of(elems, *wire_dtype_), Category::communication);
   }
@@ -80,14 +85,23 @@ void UnitGradients::load_sum(int64_t unit, int64_t first, View to, Stream& strea
   accumulators_.load(unit, (direct_ ? range(unit).begin : 0) + first, to, stream);
 }
 
-UnitGradients::Slot& UnitGradients::take_slot(int64_t unit) {
-  size_t index = 0;
-  if (unit > 0) {
-    index = next_slot_;
-    next_slot_ = next_slot_ + 1 < slots_.size() ? next_slot_ + 1 : 1;
-  }
-  Slot& slot = slots_[index];
+// Moves the gradients of a head that is not tied, if its slot holds any. Backward completes them first, so they move
+// before those of blocks: the norm adds up units in the order of moving.
+void UnitGradients::empty_head_slot() {
+  if (context_.num_outer_units() < 2) return;
+  Slot& slot = slots_[context_.slot_of_outer(context_.model.head_unit())];
   if (slot.unit >= 0) move_to_accumulators(slot);
+}
+
+UnitGradients::Slot& UnitGradients::take_slot(int64_t unit) {
+  const bool outer = context_.is_outer(unit);
+  const size_t index = outer ? context_.slot_of_outer(unit) : next_slot_;
+  if (!outer) next_slot_ = next_slot_ + 1 < slots_.size() ? next_slot_ + 1 : context_.num_outer_units();
+  Slot& slot = slots_[index];
+  if (slot.unit >= 0) {
+    if (!outer) empty_head_slot();
+    move_to_accumulators(slot);
+  }
   context_.streams.compute->wait(slot.free);
   slot.unit = unit;
   slot.reduced = false;
@@ -167,13 +181,15 @@ void UnitGradients::reduce_bucket(int64_t unit) {
 // slot is taken again.
 void UnitGradients::end_micro_batch() {
   if (!last_micro_batch_ && tier() == Tier::device) return;
-  // In the order of taking the slots. The root comes last, because it is reduced last.
-  const size_t num_turns = slots_.empty() ? 0 : slots_.size() - 1;
+  if (slots_.empty()) return;
+  // In the order of their reduction: the head, the blocks in the order of taking the slots, the root.
+  empty_head_slot();
+  const size_t num_outer = context_.num_outer_units(), num_turns = slots_.size() - num_outer;
   for (size_t i = 0; i < num_turns; ++i) {
-    Slot& slot = slots_[1 + (next_slot_ - 1 + i) % num_turns];
+    Slot& slot = slots_[num_outer + (next_slot_ - num_outer + i) % num_turns];
     if (slot.unit >= 0) move_to_accumulators(slot);
   }
-  if (!slots_.empty() && slots_[0].unit >= 0) move_to_accumulators(slots_[0]);
+  if (slots_[0].unit >= 0) move_to_accumulators(slots_[0]);
 }
 
 }  // namespace tessera

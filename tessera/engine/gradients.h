@@ -5,8 +5,8 @@
 // adds the part that it updates to the accumulators, on any tier.
 //
 // A micro-batch's gradients have the type gradient_dtype(). The accumulators have the same type if a step has one
-// micro-batch, and otherwise the masters' type. The root has its own slot. With one micro-batch, its sums can stay in
-// this slot.
+// micro-batch, and otherwise the masters' type. Outer units have slots of their own. With one micro-batch, their sums
+// can stay in these slots.
 #pragma once
 
 #include <vector>
@@ -23,8 +23,8 @@ class UnitGradients {
   void begin_step();
   void begin_micro_batch(bool last_of_step) { last_micro_batch_ = last_of_step; }
   // The complete gradients of a unit. The compute stream may add to them until reduce(). One block at a time, in
-  // addition to the root. If they are fresh, they hold nothing of this step, or of this micro-batch. Weights with decay
-  // then have unspecified contents, or zeros if the rank does not compute. The rest holds zeros.
+  // addition to outer units. If they are fresh, they hold nothing of this step, or of this micro-batch. Weights with
+  // decay then have unspecified contents, or zeros if the rank does not compute. The rest holds zeros.
   struct Acquired {
     ParameterViews views;
     bool fresh;
@@ -79,6 +79,7 @@ class UnitGradients {
 
   void allocate_slots();
   View in_slot(const Slot& slot, int64_t unit) const;
+  void empty_head_slot();
   Slot& take_slot(int64_t unit);
   Slot& slot_of(int64_t unit);
   Event reduce_among_ranks(View whole, const UnitShards& cut);
@@ -109,8 +110,8 @@ class UnitGradients {
   std::optional<DType> wire_dtype_;  // type of the slots' wires, if any
   UnitArrays accumulators_;
   Buffer squares_;
-  std::vector<Slot> slots_;  // [0] for the root, the others for blocks in turn
-  size_t next_slot_ = 1;
+  std::vector<Slot> slots_;  // for outer units, then for blocks in turn
+  size_t next_slot_;
   std::vector<std::vector<Event>>
       complete_;                   // [units] one event for the unit, or one for each piece of piece_elems() in order
   std::vector<Event> read_until_;  // [units]

@@ -47,7 +47,7 @@ UnitOptimizer::UnitOptimizer(EngineContext& context, UnitParameters& parameters,
     stage(buffers.gradient, gradients.tier() != Tier::host, gradients.dtype());
   }
   if (!context.plan.options().late_blocks && may_be_late() && context.device.kind() == DeviceKind::cuda) {
-    late_moments_.emplace(std::vector<int64_t>(elems.begin() + 1, elems.end()));
+    late_moments_.emplace(std::vector<int64_t>(elems.begin() + 1, elems.begin() + 1 + context.model.num_blocks()));
   }
 }
 
@@ -84,7 +84,7 @@ double UnitOptimizer::sum_of_squares() {
       const ElemRange part = counted(u);
       context_.streams.compute->wait(gradients_.complete(u, part.end));
       arrays.push_back(gradients_.sum(u, part.begin, part.end));
-      if (u > 1) continue;  // adds the blocks first, because the root may still arrive
+      if (u > 1) continue;  // adds the other units first, because the root may still arrive
       context_.ops.add_sums_of_squares(arrays, sum);
       arrays.clear();
     }
@@ -195,7 +195,7 @@ int64_t UnitOptimizer::num_late_blocks() {
     timed_.synchronize();  // the update waits for this event anyway
     return late_moments_->begin(now_s());
   }
-  return may_be_late() ? std::min(context_.plan.options().late_blocks.value_or(0), context_.num_units() - 1) : 0;
+  return may_be_late() ? std::min(context_.plan.options().late_blocks.value_or(0), context_.model.num_blocks()) : 0;
 }
 
 // In forward order. Then the moments of the first `num_late` blocks, in the order in which the next backward completes

@@ -17,27 +17,32 @@ UnitParameters::UnitParameters(EngineContext& context)
   const Tier tier = context.plan.options().offload.parameters;
   const bool gathers = context.plan.shard_parameters() && context.plan.shard_group_size() > 1;
   direct_ = tier == Tier::device && !gathers;
-  View root;  // only the root uses its slot, so its kept part can be a part of the gathered root
+  // No other unit uses an outer unit's slot, so its kept part can be a part of the gathered unit.
+  std::vector<View> in_slots(context.units.size());
   if (tier == Tier::device && gathers) {
-    slots_.resize(1);
-    const int64_t elems = context.cut(0).padded_elems;
-    slots_[0].buffer = context.device.allocate(bytes_of(elems, context.dtype), Category::gathered);
-    root = part_of(slots_[0].buffer.view({elems}, context.dtype), context.cut(0).own);
+    slots_.resize(context.num_outer_units());
+    for (int64_t u = 0; u < context.num_units(); ++u) {
+      if (!context.is_outer(u)) continue;
+      Buffer& buffer = slots_[context.slot_of_outer(u)].buffer;
+      const int64_t elems = context.cut(u).padded_elems;
+      buffer = context.device.allocate(bytes_of(elems, context.dtype), Category::gathered);
+      in_slots[static_cast<size_t>(u)] = part_of(buffer.view({elems}, context.dtype), context.cut(u).own);
+    }
   }
-  kept_ = UnitArrays(context, tier, Category::parameters, context.dtype, kept_elems(context), root);
+  kept_ = UnitArrays(context, tier, Category::parameters, context.dtype, kept_elems(context), std::move(in_slots));
 }
 
 void UnitParameters::prepare() {
-  if (direct_ || slots_.size() > 1) return;
-  const int64_t num_blocks = context_.num_units() - 1;
+  const size_t num_outer = context_.num_outer_units();
+  if (direct_ || slots_.size() > num_outer) return;
+  const int64_t num_blocks = context_.model.num_blocks();
   const int64_t in_flight = context_.plan.free_after_forward() || kept_.tier() != Tier::device
                                 ? std::min<int64_t>(context_.plan.options().max_units_in_flight, num_blocks)
                                 : num_blocks;
-  slots_.resize(static_cast<size_t>(1 + in_flight));
+  slots_.resize(num_outer + static_cast<size_t>(in_flight));
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].buffer.bytes() > 0) continue;
-    const int64_t elems = i == 0 ? context_.cut(0).padded_elems : context_.largest_block_padded();
-    slots_[i].buffer = context_.device.allocate(bytes_of(elems, context_.dtype), Category::gathered);
+    slots_[i].buffer = context_.device.allocate(bytes_of(context_.slot_elems(i), context_.dtype), Category::gathered);
   }
   if (kept_.tier() == Tier::file) {
     staging_ = context_.host.allocate(bytes_of(context_.staging_elems(kept_elems(context_)), context_.dtype),
@@ -57,12 +62,11 @@ UnitParameters::Slot* UnitParameters::slot_holding(int64_t unit) {
   return nullptr;
 }
 
-// The root has its own slot, because the first and the last phase of forward and backward need it. A block takes an
-// empty slot, or the slot that was released first.
+// A block takes an empty slot, or the slot that was released first.
 UnitParameters::Slot* UnitParameters::take_slot(int64_t unit) {
-  if (unit == 0) return slots_.data();
+  if (context_.is_outer(unit)) return &slots_[context_.slot_of_outer(unit)];
   Slot* best = nullptr;
-  for (size_t i = 1; i < slots_.size(); ++i) {
+  for (size_t i = context_.num_outer_units(); i < slots_.size(); ++i) {
     Slot& slot = slots_[i];
     if (slot.acquired) continue;
     if (slot.unit < 0) return &slot;

@@ -9,8 +9,8 @@ namespace tessera {
 
 class UnitParameters {
  public:
-  // Allocates the kept parts. If the root's part is kept in the root's slot, allocates this slot too. The context
-  // must outlive this object.
+  // Allocates the kept parts. If the parts of outer units are kept in their slots, allocates these slots too. The
+  // context must outlive this object.
   explicit UnitParameters(EngineContext& context);
   // Allocates the other slots for gathered units.
   void prepare();
@@ -20,10 +20,10 @@ class UnitParameters {
   // acquire() and prefetch() are collective if parameters are sharded.
 
   // The complete parameters of a unit, valid until release(). Only one block may be acquired at a time, in addition to
-  // the root.
+  // outer units. An outer unit stays in its slot after release(), until it is updated.
   ParameterViews acquire(int64_t unit);
   void release(int64_t unit);
-  // Starts to gather a block that is needed soon, if a slot is free.
+  // Starts to gather a unit that is needed soon, if a slot is free.
   void prefetch(int64_t unit);
 
   // ---- what this rank keeps
@@ -58,7 +58,7 @@ class UnitParameters {
   bool direct_ = true;                  // complete units are kept on the device: no slots
   std::vector<char> stale_;             // [units] direct_: other ranks have updated their parts
   std::vector<Event> updated_, ready_;  // [units]
-  std::vector<Slot> slots_;             // [0] for the root, the others for blocks
+  std::vector<Slot> slots_;             // for outer units, then for blocks
   Buffer staging_;                      // for Tier::file
   Event staging_free_;
   uint64_t clock_ = 0;

@@ -53,8 +53,11 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   plan.step_bytes_sent_within_nodes = of_step(one.within_nodes, two.within_nodes - one.within_nodes);
   if (const BatchBounds& batch = work.training; batch.num_sequences > 0) {
     const int64_t length = batch.num_tokens / batch.num_sequences;
-    plan.micro_batch_flops += batch.num_sequences * config.num_layers *
-                              attention_training_flops(length, config.hidden_size, options.checkpoint_blocks);
+    for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+      plan.micro_batch_flops +=
+          batch.num_sequences * attention_training_flops(length, config.attention_channels(), config.window_of(layer),
+                                                         options.checkpoint_blocks);
+    }
   }
   const auto head_bytes_of = [&](Phase phase) -> int64_t& { return plan.head_bytes[static_cast<size_t>(phase)]; };
   head_bytes_of(Phase::step) = engine.take_head_peak_bytes();

@@ -1,11 +1,12 @@
 // One training step, phase by phase. N tokens, C channels, L blocks.
 //
-//   for each micro-batch:  embed → blocks → head and loss → blocks backward → embedding backward
+//   for each micro-batch:  embed → blocks → head and loss, with their backward → blocks backward → embedding backward
 //                          each unit is gathered before its use; its gradients are reduced after its backward
 //   gradient norm → clipping → AdamW, unit by unit in forward order
 //
 // The five streams of a rank over a step with one micro-batch: full_shard, gradients and optimizer states in host
-// memory. Time runs to the right. Unit 0 is the root, 1 to 3 are blocks, and two gathered blocks fit on the device.
+// memory. Time runs to the right. Unit 0 is the root with a tied head, 1 to 3 are blocks, and two gathered blocks fit
+// on the device. A head that is not tied is unit 4: it is gathered after g3, computed after F3 and reduced before r3.
 //
 //           | forward                | backward                       | update                 | next step
 //   upload  | b                      |                                |                        | b
@@ -95,6 +96,7 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   const StackScope scope(*stack_);
   const Batch batch = upload(packed, true);
   Frame f = frame(batch, true);
+  model_.begin(f);
   const int64_t N = batch.num_tokens, C = model_.config().hidden_size, L = model_.num_blocks();
   const ShardOptions& sharding = context_.plan.options();
   const bool computes = N > 0;  // a rank without samples still joins the collectives of this micro-batch
@@ -118,6 +120,7 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   x[0] = f.push(N, C);
   const ParameterViews root = parameters_.acquire(0);
   if (computes) model_.root().embed_forward(f, root, x[0], &saved_embedding);
+  parameters_.release(0);
   for (int64_t i = 0; i < L; ++i) {
     const auto n = static_cast<size_t>(i);
     x[n + 1] = f.push(N, C);
@@ -133,10 +136,15 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
 
   // Phase 3: loss and backward, in reverse order.
   View d_y = f.push(N, C), d_x = f.push(N, C);
-  const auto [root_gradients, root_is_fresh] = gradients_->acquire(0, computes);
-  const View loss = loss_.view({1}, DType::f64);
-  f.fresh_gradients = root_is_fresh;
-  if (computes) model_.root().head_loss_backward(f, root, root_gradients, x.back(), scale, loss, d_y);
+  const int64_t head_unit = model_.head_unit();
+  const ParameterViews head = parameters_.acquire(head_unit);
+  UnitGradients::Acquired outer = gradients_->acquire(head_unit, computes);
+  f.fresh_gradients = outer.fresh;
+  if (computes) {
+    model_.head().loss_backward(f, head, outer.views, x.back(), scale, loss_.view({1}, DType::f64), d_y);
+  }
+  parameters_.release(head_unit);
+  if (head_unit != 0) gradients_->reduce(head_unit);
   for (int64_t i = L - 1; i >= 0; --i) {
     const auto n = static_cast<size_t>(i);
     const ParameterViews p = parameters_.acquire(1 + i);
@@ -157,7 +165,10 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
     gradients_->reduce(1 + i);
     std::swap(d_x, d_y);
   }
-  if (computes) model_.root().embed_backward(f, root, root_gradients, saved_embedding, d_y);
+  parameters_.acquire(0);  // still in its slot
+  if (head_unit != 0) outer = gradients_->acquire(0, computes);
+  f.fresh_gradients = outer.fresh;
+  if (computes) model_.root().embed_backward(f, root, outer.views, saved_embedding, d_y);
   parameters_.release(0);
   gradients_->reduce(0);
 }

@@ -52,13 +52,19 @@ void transfer_all(const std::string& folder, const char* action, std::byte* data
 }  // namespace
 
 UnitArrays::UnitArrays(EngineContext& context, Tier tier, Category category, DType dtype, std::vector<int64_t> elems,
-                       View first)
-    : tier_(tier), dtype_(dtype), elems_(std::move(elems)), first_(first), folder_(context.plan.options().file_folder) {
-  TESSERA_ASSERT(!first || (tier == Tier::device && first.dtype == dtype && first.num_elems() == elems_[0]));
+                       std::vector<View> given)
+    : tier_(tier),
+      dtype_(dtype),
+      elems_(std::move(elems)),
+      given_(std::move(given)),
+      folder_(context.plan.options().file_folder) {
+  given_.resize(elems_.size());
   int64_t total = 0;
-  for (const int64_t n : elems_) {
+  for (size_t u = 0; u < elems_.size(); ++u) {
+    const View& array = given_[u];
+    TESSERA_ASSERT(!array || (tier == Tier::device && array.dtype == dtype && array.num_elems() == elems_[u]));
     offsets_.push_back(total);
-    if (!first_ || offsets_.size() > 1) total += bytes_of(n, dtype_);
+    if (!array) total += bytes_of(elems_[u], dtype_);
   }
   if (tier_ != Tier::file) {
     buffer_ = (tier_ == Tier::device ? context.device : context.host).allocate(total, category);
@@ -78,19 +84,19 @@ void UnitArrays::swap(UnitArrays& other) noexcept {
   std::swap(elems_, other.elems_);
   std::swap(buffer_, other.buffer_);
   std::swap(offsets_, other.offsets_);
-  std::swap(first_, other.first_);
+  std::swap(given_, other.given_);
   std::swap(file_, other.file_);
   std::swap(folder_, other.folder_);
 }
 
 View UnitArrays::views(int64_t first_unit, int64_t last_unit) const {
   TESSERA_ASSERT(tier_ != Tier::file);
-  if (first_ && first_unit == 0) {
-    TESSERA_ASSERT(last_unit == 0);
-    return first_;
-  }
+  if (const View& array = given_[static_cast<size_t>(first_unit)]; array && first_unit == last_unit) return array;
   int64_t elems = 0;
-  for (int64_t u = first_unit; u <= last_unit; ++u) elems += num_elems(u);
+  for (int64_t u = first_unit; u <= last_unit; ++u) {
+    TESSERA_ASSERT(!given_[static_cast<size_t>(u)]);
+    elems += num_elems(u);
+  }
   return {buffer_.data() + offset_of(first_unit, 0), dtype_, {elems}};
 }
 

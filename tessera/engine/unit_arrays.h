@@ -12,11 +12,11 @@ class UnitArrays {
  public:
   UnitArrays() = default;
   // Allocates zeroed arrays of elems[unit] elements. Tier::file uses one unnamed file in the folder. The file
-  // disappears when the process ends. Every rank that needs the folder creates it if it is missing. If `first` is
-  // given, the first unit's array is that device memory, owned by the caller. OutOfMemoryError. RunError: the folder
-  // cannot be written or has no room.
+  // disappears when the process ends. Every rank that needs the folder creates it if it is missing. If given[unit]
+  // exists, a unit's array is that device memory, owned by the caller. OutOfMemoryError. RunError: the folder cannot be
+  // written or has no room.
   UnitArrays(EngineContext& context, Tier tier, Category category, DType dtype, std::vector<int64_t> elems,
-             View first = {});
+             std::vector<View> given = {});
   ~UnitArrays();
   UnitArrays(UnitArrays&& other) noexcept { swap(other); }
   UnitArrays& operator=(UnitArrays&& other) noexcept {
@@ -28,8 +28,8 @@ class UnitArrays {
   Tier tier() const { return tier_; }
   DType dtype() const { return dtype_; }
   int64_t num_elems(int64_t unit) const { return elems_[static_cast<size_t>(unit)]; }
-  // The array itself, unless it is in the file. Arrays of consecutive units are one contiguous range, except an array
-  // given as `first`.
+  // The array itself, unless it is in the file. Arrays of consecutive units are one contiguous range, except given
+  // arrays.
   View view(int64_t unit) const { return views(unit, unit); }
   View views(int64_t first_unit, int64_t last_unit) const;
 
@@ -48,7 +48,7 @@ class UnitArrays {
   DType dtype_ = DType::f32;
   std::vector<int64_t> elems_;
   std::vector<int64_t> offsets_;  // in bytes, in the buffer or the file
-  View first_;                    // the first unit's array, if the caller owns it
+  std::vector<View> given_;       // [units] an array that the caller owns, or empty
   Buffer buffer_;
   int file_ = -1;
   std::string folder_;

@@ -102,6 +102,9 @@ void settle_end(ModelConfig& config, const Settings& settings, const Tokenizer& 
     config.eos_token_id = named.value_or(kUsual);
     return;
   }
+  // Of several tokens that end a text, the tokenizer's one ends the texts of the training.
+  const auto other = std::find(config.more_end_ids.begin(), config.more_end_ids.end(), named.value_or(-1));
+  if (other != config.more_end_ids.end()) std::swap(*other, config.eos_token_id);
   const int32_t id = config.eos_token_id;
   const std::string where = config_file_of(settings).string();
   if (named && *named != id) {
@@ -119,15 +122,15 @@ void settle_end(ModelConfig& config, const Settings& settings, const Tokenizer& 
                    "Give the id of the token that ends a text: " + special_tokens_of(tokenizer));
 }
 
-// Tessera ties the head to the embedding, so a head tensor in the file must be equal to it. Each rank compares a part.
+// A head tensor in the files of a tied head must be equal to the embedding. Each rank compares a part.
 void check_tied(const TensorSource& source, const Model& model, int rank, int num_ranks, ThreadPool& pool) {
   for (const std::string& name : model.tolerated_names()) {
     if (!source.contains(name) || source.are_equal(name, model.embedding_name(), rank, num_ranks, pool)) continue;
     throw InputError(
         source.file_of(name).string(),
         fmt::format("tensor \"{}\" is not equal to \"{}\"", name, model.embedding_name()),
-        "Tessera ties the head to the embedding. Use a model with a tied head, or remove the tensor to use "
-        "the embedding as the head");
+        "By its config.json the head is tied to the embedding. Set \"tie_word_embeddings\" to false there to use the "
+        "tensor as the head, or remove the tensor to use the embedding");
   }
 }
 

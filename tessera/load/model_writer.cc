@@ -94,7 +94,7 @@ std::string default_tokenizer_config(const ModelConfig& config, const Tokenizer&
                                                     {"eos_token", config.eos_token_id},
                                                     {"pad_token", config.pad_token_id}};
   for (const auto& [key, id] : tokens) {
-    if (tokenizer.is_special(id)) record[key] = tokenizer.decode(std::array{id}, false);
+    if (id >= 0 && tokenizer.is_special(id)) record[key] = tokenizer.decode(std::array{id}, false);
   }
   record["padding_side"] = "left";
   record["clean_up_tokenization_spaces"] = false;
@@ -137,7 +137,7 @@ ModelWriter::ModelWriter(const Model& model, const Tokenizer& tokenizer, const S
 std::vector<PlannedTensor> ModelWriter::planned_tensors() const {
   std::vector<PlannedTensor> tensors;
   for_each_tensor(model_, [&](const ParameterSpec& spec) {
-    tensors.push_back({model_.file_prefix() + spec.name, dtypes_[tensors.size()], spec.shape});
+    tensors.push_back({model_.file_name(spec.name), dtypes_[tensors.size()], spec.shape});
   });
   return tensors;
 }
@@ -180,7 +180,7 @@ int64_t ModelWriter::write_tensors(const fs::path& folder, const fs::path& tempo
       const int64_t end = std::min(range.end, spec.offset + spec.shape.num_elems());
       if (begin >= end) continue;
       const View part = parameters.rows(begin - range.begin, end - range.begin);
-      const std::string name = model_.file_prefix() + spec.name;
+      const std::string name = model_.file_name(spec.name);
       check_saved_range(folder, spec, shards_.place(name).dtype, part, begin - spec.offset);
       writer.write(name, begin - spec.offset, part);
       num_written += end - begin;

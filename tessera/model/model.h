@@ -11,31 +11,39 @@ namespace tessera {
 
 class Model {
  public:
-  // Keeps small constants (ALiBi's slopes) on the device. The device must outlive it.
+  // Keeps small constants (ALiBi's slopes, rotary frequencies) on the device. The device must outlive it.
   Model(ModelConfig config, Device& device);
 
   const ModelConfig& config() const { return config_; }
   const Root& root() const { return *root_; }
   int64_t num_blocks() const { return static_cast<int64_t>(blocks_.size()); }
   const Block& block(int64_t i) const { return *blocks_[static_cast<size_t>(i)]; }
+  const Head& head() const { return head_ ? head_->head() : *root_->tied_head(); }
 
-  // Units in forward order: unit 0 is the root, unit 1 + i is block i.
-  int64_t num_units() const { return 1 + num_blocks(); }
-  const Unit& unit(int64_t u) const { return u == 0 ? static_cast<const Unit&>(root()) : block(u - 1); }
+  // Units in forward order: unit 0 is the root, unit 1 + i is block i. A head that is not tied is the last unit.
+  int64_t num_units() const { return 1 + num_blocks() + (head_ ? 1 : 0); }
+  const Unit& unit(int64_t u) const;
+  int64_t head_unit() const { return head_ ? 1 + num_blocks() : 0; }  // holds the head's tensors
+  bool is_block(int64_t u) const { return u > 0 && u <= num_blocks(); }
   int64_t num_parameters() const;
 
-  // The prefix of the table's names in files of this architecture. Readers also accept names without it.
-  const std::string& file_prefix() const { return file_prefix_; }
-  // Names that files may contain although the model has no such tensor. The head is the embedding, and a file may
+  // Sets what all blocks need of a batch: the rotary angles of its tokens, which stay on the stack.
+  void begin(Frame& frame) const;
+
+  // The name of a table's tensor in files of this architecture. Readers also accept names without the prefix.
+  std::string file_name(const std::string& name) const;
+  // Names that files may contain although the model has no such tensor. A tied head is the embedding, and a file may
   // contain it again under these names, with the same values.
   const std::vector<std::string>& tolerated_names() const { return tolerated_names_; }
   const std::string& embedding_name() const { return embedding_name_; }
 
  private:
   ModelConfig config_;
-  Buffer constants_;
+  Buffer constants_memory_;
+  View constants_;  // f32
   std::unique_ptr<Root> root_;
   std::vector<std::unique_ptr<Block>> blocks_;
+  std::unique_ptr<HeadUnit> head_;  // null if the head is tied
   std::string file_prefix_, embedding_name_;
   std::vector<std::string> tolerated_names_;
 };

@@ -24,13 +24,15 @@ struct ParameterSpec {
 };
 
 // Tensors with weight decay come first. A flat buffer, and any shard of it, then has one boundary between the two
-// groups. Every tensor starts at a multiple of kAlignment elements, and the gaps stay zero.
+// groups. Every tensor starts at a multiple of kAlignment elements, and the gaps stay zero. Tensors that a kernel uses
+// as one tensor follow one another without a gap.
 class ParameterTable {
  public:
   static constexpr int64_t kAlignment = 64;
   using Handle = size_t;
+  enum class Gap { aligned, none };
 
-  Handle add(std::string name, Shape shape, Initializer init, bool decays);
+  Handle add(std::string name, Shape shape, Initializer init, bool decays, Gap gap = Gap::aligned);
 
   const std::vector<ParameterSpec>& specs() const { return specs_; }
   int64_t num_elems() const { return num_elems_; }  // of the flat buffer, including gaps
@@ -40,6 +42,7 @@ class ParameterTable {
  private:
   std::vector<ParameterSpec> specs_;
   int64_t num_elems_ = 0, num_decayed_ = 0;
+  int64_t end_ = 0;  // of the last tensor, without the gap after it
 };
 
 // A flat buffer with its table: the parameters of a unit, or their gradients.
@@ -51,6 +54,8 @@ struct ParameterViews {
     const ParameterSpec& spec = table->specs()[handle];
     return {flat.data + spec.offset * static_cast<int64_t>(size_of(flat.dtype)), flat.dtype, spec.shape};
   }
+  // The rows of consecutive tensors without gaps between them, as one tensor.
+  View joined(ParameterTable::Handle first, ParameterTable::Handle last) const;
 };
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
-// Units are gathered and freed as one. A model is one root (embedding, final norm, tied head) and a list of blocks. A
-// unit sees one device and full parameters. The engine handles ranks and shards.
+// Units are gathered and freed as one. A model is one root (embedding), a list of blocks, and a head, which is a part
+// of the root if it is tied. A unit sees one device and full parameters. The engine handles ranks and shards.
 //
 // Letters: B sequences, N tokens, C channels, H heads, V vocabulary, M rows with loss, P elements of a unit.
 #pragma once
@@ -17,6 +17,7 @@ namespace tessera {
 struct Batch {
   View ids;          // [N] i32
   View starts;       // [B+1] i32
+  View positions;    // [N] i32: of each token in its sequence
   View target_rows;  // [M] i32, ascending: the rows with loss
   View targets;      // [M] i32: the token each of them must predict
   View row_ids;      // [N] i64: a number for each token; it does not depend on how the step is cut into batches
@@ -25,7 +26,7 @@ struct Batch {
 
 // Keys and values of the sequences in generation.
 struct KvCache {
-  std::vector<View> keys, values;  // per block: [rows, C]
+  std::vector<View> keys, values;  // per block: [rows, channels of the keys]
   View starts;                     // [B] i32: first row of each sequence
   View lengths;                    // [B] i32: rows in use; only while decoding
   bool decoding = false;           // false: reads a prompt; true: one new token per sequence
@@ -41,9 +42,10 @@ struct Frame {
   uint64_t dropout_seed = 0;             // of the run; row ids differ between updates
   bool fresh_gradients = false;          // weights with decay hold no gradients yet: a unit's first product writes them
   KvCache* cache = nullptr;              // set during generation
+  View rotations = {};                   // [N, D] rotary angles of the tokens, if the model has rotary positions
   int64_t head_chunk_bytes = 128 << 20;  // minimum limit for the bytes of logits that exist at a time
-  bool large_head_chunks = false;   // use a share of the bytes on the stack as the limit, if that is more (root.cc)
-  bool stands_for_smaller = false;  // the memory must suffice for every batch up to this one's sizes (root.cc)
+  bool large_head_chunks = false;   // use a share of the bytes on the stack as the limit, if that is more (head.cc)
+  bool stands_for_smaller = false;  // the memory must suffice for every batch up to this one's sizes (head.cc)
 
   View push(int64_t rows, int64_t columns) { return stack.push({rows, columns}, dtype); }
   // Statistics need more precision than 16-bit activations have.
@@ -59,7 +61,7 @@ class Unit {
  public:
   Unit(std::string name) : name_(std::move(name)) {}
   virtual ~Unit() = default;
-  const std::string& name() const { return name_; }  // "root", "block.0", …
+  const std::string& name() const { return name_; }  // "root", "block.0", …, "head"
   const ParameterTable& table() const { return table_; }
 
  protected:
@@ -79,7 +81,7 @@ class Block : public Unit {
                         View d_y, View d_x) const = 0;
 };
 
-// Attention of a block, including the cache's part. Computes o [N, C] from qkv [N, 3C], and log_sum_exp [N, H] for
+// Attention of a block, including the cache's part. Computes o [N, H·D] from qkv [N, W], and log_sum_exp [N, H] for
 // backward.
 void attend(Frame& frame, int64_t layer, View qkv, const AttentionShape& shape, const Dropout& dropout, View o,
             View log_sum_exp);

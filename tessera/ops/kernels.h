@@ -2,7 +2,8 @@
 // stream.
 //
 // Letters: B sequences, N tokens (all sequences of a micro-batch concatenated, no padding), C channels, I/O channels in
-// and out of a linear layer, H heads, D head dimension, V vocabulary, M rows that carry loss, T longest sequence.
+// and out of a linear layer, H heads, K heads of keys and values, D head dimension, W channels of a row of qkv, F inner
+// channels of a gated layer, V vocabulary, M rows that carry loss, T longest sequence.
 //
 // Floating-point views of one call share one type T, unless stated otherwise: f32, bf16, f16, or f64 for gradient
 // checks. With a 16-bit T, statistics (stats, log_sum_exp) are f32, and gradients of parameters (d_weight, d_bias) are
@@ -25,7 +26,8 @@ inline constexpr int64_t kMaxHeadDim = 512;           // channels of an attentio
 inline constexpr int64_t kMaxNormChannels = 16384;    // channels of a layer norm, if they are a multiple of 8
 inline constexpr int64_t kMaxAnyNormChannels = 4096;  // otherwise
 
-enum class Activation { none, gelu_tanh, relu };
+// Linear layers support all except silu. Gated layers support silu and gelu_tanh.
+enum class Activation { none, gelu_tanh, relu, silu };
 
 // Inverted dropout: kept elements are divided by (1 − rate). The mask of element (row, column) depends only on (seed,
 // site, row_ids[row], column), and not on the row's place in a batch. Therefore recomputing or re-sharding repeats it.
@@ -42,16 +44,31 @@ struct LinearEpilogue {
   View residual;  // [N, O] or empty; may be the same view as the result
 };
 
-// Where a row of qkv [N, 3C] holds the queries, keys and values of a head.
+// Where a row of qkv [N, W] holds the queries, keys and values of a head. Query head h uses the keys and values of head
+// h / (H / K), for K heads of keys and values.
 enum class QkvLayout {
-  interleaved,  // head · 3D + {0, D, 2D}: BLOOM
-  blocked,      // {0, C, 2C} + head · D: torch.nn.MultiheadAttention
+  interleaved,  // head · 3D + {0, D, 2D}; K = H: BLOOM
+  blocked,      // all queries, then all keys, then all values; within each, head · D
 };
 
 struct AttentionShape {
   int64_t num_heads = 0, head_dim = 0;
   QkvLayout layout = QkvLayout::interleaved;
-  View alibi_slopes;  // [H] f32 on the device, or empty for no position bias
+  View alibi_slopes;         // [H] f32 on the device, or empty for no position bias
+  int64_t num_kv_heads = 0;  // K, divides H; 0: as many as num_heads
+  int64_t window = 0;        // a query sees this many keys, its own position included; 0: all up to its own position
+
+  int64_t kv_heads() const { return num_kv_heads > 0 ? num_kv_heads : num_heads; }
+  int64_t channels() const { return num_heads * head_dim; }                // H·D: of the queries, and of the result
+  int64_t kv_channels() const { return kv_heads() * head_dim; }            // K·D: of the keys, and of the values
+  int64_t row_channels() const { return channels() + 2 * kv_channels(); }  // W: of a row of qkv
+};
+
+// The norms that Qwen3 has on each head of the queries and of the keys before their rotation: rms_norm over D. Empty
+// weights: no norms.
+struct HeadNorms {
+  View query_weight, key_weight;  // [D]; both or none
+  double epsilon = 0;
 };
 
 // Which results an AdamW step writes. Writing parameters first and moments later, from the same gradients, gives the
@@ -106,6 +123,39 @@ class Kernels {
                                    View residual /*[N, C] or empty; may be d_x*/, View d_x /*[N, C]; may be d_y*/,
                                    View d_weight /*[C] +=*/, View d_bias /*[C] +=*/, View y /*[N, C] or empty*/) = 0;
 
+  // ---- root mean square norm: y = x · rstd · weight over C, rstd = 1 / √(mean(x²) + epsilon)
+  // (torch.nn.functional.rms_norm)
+
+  virtual void rms_norm_forward(View x /*[N, C]*/, View weight /*[C]*/, double epsilon, View y /*[N, C]; may be x*/,
+                                View rstd /*[N, 1], or empty*/) = 0;
+  // d_x = residual + gradient through the norm. y gets the output of rms_norm_forward again, with the same bits.
+  virtual void rms_norm_backward(View d_y /*[N, C]*/, View x /*[N, C]*/, View weight /*[C]*/, View rstd /*[N, 1]*/,
+                                 View residual /*[N, C] or empty; may be d_x*/, View d_x /*[N, C]; may be d_y*/,
+                                 View d_weight /*[C] +=*/, View y /*[N, C] or empty*/) = 0;
+
+  // ---- rotary positions (Su et al. 2021): queries and keys of head dimension D, as pairs (x_j, x_{j + D/2}), j < D/2
+
+  // Columns [0, D/2) of row i are scale · cos(positions[i] · frequencies[j]), the others scale · sin(…). Rotations have
+  // the type of statistics: f32, or f64 for gradient checks.
+  virtual void rotary_angles(View positions /*[N] i32*/, View frequencies /*[D/2] f32*/, double scale,
+                             View rotations /*[N, D]*/) = 0;
+  // y = qkv with queries and keys rotated by (x_j·cos − x_{j+D/2}·sin, x_{j+D/2}·cos + x_j·sin), after the norms, if
+  // any. Layout blocked. Without norms, y may be qkv.
+  virtual void rotate_heads(View qkv /*[N, W]*/, View rotations /*[N, D]*/, const AttentionShape& shape,
+                            const HeadNorms& norms, View y /*[N, W]*/) = 0;
+  // The gradient through rotate_heads. qkv is its input, or empty without norms.
+  virtual void rotate_heads_backward(View d_y /*[N, W]*/, View qkv /*[N, W]*/, View rotations /*[N, D]*/,
+                                     const AttentionShape& shape, const HeadNorms& norms,
+                                     View d_qkv /*[N, W]; may be d_y*/, View d_query_weight /*[D] +=, or empty*/,
+                                     View d_key_weight /*[D] +=, or empty*/) = 0;
+
+  // ---- gated feed-forward layers: h = activation(gate) ∘ up; columns [0, F) of gate_up are gate, [F, 2F) are up
+
+  virtual void gated_forward(View gate_up /*[N, 2F]*/, Activation activation, View h /*[N, F]*/) = 0;
+  // h gets the output of gated_forward again, with the same bits.
+  virtual void gated_backward(View d_h /*[N, F]*/, View gate_up /*[N, 2F]*/, Activation activation,
+                              View d_gate_up /*[N, 2F]; may be gate_up*/, View h /*[N, F], may be d_h; or empty*/) = 0;
+
   // ---- linear: pre = x · weightᵀ + bias; y = residual + dropout(activation(pre))
 
   // preactivation receives pre for the backward pass, or is empty.
@@ -129,21 +179,22 @@ class Kernels {
   // ---- attention, causal, per sequence: o = dropout(softmax(q·kᵀ/√D + slope·k)) · v
 
   // Sequence b has rows starts[b] … starts[b+1]−1. k counts from 0 in each sequence.
-  virtual void attention_forward(View qkv /*[N, 3C]*/, View starts /*[B+1] i32*/, const AttentionShape& shape,
-                                 const Dropout& dropout, View o /*[N, C]*/,
+  virtual void attention_forward(View qkv /*[N, W]*/, View starts /*[B+1] i32*/, const AttentionShape& shape,
+                                 const Dropout& dropout, View o /*[N, H·D]*/,
                                  View log_sum_exp /*[N, H] of the scores; or empty*/) = 0;
-  virtual void attention_backward(View qkv /*[N, 3C]*/, View o /*[N, C]*/, View log_sum_exp /*[N, H]*/,
-                                  View d_o /*[N, C]*/, View starts /*[B+1] i32*/, const AttentionShape& shape,
-                                  const Dropout& dropout, View d_qkv /*[N, 3C]*/) = 0;
+  virtual void attention_backward(View qkv /*[N, W]*/, View o /*[N, H·D]*/, View log_sum_exp /*[N, H]*/,
+                                  View d_o /*[N, H·D]*/, View starts /*[B+1] i32*/, const AttentionShape& shape,
+                                  const Dropout& dropout, View d_qkv /*[N, W]*/) = 0;
 
   // ---- generation: keys and values of sequence b lie in cache rows cache_starts[b] + position -----------------------
-  virtual void store_keys_values(View qkv /*[N, 3C]*/, View starts /*[B+1] i32*/, const AttentionShape& shape,
-                                 View cache_starts /*[B] i32*/, View keys /*[rows, C]*/, View values /*[rows, C]*/) = 0;
+  virtual void store_keys_values(View qkv /*[N, W]*/, View starts /*[B+1] i32*/, const AttentionShape& shape,
+                                 View cache_starts /*[B] i32*/, View keys /*[rows, K·D]*/,
+                                 View values /*[rows, K·D]*/) = 0;
   // One new token per sequence: stores its key and value at position lengths[b], then attends over lengths[b] + 1
   // positions.
-  virtual void attention_decode(View qkv /*[B, 3C]*/, const AttentionShape& shape, View cache_starts /*[B] i32*/,
-                                View lengths /*[B] i32*/, View keys /*[rows, C]*/, View values /*[rows, C]*/,
-                                View o /*[B, C]*/) = 0;
+  virtual void attention_decode(View qkv /*[B, W]*/, const AttentionShape& shape, View cache_starts /*[B] i32*/,
+                                View lengths /*[B] i32*/, View keys /*[rows, K·D]*/, View values /*[rows, K·D]*/,
+                                View o /*[B, H·D]*/) = 0;
 
   // ---- head ---------------------------------------------------------------------------------------------------------
   // loss [1] f64 += Σ_i (log Σ exp logits[i] − logits[i, targets[i]]). If d_scale ≠ 0, logits become (softmax −

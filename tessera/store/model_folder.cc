@@ -25,8 +25,9 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kMixed = "The folder is a mix of two models, or incomplete: download it again";
 
 std::string_view without_prefix(std::string_view name) {
-  constexpr std::string_view kPrefix = "transformer.";
-  if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+  for (const std::string_view prefix : {"transformer.", "model."}) {
+    if (name.starts_with(prefix)) return name.substr(prefix.size());
+  }
   return name;
 }
 

@@ -194,14 +194,25 @@ std::string checksum_of(const std::vector<Sample>& samples) {
 }
 
 Record model_fingerprint(const ModelConfig& config) {
-  return {{"architecture", config.architecture},
-          {"vocab_size", config.vocab_size},
-          {"hidden_size", config.hidden_size},
-          {"num_layers", config.num_layers},
-          {"num_heads", config.num_heads},
-          {"ff_dim", config.ff_dim},
-          {"layer_norm_epsilon", config.layer_norm_epsilon},
-          {"residual_from_norm", config.residual_from_norm}};
+  Record record{{"architecture", config.architecture},
+                {"vocab_size", config.vocab_size},
+                {"hidden_size", config.hidden_size},
+                {"num_layers", config.num_layers},
+                {"num_heads", config.num_heads},
+                {"ff_dim", config.ff_dim},
+                {"layer_norm_epsilon", config.layer_norm_epsilon},
+                {"residual_from_norm", config.residual_from_norm}};
+  if (!config.is_llama_like()) return record;
+  record["num_kv_heads"] = config.kv_heads();
+  record["head_dim"] = config.head_dim();
+  record["activation"] = config.activation == Activation::silu ? "silu" : "gelu_pytorch_tanh";
+  record["biases"] = {config.qkv_bias, config.o_bias, config.mlp_bias};
+  record["rotary"] = rope_frequencies(config.rope, config.head_dim());
+  record["rotary_scale"] = config.rope.attention_factor;
+  std::vector<int64_t> windows;
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) windows.push_back(config.window_of(layer));
+  record["windows"] = windows;
+  return record;
 }
 
 Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples,

@@ -71,9 +71,10 @@ std::vector<Case> some_cases(size_t stride, size_t first) {
 
 // Compares each case with the plain run. Cases with the same groups and the same time of reduction must agree with each
 // other bit for bit.
-void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_batches) {
+void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_batches, bool tied_head = true) {
   Rig rig;
-  const ModelConfig config = small_config("bloom");
+  ModelConfig config = small_config("bloom");
+  config.tied_head = tied_head;
   options.max_grad_norm = 0.5;
   options.adamw.weight_decay = 0.1;
   options.seed = 11;
@@ -108,6 +109,11 @@ TEST(Engine, EveryStrategyAndTierGivesThePlainRun) {
   check(all_cases(), {}, kMicroBatches);
 }
 
+TEST(Engine, EveryStrategyAndTierGivesThePlainRunOfAnUntiedHead) {
+  check(all_cases(), {}, 1, false);
+  check(some_cases(5, 1), {}, kMicroBatches, false);
+}
+
 // The order of gathering does not change results, on any tier of the parameters.
 TEST(Engine, EveryOrderOfGatheringGivesThePlainRun) {
   std::vector<Case> cases;
@@ -128,6 +134,7 @@ TEST(Engine, EveryOrderOfGatheringGivesThePlainRun) {
     }
   }
   check(cases, {}, 1);
+  check(cases, {}, 1, false);
 }
 
 TEST(Engine, StepsOfOneMicroBatchGiveThePlainRun) {
@@ -151,7 +158,8 @@ TEST(Engine, HalvesGiveThePlainRun) {
       EngineOptions options;
       options.dtype = dtype;
       options.sharding.reduce_dtype = reduced;
-      check(some_cases(37, first++), options, num_micro_batches);
+      check(some_cases(37, first), options, num_micro_batches, first % 2 == 0);
+      ++first;
       if (testing::Test::HasFailure()) return;
     }
   }

@@ -24,6 +24,13 @@ class CountingKernels final : public Kernels {
   void scatter_rows(View, View, View) override {}
   void layer_norm_forward(View, View, View, double, View, View) override {}
   void layer_norm_backward(View, View, View, View, View, View, View, View, View, View) override {}
+  void rms_norm_forward(View, View, double, View, View) override {}
+  void rms_norm_backward(View, View, View, View, View, View, View, View) override {}
+  void rotary_angles(View, View, double, View) override {}
+  void rotate_heads(View, View, const AttentionShape&, const HeadNorms&, View) override {}
+  void rotate_heads_backward(View, View, View, const AttentionShape&, const HeadNorms&, View, View, View) override {}
+  void gated_forward(View, Activation, View) override {}
+  void gated_backward(View, View, Activation, View, View) override {}
   void linear_forward(View x, View weight, View, const LinearEpilogue&, View, View) override {
     count_linear(x, weight);
   }

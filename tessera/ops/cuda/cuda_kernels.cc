@@ -51,6 +51,16 @@ class CudaKernels final : public Kernels {
     cuda::layer_norm_backward(context_, d_y, x, weight, bias, stats, residual, d_x, d_weight, d_bias, y);
   }
 
+  void rms_norm_forward(View, View, double, View, View) override { TESSERA_ASSERT(false); }
+  void rms_norm_backward(View, View, View, View, View, View, View, View) override { TESSERA_ASSERT(false); }
+  void rotary_angles(View, View, double, View) override { TESSERA_ASSERT(false); }
+  void rotate_heads(View, View, const AttentionShape&, const HeadNorms&, View) override { TESSERA_ASSERT(false); }
+  void rotate_heads_backward(View, View, View, const AttentionShape&, const HeadNorms&, View, View, View) override {
+    TESSERA_ASSERT(false);
+  }
+  void gated_forward(View, Activation, View) override { TESSERA_ASSERT(false); }
+  void gated_backward(View, View, Activation, View, View) override { TESSERA_ASSERT(false); }
+
   void linear_forward(View x, View weight, View bias, const LinearEpilogue& epilogue, View preactivation,
                       View y) override {
     cuda::linear_forward(context_, products_, x, weight, bias, epilogue, preactivation, y);

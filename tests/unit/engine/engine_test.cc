@@ -9,8 +9,9 @@ namespace {
 
 // Central differences in double precision, through the complete model, with every kind of block and with dropout.
 TEST_F(EngineTest, GradientsMatchFiniteDifferences) {
-  for (const ModelConfig& config : {small_config("bloom"), small_config("bloom", 0.2), small_config("bloom", 0.2, true),
-                                    small_config("gpt"), small_config("gpt", 0.2)}) {
+  for (const ModelConfig& config :
+       {small_config("bloom"), small_config("bloom", 0.2), small_config("bloom", 0.2, true), small_config("gpt"),
+        small_config("gpt", 0.2), untied(small_config("bloom", 0.2)), untied(small_config("gpt"))}) {
     EngineOptions options;
     options.dtype = DType::f64;
     const auto engine = make(config, options);
@@ -45,7 +46,8 @@ TEST_F(EngineTest, GradientsMatchFiniteDifferences) {
 }
 
 TEST_F(EngineTest, CheckpointedBlocksComputeTheSameBits) {
-  for (const ModelConfig& config : {small_config("bloom", 0.1), small_config("gpt", 0.1)}) {
+  for (const ModelConfig& config :
+       {small_config("bloom", 0.1), small_config("gpt", 0.1), untied(small_config("gpt", 0.1))}) {
     EngineOptions options;
     options.max_grad_norm = 1;
     const auto plain = make(config, options, 2);
@@ -85,14 +87,16 @@ TEST_F(EngineTest, AccumulationEqualsOneBatch) {
 }
 
 TEST_F(EngineTest, EmptyMicroBatchesAndStepsWithoutTargetsChangeNothing) {
-  const auto engine = make(small_config("bloom"), {}, 2);
-  PackedBatch without = make_batch(1, {4});
-  std::fill(without.labels.begin(), without.labels.end(), -100);
-  without.num_targets = 0;
-  const StepResult result = engine->train_step(std::vector{without, PackedBatch{{}, {}, {0}, 0}}, 1e-2);
-  EXPECT_EQ(result.loss(), 0);
-  EXPECT_EQ(result.gradient_norm, 0);
-  EXPECT_TRUE(same_parameters(*engine, *make(small_config("bloom"), {})));
+  for (const ModelConfig& config : {small_config("bloom"), untied(small_config("bloom"))}) {
+    const auto engine = make(config, {}, 2);
+    PackedBatch without = make_batch(1, {4});
+    std::fill(without.labels.begin(), without.labels.end(), -100);
+    without.num_targets = 0;
+    const StepResult result = engine->train_step(std::vector{without, PackedBatch{{}, {}, {0}, 0}}, 1e-2);
+    EXPECT_EQ(result.loss(), 0);
+    EXPECT_EQ(result.gradient_norm, 0);
+    EXPECT_TRUE(same_parameters(*engine, *make(config, {})));
+  }
 }
 
 TEST_F(EngineTest, LossFallsAndRunsRepeat) {
@@ -111,8 +115,8 @@ TEST_F(EngineTest, LossFallsAndRunsRepeat) {
 }
 
 TEST_F(EngineTest, GenerationDoesNotDependOnOtherPrompts) {
-  for (const char* architecture : {"bloom", "gpt"}) {
-    const auto engine = make(small_config(architecture), {});
+  for (const ModelConfig& config : {small_config("bloom"), small_config("gpt"), untied(small_config("bloom"))}) {
+    const auto engine = make(config, {});
     const std::vector<std::vector<int32_t>> prompts{{1, 2, 3}, {4}, {5, 6, 7, 8, 9, 10, 11}};
     const auto together = engine->generate(prompts, 8, 2);
     for (size_t i = 0; i < prompts.size(); ++i) {

@@ -50,9 +50,9 @@ struct Job {
   std::string text() const {
     std::ostringstream out;
     out << config.architecture << " V " << config.vocab_size << " C " << config.hidden_size << " H " << config.num_heads
-        << " dtype " << static_cast<int>(options.dtype) << " chunk " << options.head_chunk_bytes << " strategy "
-        << static_cast<int>(options.sharding.strategy) << " device " << static_cast<int>(rank.device) << " ranks "
-        << rank.world_size << " bounds";
+        << " tied " << config.tied_head << " dtype " << static_cast<int>(options.dtype) << " chunk "
+        << options.head_chunk_bytes << " strategy " << static_cast<int>(options.sharding.strategy) << " device "
+        << static_cast<int>(rank.device) << " ranks " << rank.world_size << " bounds";
     for (const BatchBounds& b : {work.training, work.evaluation, work.generation}) {
       out << " {" << b.num_tokens << ", " << b.num_sequences << ", " << b.num_targets << "}";
     }
@@ -79,6 +79,7 @@ Job draw_job(Draw& draw, int64_t most_tokens, int64_t most_vocabulary, int64_t m
   c.num_layers = draw.between(1, 2);
   c.initializer_range = 0.02;
   c.residual_from_norm = draw.flip();
+  c.tied_head = draw.flip();
   c.hidden_dropout = c.attention_dropout = draw.flip() ? 0.1 : 0;
   EngineOptions& o = job.options;
   o.dtype = draw.one_of({DType::f32, DType::f64, DType::bf16, DType::f16});

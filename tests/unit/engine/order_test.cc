@@ -161,8 +161,11 @@ class OrderTest : public testing::Test {
         host_(make_cpu_device(pool_)),
         alone_(make_self_communicator()) {}
 
-  std::unique_ptr<Engine> make(Device& device, Device& host, const EngineOptions& options, int64_t micro_batches) {
-    auto engine = std::make_unique<Engine>(EnginePlace{device, host, *alone_}, small_config("bloom", 0.1), options);
+  std::unique_ptr<Engine> make(Device& device, Device& host, const EngineOptions& options, int64_t micro_batches,
+                               bool tied_head = true) {
+    ModelConfig config = small_config("bloom", 0.1);
+    config.tied_head = tied_head;
+    auto engine = std::make_unique<Engine>(EnginePlace{device, host, *alone_}, config, options);
     engine->prepare({kBounds, kBounds, kBounds, 8, micro_batches});
     engine->initialize_parameters(7);
     return engine;
@@ -180,26 +183,29 @@ class OrderTest : public testing::Test {
 
 // The forward pass of a unit waits for the update of this unit only, not of later ones. The batch waits for no update.
 TEST_F(OrderTest, ForwardBeginsBeforeLaterUnitsAreUpdated) {
-  for (const Offload& offload : kOffloads) {
-    SCOPED_TRACE(words_of(offload));
-    Journal journal;
-    LateDevice device(pool_, journal, "muc"), host(pool_, journal, "h");
-    EngineOptions options;
-    options.sharding = options_of(offload);
-    options.max_grad_norm = 1;
-    const auto engine = make(device, host, options, 1);
-    const PackedBatch batch = make_batch(2, {9, 9});
-    engine->train_step({&batch, 1}, kRate);
-    const int before = journal.num_done['h'];
-    journal.at_compute.clear();
-    engine->evaluate(batch);
-    std::vector<int> updated_units;
-    for (const int num_done : journal.at_compute) {
-      if (updated_units.empty() || updated_units.back() != num_done - before) {
-        updated_units.push_back(num_done - before);
+  for (const bool tied_head : {true, false}) {
+    for (const Offload& offload : kOffloads) {
+      SCOPED_TRACE(words_of(offload));
+      Journal journal;
+      LateDevice device(pool_, journal, "muc"), host(pool_, journal, "h");
+      EngineOptions options;
+      options.sharding = options_of(offload);
+      options.max_grad_norm = 1;
+      const auto engine = make(device, host, options, 1, tied_head);
+      const PackedBatch batch = make_batch(2, {9, 9});
+      engine->train_step({&batch, 1}, kRate);
+      const int before = journal.num_done['h'];
+      journal.at_compute.clear();
+      engine->evaluate(batch);
+      std::vector<int> updated_units;
+      for (const int num_done : journal.at_compute) {
+        if (updated_units.empty() || updated_units.back() != num_done - before) {
+          updated_units.push_back(num_done - before);
+        }
       }
+      // The root with a tied head is embedding and head. Otherwise the head is the last unit.
+      EXPECT_EQ(updated_units, tied_head ? (std::vector{0, 1, 2, 3}) : (std::vector{0, 1, 2, 3, 4}));
     }
-    EXPECT_EQ(updated_units, (std::vector<int>{0, 1, 2, 3}));  // the root is embedding and head
   }
 }
 
@@ -338,6 +344,7 @@ TEST_F(OrderTest, GradientsAreAddedUpBeforeTheNextStepStoresItsFirst) {
 TEST_F(OrderTest, TheLatestScheduleComputesTheSameBits) {
   std::vector<Offload> all(std::begin(kOffloads), std::end(kOffloads));
   all.insert(all.end(), {{D, D, H}, {D, D, F}, {F, D, H}, {F, F, H}, {H, D, F}});
+  int turn = 0;
   for (const Offload& offload : all) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       for (const int64_t micro_batches : {1, 3}) {
@@ -348,14 +355,15 @@ TEST_F(OrderTest, TheLatestScheduleComputesTheSameBits) {
           options.sharding = options_of(offload);
           options.sharding.forward_prefetch = micro_batches == 3;
           options.sharding.piece_elems = piece_elems;
-          const auto expected = outcome_of(*make(*device_, *host_, options, micro_batches), micro_batches);
+          const bool tied_head = turn++ % 2 == 0;
+          const auto expected = outcome_of(*make(*device_, *host_, options, micro_batches, tied_head), micro_batches);
           for (const int64_t late_blocks : {0, 1, 2}) {
             options.sharding.late_blocks = late_blocks;
             Journal journal;
             LateDevice device(pool_, journal, "muc"), host(pool_, journal, "h");
-            EXPECT_TRUE(outcome_of(*make(device, host, options, micro_batches), micro_batches) == expected)
+            EXPECT_TRUE(outcome_of(*make(device, host, options, micro_batches, tied_head), micro_batches) == expected)
                 << name_of(dtype) << " " << micro_batches << " " << piece_elems << " " << words_of(offload) << " "
-                << late_blocks;
+                << late_blocks << " tied " << tied_head;
           }
         }
       }
@@ -368,7 +376,8 @@ TEST_F(OrderTest, TheLatestScheduleComputesTheSameBits) {
 TEST_F(OrderTest, TheNormDoesNotDependOnWhereGradientsAreKept) {
   ModelConfig config = small_config("bloom");
   config.num_layers = 11;
-  const auto outcome = [&](const Offload& offload) {
+  const auto outcome = [&](const Offload& offload, bool tied_head) {
+    config.tied_head = tied_head;
     EngineOptions options;
     options.max_grad_norm = 0.5;
     options.sharding = options_of(offload);
@@ -378,9 +387,11 @@ TEST_F(OrderTest, TheNormDoesNotDependOnWhereGradientsAreKept) {
     engine.initialize_parameters(7);
     return outcome_of(engine, 1);
   };
-  const auto expected = outcome({D, D, D});
-  EXPECT_TRUE(outcome({H, H, D}) == expected);
-  EXPECT_TRUE(outcome({F, F, F}) == expected);
+  for (const bool tied_head : {true, false}) {
+    const auto expected = outcome({D, D, D}, tied_head);
+    EXPECT_TRUE(outcome({H, H, D}, tied_head) == expected);
+    EXPECT_TRUE(outcome({F, F, F}, tied_head) == expected);
+  }
 }
 
 }  // namespace

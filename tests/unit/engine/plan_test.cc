@@ -9,11 +9,13 @@ namespace {
 
 // The plan equals the memory held, to the byte, in every category and phase.
 TEST(Plan, EqualsTheLedger) {
-  for (const auto& [architecture, dtype, checkpoint_blocks] :
-       {std::tuple{"bloom", DType::f32, false}, std::tuple{"bloom", DType::f32, true},
-        std::tuple{"gpt", DType::f32, false}, std::tuple{"gpt", DType::f32, true},
-        std::tuple{"bloom", DType::bf16, false}, std::tuple{"gpt", DType::f16, true}}) {
-    const ModelConfig config = small_config(architecture, 0.1);
+  for (const auto& [architecture, dtype, checkpoint_blocks, tied_head] :
+       {std::tuple{"bloom", DType::f32, false, true}, std::tuple{"bloom", DType::f32, true, true},
+        std::tuple{"gpt", DType::f32, false, true}, std::tuple{"gpt", DType::f32, true, true},
+        std::tuple{"bloom", DType::bf16, false, true}, std::tuple{"gpt", DType::f16, true, true},
+        std::tuple{"bloom", DType::f32, false, false}, std::tuple{"gpt", DType::bf16, true, false}}) {
+    ModelConfig config = small_config(architecture, 0.1);
+    config.tied_head = tied_head;
     EngineOptions options;
     options.dtype = dtype;
     options.checkpoint_blocks = checkpoint_blocks;
@@ -68,9 +70,8 @@ TEST(Plan, CountsTheOperationsOfADenseStep) {
 // a run's first.
 constexpr int R = 4;
 
-TEST(Plan, CountsTheBytesOfAStep) {
+void count_bytes_of_a_step(const ModelConfig& config) {
   using enum ShardingStrategy;
-  const ModelConfig config = small_config("bloom", 0);
   const auto sent = [&](ShardingStrategy strategy, int64_t micro_batches, int ranks_per_node = R,
                         DType dtype = DType::f32) {
     EngineOptions options;
@@ -102,9 +103,14 @@ TEST(Plan, CountsTheBytesOfAStep) {
   }
 }
 
-// One slot for the root and one for each block in flight, for parameters and for gradients.
-TEST(Plan, HoldsNoMoreUnitsThanMayBeInFlight) {
-  ModelConfig config = small_config("bloom", 0);
+TEST(Plan, CountsTheBytesOfAStep) {
+  count_bytes_of_a_step(small_config("bloom", 0));
+  count_bytes_of_a_step(untied(small_config("bloom", 0)));
+}
+
+// One slot for the root, one for a head that is not tied, and one for each block in flight, for parameters and for
+// gradients.
+void check_slots(ModelConfig config) {
   config.num_layers = 5;
   const auto device = make_counting_device();
   const Model model(config, *device);
@@ -117,8 +123,14 @@ TEST(Plan, HoldsNoMoreUnitsThanMayBeInFlight) {
     options.sharding.max_units_in_flight = limit;
     const PlannedRank rank{.world_size = R, .rank = 1, .ranks_per_node = R};
     const Plan plan = plan_run(config, options, {{16, 2, 16}, {}, {}, 0}, rank);
-    EXPECT_EQ(plan.device.peak(Phase::step, Category::gathered), 2 * (padded(0) + std::min(limit, 5) * padded(1)));
+    const int64_t outer = padded(0) + (config.tied_head ? 0 : padded(model.head_unit()));
+    EXPECT_EQ(plan.device.peak(Phase::step, Category::gathered), 2 * (outer + std::min(limit, 5) * padded(1)));
   }
+}
+
+TEST(Plan, HoldsNoMoreUnitsThanMayBeInFlight) {
+  check_slots(small_config("bloom", 0));
+  check_slots(untied(small_config("bloom", 0)));
 }
 
 // The head's part of the stack: d_rows, and for its only chunk the rows, logits, normalised rows and their statistics.

@@ -23,6 +23,11 @@ inline ModelConfig small_config(const std::string& architecture, double dropout 
   return config;
 }
 
+inline ModelConfig untied(ModelConfig config) {
+  config.tied_head = false;
+  return config;
+}
+
 inline PackedBatch make_batch(uint64_t seed, std::vector<int32_t> lengths) {
   PackedBatch batch;
   batch.starts = {0};

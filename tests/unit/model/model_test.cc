@@ -31,11 +31,7 @@ TEST(Bloom, AlibiSlopes) {
   EXPECT_EQ(alibi_slopes(112).size(), 112u);
 }
 
-TEST(ParameterTable, DecayedTensorsComeFirstAndAreAligned) {
-  const auto device = make_counting_device();
-  const ModelConfig config = parse_model_config(
-      R"({"model_type": "bloom", "vocab_size": 11, "n_embed": 6, "n_layer": 2, "n_head": 3})", "config.json");
-  const Model model(config, *device);
+void check_tables(const Model& model, size_t num_tensors) {
   std::set<std::string> names;
   for (int64_t u = 0; u < model.num_units(); ++u) {
     const ParameterTable& table = model.unit(u).table();
@@ -50,8 +46,39 @@ TEST(ParameterTable, DecayedTensorsComeFirstAndAreAligned) {
     }
     EXPECT_LE(end, table.num_elems());
   }
-  EXPECT_EQ(names.size(), 5u + 2 * 12);
-  EXPECT_TRUE(names.count("h.1.mlp.dense_4h_to_h.bias"));
+  EXPECT_EQ(names.size(), num_tensors);
+}
+
+TEST(ParameterTable, DecayedTensorsComeFirstAndAreAligned) {
+  const auto device = make_counting_device();
+  ModelConfig config = parse_model_config(
+      R"({"model_type": "bloom", "vocab_size": 11, "n_embed": 6, "n_layer": 2, "n_head": 3})", "config.json");
+  check_tables(Model(config, *device), 5u + 2 * 12);
+  config.tied_head = false;
+  check_tables(Model(config, *device), 6u + 2 * 12);
+}
+
+// A head that is not tied is the last unit. It holds the final norm and the weight, whose name in files has no prefix.
+TEST(Model, AHeadThatIsNotTiedIsAUnit) {
+  const auto device = make_counting_device();
+  const ModelConfig tied = parse_model_config(
+      R"({"model_type": "bloom", "vocab_size": 11, "n_embed": 6, "n_layer": 2, "n_head": 3})", "config.json");
+  const ModelConfig config = parse_model_config(
+      R"({"model_type": "bloom", "vocab_size": 11, "n_embed": 6, "n_layer": 2, "n_head": 3,
+          "tie_word_embeddings": false})",
+      "config.json");
+  const Model with(tied, *device), without(config, *device);
+  EXPECT_EQ(with.head_unit(), 0);
+  EXPECT_EQ(with.num_units(), 3);
+  EXPECT_THAT(with.tolerated_names(), testing::ElementsAre("lm_head.weight"));
+  EXPECT_EQ(without.head_unit(), 3);
+  EXPECT_EQ(without.num_units(), 4);
+  EXPECT_THAT(without.tolerated_names(), testing::IsEmpty());
+  EXPECT_EQ(without.num_parameters(), with.num_parameters() + 11 * 6);
+  std::vector<std::string> names;
+  for (const ParameterSpec& spec : without.unit(3).table().specs()) names.push_back(without.file_name(spec.name));
+  EXPECT_THAT(names, testing::ElementsAre("lm_head.weight", "transformer.ln_f.weight", "transformer.ln_f.bias"));
+  EXPECT_FALSE(parse_model_config(model_config_json(config, DType::f32), "again").tied_head);
 }
 
 TEST(ModelConfig, AcceptsBothSpellings) {
@@ -87,7 +114,8 @@ TEST(ModelConfig, ReportsErrors) {
   expect_refused("{}", "\"model_type\" is missing");
   expect_refused(R"({"model_type": ["bloom"]})", "\"model_type\" is an array");
   expect_refused(R"({"model_type": "bloom", "vocab_size": {}})", "\"vocab_size\" is an object, not a whole number");
-  expect_refused(R"({"model_type": "llama"})", "\"model_type\" is \"llama\"");
+  expect_refused(R"({"model_type": "gemma2"})", "\"model_type\" is \"gemma2\"");
+  expect_refused(R"({"model_type": "mixtral"})", "Tessera supports \"bloom\", \"gpt\", \"llama\", \"mistral\"");
   expect_refused(R"({"model_type": "bloom", "hidden_size": 8, "n_layer": 1, "n_head": 1})",
                  "\"vocab_size\" is missing");
   expect_refused(R"({"model_type": "bloom", "vocab_size": -4, "hidden_size": 8, "n_layer": 1, "n_head": 1})",

@@ -1,0 +1,112 @@
+// M rows with loss, m rows of one chunk of them, C channels, V vocabulary.
+#include "tessera/model/head.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tessera {
+
+Head::Head(const ModelConfig& config, const Parts& parts, ParameterTable& table, const Initializer& embedding_init,
+           std::optional<Handle> tied)
+    : vocab_size_(config.vocab_size), hidden_size_(config.hidden_size) {
+  const int64_t C = hidden_size_;
+  // As torch.nn.Linear initializes its bias and its weight.
+  const auto linear = [&](uint64_t stream) -> Initializer {
+    return {Initializer::Kind::uniform, 1 / std::sqrt(static_cast<double>(C)), stream};
+  };
+  if (tied) {
+    weight_ = *tied;
+  } else {
+    const uint64_t stream = embedding_init.stream + 2;
+    const Initializer init =
+        parts.like_linear ? linear(stream) : Initializer{embedding_init.kind, embedding_init.scale, stream};
+    weight_ = table.add(parts.weight, {vocab_size_, C}, init, true);
+  }
+  if (!parts.final_norm.empty()) {
+    norm_.emplace(parts.norm, table, parts.final_norm, C, config.layer_norm_epsilon);
+  }
+  if (!parts.bias.empty()) bias_ = table.add(parts.bias, {vocab_size_}, linear(embedding_init.stream + 1), false);
+}
+
+// Divides rows into chunks of equal size. Large chunks are full tiles of a product.
+//
+// More rows can give smaller chunks: `most` rows are one chunk, but one row more makes two chunks of half the size. If
+// a frame represents smaller batches too, it therefore uses the largest chunk of any of them. That chunk never shrinks
+// when `num_rows` or the height of the stack grows.
+int64_t Head::chunk_rows(const Frame& f, int64_t num_rows) const {
+  constexpr int64_t kTileRows = 128;
+  const int64_t row_bytes = vocab_size_ * static_cast<int64_t>(size_of(f.dtype));
+  const int64_t bytes = f.large_head_chunks ? std::max(f.head_chunk_bytes, f.stack.mark() / 4) : f.head_chunk_bytes;
+  const int64_t most = std::max<int64_t>(16, bytes / row_bytes);
+  if (num_rows <= most) return num_rows;
+  const int64_t tile = f.large_head_chunks && most >= kTileRows ? kTileRows : 1;
+  const auto whole_tiles = [tile](int64_t rows) { return (rows + tile - 1) / tile * tile; };
+  if (f.stands_for_smaller) return std::min(num_rows, whole_tiles(most));
+  const int64_t num_chunks = (num_rows + most - 1) / most;
+  return whole_tiles((num_rows + num_chunks - 1) / num_chunks);
+}
+
+void Head::loss(Frame& f, const ParameterViews& p, View x, View loss) const {
+  const MeasuredScope outer_scope(f.stack);
+  const int64_t M = f.batch.num_targets, rows = chunk_rows(f, M);
+  for (int64_t begin = 0; begin < M; begin += rows) {
+    const int64_t m = std::min(rows, M - begin);
+    const StackScope scope(f.stack);
+    const View x_rows = f.push(m, hidden_size_), chunk_logits = f.push(m, vocab_size_);
+    f.ops->gather_rows(x, f.batch.target_rows.rows(begin, begin + m), x_rows);
+    logits(f, p, x_rows, chunk_logits);
+    f.ops->softmax_cross_entropy(chunk_logits, f.batch.targets.rows(begin, begin + m), 0, loss);
+  }
+}
+
+void Head::loss_backward(Frame& f, const ParameterViews& p, const ParameterViews& g, View x, double scale, View loss,
+                         View d_x) const {
+  const MeasuredScope outer_scope(f.stack);
+  const int64_t M = f.batch.num_targets, rows = chunk_rows(f, M), C = hidden_size_;
+  if (M == 0 && f.fresh_gradients) f.ops->fill(g[weight_], 0);
+  const View d_rows = f.push(M, C);  // gradient for the rows with loss
+  for (int64_t begin = 0; begin < M; begin += rows) {
+    const int64_t m = std::min(rows, M - begin);
+    const StackScope scope(f.stack);
+    const View x_rows = f.push(m, C), chunk_logits = f.push(m, vocab_size_);
+    f.ops->gather_rows(x, f.batch.target_rows.rows(begin, begin + m), x_rows);
+    View z = x_rows, stats;  // [m, C] the input of the head's product
+    if (norm_) {
+      z = f.push(m, C);
+      stats = norm_->push_stats(f, m);
+      norm_->forward(f, p, x_rows, z, stats);
+    }
+    f.ops->linear_forward(z, p[weight_], bias_of(p), {}, {}, chunk_logits);
+    f.ops->softmax_cross_entropy(chunk_logits, f.batch.targets.rows(begin, begin + m), scale, loss);
+    f.ops->linear_backward_weight(chunk_logits, z, f.fresh_gradients && begin == 0, g[weight_]);
+    if (bias_) f.ops->linear_backward_bias({{{chunk_logits, g[*bias_]}}});
+    const View d_z = d_rows.rows(begin, begin + m);
+    f.ops->linear_backward_input(chunk_logits, p[weight_], {}, {}, d_z, {});
+    if (norm_) norm_->backward(f, p, g, d_z, x_rows, stats, {}, d_z, {});
+  }
+  f.ops->scatter_rows(d_rows, f.batch.target_rows, d_x);
+}
+
+void Head::argmax(Frame& f, const ParameterViews& p, View x, View ids) const {
+  const MeasuredScope outer_scope(f.stack);
+  const int64_t M = x.shape[0], rows = chunk_rows(f, M);
+  for (int64_t begin = 0; begin < M; begin += rows) {
+    const int64_t m = std::min(rows, M - begin);
+    const StackScope scope(f.stack);
+    const View chunk_logits = f.push(m, vocab_size_);
+    logits(f, p, x.rows(begin, begin + m), chunk_logits);
+    f.ops->argmax_rows(chunk_logits, ids.rows(begin, begin + m));
+  }
+}
+
+void Head::logits(Frame& f, const ParameterViews& p, View x, View logits) const {
+  const StackScope scope(f.stack);
+  View z = x;
+  if (norm_) {
+    z = f.push(x.shape[0], hidden_size_);
+    norm_->forward(f, p, x, z, {});
+  }
+  f.ops->linear_forward(z, p[weight_], bias_of(p), {}, {}, logits);
+}
+
+}  // namespace tessera

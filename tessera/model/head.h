@@ -1,0 +1,63 @@
+// The head: final norm, and the product over the vocabulary. Its weight is the embedding in the root's table (a tied
+// head, which is a part of the root), or it is a unit of its own, the model's last.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "tessera/model/config.h"
+#include "tessera/model/norm.h"
+#include "tessera/model/unit.h"
+
+namespace tessera {
+
+class Head {
+ public:
+  struct Parts {  // names of the tensors; empty: the architecture has no such tensor
+    std::string final_norm = {};
+    Norm::Kind norm = Norm::Kind::layer;
+    std::string weight = {};  // of a head that is not tied
+    std::string bias = {};
+    bool like_linear = false;  // an untied weight starts as torch.nn.Linear's, not as the embedding
+  };
+  // Adds its tensors to the table of its unit. The weight is the tensor `tied` of this table, or a new one.
+  Head(const ModelConfig& config, const Parts& parts, ParameterTable& table, const Initializer& embedding_init,
+       std::optional<ParameterTable::Handle> tied);
+
+  // p and g are the parameters and gradients of the unit that holds the head's tensors.
+
+  // Adds the summed cross-entropy of the batch's targets to loss [1] f64, from x [N, C]. Processes only rows with loss,
+  // in chunks. [N, V] logits never exist.
+  void loss(Frame& frame, const ParameterViews& p, View x, View loss) const;
+  // The same. Also computes d_x [N, C] and the gradients g of `scale` times that loss.
+  void loss_backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, View x, double scale, View loss,
+                     View d_x) const;
+  // Writes to ids [M] i32 the most likely next token after each of the rows x [M, C].
+  void argmax(Frame& frame, const ParameterViews& p, View x, View ids) const;
+  // Writes the logits [M, V] of the rows x [M, C]. For tests and small inputs.
+  void logits(Frame& frame, const ParameterViews& p, View x, View logits) const;
+
+ private:
+  using Handle = ParameterTable::Handle;
+
+  int64_t chunk_rows(const Frame& frame, int64_t num_rows) const;
+  View bias_of(const ParameterViews& p) const { return bias_ ? p[*bias_] : View{}; }
+
+  int64_t vocab_size_, hidden_size_;
+  Handle weight_ = 0;
+  std::optional<Norm> norm_;
+  std::optional<Handle> bias_;
+};
+
+// A head that is not tied.
+class HeadUnit final : public Unit {
+ public:
+  HeadUnit(const ModelConfig& config, const Head::Parts& parts, const Initializer& embedding_init)
+      : Unit("head"), head_(config, parts, table_, embedding_init, std::nullopt) {}
+  const Head& head() const { return head_; }
+
+ private:
+  Head head_;
+};
+
+}  // namespace tessera
