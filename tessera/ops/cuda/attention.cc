@@ -9,7 +9,9 @@ namespace tessera::cuda {
 namespace {
 
 void check_shapes(View qkv, const AttentionShape& shape, const Dropout& dropout) {
-  TESSERA_ASSERT(qkv.shape[1] == 3 * shape.num_heads * shape.head_dim && shape.head_dim <= kMaxHeadDim);
+  TESSERA_ASSERT(qkv.shape[1] == shape.row_channels() && shape.head_dim <= kMaxHeadDim);
+  TESSERA_ASSERT(shape.num_heads % shape.kv_heads() == 0 && shape.window >= 0);
+  TESSERA_ASSERT(shape.layout == QkvLayout::blocked || shape.kv_heads() == shape.num_heads);
   TESSERA_ASSERT(!shape.alibi_slopes || shape.alibi_slopes.num_elems() == shape.num_heads);
   TESSERA_ASSERT(!(dropout.rate > 0) || dropout.row_ids.num_elems() == qkv.shape[0]);
 }

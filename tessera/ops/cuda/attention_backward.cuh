@@ -87,21 +87,24 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
       find_longest_block(heads.starts, heads.num_sequences, kTileRows, static_cast<int>(blockIdx.x) / at.num_heads);
   if (!block.found) return;
   const int q0 = block.index * kTileRows, end = min(block.length, q0 + kTileRows);
-  const int64_t stride = 3 * heads.channels,
-                in_o = static_cast<int64_t>(block.begin) * heads.channels + head * heads.head_dim;
-  const T* const queries = heads.query(at.qkv, block.begin, head);
+  const int64_t stride = heads.width, in_o = static_cast<int64_t>(block.begin) * heads.channels + head * heads.head_dim;
+  const T *const keys = heads.key(at.qkv, block.begin, head / heads.group), *const values =
+                                                                                heads.value(at.qkv, block.begin,
+                                                                                            head / heads.group);
   const auto load_keys = [&](int k0, int slot) {
-    load_tile<Rows, kKeys, kTileThreads>(tiles.passing[0] + slot * tiles.kPass, queries + heads.key_offset, stride, k0,
-                                         block.length, heads.head_dim);
-    load_tile<Rows, kKeys, kTileThreads>(tiles.passing[1] + slot * tiles.kPass, queries + heads.value_offset, stride,
-                                         k0, block.length, heads.head_dim);
+    load_tile<Rows, kKeys, kTileThreads>(tiles.passing[0] + slot * tiles.kPass, keys, stride, k0, block.length,
+                                         heads.head_dim);
+    load_tile<Rows, kKeys, kTileThreads>(tiles.passing[1] + slot * tiles.kPass, values, stride, k0, block.length,
+                                         heads.head_dim);
     commit_copies();
   };
-  load_tile<Rows, kTileRows, kTileThreads>(tiles.own[0], queries, stride, q0, block.length, heads.head_dim);
+  const int first_block = heads.first_block(q0, kKeys);
+  load_tile<Rows, kTileRows, kTileThreads>(tiles.own[0], heads.query(at.qkv, block.begin, head), stride, q0,
+                                           block.length, heads.head_dim);
   load_tile<Rows, kTileRows, kTileThreads>(tiles.own[1], at.d_o + in_o, heads.channels, q0, block.length,
                                            heads.head_dim);
   load_tile<Rows, kTileRows, kTileThreads>(tiles.own[2], at.o + in_o, heads.channels, q0, block.length, heads.head_dim);
-  load_keys(0, 0);
+  load_keys(first_block, 0);
 
   const Scores scores(at.scale, heads.slope(head));
   const int first_row = q0 + warp * 16, together = q0 + first_row_together<Products>(),
@@ -126,7 +129,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
   }
   Accumulator<Rows::kColumns> d_q;
   d_q.clear();
-  for (int k0 = 0, slot = 0; k0 < end; k0 += kKeys, slot ^= 1) {
+  for (int k0 = first_block, slot = 0; k0 < end; k0 += kKeys, slot ^= 1) {
     wait_for_copies<0>();
     Products::publish_tiles();
     __syncthreads();
@@ -151,7 +154,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
         s.at[n][e] = fast_exp2(fmaf(s.at[n][e], scores.scale, bias) - log_sum_exp[e / 2]);
       }
     }
-    if (k0 + kKeys - 1 > first_row) mask_scores(s, first_row, k0, 0);
+    if (needs_mask(first_row, k0, kKeys, heads.window)) mask_scores(s, first_row, k0, heads.window, 0);
     Products::template wait<0>(d_p);
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n) {
@@ -172,7 +175,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
 }
 
 // Works on Sᵀ and dPᵀ: rows are keys and columns are queries. Pᵀ and dSᵀ can therefore be left factors without a
-// transpose.
+// transpose. A block sums over the query heads of its head of keys and values, one after the other.
 template <typename Products, bool kDrops, int kBlocks>
 __global__ void __launch_bounds__(kTileThreads, kBlocks)
     key_gradient_kernel(BackwardArrays<typename Products::Element> at, Heads heads, Mask mask) {
@@ -181,19 +184,23 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
   constexpr int kQueries = kPassing<Products>;
   extern __shared__ __align__(1024) unsigned char shared_tiles[];
   const BackwardTiles<Products> tiles(shared_tiles);
-  const int head_of_launch = static_cast<int>(blockIdx.x) % at.num_heads, head = at.first_head + head_of_launch,
+  const int kv_heads = at.num_heads / heads.group,
+            first_of_launch = static_cast<int>(blockIdx.x) % kv_heads * heads.group,
+            first_head = at.first_head + first_of_launch, kv_head = first_head / heads.group,
             warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
   const Block block =
-      find_longest_block(heads.starts, heads.num_sequences, kTileRows, static_cast<int>(blockIdx.x) / at.num_heads);
+      find_longest_block(heads.starts, heads.num_sequences, kTileRows, static_cast<int>(blockIdx.x) / kv_heads);
   if (!block.found) return;
   const int k0 =
       ((block.length - 1) / kTileRows - block.index) * kTileRows;  // most queries see the first keys of a sequence
-  const int64_t stride = 3 * heads.channels;
-  const T *const queries = heads.query(at.qkv, block.begin, head), *const d_os = at.d_o +
-                                                                                 static_cast<int64_t>(block.begin) *
-                                                                                     heads.channels +
-                                                                                 head * heads.head_dim;
-  const auto load_queries = [&](int q0, int slot) {
+  const int end = heads.end_of_queries(min(k0 + kTileRows, block.length) - 1, block.length);
+  const int64_t stride = heads.width;
+  const auto load_queries = [&](int member, int q0, int slot) {
+    const int head = first_head + member;
+    const T *const queries = heads.query(at.qkv, block.begin, head), *const d_os = at.d_o +
+                                                                                   static_cast<int64_t>(block.begin) *
+                                                                                       heads.channels +
+                                                                                   head * heads.head_dim;
     load_tile<Rows, kQueries, kTileThreads>(tiles.passing[0] + slot * tiles.kPass, queries, stride, q0, block.length,
                                             heads.head_dim);
     load_tile<Rows, kQueries, kTileThreads>(tiles.passing[1] + slot * tiles.kPass, d_os, heads.channels, q0,
@@ -204,7 +211,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
       const int64_t row = real ? block.begin + query : block.begin;
       copy_word_async(tiles.numbers + slot * 2 * kQueries + i,
                       i < kQueries ? at.log_sum_exp + row * heads.num_heads + head
-                                   : at.deltas + row * at.num_heads + head_of_launch,
+                                   : at.deltas + row * at.num_heads + first_of_launch + member,
                       real);
     }
     commit_copies();
@@ -219,27 +226,33 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
       }
     }
   };
-  load_tile<Rows, kTileRows, kTileThreads>(tiles.own[0], queries + heads.key_offset, stride, k0, block.length,
-                                           heads.head_dim);
-  load_tile<Rows, kTileRows, kTileThreads>(tiles.own[1], queries + heads.value_offset, stride, k0, block.length,
-                                           heads.head_dim);
-  load_queries(k0, 0);
+  load_tile<Rows, kTileRows, kTileThreads>(tiles.own[0], heads.key(at.qkv, block.begin, kv_head), stride, k0,
+                                           block.length, heads.head_dim);
+  load_tile<Rows, kTileRows, kTileThreads>(tiles.own[1], heads.value(at.qkv, block.begin, kv_head), stride, k0,
+                                           block.length, heads.head_dim);
+  load_queries(0, k0, 0);
 
-  const Scores scores(at.scale, heads.slope(head));
   const int first_row = k0 + warp * 16, together = k0 + first_row_together<Products>();
   T *const k = tiles.own[0] + warp * 16 * Rows::kStride, *const v = tiles.own[1] + warp * 16 * Rows::kStride;
-  const float biases[2] = {scores.bias(first_row + lane / 4), scores.bias(first_row + 8 + lane / 4)};
   Accumulator<Rows::kColumns> d_k, d_v;
   d_k.clear();
   d_v.clear();
-  for (int q0 = k0, slot = 0; q0 < block.length; q0 += kQueries, slot ^= 1) {
+  for (int member = 0, next = k0, slot = 0; member < heads.group; slot ^= 1) {
     wait_for_copies<0>();
     Products::publish_tiles();
     __syncthreads();
-    if (q0 + kQueries < block.length) load_queries(q0 + kQueries, slot ^ 1);
+    const int q0 = next, head = first_head + member;
+    next += kQueries;
+    if (next >= end) {  // the next query head
+      next = k0;
+      ++member;
+    }
+    if (member < heads.group) load_queries(member, next, slot ^ 1);
     if (together >= block.length || q0 + kQueries <= together) continue;
     const T *const q = tiles.passing[0] + slot * tiles.kPass, *const d_o = tiles.passing[1] + slot * tiles.kPass;
     const float* const numbers = tiles.numbers + slot * 2 * kQueries;
+    const Scores scores(at.scale, heads.slope(head));
+    const float biases[2] = {scores.bias(first_row + lane / 4), scores.bias(first_row + 8 + lane / 4)};
     Accumulator<kQueries> s, d_p;
     Products::multiply_transposed(s, tiles.own[0], q);
     Products::multiply_transposed(d_p, tiles.own[1], d_o);
@@ -256,13 +269,14 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
         if (kDrops && !(kept >> (e % 2 * 16 + e / 2 * 8 + lane / 4) & 1)) s.at[n][e] = -s.at[n][e];
       }
     }
-    if (first_row + 16 - 1 > q0 || q0 + kQueries > block.length) {
+    if (first_row + 16 - 1 > q0 || q0 + kQueries > block.length || q0 + kQueries - first_row > heads.window) {
 #pragma unroll
       for (int n = 0; n < kQueries / 8; ++n) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const int query = q0 + n * 8 + lane % 4 * 2 + e % 2;
-          if (first_row + e / 2 * 8 + lane / 4 > query || query >= block.length) s.at[n][e] = 0;
+          const int ahead = query - (first_row + e / 2 * 8 + lane / 4);
+          if (ahead < 0 || ahead >= heads.window || query >= block.length) s.at[n][e] = 0;
         }
       }
     }
@@ -287,9 +301,9 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
   round_into_rows<Rows>(d_k, k, [&](int) { return at.scale; });
   round_into_rows<Rows>(d_v, v, [&](int) { return kDrops ? mask.scale<float>() : 1.0f; });
   __syncwarp();
-  T* const to = heads.query(at.d_qkv, block.begin + first_row, head);
-  store_rows<Rows>(k, to + heads.key_offset, stride, block.length - first_row, heads.head_dim);
-  store_rows<Rows>(v, to + heads.value_offset, stride, block.length - first_row, heads.head_dim);
+  const int64_t row = block.begin + first_row;
+  store_rows<Rows>(k, heads.key(at.d_qkv, row, kv_head), stride, block.length - first_row, heads.head_dim);
+  store_rows<Rows>(v, heads.value(at.d_qkv, row, kv_head), stride, block.length - first_row, heads.head_dim);
 }
 
 template <typename Products, bool kDrops, int kQueryBlocks, int kKeyBlocks>
@@ -304,11 +318,11 @@ void launch_attention_backward(const Context& context, View qkv, View o, View lo
   constexpr size_t kShared = kBackwardSharedBytes<Products>;
   allow_shared(queries_kernel, kShared);
   allow_shared(keys_kernel, kShared);
-  const int together = heads_at_once(qkv.shape[0], heads.num_heads, sizeof(float));
+  const int together = heads_at_once(qkv.shape[0], heads.num_heads, heads.group, sizeof(float));
   for (int first = 0; first < heads.num_heads; first += together) {
     const int end = std::min(heads.num_heads, first + together);
-    const unsigned blocks =
-        static_cast<unsigned>(end - first) * num_blocks(qkv.shape[0], kTileRows, heads.num_sequences);
+    const unsigned blocks_of_head = num_blocks(qkv.shape[0], kTileRows, heads.num_sequences),
+                   blocks = static_cast<unsigned>(end - first) * blocks_of_head;
     const BackwardArrays<T> at{data_of<T>(qkv),
                                data_of<T>(o),
                                data_of<T>(d_o),
@@ -320,7 +334,8 @@ void launch_attention_backward(const Context& context, View qkv, View o, View lo
                                scale};
     queries_kernel<<<blocks, kTileThreads, kShared, context.stream>>>(at, heads, mask);
     check_launch("query_gradient_kernel");
-    keys_kernel<<<blocks, kTileThreads, kShared, context.stream>>>(at, heads, mask);
+    keys_kernel<<<blocks / static_cast<unsigned>(heads.group), kTileThreads, kShared, context.stream>>>(at, heads,
+                                                                                                        mask);
     check_launch("key_gradient_kernel");
   }
 }

@@ -24,7 +24,7 @@ struct Softmax {
 // by exp(score − maximum) and rescales o to the new maximum.
 template <int D>
 __device__ inline void softmax_block(Accumulator<kForwardKeys>& s, const Scores& scores, int first_row, int k0,
-                                     Softmax& softmax, Accumulator<D>& o) {
+                                     int window, Softmax& softmax, Accumulator<D>& o) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const float first_bias = scores.bias(k0 + lane % 4 * 2);
 #pragma unroll
@@ -35,7 +35,8 @@ __device__ inline void softmax_block(Accumulator<kForwardKeys>& s, const Scores&
       s.at[n][e] = fmaf(s.at[n][e], scores.scale, bias);
     }
   }
-  if (k0 + kForwardKeys - 1 > first_row) mask_scores(s, first_row, k0, -std::numeric_limits<float>::infinity());
+  constexpr float kHidden = -std::numeric_limits<float>::infinity();
+  if (needs_mask(first_row, k0, kForwardKeys, window)) mask_scores(s, first_row, k0, window, kHidden);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float most = softmax.maximum[half];
@@ -44,15 +45,17 @@ __device__ inline void softmax_block(Accumulator<kForwardKeys>& s, const Scores&
       most = fmaxf(most, fmaxf(s.at[n][2 * half], s.at[n][2 * half + 1]));
     }
     most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
-    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));  // finite: all queries see key 0
-    const float correction = fast_exp2(softmax.maximum[half] - most);
+    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
+    // With a window, a query may see no key of the first blocks.
+    const float origin = most == kHidden ? 0.0f : most;
+    const float correction = fast_exp2(softmax.maximum[half] - origin);
     float sum = softmax.sum[half] * correction;
 #pragma unroll
     for (int n = 0; n < kForwardKeys / 8; ++n) {
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         float& x = s.at[n][2 * half + e];
-        x = fast_exp2(x - most);
+        x = fast_exp2(x - origin);
         sum += x;
       }
     }
@@ -102,17 +105,19 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
       find_longest_block(heads.starts, heads.num_sequences, kTileRows, static_cast<int>(blockIdx.x) / heads.num_heads);
   if (!block.found) return;
   const int q0 = block.index * kTileRows;
-  const int64_t stride = 3 * heads.channels;
-  const T* const queries = heads.query(qkv, block.begin, head);
+  const int64_t stride = heads.width;
+  const T *const keys = heads.key(qkv, block.begin, head / heads.group), *const values = heads.value(
+                                                                             qkv, block.begin, head / heads.group);
   const auto load_keys = [&](int k0, int slot) {
-    load_tile<Rows, kForwardKeys, kTileThreads>(k_tiles + slot * kTile, queries + heads.key_offset, stride, k0,
-                                                block.length, heads.head_dim);
-    load_tile<Rows, kForwardKeys, kTileThreads>(v_tiles + slot * kTile, queries + heads.value_offset, stride, k0,
-                                                block.length, heads.head_dim);
+    load_tile<Rows, kForwardKeys, kTileThreads>(k_tiles + slot * kTile, keys, stride, k0, block.length, heads.head_dim);
+    load_tile<Rows, kForwardKeys, kTileThreads>(v_tiles + slot * kTile, values, stride, k0, block.length,
+                                                heads.head_dim);
     commit_copies();
   };
-  load_tile<Rows, kTileRows, kTileThreads>(q_tile, queries, stride, q0, block.length, heads.head_dim);
-  load_keys(0, 0);
+  const int first_block = heads.first_block(q0, kForwardKeys);
+  load_tile<Rows, kTileRows, kTileThreads>(q_tile, heads.query(qkv, block.begin, head), stride, q0, block.length,
+                                           heads.head_dim);
+  load_keys(first_block, 0);
 
   const Scores scores(scale, heads.slope(head));
   const int first_row = q0 + warp * 16, together = q0 + first_row_together<Products>(),
@@ -125,7 +130,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
     softmax.maximum[half] = -std::numeric_limits<float>::infinity();
     softmax.sum[half] = 0;
   }
-  for (int k0 = 0, slot = 0; k0 < end; k0 += kForwardKeys, slot ^= 1) {
+  for (int k0 = first_block, slot = 0; k0 < end; k0 += kForwardKeys, slot ^= 1) {
     wait_for_copies<0>();
     Products::publish_tiles();
     __syncthreads();  // this block's keys have arrived, and all warps have finished with the previous ones
@@ -134,7 +139,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
     Accumulator<kForwardKeys> s;
     Products::multiply_transposed(s, q_tile, k_tiles + slot * kTile);
     Products::template wait<0>(s);
-    softmax_block(s, scores, first_row, k0, softmax, result);
+    softmax_block(s, scores, first_row, k0, heads.window, softmax, result);
     if constexpr (kDrops) drop(s, mask, block, head, first_row, k0);
     Products::multiply_registers(result, s, v_tiles + slot * kTile);
     Products::template wait<0>(result);

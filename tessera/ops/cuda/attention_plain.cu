@@ -74,14 +74,14 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   stage_head(heads.query(qkv, row, head), head_dim, q);
   __syncwarp();
   const A slope = static_cast<A>(heads.slope(head));
-  const auto first = heads.query(qkv, block.begin, head);
+  const T *const keys = heads.key(qkv, block.begin, head / heads.group), *const values = heads.value(
+                                                                             qkv, block.begin, head / heads.group);
   A maximum = lowest<A>(), sum = 0, result[kLanesOfHead] = {};
-  for (int k0 = 0; k0 <= query; k0 += kWarp) {
+  for (int k0 = max(0, heads.first_key(query)); k0 <= query; k0 += kWarp) {
     const int key = k0 + lane;
     A score = lowest<A>();
     if (key <= query) {
-      score = dot<N>(q, first + static_cast<int64_t>(key) * 3 * heads.channels + heads.key_offset, head_dim) * scale +
-              slope * static_cast<A>(key);
+      score = dot<N>(q, keys + static_cast<int64_t>(key) * heads.width, head_dim) * scale + slope * static_cast<A>(key);
     }
     const A most = max(maximum, warp_reduce(score, Max()));
     A p = exp(score - most);
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
     if (mask.row_ids && key <= query) p *= mask.factor<A>(row, attention_dropout_column(head, key));
     add_rows<T>(
         p, min(kWarp, query + 1 - k0), head_dim,
-        [&](int j) { return first + static_cast<int64_t>(k0 + j) * 3 * heads.channels + heads.value_offset; }, result);
+        [&](int j) { return values + static_cast<int64_t>(k0 + j) * heads.width; }, result);
   }
   store_head(result, A(1) / sum, head_dim, o + row * heads.channels + head * head_dim);
   if (log_sum_exp && lane == 0) log_sum_exp[row * heads.num_heads + head] = maximum + log(sum);
@@ -134,75 +134,80 @@ __global__ void __launch_bounds__(kWarps* kWarp) query_gradient_kernel(Backward<
   const Block block = find_block(heads.starts, heads.num_sequences, kWarps, static_cast<int>(blockIdx.x));
   const int query = block.index * kWarps + warp;
   if (!block.found || query >= block.length) return;
-  const int64_t row = block.begin + query, stride = 3 * heads.channels;
+  const int64_t row = block.begin + query, stride = heads.width;
   A *const q = shared[0][warp], *const d_o = shared[1][warp];
   stage_head(heads.query(at.qkv, row, head), head_dim, q);
   stage_head(at.d_o + row * heads.channels + head * head_dim, head_dim, d_o);
   __syncwarp();
   const A slope = static_cast<A>(heads.slope(head)), log_sum_exp = at.log_sum_exp[row * heads.num_heads + head],
           delta = at.deltas[row * at.num_heads + static_cast<int>(blockIdx.y)];
-  const T* const first = heads.query(at.qkv, block.begin, head);
+  const T *const keys = heads.key(at.qkv, block.begin, head / heads.group), *const values =
+                                                                                heads.value(at.qkv, block.begin,
+                                                                                            head / heads.group);
   A result[kLanesOfHead] = {};
-  for (int k0 = 0; k0 <= query; k0 += kWarp) {
+  for (int k0 = max(0, heads.first_key(query)); k0 <= query; k0 += kWarp) {
     const int key = k0 + lane;
     A d_score = 0;
     if (key <= query) {
-      const T* const from = first + key * stride;
-      const A score = dot<N>(q, from + heads.key_offset, head_dim) * at.scale + slope * static_cast<A>(key);
-      A d_p = dot<N>(d_o, from + heads.value_offset, head_dim);
+      const A score = dot<N>(q, keys + key * stride, head_dim) * at.scale + slope * static_cast<A>(key);
+      A d_p = dot<N>(d_o, values + key * stride, head_dim);
       if (mask.row_ids) d_p *= mask.factor<A>(row, attention_dropout_column(head, key));
       d_score = exp(score - log_sum_exp) * (d_p - delta) * at.scale;
     }
     add_rows<T>(
-        d_score, min(kWarp, query + 1 - k0), head_dim,
-        [&](int j) { return first + (k0 + j) * stride + heads.key_offset; }, result);
+        d_score, min(kWarp, query + 1 - k0), head_dim, [&](int j) { return keys + (k0 + j) * stride; }, result);
   }
   store_head(result, A(1), head_dim, heads.query(at.d_qkv, row, head));
 }
 
-// d_k = dSᵀ·q;  d_v = dropout(P)ᵀ·d_o. One warp per key, 32 queries at a time, one query per lane.
+// d_k = dSᵀ·q;  d_v = dropout(P)ᵀ·d_o. One warp per key, 32 queries at a time, one query per lane. The query heads of a
+// head of keys and values are summed one after the other.
 template <typename T, int N>
 __global__ void __launch_bounds__(kWarps* kWarp) key_gradient_kernel(Backward<T> at, Heads heads, Mask mask) {
   using A = Acc<T>;
   __shared__ A shared[2][kWarps][kMaxHeadDim];
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int head = at.first_head + static_cast<int>(blockIdx.y), head_dim = heads.head_dim;
+  const int first_of_launch = static_cast<int>(blockIdx.y) * heads.group,
+            kv_head = (at.first_head + first_of_launch) / heads.group, head_dim = heads.head_dim;
   const Block block = find_block(heads.starts, heads.num_sequences, kWarps, static_cast<int>(blockIdx.x));
   const int key = block.index * kWarps + warp;
   if (!block.found || key >= block.length) return;
-  const int64_t row = block.begin + key, stride = 3 * heads.channels;
+  const int64_t row = block.begin + key, stride = heads.width;
   A *const k = shared[0][warp], *const v = shared[1][warp];
-  stage_head(heads.query(at.qkv, row, head) + heads.key_offset, head_dim, k);
-  stage_head(heads.query(at.qkv, row, head) + heads.value_offset, head_dim, v);
+  stage_head(heads.key(at.qkv, row, kv_head), head_dim, k);
+  stage_head(heads.value(at.qkv, row, kv_head), head_dim, v);
   __syncwarp();
-  const A bias = static_cast<A>(heads.slope(head)) * static_cast<A>(key);
-  const T *const queries = heads.query(at.qkv, block.begin, head), *const d_os = at.d_o +
-                                                                                 static_cast<int64_t>(block.begin) *
-                                                                                     heads.channels +
-                                                                                 head * head_dim;
+  const int end = heads.end_of_queries(key, block.length);
   A d_k[kLanesOfHead] = {}, d_v[kLanesOfHead] = {};
-  for (int q0 = key; q0 < block.length; q0 += kWarp) {
-    const int query = q0 + lane;
-    A p = 0, d_score = 0;
-    if (query < block.length) {
-      const int64_t query_row = block.begin + query;
-      const A score = dot<N>(k, queries + query * stride, head_dim) * at.scale + bias;
-      const A d_p = dot<N>(v, d_os + static_cast<int64_t>(query) * heads.channels, head_dim);
-      const A delta = at.deltas[query_row * at.num_heads + static_cast<int>(blockIdx.y)];
-      const A factor = mask.row_ids ? mask.factor<A>(query_row, attention_dropout_column(head, key)) : A(1);
-      p = exp(score - at.log_sum_exp[query_row * heads.num_heads + head]);
-      d_score = p * (factor * d_p - delta) * at.scale;
-      p *= factor;
+  for (int member = 0; member < heads.group; ++member) {
+    const int of_launch = first_of_launch + member, head = at.first_head + of_launch;
+    const A bias = static_cast<A>(heads.slope(head)) * static_cast<A>(key);
+    const T *const queries = heads.query(at.qkv, block.begin, head), *const d_os = at.d_o +
+                                                                                   static_cast<int64_t>(block.begin) *
+                                                                                       heads.channels +
+                                                                                   head * head_dim;
+    for (int q0 = key; q0 < end; q0 += kWarp) {
+      const int query = q0 + lane;
+      A p = 0, d_score = 0;
+      if (query < end) {
+        const int64_t query_row = block.begin + query;
+        const A score = dot<N>(k, queries + query * stride, head_dim) * at.scale + bias;
+        const A d_p = dot<N>(v, d_os + static_cast<int64_t>(query) * heads.channels, head_dim);
+        const A delta = at.deltas[query_row * at.num_heads + of_launch];
+        const A factor = mask.row_ids ? mask.factor<A>(query_row, attention_dropout_column(head, key)) : A(1);
+        p = exp(score - at.log_sum_exp[query_row * heads.num_heads + head]);
+        d_score = p * (factor * d_p - delta) * at.scale;
+        p *= factor;
+      }
+      const int count = min(kWarp, end - q0);
+      add_rows<T>(
+          d_score, count, head_dim, [&](int j) { return queries + (q0 + j) * stride; }, d_k);
+      add_rows<T>(
+          p, count, head_dim, [&](int j) { return d_os + static_cast<int64_t>(q0 + j) * heads.channels; }, d_v);
     }
-    const int count = min(kWarp, block.length - q0);
-    add_rows<T>(
-        d_score, count, head_dim, [&](int j) { return queries + (q0 + j) * stride; }, d_k);
-    add_rows<T>(
-        p, count, head_dim, [&](int j) { return d_os + static_cast<int64_t>(q0 + j) * heads.channels; }, d_v);
   }
-  T* const to = heads.query(at.d_qkv, row, head);
-  store_head(d_k, A(1), head_dim, to + heads.key_offset);
-  store_head(d_v, A(1), head_dim, to + heads.value_offset);
+  store_head(d_k, A(1), head_dim, heads.key(at.d_qkv, row, kv_head));
+  store_head(d_v, A(1), head_dim, heads.value(at.d_qkv, row, kv_head));
 }
 
 template <typename T>
@@ -222,10 +227,10 @@ void with_step(const AttentionShape& shape, Body&& body) {
 
 }  // namespace
 
-int heads_at_once(int64_t num_rows, int64_t num_heads, int64_t element_bytes) {
-  const int64_t heads = std::min(num_heads, kScratchBytes / (num_rows * element_bytes));
-  TESSERA_ASSERT(heads > 0);
-  return static_cast<int>(heads);
+int heads_at_once(int64_t num_rows, int64_t num_heads, int64_t group, int64_t element_bytes) {
+  const int64_t groups = std::min(num_heads / group, kScratchBytes / (num_rows * element_bytes * group));
+  TESSERA_ASSERT(groups > 0);
+  return static_cast<int>(groups * group);
 }
 
 void attention_deltas(const Context& context, View o, View d_o, const AttentionShape& shape, int first, int end) {
@@ -260,7 +265,7 @@ void plain_attention_backward(const Context& context, View qkv, View o, View log
   const Mask mask = Mask::of(dropout);
   with_float_type(qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const int together = heads_at_once(qkv.shape[0], heads.num_heads, sizeof(Acc<T>));
+    const int together = heads_at_once(qkv.shape[0], heads.num_heads, heads.group, sizeof(Acc<T>));
     for (int first = 0; first < heads.num_heads; first += together) {
       const int end = std::min(heads.num_heads, first + together);
       attention_deltas(context, o, d_o, shape, first, end);
@@ -272,11 +277,13 @@ void plain_attention_backward(const Context& context, View qkv, View o, View log
                            first,
                            end - first,
                            score_scale<T>(shape)};
-      const dim3 grid(num_blocks(qkv.shape[0], kWarps, heads.num_sequences), static_cast<unsigned>(end - first));
+      const unsigned blocks = num_blocks(qkv.shape[0], kWarps, heads.num_sequences);
+      const dim3 grid(blocks, static_cast<unsigned>(end - first)),
+          kv_grid(blocks, static_cast<unsigned>((end - first) / heads.group));
       with_step(shape, [&](auto n) {
         query_gradient_kernel<T, n><<<grid, kWarps * kWarp, 0, context.stream>>>(at, heads, mask);
         check_launch("query_gradient_kernel");
-        key_gradient_kernel<T, n><<<grid, kWarps * kWarp, 0, context.stream>>>(at, heads, mask);
+        key_gradient_kernel<T, n><<<kv_grid, kWarps * kWarp, 0, context.stream>>>(at, heads, mask);
         check_launch("key_gradient_kernel");
       });
     }

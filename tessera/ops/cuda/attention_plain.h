@@ -13,7 +13,8 @@ void plain_attention_backward(const Context& context, View qkv, View o, View log
 // Every backward kernel needs this first: deltas[row, head] = Σ_d d_o∘o of heads `first` to `end`, written to the
 // scratch.
 void attention_deltas(const Context& context, View o, View d_o, const AttentionShape& shape, int first, int end);
-// The number of heads whose deltas fit into the scratch together.
-int heads_at_once(int64_t num_rows, int64_t num_heads, int64_t element_bytes);
+// The number of query heads whose deltas fit into the scratch together: complete groups of `group` heads. The scratch
+// holds the deltas of a group for kScratchBytes / (group · element_bytes) rows.
+int heads_at_once(int64_t num_rows, int64_t num_heads, int64_t group, int64_t element_bytes);
 
 }  // namespace tessera::cuda

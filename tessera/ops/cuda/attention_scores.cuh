@@ -25,15 +25,21 @@ __device__ inline float fast_exp2(float x) {
   return y;
 }
 
+// Whether some of the warp's 16 queries from `first_row` on do not see some of `keys` keys from k0 on.
+__device__ inline bool needs_mask(int first_row, int k0, int keys, int window) {
+  return k0 + keys - 1 > first_row || k0 <= first_row + 15 - window;
+}
+
 // Sets to `value` the keys from k0 on that the warp's queries from `first_row` on do not see.
 template <int kKeys>
-__device__ inline void mask_scores(Accumulator<kKeys>& s, int first_row, int k0, float value) {
+__device__ inline void mask_scores(Accumulator<kKeys>& s, int first_row, int k0, int window, float value) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
 #pragma unroll
   for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      if (k0 + n * 8 + lane % 4 * 2 + e % 2 > first_row + e / 2 * 8 + lane / 4) s.at[n][e] = value;
+      const int ahead = k0 + n * 8 + lane % 4 * 2 + e % 2 - (first_row + e / 2 * 8 + lane / 4);
+      if (ahead > 0 || ahead <= -window) s.at[n][e] = value;
     }
   }
 }

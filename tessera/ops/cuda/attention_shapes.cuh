@@ -1,39 +1,68 @@
 // The layout of attention's arrays, and the assignment of thread blocks to blocks of sequences.
 #pragma once
 
+#include <algorithm>
+
 #include "tessera/ops/cuda/random.cuh"
 #include "tessera/ops/cuda/reduce.cuh"
 #include "tessera/ops/cuda/types.cuh"
 
 namespace tessera::cuda {
 
-// Describes qkv [N, 3C] or its gradient. Passed to kernels by value.
+// Describes qkv [N, W] or its gradient, and o [N, C]. Passed to kernels by value.
 struct Heads {
-  int num_heads, head_dim, channels;
-  int head_stride, key_offset, value_offset;  // elements within a row
-  const float* slopes;                        // [H] or null
-  const int32_t* starts;                      // [B+1]
+  int num_heads, head_dim, channels;  // channels of o
+  int num_kv_heads, group;            // query heads that share a key and a value
+  int width;                          // W: elements of a row of qkv
+  int head_stride, kv_head_stride;    // elements from a head to the next one, within a row
+  int key_offset, value_offset;       // of head 0 within a row
+  int window;                         // a query sees at most this many keys; kNoWindow: all up to its own
+  const float* slopes;                // [H] or null
+  const int32_t* starts;              // [B+1]
   int num_sequences;
 
+  static constexpr int kNoWindow = 1 << 30;
+
   __host__ static Heads of(const AttentionShape& shape, View starts) {
-    const int d = static_cast<int>(shape.head_dim), heads = static_cast<int>(shape.num_heads), c = heads * d;
+    const int d = static_cast<int>(shape.head_dim), heads = static_cast<int>(shape.num_heads), c = heads * d,
+              kv_heads = static_cast<int>(shape.kv_heads());
     const bool interleaved = shape.layout == QkvLayout::interleaved;
     return {heads,
             d,
             c,
+            kv_heads,
+            heads / kv_heads,
+            static_cast<int>(shape.row_channels()),
+            interleaved ? 3 * d : d,
             interleaved ? 3 * d : d,
             interleaved ? d : c,
-            interleaved ? 2 * d : 2 * c,
+            interleaved ? 2 * d : c + kv_heads * d,
+            shape.window > 0 ? static_cast<int>(std::min<int64_t>(shape.window, kNoWindow)) : kNoWindow,
             shape.alibi_slopes ? shape.alibi_slopes.as<float>() : nullptr,
             starts ? starts.as<int32_t>() : nullptr,
             starts ? static_cast<int>(starts.num_elems()) - 1 : 0};
   }
   __device__ float slope(int head) const { return slopes ? slopes[head] : 0.0f; }
-  // The query of a head in a row of qkv. Key and value are at their offsets from it.
+  // The query of a head in a row of qkv.
   template <typename T>
   __device__ T* query(T* qkv, int64_t row, int head) const {
-    return qkv + row * 3 * channels + head * head_stride;
+    return qkv + row * width + head * head_stride;
   }
+  // The key and the value of a head of keys and values.
+  template <typename T>
+  __device__ T* key(T* qkv, int64_t row, int kv_head) const {
+    return qkv + row * width + key_offset + kv_head * kv_head_stride;
+  }
+  template <typename T>
+  __device__ T* value(T* qkv, int64_t row, int kv_head) const {
+    return qkv + row * width + value_offset + kv_head * kv_head_stride;
+  }
+  // The first key that a query sees. It may be negative.
+  __device__ int first_key(int query) const { return query - window + 1; }
+  // The first key of the first block of `keys` keys that a query sees.
+  __device__ int first_block(int query, int keys) const { return max(0, first_key(query)) / keys * keys; }
+  // The end of the queries that see a key, in a sequence of `length`.
+  __device__ int end_of_queries(int key, int length) const { return min(length, key + min(window, length)); }
 };
 
 // One block of rows of a sequence.

@@ -149,6 +149,8 @@ __device__ inline void drop_row(const Mask& mask, int64_t row, int head, int k0,
   }
 }
 
+constexpr float kHidden = -std::numeric_limits<float>::infinity();  // the score of a key that a query does not see
+
 // o = dropout(softmax(q·kᵀ/√D + slope·k))·v of a block of queries, with a running maximum.
 template <int D>
 __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
@@ -163,20 +165,21 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
       find_longest_block(heads.starts, heads.num_sequences, kRows, static_cast<int>(blockIdx.x) / heads.num_heads);
   if (!block.found) return;
   const int q0 = block.index * kRows, end = min(block.length, q0 + kRows);
-  const int64_t stride = 3 * heads.channels;
-  const float* const queries = heads.query(qkv, block.begin, head);
-  load_rows<D, kRows>(queries, stride, q0, block.length, head_dim, q);
+  const int64_t stride = heads.width;
+  const float *const keys = heads.key(qkv, block.begin, head / heads.group), *const values = heads.value(
+                                                                                 qkv, block.begin, head / heads.group);
+  load_rows<D, kRows>(heads.query(qkv, block.begin, head), stride, q0, block.length, head_dim, q);
   const float slope = heads.slope(head);
   float maximum[kOwn], sum[kOwn], result[kOwn][kElems<D>] = {};
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
-    maximum[i] = -std::numeric_limits<float>::infinity();
+    maximum[i] = kHidden;
     sum[i] = 0;
   }
-  for (int k0 = 0; k0 < end; k0 += kPassing<D>) {
+  for (int k0 = heads.first_block(q0, kPassing<D>); k0 < end; k0 += kPassing<D>) {
     __syncthreads();
-    load_rows<D, kPassing<D>>(queries + heads.key_offset, stride, k0, block.length, head_dim, k);
-    load_rows<D, kPassing<D>>(queries + heads.value_offset, stride, k0, block.length, head_dim, v);
+    load_rows<D, kPassing<D>>(keys, stride, k0, block.length, head_dim, k);
+    load_rows<D, kPassing<D>>(values, stride, k0, block.length, head_dim, v);
     __syncthreads();
     float s[kOwn][J];
     multiply_transposed<D>(q, k, s);
@@ -187,20 +190,22 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
 #pragma unroll
       for (int j = 0; j < J; ++j) {
         const int key = k0 + column() + j * kColumns;
-        s[i][j] =
-            key <= query ? s[i][j] * scale + slope * static_cast<float>(key) : -std::numeric_limits<float>::infinity();
+        const bool seen = key <= query && key >= heads.first_key(query);
+        s[i][j] = seen ? s[i][j] * scale + slope * static_cast<float>(key) : kHidden;
         most = fmaxf(most, s[i][j]);
       }
 #pragma unroll
       for (int offset = kColumns / 2; offset > 0; offset /= 2) {
-        most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, offset));  // finite: all see key 0
+        most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, offset));
       }
-      const float correction = expf(maximum[i] - most);
+      // With a window, a query may see no key of the first blocks.
+      const float origin = most == kHidden ? 0.0f : most;
+      const float correction = expf(maximum[i] - origin);
       maximum[i] = most;
       sum[i] *= correction;
 #pragma unroll
       for (int j = 0; j < J; ++j) {
-        s[i][j] = expf(s[i][j] - most);
+        s[i][j] = expf(s[i][j] - origin);
         sum[i] += s[i][j];
       }
 #pragma unroll
@@ -252,9 +257,11 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
       find_longest_block(heads.starts, heads.num_sequences, kRows, static_cast<int>(blockIdx.x) / at.num_heads);
   if (!block.found) return;
   const int q0 = block.index * kRows, end = min(block.length, q0 + kRows);
-  const int64_t stride = 3 * heads.channels;
-  const float* const queries = heads.query(at.qkv, block.begin, head);
-  load_rows<D, kRows>(queries, stride, q0, block.length, head_dim, q);
+  const int64_t stride = heads.width;
+  const float *const keys = heads.key(at.qkv, block.begin, head / heads.group), *const values =
+                                                                                    heads.value(at.qkv, block.begin,
+                                                                                                head / heads.group);
+  load_rows<D, kRows>(heads.query(at.qkv, block.begin, head), stride, q0, block.length, head_dim, q);
   load_rows<D, kRows>(at.d_o + static_cast<int64_t>(block.begin) * heads.channels + head * head_dim, heads.channels, q0,
                       block.length, head_dim, d_o);
   const float slope = heads.slope(head);
@@ -267,10 +274,10 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
     log_sum_exp[i] = real ? at.log_sum_exp[row * heads.num_heads + head] : std::numeric_limits<float>::infinity();
     delta[i] = real ? at.deltas[row * at.num_heads + head_of_launch] : 0;
   }
-  for (int k0 = 0; k0 < end; k0 += kPassing<D>) {
+  for (int k0 = heads.first_block(q0, kPassing<D>); k0 < end; k0 += kPassing<D>) {
     __syncthreads();
-    load_rows<D, kPassing<D>>(queries + heads.key_offset, stride, k0, block.length, head_dim, k);
-    load_rows<D, kPassing<D>>(queries + heads.value_offset, stride, k0, block.length, head_dim, v);
+    load_rows<D, kPassing<D>>(keys, stride, k0, block.length, head_dim, k);
+    load_rows<D, kPassing<D>>(values, stride, k0, block.length, head_dim, v);
     __syncthreads();
     float s[kOwn][J], d_p[kOwn][J];
     multiply_transposed<D>(q, k, s);
@@ -287,8 +294,8 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
 #pragma unroll
       for (int j = 0; j < J; ++j) {
         const int key = k0 + column() + j * kColumns;
-        const float p =
-            key <= query ? expf(s[i][j] * at.scale + slope * static_cast<float>(key) - log_sum_exp[i]) : 0.0f;
+        const bool seen = key <= query && key >= heads.first_key(query);
+        const float p = seen ? expf(s[i][j] * at.scale + slope * static_cast<float>(key) - log_sum_exp[i]) : 0.0f;
         s[i][j] = p * (d_p[i][j] - delta[i]) * at.scale;
       }
     }
@@ -303,6 +310,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
 }
 
 // d_k = dSᵀ·q;  d_v = dropout(P)ᵀ·d_o. Works on Sᵀ and dPᵀ: rows are keys and columns are queries.
+// Sums over the query heads of a head of keys and values, one after the other.
 template <int D>
 __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) key_gradient_kernel(Backward at, Heads heads, Mask mask) {
   constexpr int J = kScores<D>;
@@ -310,25 +318,25 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) key_gradient_kernel
   float *const k = reinterpret_cast<float*>(shared), *const v = k + kRows * kStride<D>,
                *const q = v + kRows * kStride<D>, *const d_o = q + kPassing<D> * kStride<D>,
                *const tile = d_o + kPassing<D> * kStride<D>;
-  const int head_of_launch = static_cast<int>(blockIdx.x) % at.num_heads, head = at.first_head + head_of_launch,
-            head_dim = heads.head_dim;
+  const int kv_heads = at.num_heads / heads.group,
+            first_of_launch = static_cast<int>(blockIdx.x) % kv_heads * heads.group,
+            kv_head = (at.first_head + first_of_launch) / heads.group, head_dim = heads.head_dim;
   const Block block =
-      find_longest_block(heads.starts, heads.num_sequences, kRows, static_cast<int>(blockIdx.x) / at.num_heads);
+      find_longest_block(heads.starts, heads.num_sequences, kRows, static_cast<int>(blockIdx.x) / kv_heads);
   if (!block.found) return;
   const int k0 = ((block.length - 1) / kRows - block.index) * kRows;  // most queries see the first keys of a sequence
-  const int64_t stride = 3 * heads.channels;
-  const float *const queries = heads.query(at.qkv, block.begin, head), *const d_os = at.d_o +
-                                                                                     static_cast<int64_t>(block.begin) *
-                                                                                         heads.channels +
-                                                                                     head * head_dim;
-  load_rows<D, kRows>(queries + heads.key_offset, stride, k0, block.length, head_dim, k);
-  load_rows<D, kRows>(queries + heads.value_offset, stride, k0, block.length, head_dim, v);
-  const float slope = heads.slope(head);
+  const int64_t stride = heads.width;
+  const int end = heads.end_of_queries(min(k0 + kRows, block.length) - 1, block.length);
+  load_rows<D, kRows>(heads.key(at.qkv, block.begin, kv_head), stride, k0, block.length, head_dim, k);
+  load_rows<D, kRows>(heads.value(at.qkv, block.begin, kv_head), stride, k0, block.length, head_dim, v);
   float d_k[kOwn][kElems<D>] = {}, d_v[kOwn][kElems<D>] = {};
-  for (int q0 = k0; q0 < block.length; q0 += kPassing<D>) {
+  for (int member = 0, q0 = k0; member < heads.group;) {
+    const int of_launch = first_of_launch + member, head = at.first_head + of_launch;
+    const float slope = heads.slope(head);
     __syncthreads();
-    load_rows<D, kPassing<D>>(queries, stride, q0, block.length, head_dim, q);
-    load_rows<D, kPassing<D>>(d_os, heads.channels, q0, block.length, head_dim, d_o);
+    load_rows<D, kPassing<D>>(heads.query(at.qkv, block.begin, head), stride, q0, block.length, head_dim, q);
+    load_rows<D, kPassing<D>>(at.d_o + static_cast<int64_t>(block.begin) * heads.channels + head * head_dim,
+                              heads.channels, q0, block.length, head_dim, d_o);
     __syncthreads();
     float s[kOwn][J], d_p[kOwn][J];
     multiply_transposed<D>(k, q, s);
@@ -340,7 +348,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) key_gradient_kernel
       const bool real = query < block.length;
       const float log_sum_exp =
                       real ? at.log_sum_exp[row * heads.num_heads + head] : std::numeric_limits<float>::infinity(),
-                  delta = real ? at.deltas[row * at.num_heads + head_of_launch] : 0;
+                  delta = real ? at.deltas[row * at.num_heads + of_launch] : 0;
       // The thread's keys are words of two counters: number `group` and number `group` + 8.
       Words words[2] = {};
       if (mask.row_ids && real) {
@@ -353,7 +361,8 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) key_gradient_kernel
         const float factor = !mask.row_ids                                                  ? 1.0f
                              : words[i % 2][static_cast<uint32_t>(i / 2)] >= mask.threshold ? mask.scale<float>()
                                                                                             : 0.0f;
-        const float p = key <= query ? expf(s[i][j] * at.scale + slope * static_cast<float>(key) - log_sum_exp) : 0.0f;
+        const bool seen = key <= query && key >= heads.first_key(query);
+        const float p = seen ? expf(s[i][j] * at.scale + slope * static_cast<float>(key) - log_sum_exp) : 0.0f;
         d_p[i][j] = p * (factor * d_p[i][j] - delta) * at.scale;
         s[i][j] = p * factor;
       }
@@ -362,14 +371,18 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) key_gradient_kernel
     add_products<D>(tile, d_o, d_v);
     share_scores<D>(d_p, tile);
     add_products<D>(tile, q, d_k);
+    q0 += kPassing<D>;
+    if (q0 >= end) {  // the next query head
+      q0 = k0;
+      ++member;
+    }
   }
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
     const int key = k0 + group() + i * kGroups;
     if (key >= block.length) continue;
-    float* const to = heads.query(at.d_qkv, block.begin + key, head);
-    store_row<D>(d_k[i], 1.0f, head_dim, to + heads.key_offset);
-    store_row<D>(d_v[i], 1.0f, head_dim, to + heads.value_offset);
+    store_row<D>(d_k[i], 1.0f, head_dim, heads.key(at.d_qkv, block.begin + key, kv_head));
+    store_row<D>(d_v[i], 1.0f, head_dim, heads.value(at.d_qkv, block.begin + key, kv_head));
   }
 }
 
@@ -414,7 +427,7 @@ void tiled_attention_backward(const Context& context, View qkv, View o, View log
   const Heads heads = Heads::of(shape, starts);
   const Mask mask = Mask::of(dropout);
   const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
-  const int together = heads_at_once(qkv.shape[0], heads.num_heads, sizeof(float));
+  const int together = heads_at_once(qkv.shape[0], heads.num_heads, heads.group, sizeof(float));
   for (int first = 0; first < heads.num_heads; first += together) {
     const int end = std::min(heads.num_heads, first + together);
     attention_deltas(context, o, d_o, shape, first, end);
@@ -432,7 +445,9 @@ void tiled_attention_backward(const Context& context, View qkv, View o, View log
       query_gradient_kernel<d><<<blocks, kThreads, shared_bytes<d>(2), context.stream>>>(at, heads, mask);
       check_launch("query_gradient_kernel");
       allow_shared(key_gradient_kernel<d>, shared_bytes<d>(2));
-      key_gradient_kernel<d><<<blocks, kThreads, shared_bytes<d>(2), context.stream>>>(at, heads, mask);
+      key_gradient_kernel<d>
+          <<<blocks / static_cast<unsigned>(heads.group), kThreads, shared_bytes<d>(2), context.stream>>>(at, heads,
+                                                                                                          mask);
       check_launch("key_gradient_kernel");
     });
   }

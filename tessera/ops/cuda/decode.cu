@@ -16,7 +16,7 @@ constexpr int kMaxSplits = 64;  // blocks that share a sequence's cache, at most
 
 template <typename T>
 struct Cache {
-  T *keys, *values;  // [rows, C]
+  T *keys, *values;  // [rows, K·D]
   const int32_t *starts, *lengths;
   int64_t num_rows;
 };
@@ -37,10 +37,11 @@ __global__ void store_kernel(const T* __restrict__ qkv, Heads heads, Cache<T> ca
   }
   const int64_t to = cache.starts[b] + block.index;
   if (to < 0 || to >= cache.num_rows) __trap();
-  for (int c = static_cast<int>(threadIdx.x); c < heads.channels; c += kThreads) {
-    const T* const from = heads.query(qkv, block.begin + block.index, c / heads.head_dim) + c % heads.head_dim;
-    cache.keys[to * heads.channels + c] = from[heads.key_offset];
-    cache.values[to * heads.channels + c] = from[heads.value_offset];
+  const int64_t row = block.begin + block.index;
+  const int channels = heads.num_kv_heads * heads.head_dim;
+  for (int c = static_cast<int>(threadIdx.x); c < channels; c += kThreads) {
+    cache.keys[to * channels + c] = heads.key(qkv, row, c / heads.head_dim)[c % heads.head_dim];
+    cache.values[to * channels + c] = heads.value(qkv, row, c / heads.head_dim)[c % heads.head_dim];
   }
 }
 
@@ -66,10 +67,11 @@ struct Partial {
   }
 };
 
-// A group of kLanes lanes handles a head: lane i has packs i, i + kLanes, … of N elements. The groups of a block handle
-// neighbouring heads, so together they read contiguous pieces of the cache's rows. A block processes its split of the
-// sequence's keys.
-template <typename T, int N, int kLanes, int kPacks>
+// A group of kLanes lanes handles up to kMembers query heads of a head of keys and values, so that it reads the cache
+// once for all of them: lane i has packs i, i + kLanes, … of N elements. The groups of a block handle neighbouring
+// heads, so together they read contiguous pieces of the cache's rows. A block processes its split of the sequence's
+// keys.
+template <typename T, int N, int kLanes, int kPacks, int kMembers>
 __global__ void __launch_bounds__(kThreads)
     decode_kernel(const T* __restrict__ qkv, Heads heads, Cache<T> cache, Acc<T> scale, T* __restrict__ o,
                   Acc<T>* __restrict__ partials /*[B, H, splits, D + 2]*/) {
@@ -77,85 +79,100 @@ __global__ void __launch_bounds__(kThreads)
   constexpr int kGroups = kThreads / kLanes, kElems = N * kPacks;
   const int split = static_cast<int>(blockIdx.x), num_splits = static_cast<int>(gridDim.x),
             b = static_cast<int>(blockIdx.z), head_dim = heads.head_dim;
-  const int lane = static_cast<int>(threadIdx.x) % kLanes,
-            head = static_cast<int>(blockIdx.y) * kGroups + static_cast<int>(threadIdx.x) / kLanes;
-  const bool has_head = head < heads.num_heads;  // threads without a head still take part in shuffles
-  const int last = cache.lengths[b];             // the new token's position
+  const int lane = static_cast<int>(threadIdx.x) % kLanes, parts = (heads.group + kMembers - 1) / kMembers,
+            part = static_cast<int>(blockIdx.y) * kGroups + static_cast<int>(threadIdx.x) / kLanes;
+  const bool has_head = part < heads.num_kv_heads * parts;  // threads without a head still take part in shuffles
+  const int kv_head = has_head ? part / parts : 0, first_member = has_head ? part % parts * kMembers : 0,
+            head = kv_head * heads.group + first_member, members = min(kMembers, heads.group - first_member);
+  const int last = cache.lengths[b];  // the new token's position
   const int64_t first_row = cache.starts[b];
   if (last < 0 || first_row < 0 || first_row + last >= cache.num_rows) __trap();
-  const T* const query = heads.query(qkv, b, has_head ? head : 0);
-  const int64_t at = first_row * heads.channels + (has_head ? head : 0) * head_dim;
-  const int begin = static_cast<int>(int64_t{last + 1} * split / num_splits),
-            end = static_cast<int>(int64_t{last + 1} * (split + 1) / num_splits);
-  const A slope = static_cast<A>(heads.slope(has_head ? head : 0));
+  const int64_t channels = heads.num_kv_heads * head_dim, at = first_row * channels + kv_head * head_dim;
+  const T *const new_key = heads.key(qkv, b, kv_head), *const new_value = heads.value(qkv, b, kv_head);
+  const int first_key = max(0, heads.first_key(last)), count = last + 1 - first_key;
+  const int begin = first_key + static_cast<int>(int64_t{count} * split / num_splits),
+            end = first_key + static_cast<int>(int64_t{count} * (split + 1) / num_splits);
 
-  A q[kElems];
+  A q[kMembers][kElems], slopes[kMembers];
+  Partial<A, kElems> mine[kMembers];
 #pragma unroll
-  for (int p = 0; p < kPacks; ++p) {
-    const int d = (lane + p * kLanes) * N;
+  for (int m = 0; m < kMembers; ++m) {
+    const int own = head + min(m, members - 1);
+    const T* const query = heads.query(qkv, b, own);
+    slopes[m] = static_cast<A>(heads.slope(own));
 #pragma unroll
-    for (int j = 0; j < N; ++j) q[p * N + j] = d + j < head_dim ? to_acc(query[d + j]) * scale : A(0);
+    for (int p = 0; p < kPacks; ++p) {
+      const int d = (lane + p * kLanes) * N;
+#pragma unroll
+      for (int j = 0; j < N; ++j) q[m][p * N + j] = d + j < head_dim ? to_acc(query[d + j]) * scale : A(0);
+    }
+    mine[m].clear();
   }
-  Partial<A, kElems> mine;
-  mine.clear();
   for (int k0 = begin; k0 < end; k0 += kAhead) {
     Pack<T, N> keys[kAhead][kPacks], values[kAhead][kPacks];
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const int key = k0 + i;
-      const int64_t from = at + static_cast<int64_t>(key) * heads.channels;
+      const int64_t from = at + static_cast<int64_t>(key) * channels;
       const bool is_new = key == last;
 #pragma unroll
       for (int p = 0; p < kPacks; ++p) {
         const int d = (lane + p * kLanes) * N;
         keys[i][p] = values[i][p] = {};
         if (key >= end || d >= head_dim || !has_head) continue;
-        keys[i][p] = load_pack<T, N>(is_new ? query + heads.key_offset + d : cache.keys + from + d);
-        values[i][p] = load_pack<T, N>(is_new ? query + heads.value_offset + d : cache.values + from + d);
-        if (is_new) {
+        keys[i][p] = load_pack<T, N>(is_new ? new_key + d : cache.keys + from + d);
+        values[i][p] = load_pack<T, N>(is_new ? new_value + d : cache.values + from + d);
+        if (is_new && first_member == 0) {
           store_pack(cache.keys + from + d, keys[i][p]);
           store_pack(cache.values + from + d, values[i][p]);
         }
       }
     }
-    A scores[kAhead], most = mine.maximum;
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      A score = 0;
+    for (int m = 0; m < kMembers; ++m) {
+      A scores[kAhead], most = mine[m].maximum;
 #pragma unroll
-      for (int e = 0; e < kElems; ++e) score += q[e] * keys[i][e / N][e % N];
+      for (int i = 0; i < kAhead; ++i) {
+        A score = 0;
 #pragma unroll
-      for (int offset = kLanes / 2; offset > 0; offset /= 2) score += __shfl_xor_sync(kAllLanes, score, offset);
-      const int key = k0 + i;
-      scores[i] = key < end ? score + slope * static_cast<A>(key) : -std::numeric_limits<A>::infinity();
-      most = max(most, scores[i]);
-    }
-    mine.scale_to(most);  // finite: k0 is before the end
+        for (int e = 0; e < kElems; ++e) score += q[m][e] * keys[i][e / N][e % N];
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const A p = exp(scores[i] - most);
-      mine.sum += p;
+        for (int offset = kLanes / 2; offset > 0; offset /= 2) score += __shfl_xor_sync(kAllLanes, score, offset);
+        const int key = k0 + i;
+        scores[i] = key < end ? score + slopes[m] * static_cast<A>(key) : -std::numeric_limits<A>::infinity();
+        most = max(most, scores[i]);
+      }
+      mine[m].scale_to(most);  // finite: k0 is before the end
 #pragma unroll
-      for (int e = 0; e < kElems; ++e) mine.o[e] += p * values[i][e / N][e % N];
+      for (int i = 0; i < kAhead; ++i) {
+        const A p = exp(scores[i] - most);
+        mine[m].sum += p;
+#pragma unroll
+        for (int e = 0; e < kElems; ++e) mine[m].o[e] += p * values[i][e / N][e % N];
+      }
     }
   }
 
   if (!has_head) return;
-  const int64_t result = static_cast<int64_t>(b) * heads.num_heads + head;
-  A* const partial = partials + (result * num_splits + split) * (head_dim + 2);
 #pragma unroll
-  for (int e = 0; e < kElems; ++e) {
-    const int d = (lane + e / N * kLanes) * N + e % N;
-    if (d >= head_dim) continue;
-    if (num_splits == 1) {
-      o[result * head_dim + d] = from_acc<T>(mine.o[e] / mine.sum);
-    } else {
-      partial[d] = mine.o[e];
+  for (int m = 0; m < kMembers; ++m) {
+    if (m >= members) continue;
+    const int64_t result = static_cast<int64_t>(b) * heads.num_heads + head + m;
+    A* const partial = partials + (result * num_splits + split) * (head_dim + 2);
+#pragma unroll
+    for (int e = 0; e < kElems; ++e) {
+      const int d = (lane + e / N * kLanes) * N + e % N;
+      if (d >= head_dim) continue;
+      if (num_splits == 1) {
+        o[result * head_dim + d] = from_acc<T>(mine[m].o[e] / mine[m].sum);
+      } else {
+        partial[d] = mine[m].o[e];
+      }
     }
-  }
-  if (num_splits > 1 && lane == 0) {
-    partial[head_dim] = mine.maximum;
-    partial[head_dim + 1] = mine.sum;
+    if (num_splits > 1 && lane == 0) {
+      partial[head_dim] = mine[m].maximum;
+      partial[head_dim + 1] = mine[m].sum;
+    }
   }
 }
 
@@ -207,12 +224,26 @@ void with_group(int head_dim, Body&& body) {
   body(integral_constant<int, 1>(), integral_constant<int, 32>(), integral_constant<int, kMaxHeadDim / 32>());
 }
 
+// Calls body(members) with a constant: the query heads that a group of lanes handles together. Heads in several packs
+// leave registers for one.
+template <int kPacks, typename Body>
+void with_members(int group, Body&& body) {
+  using std::integral_constant;
+  if constexpr (kPacks == 1) {
+    if (group > 4) return body(integral_constant<int, 8>());
+    if (group > 2) return body(integral_constant<int, 4>());
+    if (group > 1) return body(integral_constant<int, 2>());
+  }
+  body(integral_constant<int, 1>());
+}
+
 }  // namespace
 
 void store_keys_values(const Context& context, View qkv, View starts, const AttentionShape& shape, View cache_starts,
                        View keys, View values) {
   const Heads heads = Heads::of(shape, starts);
-  TESSERA_ASSERT(qkv.shape[1] == 3 * heads.channels && keys.shape[1] == heads.channels && values.shape == keys.shape);
+  TESSERA_ASSERT(qkv.shape[1] == shape.row_channels() && keys.shape[1] == shape.kv_channels());
+  TESSERA_ASSERT(values.shape == keys.shape);
   TESSERA_ASSERT(starts.num_elems() == cache_starts.num_elems() + 1);
   if (qkv.shape[0] == 0) return;
   with_float_type(qkv.dtype, [&](auto zero) {
@@ -228,7 +259,8 @@ void attention_decode(const Context& context, View qkv, const AttentionShape& sh
                       View keys, View values, View o) {
   const Heads heads = Heads::of(shape, {});
   const int64_t num_sequences = qkv.shape[0], d = heads.head_dim, num_heads = heads.num_heads;
-  TESSERA_ASSERT(qkv.shape[1] == 3 * heads.channels && keys.shape[1] == heads.channels && values.shape == keys.shape);
+  TESSERA_ASSERT(qkv.shape[1] == shape.row_channels() && keys.shape[1] == shape.kv_channels());
+  TESSERA_ASSERT(values.shape == keys.shape);
   TESSERA_ASSERT(o.shape == (Shape{num_sequences, heads.channels}) && lengths.num_elems() == num_sequences);
   TESSERA_ASSERT(cache_starts.num_elems() == num_sequences);
   if (num_sequences == 0) return;
@@ -240,17 +272,20 @@ void attention_decode(const Context& context, View qkv, const AttentionShape& sh
     const A scale = static_cast<A>(1 / std::sqrt(static_cast<double>(d)));
     int splits = 1;
     with_group<T>(heads.head_dim, [&](auto n, auto lanes, auto packs) {
-      const int64_t across = (num_heads * lanes + kThreads - 1) / kThreads;
-      // Uses enough blocks to keep every multiprocessor reading. The scratch must have room for their partial results.
-      // In a full cache, each split must have at least kMinKeys keys.
-      const int64_t wanted = 8 * context.num_multiprocessors / (num_sequences * across),
-                    room = Context::scratch_elems<A>() / (num_sequences * num_heads * (d + 2));
-      const int64_t useful = keys.shape[0] / num_sequences / kMinKeys;
-      splits = static_cast<int>(std::clamp<int64_t>(std::min({wanted, room, useful}), 1, kMaxSplits));
-      const dim3 grid(static_cast<unsigned>(splits), static_cast<unsigned>(across),
-                      static_cast<unsigned>(num_sequences));
-      decode_kernel<T, n, lanes, packs><<<grid, kThreads, 0, context.stream>>>(data_of<T>(qkv), heads, cache, scale,
-                                                                               data_of<T>(o), context.scratch_of<A>());
+      with_members<packs>(heads.group, [&](auto members) {
+        const int64_t parts = int64_t{heads.num_kv_heads} * ((heads.group + members - 1) / members);
+        const int64_t across = (parts * lanes + kThreads - 1) / kThreads;
+        // Uses enough blocks to keep every multiprocessor reading. The scratch must have room for their partial
+        // results. In a full cache, each split must have at least kMinKeys keys.
+        const int64_t wanted = 8 * context.num_multiprocessors / (num_sequences * across),
+                      room = Context::scratch_elems<A>() / (num_sequences * num_heads * (d + 2));
+        const int64_t useful = keys.shape[0] / num_sequences / kMinKeys;
+        splits = static_cast<int>(std::clamp<int64_t>(std::min({wanted, room, useful}), 1, kMaxSplits));
+        const dim3 grid(static_cast<unsigned>(splits), static_cast<unsigned>(across),
+                        static_cast<unsigned>(num_sequences));
+        decode_kernel<T, n, lanes, packs, members><<<grid, kThreads, 0, context.stream>>>(
+            data_of<T>(qkv), heads, cache, scale, data_of<T>(o), context.scratch_of<A>());
+      });
     });
     check_launch("decode_kernel");
     if (splits == 1) return;

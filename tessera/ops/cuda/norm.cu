@@ -3,50 +3,10 @@
 
 #include "tessera/ops/cuda/column_sums.h"
 #include "tessera/ops/cuda/norm.h"
-#include "tessera/ops/cuda/reduce.cuh"
-#include "tessera/ops/cuda/types.cuh"
+#include "tessera/ops/cuda/norm_rows.cuh"
 
 namespace tessera::cuda {
 namespace {
-
-constexpr int kForwardPacks = 4;        // packs of a row per thread
-constexpr int kMaxWarps = 32;           // per block
-constexpr int kSmallBlock = 4 * kWarp;  // threads
-constexpr int kBackwardThreads = 768;   // per block of several rows; limited by a multiprocessor's registers
-
-// The distribution of rows of C channels over a block: `warps` warps per row, each thread with packs at a stride.
-struct Rows {
-  int warps, rows;
-  dim3 block() const { return dim3(static_cast<unsigned>(warps * kWarp), static_cast<unsigned>(rows)); }
-};
-
-int64_t warps_for(int64_t channels, int elems_per_thread) {
-  return (channels + elems_per_thread * kWarp - 1) / (elems_per_thread * kWarp);
-}
-
-// Several rows of one warp each, or one row of several warps.
-Rows forward_rows(int64_t channels, int pack) {
-  const int64_t warps = warps_for(channels, pack * kForwardPacks);
-  TESSERA_ASSERT(warps <= kMaxWarps);
-  return {static_cast<int>(warps), warps == 1 ? kSmallBlock / kWarp : 1};
-}
-
-// Several rows if they need at most `max_warps` warps, otherwise one row.
-Rows backward_rows(int64_t channels, int elems_per_thread, int max_warps) {
-  const int64_t warps = warps_for(channels, elems_per_thread);
-  TESSERA_ASSERT(warps <= kMaxWarps);
-  return {static_cast<int>(warps), static_cast<int>(std::max<int64_t>(1, max_warps / warps))};
-}
-
-// Calls body(v, c) for the packs of this thread. v counts them, c is the first channel.
-template <int N, int kPacks, typename Body>
-__device__ inline void for_packs(int channels, const Body& body) {
-#pragma unroll
-  for (int v = 0; v < kPacks; ++v) {
-    const int c = (v * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)) * N;
-    if (c < channels) body(v, c);
-  }
-}
 
 // mean = Σx / C, variance = Σ(x − mean)² / C in two passes over registers, without cancellation.
 // With one warp per row, in small blocks, weights and biases are loaded early, so that they arrive during the sums.
@@ -226,7 +186,7 @@ void layer_norm_forward(const Context& context, View x, View weight, View bias, 
   with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     with_pack<T>(channels, {x, weight, bias, y}, [&](auto n) {
-      const Rows rows = forward_rows(channels, n);
+      const NormRows rows = forward_rows(channels, n);
       auto* const kernel = rows.warps * rows.rows * kWarp <= kSmallBlock ? norm_forward_kernel<T, n, kSmallBlock>
                                                                          : norm_forward_kernel<T, n, kMaxWarps * kWarp>;
       kernel<<<blocks_for(num_rows, rows.rows), rows.block(), 0, context.stream>>>(
@@ -252,7 +212,7 @@ void layer_norm_backward(const Context& context, View d_y, View x, View weight, 
     with_pack<T>(channels, {d_y, x, weight, bias, residual, d_x, y}, [&](auto n) {
       const auto launch = [&](auto packs, auto threads) {
         // Rows of many warps have no room in shared memory for each other's sums.
-        const Rows rows = backward_rows(channels, n * packs, packs == 1 ? threads / kWarp : 1);
+        const NormRows rows = backward_rows(channels, n * packs, packs == 1 ? threads / kWarp : 1);
         blocks =
             std::min<int64_t>({num_rows, context.num_multiprocessors, Context::scratch_elems<A>() / (2 * channels)});
         const size_t shared = rows.rows > 1 ? static_cast<size_t>(rows.rows * 2 * channels) * sizeof(A) : 0;

@@ -1,0 +1,111 @@
+// Gated feed-forward layers: h = activation(gate) ∘ up, from rows that hold gate and up side by side.
+#include "tessera/ops/cuda/activation.cuh"
+#include "tessera/ops/cuda/gated.h"
+#include "tessera/ops/cuda/types.cuh"
+
+namespace tessera::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// activation(x) and its derivative.
+template <typename A>
+struct Gate {
+  A value, slope;
+};
+template <Activation kActivation, bool kFast, typename A>
+__device__ inline Gate<A> gate_of(A x) {
+  if constexpr (kActivation == Activation::silu) {
+    A s;
+    if constexpr (kFast) {
+      s = __fdividef(1.0f, 1.0f + __expf(-x));
+    } else {
+      s = A(1) / (A(1) + exp(-x));
+    }
+    return {x * s, s * (A(1) + x * (A(1) - s))};
+  } else {
+    return {x * gelu_sigmoid<kFast>(x), activation_gradient<kFast>(kActivation, A(1), x)};
+  }
+}
+
+// A thread has N neighbouring elements of h. It reads them before it writes to arrays that may be the same.
+template <typename T, int N, Activation kActivation>
+__global__ void __launch_bounds__(kThreads)
+    gated_forward_kernel(const T* __restrict__ gate_up, T* __restrict__ h, int64_t packs, int64_t packs_of_row) {
+  const int64_t pack = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (pack >= packs) return;
+  const T* const from = gate_up + (pack + pack / packs_of_row * packs_of_row) * N;
+  const auto gates = load_pack<T, N>(from), ups = load_pack<T, N>(from + packs_of_row * N);
+  Acc<T> values[N];
+#pragma unroll
+  for (int j = 0; j < N; ++j) values[j] = gate_of<kActivation, sizeof(T) == 2>(gates[j]).value * ups[j];
+  store_pack(h + pack * N, Pack<T, N>::of(values));
+}
+
+template <typename T, int N, Activation kActivation>
+__global__ void __launch_bounds__(kThreads)
+    gated_backward_kernel(const T* d_h, const T* gate_up, T* d_gate_up, T* h, int64_t packs, int64_t packs_of_row) {
+  const int64_t pack = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (pack >= packs) return;
+  const int64_t at = (pack + pack / packs_of_row * packs_of_row) * N, up = packs_of_row * N;
+  const auto gates = load_pack<T, N>(gate_up + at), ups = load_pack<T, N>(gate_up + at + up),
+             gradients = load_pack<T, N>(d_h + pack * N);
+  Acc<T> d_gates[N], d_ups[N], values[N];
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    const auto gate = gate_of<kActivation, sizeof(T) == 2>(gates[j]);
+    d_gates[j] = gradients[j] * ups[j] * gate.slope;
+    d_ups[j] = gradients[j] * gate.value;
+    values[j] = gate.value * ups[j];
+  }
+  store_pack(d_gate_up + at, Pack<T, N>::of(d_gates));
+  store_pack(d_gate_up + at + up, Pack<T, N>::of(d_ups));
+  if (h) store_pack(h + pack * N, Pack<T, N>::of(values));
+}
+
+// Calls body(constant) with the activation.
+template <typename Body>
+void with_gate(Activation activation, Body&& body) {
+  TESSERA_ASSERT(activation == Activation::silu || activation == Activation::gelu_tanh);
+  if (activation == Activation::silu) return body(std::integral_constant<Activation, Activation::silu>());
+  body(std::integral_constant<Activation, Activation::gelu_tanh>());
+}
+
+}  // namespace
+
+void gated_forward(const Context& context, View gate_up, Activation activation, View h) {
+  const int64_t channels = h.shape[1];
+  TESSERA_ASSERT(gate_up.shape == (Shape{h.shape[0], 2 * channels}));
+  if (h.num_elems() == 0) return;
+  with_float_type(h.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    with_pack<T>(channels, {gate_up, h}, [&](auto n) {
+      with_gate(activation, [&](auto kind) {
+        const int64_t packs = h.num_elems() / n;
+        gated_forward_kernel<T, n, kind><<<blocks_for(packs, kThreads), kThreads, 0, context.stream>>>(
+            data_of<T>(gate_up), data_of<T>(h), packs, channels / n);
+      });
+    });
+  });
+  check_launch("gated_forward_kernel");
+}
+
+void gated_backward(const Context& context, View d_h, View gate_up, Activation activation, View d_gate_up, View h) {
+  const int64_t channels = d_h.shape[1];
+  TESSERA_ASSERT(gate_up.shape == (Shape{d_h.shape[0], 2 * channels}) && d_gate_up.shape == gate_up.shape);
+  TESSERA_ASSERT(!h || h.shape == d_h.shape);
+  if (d_h.num_elems() == 0) return;
+  with_float_type(d_h.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    with_pack<T>(channels, {d_h, gate_up, d_gate_up, h}, [&](auto n) {
+      with_gate(activation, [&](auto kind) {
+        const int64_t packs = d_h.num_elems() / n;
+        gated_backward_kernel<T, n, kind><<<blocks_for(packs, kThreads), kThreads, 0, context.stream>>>(
+            data_of<T>(d_h), data_of<T>(gate_up), data_of<T>(d_gate_up), data_of<T>(h), packs, channels / n);
+      });
+    });
+  });
+  check_launch("gated_backward_kernel");
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,52 @@
+// How the rows of a norm are distributed over threads. A row is in the registers of one warp, or of the warps of one
+// block, and is read once.
+#pragma once
+
+#include <algorithm>
+
+#include "tessera/ops/cuda/context.h"
+#include "tessera/ops/cuda/reduce.cuh"
+#include "tessera/ops/cuda/types.cuh"
+
+namespace tessera::cuda {
+
+inline constexpr int kForwardPacks = 4;        // packs of a row per thread
+inline constexpr int kMaxWarps = 32;           // per block
+inline constexpr int kSmallBlock = 4 * kWarp;  // threads
+inline constexpr int kBackwardThreads = 768;   // per block of several rows; limited by a multiprocessor's registers
+
+// The distribution of rows of C channels over a block: `warps` warps per row, each thread with packs at a stride.
+struct NormRows {
+  int warps, rows;
+  dim3 block() const { return dim3(static_cast<unsigned>(warps * kWarp), static_cast<unsigned>(rows)); }
+};
+
+inline int64_t warps_for(int64_t channels, int elems_per_thread) {
+  return (channels + elems_per_thread * kWarp - 1) / (elems_per_thread * kWarp);
+}
+
+// Several rows of one warp each, or one row of several warps.
+inline NormRows forward_rows(int64_t channels, int pack) {
+  const int64_t warps = warps_for(channels, pack * kForwardPacks);
+  TESSERA_ASSERT(warps <= kMaxWarps);
+  return {static_cast<int>(warps), warps == 1 ? kSmallBlock / kWarp : 1};
+}
+
+// Several rows if they need at most `max_warps` warps, otherwise one row.
+inline NormRows backward_rows(int64_t channels, int elems_per_thread, int max_warps) {
+  const int64_t warps = warps_for(channels, elems_per_thread);
+  TESSERA_ASSERT(warps <= kMaxWarps);
+  return {static_cast<int>(warps), static_cast<int>(std::max<int64_t>(1, max_warps / warps))};
+}
+
+// Calls body(v, c) for the packs of this thread. v counts them, c is the first channel.
+template <int N, int kPacks, typename Body>
+__device__ inline void for_packs(int channels, const Body& body) {
+#pragma unroll
+  for (int v = 0; v < kPacks; ++v) {
+    const int c = (v * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)) * N;
+    if (c < channels) body(v, c);
+  }
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,335 @@
+// Rotary positions. A group of lanes handles a head of a row: a lane has pairs of packs, D/2 elements apart.
+#include "tessera/ops/cuda/rotary.h"
+
+#include <algorithm>
+
+#include "tessera/ops/cuda/column_sums.h"
+#include "tessera/ops/cuda/reduce.cuh"
+#include "tessera/ops/cuda/types.cuh"
+
+namespace tessera::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kAhead = 2;                           // heads that a group of lanes loads before it uses the first
+constexpr int kBackwardBlocks = 4;                  // per multiprocessor
+constexpr int kAnyPacks = kMaxHeadDim / 2 / kWarp;  // packs of one element per lane, for any head
+
+// The product of position and frequency is rounded to f32, as in transformers. Sine and cosine are exact for it.
+template <typename A>
+__global__ void angles_kernel(const int32_t* __restrict__ positions, const float* __restrict__ frequencies,
+                              double scale, A* __restrict__ rotations, int64_t count, int half) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= count) return;
+  const int64_t row = i / half, j = i % half;
+  double sine, cosine;
+  sincos(static_cast<double>(__fmul_rn(static_cast<float>(positions[row]), frequencies[j])), &sine, &cosine);
+  rotations[row * 2 * half + j] = static_cast<A>(scale * cosine);
+  rotations[row * 2 * half + half + j] = static_cast<A>(scale * sine);
+}
+
+// Arrays of a call. Heads [0, num_queries) of a row are queries, then come num_keys keys and as many values.
+template <typename T>
+struct Rotary {
+  const T *from, *query_weight, *key_weight;  // weights: null without norms
+  const Acc<T>* rotations;
+  T* to;
+  Acc<T> epsilon;
+  int num_queries, num_keys, head_dim, lanes;
+  int64_t num_rows;
+};
+
+// A lane's elements of a head: packs at j and at j + D/2.
+template <typename T, int N, int kPacks>
+struct Pairs {
+  Pack<T, N> first[kPacks], second[kPacks];
+};
+
+// Calls body(p, j) for the packs of this lane; j is the first element.
+template <int N, int kPacks, typename Body>
+__device__ inline void for_pairs(int lane, int lanes, int half, const Body& body) {
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    const int j = (lane + p * lanes) * N;
+    if (j < half) body(p, j);
+  }
+}
+
+template <typename T, int N, int kPacks>
+__device__ inline void load_pairs(const T* head, int lane, int lanes, int half, Pairs<T, N, kPacks>& pairs) {
+  for_pairs<N, kPacks>(lane, lanes, half, [&](int p, int j) {
+    pairs.first[p] = load_pack<T, N>(head + j);
+    pairs.second[p] = load_pack<T, N>(head + half + j);
+  });
+}
+
+// Sums over the lanes of a group, a power of two.
+template <typename A>
+__device__ inline A group_sum(A x, int lanes) {
+  for (int offset = lanes / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(kAllLanes, x, offset);
+  return x;
+}
+
+template <typename T, int N, int kPacks>
+__device__ inline Acc<T> rstd_of(const Pairs<T, N, kPacks>& x, int lane, const Rotary<T>& at) {
+  Acc<T> squares = 0;
+  for_pairs<N, kPacks>(lane, at.lanes, at.head_dim / 2, [&](int p, int) {
+#pragma unroll
+    for (int e = 0; e < N; ++e) squares += x.first[p][e] * x.first[p][e] + x.second[p][e] * x.second[p][e];
+  });
+  return Acc<T>(1) / sqrt(group_sum(squares, at.lanes) / static_cast<Acc<T>>(at.head_dim) + at.epsilon);
+}
+
+// Rotates, or with kBack rotates back. Copies values, if `to` is another array.
+template <typename T, int N, int kPacks, bool kNorms, bool kBack>
+__global__ void __launch_bounds__(kThreads) rotate_kernel(Rotary<T> at) {
+  using A = Acc<T>;
+  const int half = at.head_dim / 2, lane = static_cast<int>(threadIdx.x) % at.lanes, groups = kThreads / at.lanes,
+            group = static_cast<int>(threadIdx.x) / at.lanes, rotated = at.num_queries + at.num_keys,
+            stored = at.to == at.from ? rotated : rotated + at.num_keys;  // heads of a row that are written
+  const int64_t width = static_cast<int64_t>(rotated + at.num_keys) * at.head_dim, count = at.num_rows * stored;
+  Pairs<T, N, kPacks> x[kAhead];
+  int64_t rows[kAhead];
+  int heads[kAhead];
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) {
+    const int64_t unit = (static_cast<int64_t>(blockIdx.x) * kAhead + i) * groups + group;
+    rows[i] = unit < count ? unit / stored : -1;
+    heads[i] = static_cast<int>(unit % stored);
+    if (rows[i] >= 0) load_pairs(at.from + rows[i] * width + heads[i] * at.head_dim, lane, at.lanes, half, x[i]);
+  }
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) {
+    const bool is_real = rows[i] >= 0;
+    A rstd = 1;
+    if constexpr (kNorms) {
+      if (!is_real) x[i] = {};
+      rstd = rstd_of(x[i], lane, at);
+    }
+    if (!is_real) continue;
+    T* const to = at.to + rows[i] * width + heads[i] * at.head_dim;
+    const A* const cosines = at.rotations + rows[i] * at.head_dim;
+    const T* const weight = heads[i] < at.num_queries ? at.query_weight : at.key_weight;
+    for_pairs<N, kPacks>(lane, at.lanes, half, [&](int p, int j) {
+      if (heads[i] >= rotated) {
+        store_pack(to + j, x[i].first[p]);
+        store_pack(to + half + j, x[i].second[p]);
+        return;
+      }
+      const auto cosine = load_pack<A, N>(cosines + j), sine = load_pack<A, N>(cosines + half + j);
+      Pack<T, N> first_weights{}, second_weights{};
+      if constexpr (kNorms) {
+        first_weights = load_pack<T, N>(weight + j);
+        second_weights = load_pack<T, N>(weight + half + j);
+      }
+      A first[N], second[N];
+#pragma unroll
+      for (int e = 0; e < N; ++e) {
+        A a = x[i].first[p][e], b = x[i].second[p][e];
+        if constexpr (kNorms) {
+          a *= rstd * first_weights[e];
+          b *= rstd * second_weights[e];
+        }
+        const A s = kBack ? -sine[e] : sine[e];
+        first[e] = a * cosine[e] - b * s;
+        second[e] = b * cosine[e] + a * s;
+      }
+      store_pack(to + j, Pack<T, N>::of(first));
+      store_pack(to + half + j, Pack<T, N>::of(second));
+    });
+  }
+}
+
+// The gradient through rotation and norms. With g = the gradient rotated back, x̂ = x·rstd and h = g∘weight: d_x =
+// rstd·(h − x̂·Σ(h∘x̂)/D). A block sums g∘x̂ of its queries, and then of its keys, into partial [2, gridDim.x, D].
+template <typename T, int N, int kPacks>
+__global__ void __launch_bounds__(kThreads)
+    rotate_backward_kernel(Rotary<T> at, const T* __restrict__ qkv, Acc<T>* __restrict__ partial) {
+  using A = Acc<T>;
+  extern __shared__ __align__(16) unsigned char dynamic_shared[];
+  A* const exchange = reinterpret_cast<A*>(dynamic_shared);  // [groups, D]
+  const int d = at.head_dim, half = d / 2, lane = static_cast<int>(threadIdx.x) % at.lanes,
+            groups = kThreads / at.lanes, group = static_cast<int>(threadIdx.x) / at.lanes,
+            rotated = at.num_queries + at.num_keys;
+  const int64_t width = static_cast<int64_t>(rotated + at.num_keys) * d, all_groups = int64_t{gridDim.x} * groups,
+                first_unit = static_cast<int64_t>(blockIdx.x) * groups + group;
+  for (int kind = 0; kind < 2; ++kind) {
+    const int heads = kind == 0 ? at.num_queries : at.num_keys, first_head = kind == 0 ? 0 : at.num_queries;
+    const T* const weight = kind == 0 ? at.query_weight : at.key_weight;
+    const int64_t count = at.num_rows * heads;
+    A first_sums[kPacks][N] = {}, second_sums[kPacks][N] = {};
+    // All groups of a warp take equally many turns, because they shuffle together.
+    for (int64_t unit = first_unit; unit - group < count; unit += all_groups) {
+      const bool is_real = unit < count;
+      const int64_t row = is_real ? unit / heads : 0,
+                    in_row = is_real ? (first_head + unit % heads) * static_cast<int64_t>(d) : 0;
+      Pairs<T, N, kPacks> x{}, gradient{};
+      if (is_real) {
+        load_pairs(qkv + row * width + in_row, lane, at.lanes, half, x);
+        load_pairs(at.from + row * width + in_row, lane, at.lanes, half, gradient);
+      }
+      const A* const cosines = at.rotations + row * d;
+      const A rstd = rstd_of(x, lane, at);
+      A first[kPacks][N], second[kPacks][N], sum = 0;
+      for_pairs<N, kPacks>(lane, at.lanes, half, [&](int p, int j) {
+        const auto cosine = load_pack<A, N>(cosines + j), sine = load_pack<A, N>(cosines + half + j);
+        const auto first_weights = load_pack<T, N>(weight + j), second_weights = load_pack<T, N>(weight + half + j);
+#pragma unroll
+        for (int e = 0; e < N; ++e) {
+          const A a = gradient.first[p][e], b = gradient.second[p][e];
+          const A g1 = a * cosine[e] + b * sine[e], g2 = b * cosine[e] - a * sine[e];
+          const A x1 = x.first[p][e] * rstd, x2 = x.second[p][e] * rstd;
+          first_sums[p][e] += g1 * x1;
+          second_sums[p][e] += g2 * x2;
+          first[p][e] = g1 * first_weights[e];
+          second[p][e] = g2 * second_weights[e];
+          sum += first[p][e] * x1 + second[p][e] * x2;
+        }
+      });
+      const A mean = group_sum(sum, at.lanes) / static_cast<A>(d);
+      if (!is_real) continue;
+      T* const to = at.to + row * width + in_row;
+      for_pairs<N, kPacks>(lane, at.lanes, half, [&](int p, int j) {
+#pragma unroll
+        for (int e = 0; e < N; ++e) {
+          first[p][e] = rstd * (first[p][e] - x.first[p][e] * rstd * mean);
+          second[p][e] = rstd * (second[p][e] - x.second[p][e] * rstd * mean);
+        }
+        store_pack(to + j, Pack<T, N>::of(first[p]));
+        store_pack(to + half + j, Pack<T, N>::of(second[p]));
+      });
+    }
+    for_pairs<N, kPacks>(lane, at.lanes, half, [&](int p, int j) {
+      store_pack(exchange + group * d + j, Pack<A, N>::of(first_sums[p]));
+      store_pack(exchange + group * d + half + j, Pack<A, N>::of(second_sums[p]));
+    });
+    __syncthreads();
+    for (int c = static_cast<int>(threadIdx.x); c < d; c += kThreads) {
+      A sum = 0;
+      for (int g = 0; g < groups; ++g) sum += exchange[g * d + c];
+      partial[(static_cast<int64_t>(kind) * gridDim.x + blockIdx.x) * d + c] = sum;
+    }
+    __syncthreads();
+  }
+  if (at.to == at.from) return;
+  for (int64_t unit = first_unit; unit < at.num_rows * at.num_keys; unit += all_groups) {
+    const int64_t in = unit / at.num_keys * width + (rotated + unit % at.num_keys) * d;
+    Pairs<T, N, kPacks> values;
+    load_pairs(at.from + in, lane, at.lanes, half, values);
+    for_pairs<N, kPacks>(lane, at.lanes, half, [&](int p, int j) {
+      store_pack(at.to + in + j, values.first[p]);
+      store_pack(at.to + in + half + j, values.second[p]);
+    });
+  }
+}
+
+// Calls body(N, packs) with constants and sets the lanes of a head: packs of 16 bytes if a warp holds a head in one
+// pair per lane, otherwise packs of one element.
+template <typename T, typename Body>
+void with_lanes(Rotary<T>& at, std::initializer_list<View> views, Body&& body) {
+  using std::integral_constant;
+  const int half = at.head_dim / 2;
+  with_pack<T>(half, views, [&](auto n) {
+    if (n > 1 && half <= n * kWarp) {
+      for (at.lanes = 1; at.lanes * n < half;) at.lanes *= 2;
+      return body(n, integral_constant<int, 1>());
+    }
+    at.lanes = kWarp;
+    body(integral_constant<int, 1>(), integral_constant<int, kAnyPacks>());
+  });
+}
+
+template <typename T>
+Rotary<T> rotary_of(View from, View rotations, const AttentionShape& shape, const HeadNorms& norms, View to) {
+  return {data_of<T>(from),
+          data_of<T>(norms.query_weight),
+          data_of<T>(norms.key_weight),
+          data_of<Acc<T>>(rotations),
+          data_of<T>(to),
+          static_cast<Acc<T>>(norms.epsilon),
+          static_cast<int>(shape.num_heads),
+          static_cast<int>(shape.kv_heads()),
+          static_cast<int>(shape.head_dim),
+          kWarp,
+          from.shape[0]};
+}
+
+void check_shapes(View from, View rotations, const AttentionShape& shape, const HeadNorms& norms, View to) {
+  TESSERA_ASSERT(shape.layout == QkvLayout::blocked && shape.head_dim % 2 == 0 && shape.head_dim <= kMaxHeadDim);
+  TESSERA_ASSERT(from.shape[1] == shape.row_channels() && to.shape == from.shape);
+  TESSERA_ASSERT(rotations.shape == (Shape{from.shape[0], shape.head_dim}));
+  TESSERA_ASSERT(!norms.query_weight == !norms.key_weight);
+  TESSERA_ASSERT(!norms.query_weight ||
+                 (norms.query_weight.num_elems() == shape.head_dim && norms.key_weight.num_elems() == shape.head_dim));
+}
+
+template <bool kNorms, bool kBack>
+void rotate(const Context& context, View from, View rotations, const AttentionShape& shape, const HeadNorms& norms,
+            View to) {
+  with_float_type(from.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    Rotary<T> at = rotary_of<T>(from, rotations, shape, norms, to);
+    with_lanes<T>(at, {from, rotations, norms.query_weight, norms.key_weight, to}, [&](auto n, auto packs) {
+      const int64_t heads = shape.num_heads + shape.kv_heads() * (to.data == from.data ? 1 : 2);
+      rotate_kernel<T, n, packs, kNorms, kBack>
+          <<<blocks_for(from.shape[0] * heads, kThreads / at.lanes * kAhead), kThreads, 0, context.stream>>>(at);
+    });
+  });
+  check_launch("rotate_kernel");
+}
+
+}  // namespace
+
+void rotary_angles(const Context& context, View positions, View frequencies, double scale, View rotations) {
+  const int64_t rows = positions.num_elems(), half = frequencies.num_elems(), count = rows * half;
+  TESSERA_ASSERT(rotations.shape == (Shape{rows, 2 * half}));
+  if (count == 0) return;
+  const auto launch = [&](auto zero) {
+    using A = decltype(zero);
+    angles_kernel<A><<<blocks_for(count, kThreads), kThreads, 0, context.stream>>>(
+        positions.as<int32_t>(), frequencies.as<float>(), scale, data_of<A>(rotations), count, static_cast<int>(half));
+  };
+  rotations.dtype == DType::f64 ? launch(double{}) : launch(float{});
+  check_launch("angles_kernel");
+}
+
+void rotate_heads(const Context& context, View qkv, View rotations, const AttentionShape& shape, const HeadNorms& norms,
+                  View y) {
+  check_shapes(qkv, rotations, shape, norms, y);
+  TESSERA_ASSERT(!norms.query_weight || y.data != qkv.data);
+  if (qkv.shape[0] == 0) return;
+  if (norms.query_weight) return rotate<true, false>(context, qkv, rotations, shape, norms, y);
+  rotate<false, false>(context, qkv, rotations, shape, norms, y);
+}
+
+void rotate_heads_backward(const Context& context, View d_y, View qkv, View rotations, const AttentionShape& shape,
+                           const HeadNorms& norms, View d_qkv, View d_query_weight, View d_key_weight) {
+  check_shapes(d_y, rotations, shape, norms, d_qkv);
+  if (d_y.shape[0] == 0) return;
+  if (!norms.query_weight) return rotate<false, true>(context, d_y, rotations, shape, norms, d_qkv);
+  TESSERA_ASSERT(qkv.shape == d_y.shape);
+  with_float_type(d_y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    using A = Acc<T>;
+    Rotary<T> at = rotary_of<T>(d_y, rotations, shape, norms, d_qkv);
+    const int64_t blocks = std::min<int64_t>({kBackwardBlocks * context.num_multiprocessors,
+                                              Context::scratch_elems<A>() / (2 * shape.head_dim),
+                                              (d_y.shape[0] * shape.num_heads + 7) / 8});
+    with_lanes<T>(at, {d_y, qkv, rotations, norms.query_weight, norms.key_weight, d_qkv}, [&](auto n, auto packs) {
+      const size_t shared = static_cast<size_t>(kThreads / at.lanes * at.head_dim) * sizeof(A);
+      rotate_backward_kernel<T, n, packs><<<static_cast<unsigned>(blocks), kThreads, shared, context.stream>>>(
+          at, data_of<T>(qkv), context.scratch_of<A>());
+    });
+    check_launch("rotate_backward_kernel");
+    A* const partial = context.scratch_of<A>();
+    const auto add = [&](A* sums, View d_weight) {
+      const ColumnSums columns{
+          {reinterpret_cast<std::byte*>(sums), dtype_in_views<A>(), {blocks, shape.head_dim}}, d_weight, {}};
+      if (d_weight) add_column_sums(context, {&columns, 1});
+    };
+    add(partial, d_query_weight);
+    add(partial + blocks * shape.head_dim, d_key_weight);
+  });
+}
+
+}  // namespace tessera::cuda
