@@ -71,9 +71,10 @@ std::vector<Case> some_cases(size_t stride, size_t first) {
 
 // Compares each case with the plain run. Cases with the same groups and the same time of reduction must agree with each
 // other bit for bit.
-void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_batches, bool tied_head = true) {
+void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_batches, bool tied_head = true,
+           const char* architecture = "bloom") {
   Rig rig;
-  ModelConfig config = small_config("bloom");
+  ModelConfig config = small_config(architecture);
   config.tied_head = tied_head;
   options.max_grad_norm = 0.5;
   options.adamw.weight_decay = 0.1;
@@ -112,6 +113,11 @@ TEST(Engine, EveryStrategyAndTierGivesThePlainRun) {
 TEST(Engine, EveryStrategyAndTierGivesThePlainRunOfAnUntiedHead) {
   check(all_cases(), {}, 1, false);
   check(some_cases(5, 1), {}, kMicroBatches, false);
+}
+
+TEST(Engine, EveryStrategyAndTierGivesThePlainRunOfQwen3) {
+  check(some_cases(5, 3), {}, kMicroBatches, true, "qwen3");
+  check(some_cases(7, 2), {}, kMicroBatches, false, "qwen3");
 }
 
 // The order of gathering does not change results, on any tier of the parameters.

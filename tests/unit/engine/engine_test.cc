@@ -9,9 +9,10 @@ namespace {
 
 // Central differences in double precision, through the complete model, with every kind of block and with dropout.
 TEST_F(EngineTest, GradientsMatchFiniteDifferences) {
-  for (const ModelConfig& config :
-       {small_config("bloom"), small_config("bloom", 0.2), small_config("bloom", 0.2, true), small_config("gpt"),
-        small_config("gpt", 0.2), untied(small_config("bloom", 0.2)), untied(small_config("gpt"))}) {
+  for (const ModelConfig& config : {small_config("bloom"), small_config("bloom", 0.2), small_config("bloom", 0.2, true),
+                                    small_config("gpt"), small_config("gpt", 0.2), untied(small_config("bloom", 0.2)),
+                                    untied(small_config("gpt")), small_config("llama", 0.2), small_config("qwen3"),
+                                    untied(small_config("qwen3", 0.2)), small_config("mistral")}) {
     EngineOptions options;
     options.dtype = DType::f64;
     const auto engine = make(config, options);
@@ -47,7 +48,8 @@ TEST_F(EngineTest, GradientsMatchFiniteDifferences) {
 
 TEST_F(EngineTest, CheckpointedBlocksComputeTheSameBits) {
   for (const ModelConfig& config :
-       {small_config("bloom", 0.1), small_config("gpt", 0.1), untied(small_config("gpt", 0.1))}) {
+       {small_config("bloom", 0.1), small_config("gpt", 0.1), untied(small_config("gpt", 0.1)),
+        small_config("llama", 0.1), small_config("qwen3", 0.1)}) {
     EngineOptions options;
     options.max_grad_norm = 1;
     const auto plain = make(config, options, 2);
@@ -115,7 +117,8 @@ TEST_F(EngineTest, LossFallsAndRunsRepeat) {
 }
 
 TEST_F(EngineTest, GenerationDoesNotDependOnOtherPrompts) {
-  for (const ModelConfig& config : {small_config("bloom"), small_config("gpt"), untied(small_config("bloom"))}) {
+  for (const ModelConfig& config : {small_config("bloom"), small_config("gpt"), untied(small_config("bloom")),
+                                    small_config("qwen3"), small_config("mistral")}) {
     const auto engine = make(config, {});
     const std::vector<std::vector<int32_t>> prompts{{1, 2, 3}, {4}, {5, 6, 7, 8, 9, 10, 11}};
     const auto together = engine->generate(prompts, 8, 2);
