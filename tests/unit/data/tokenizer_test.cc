@@ -262,11 +262,11 @@ TEST(Tokenizer, TheTemplateOfAFileFramesATextButNotAPromptsEnd) {
     {"type": "TemplateProcessing", "special_tokens": {"b": {"ids": [0]}}, "single": [
       {"SpecialToken": {"id": "b"}}, {"Sequence": {"id": "A"}}]}]})");
   const Tokenizer tokenizer = Tokenizer::from_json_text(json.dump(), "sample");
-  const auto plain = tokenizer.encode("the");
+  const auto plain = tokenizer.encode("t");
   ASSERT_EQ(plain.size(), 1u);
-  EXPECT_THAT(tokenizer.encode_with_special("the"), ElementsAre(0, 1, 3, plain[0], 2));
-  EXPECT_THAT(tokenizer.encode_at(TextPlace::start, "the"), ElementsAre(0, 1, 3, plain[0]));
-  EXPECT_THAT(tokenizer.encode_at(TextPlace::inside, "the"), ElementsAre(plain[0]));
+  EXPECT_THAT(tokenizer.encode_with_special("t"), ElementsAre(0, 1, 3, plain[0], 2));
+  EXPECT_THAT(tokenizer.encode_at(TextPlace::start, "t"), ElementsAre(0, 1, 3, plain[0]));
+  EXPECT_THAT(tokenizer.encode_at(TextPlace::inside, "t"), ElementsAre(plain[0]));
 }
 
 // Files of every kind with one value replaced or removed at random: an InputError, or a tokenizer that works.
@@ -280,7 +280,7 @@ TEST(Tokenizer, DamagedFilesAreRefusedOrWork) {
     flat["model"].erase("vocab");  // the many entries of these two would be drawn nearly always
     flat["model"].erase("merges");
     flat = flat.flatten();
-    for (int i = 0; i < 12; ++i) {
+    for (int i = 0; i < 3; ++i) {
       Json damaged = valid;
       auto entry = flat.begin();
       std::advance(entry, static_cast<std::ptrdiff_t>(random.next_below(flat.size())));
