@@ -36,7 +36,7 @@ class TwoHosts(unittest.TestCase):
         cls.cluster.start()
         number = cls.submit("measure", 300)
         cls.cluster.wait_for_state(number, ["COMPLETED"], 120)
-        cls.steps_per_s = 300 / cls.json_of("measure", "summary.json")["train"]["train_runtime"]
+        cls.steps_per_s = 300 / cls.json_of("measure", "summary.json")["train_runtime"]
 
     @classmethod
     def path(cls, *parts):
@@ -116,7 +116,7 @@ class TwoHosts(unittest.TestCase):
         self.cluster.wait_for_state(self.submit("detected", 20), ["COMPLETED"], 120)
         self.cluster.wait_for_state(self.submit("given", 20, "--shard-group-size", "2"), ["COMPLETED"], 120)
         self.cluster.wait_for_state(self.submit("four", 20, "--shard-group-size", "4"), ["COMPLETED"], 120)
-        memory = {name: self.json_of(name, "summary.json")["memory"] for name in ["detected", "given", "four"]}
+        memory = {name: self.json_of(name, "summary.json")["ledger_peak_bytes"] for name in ["detected", "given", "four"]}
         self.assertEqual(memory["detected"], memory["given"])
         self.assertNotEqual(memory["detected"], memory["four"])
         self.assert_same_results("detected", "given")
@@ -159,7 +159,7 @@ class TwoHosts(unittest.TestCase):
         """A requeued job has not ended, and a failed one has: the next one waits for the first, and starts after the second."""
         with open(self.path("chain.toml"), "w", encoding="utf-8") as file:
             file.write('output_dir = "chain/{name}"\n[[run]]\nname = "long"\n'
-                       f'max_steps = {self.steps_of(1000)}\n[[run]]\nname = "fails"\ndevice = "cuda"\nmax_steps = 5\n'
+                       f'max_steps = {int(self.steps_of(1000))}\n[[run]]\nname = "fails"\ndevice = "cuda"\nmax_steps = 5\n'
                        '[[run]]\nname = "last"\nmax_steps = 5\n')
         words = ["slurm", "--submit", "--nodes", "2", "--ntasks-per-node", "1", "--cpus-per-task", "1", "sweep", "chain.toml", *JOB,
                  "--strategy", "full_shard", "--eval-strategy", "no"]
