@@ -67,7 +67,7 @@ class TwoHosts(unittest.TestCase):
         return cls.cluster.submit(cls.path(f"{name}.sbatch"))
 
     def steps_of(self, seconds):
-        return max(1000, round(seconds * self.steps_per_s, -3))
+        return max(1000, round(int(seconds * self.steps_per_s), -3))
 
     def log(self, name, number):
         return self.read(name, f"slurm-{number}.log").decode(errors="replace")
@@ -159,7 +159,7 @@ class TwoHosts(unittest.TestCase):
         """A requeued job has not ended, and a failed one has: the next one waits for the first, and starts after the second."""
         with open(self.path("chain.toml"), "w", encoding="utf-8") as file:
             file.write('output_dir = "chain/{name}"\n[[run]]\nname = "long"\n'
-                       f'max_steps = {int(self.steps_of(1000))}\n[[run]]\nname = "fails"\ndevice = "cuda"\nmax_steps = 5\n'
+                       f'max_steps = {self.steps_of(1000)}\n[[run]]\nname = "fails"\ndevice = "cuda"\nmax_steps = 5\n'
                        '[[run]]\nname = "last"\nmax_steps = 5\n')
         words = ["slurm", "--submit", "--nodes", "2", "--ntasks-per-node", "1", "--cpus-per-task", "1", "sweep", "chain.toml", *JOB,
                  "--strategy", "full_shard", "--eval-strategy", "no"]
