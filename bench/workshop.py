@@ -196,6 +196,7 @@ def plan(args):
     planned = []
     for name in experiments():
         words = [args.program, "plan", RECIPES / f"{name}.toml", *model_of(name, args), "--device", "cuda", "--json",
+                 "--device-memory", "80GiB",  # as the workshop's A100; then micro-batches are computed together
                  "--train-size", "0"]  # all rows of the file: the memory depends on the longest ones
         done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
         if done.returncode:

@@ -98,7 +98,7 @@ class WorkshopPage(unittest.TestCase):
         self.assertNotIn("(GPU)", tables.workshop_table("deepspeed-multi-node"))
 
     def test_peers(self):
-        row = {"experiment": "deepspeed/baseline", "samples_per_s": 300, "used_MiB": 12000}
+        row = {"experiment": "deepspeed/baseline", "samples_per_s": 300, "ledger_MiB": 12000}
         peers = {"machine": "m", "commit": "c",
                  "peers": [{**row, "peer": {"stack": "Trainer", "samples_per_s": 30, "used_MiB": 24000}},
                            {**row, "peer": {"stack": "DeepSpeed", "error": "no compiler"}}]}

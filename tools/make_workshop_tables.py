@@ -195,8 +195,8 @@ class Tables:
             speed = peer.get("samples_per_s")
             rows.append([f"`{row['experiment']}`", short(row["samples_per_s"]), peer["stack"],
                          short(speed) if speed else "failed", f"**{short(row['samples_per_s'] / speed)}**" if speed else "–",
-                         f"{row['used_MiB']:.0f}", f"{peer['used_MiB']:.0f}" if speed else "–"])
-        head = ["experiment", "samples/s", "peer", "its samples/s", "ratio", "GPU in use (MiB)", "its GPU in use (MiB)"]
+                         f"{row['ledger_MiB']:.0f}", f"{peer['used_MiB']:.0f}" if speed else "–"])
+        head = ["experiment", "samples/s", "peer", "its samples/s", "ratio", "GPU memory (MiB)", "its GPU memory (MiB)"]
         return markdown(head, rows) + f"\n{self.peers['machine']}, commit {self.peers['commit']}.\n"
 
     def parts(self):

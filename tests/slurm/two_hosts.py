@@ -36,7 +36,7 @@ class TwoHosts(unittest.TestCase):
         cls.cluster.start()
         number = cls.submit("measure", 300)
         cls.cluster.wait_for_state(number, ["COMPLETED"], 120)
-        cls.steps_per_s = 300 / cls.json_of("measure", "summary.json")["train"]["train_runtime"]
+        cls.steps_per_s = 300 / cls.json_of("measure", "summary.json")["train_runtime"]
 
     @classmethod
     def path(cls, *parts):
@@ -67,7 +67,7 @@ class TwoHosts(unittest.TestCase):
         return cls.cluster.submit(cls.path(f"{name}.sbatch"))
 
     def steps_of(self, seconds):
-        return max(1000, round(seconds * self.steps_per_s, -3))
+        return max(1000, round(int(seconds * self.steps_per_s), -3))
 
     def log(self, name, number):
         return self.read(name, f"slurm-{number}.log").decode(errors="replace")
@@ -116,7 +116,7 @@ class TwoHosts(unittest.TestCase):
         self.cluster.wait_for_state(self.submit("detected", 20), ["COMPLETED"], 120)
         self.cluster.wait_for_state(self.submit("given", 20, "--shard-group-size", "2"), ["COMPLETED"], 120)
         self.cluster.wait_for_state(self.submit("four", 20, "--shard-group-size", "4"), ["COMPLETED"], 120)
-        memory = {name: self.json_of(name, "summary.json")["memory"] for name in ["detected", "given", "four"]}
+        memory = {name: self.json_of(name, "summary.json")["ledger_peak_bytes"] for name in ["detected", "given", "four"]}
         self.assertEqual(memory["detected"], memory["given"])
         self.assertNotEqual(memory["detected"], memory["four"])
         self.assert_same_results("detected", "given")
