@@ -25,9 +25,8 @@ Record machine_record(Communicator& world, bool on_gpu) {
   for (const auto& [key, ours] : mine.items()) {
     std::set<std::string> names;
     for (const std::string& text : texts) {
-      for (const Record& name : record_from_json(text, "another rank's machine").at(key)) {
-        names.insert(name.get<std::string>());
-      }
+      const auto theirs = record_from_json(text, "another rank's machine").at(key).get<Names>();
+      names.insert(theirs.begin(), theirs.end());
     }
     machine[key] = names;
   }
