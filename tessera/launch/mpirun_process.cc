@@ -170,7 +170,6 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
         {signals.descriptor(), POLLIN, 0}, {streams.descriptor(), POLLIN, 0}, {output[0], POLLIN, 0}};
     watch.add_to(events);
     poll(events.data(), events.size(), undelivered ? 20 : kLookAround_ms);
-    std::vector<int> lost = watch.newly_lost();  // at once: the death of one rank soon causes others
     streams.serve();
     if (!drain(output[0], end.noise)) {
       close(output[0]);
@@ -189,7 +188,7 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
     if (ended < 0) end.wait_error = errno;
     running = ended == 0;
     // After a failure mpirun or this launcher ends the other ranks. Ranks that do not end in time are killed.
-    for (const int rank : watch.newly_lost()) lost.push_back(rank);
+    const std::vector<int> lost = watch.newly_lost();
     const bool has_failed = board.first_failure().has_value();  // after newly_lost(): later deaths are consequences
     if (!failed_at && !has_failed) end.lost = lost;
     if (!failed_at && (!lost.empty() || has_failed)) failed_at = Clock::now();
