@@ -14,9 +14,11 @@ RANK_VARIABLE = "OMPI_COMM_WORLD_RANK" if IS_OPEN_MPI else "PMI_RANK"
 
 
 def killed(number, name):
-    """A pattern for the launcher's report of a killed rank. With MPICH it knows the signal only from Linux 6.15 on."""
+    """A pattern for the launcher's report of a killed rank. With MPICH it knows the signal only from Linux 6.15 on. If a
+    rank dies while MPICH starts, MPICH 5 may crash in the others, and the report may name one of them."""
     text = rf"was killed by signal {number} \({name}\)"
-    return text if IS_OPEN_MPI else rf"(?:{text}|was killed, or ended without a message)"
+    crash = r"was killed by signal 11 \(Segmentation fault\)"
+    return text if IS_OPEN_MPI else rf"(?:{text}|was killed, or ended without a message|{crash})"
 
 
 def clean_environment():

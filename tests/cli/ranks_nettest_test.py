@@ -194,7 +194,8 @@ class Doctor(CliTest):
         with open(PROGRAM, "rb") as source, open(copy, "wb") as target:
             target.write(source.read() + b"another build")
         os.chmod(copy, 0o755)
-        done = subprocess.run([*MPIRUN, "-n", "1", "-x", "UCX_TLS=tcp", PROGRAM, "doctor", ":", "-n", "1", copy, "doctor"],
+        variable = ["-x", "UCX_TLS=tcp"] if mpirun.IS_OPEN_MPI else ["-env", "UCX_TLS", "tcp"]
+        done = subprocess.run([*MPIRUN, "-n", "1", *variable, PROGRAM, "doctor", ":", "-n", "1", copy, "doctor"],
                               cwd=self.folder, env=mpirun.clean_environment(), timeout=RUN_LIMIT_S, check=False,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         out = done.stdout.decode()

@@ -4,7 +4,7 @@ import math
 import os
 import shutil
 
-from ranks_job import MPIRUN, TOLERANCE, RanksTest, Run
+from ranks_job import MPIRUN, TOLERANCE, RanksTest, Run, mpirun
 from tessera_cli import PROGRAM, main
 from tiny_job import EVALUATED, ON_GPU, read_tensors, safetensors
 
@@ -168,7 +168,7 @@ class Start(RanksTest):
 
     def run_differing(self, script, *words):
         """Runs three ranks. Rank 2 runs `script`, with the program and its arguments in "$@"."""
-        condition = 'if [ "$OMPI_COMM_WORLD_RANK" = 2 ]; then'
+        condition = f'if [ "${mpirun.RANK_VARIABLE}" = 2 ]; then'
         path = self.write("one_differs", f'#!/bin/sh\n{condition} {script}; fi\nexec "$@"\n')
         os.chmod(path, 0o755)
         return self.run_mpirun(PROGRAM, *words, program=path)

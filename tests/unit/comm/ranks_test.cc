@@ -185,7 +185,9 @@ TEST(World, RanksWithoutMpiGetTheRemedy) {
     FAIL();
   } catch (const UsageError& error) {
     EXPECT_NE(std::string(error.what()).find("--nproc"), std::string::npos) << error.what();
-    EXPECT_NE(std::string(error.what()).find("srun --mpi=pmix"), std::string::npos) << error.what();
+    const bool is_mpich = mpi_flavour().family == MpiFlavour::Family::mpich;
+    const std::string srun = is_mpich ? "srun --mpi=pmi2" : "srun --mpi=pmix";
+    EXPECT_NE(std::string(error.what()).find(srun), std::string::npos) << error.what();
   }
 }
 
