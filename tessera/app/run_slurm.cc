@@ -70,13 +70,23 @@ NewFile job_file_of(const JobCommand& command, std::string file, const std::stri
 // Checks all files before it writes the first one.
 void write_files(const std::vector<NewFile>& files, bool replace) {
   std::error_code error;
+  std::set<fs::path> paths;
   for (const NewFile& file : files) {
+    if (std::ranges::any_of(file.path, [](unsigned char c) { return c < ' ' || c == 0x7f; })) {
+      throw UsageError(printable(file.path), "contains a control character", "Give a --job-file without");
+    }
+    if (!paths.insert(fs::absolute(file.path).lexically_normal()).second) {
+      throw UsageError(file.path, "would be the file of two jobs, or of a job and the script",
+                       "Give another --job-file");
+    }
     if (fs::exists(file.path, error) && !replace) {
       throw UsageError(file.path, "exists already", "Add --replace before the command, or another --job-file");
     }
   }
   for (const NewFile& file : files) {
-    fs::remove(file.path, error);
+    if (replace && !fs::remove(file.path, error) && error) {
+      throw RunError(file.path, "cannot replace it: " + error.message());
+    }
     if (const fs::path parent = fs::path(file.path).parent_path(); !parent.empty()) create_folders(parent);
     write_new_file(file.path, file.text);
     if (!file.folder.empty()) create_folders(file.folder);
@@ -173,6 +183,10 @@ int jobs_of_sweep(const Invocation& invocation, const std::vector<std::string>& 
       .script = slurm.job_file.empty() ? (common_folder(runs) / "submit.sh").string() : slurm.job_file,
       .written_by = version_text()};
   for (const NewFile& file : files) submission.job_files.push_back(file.path);
+  if (slurm.job_file.empty() && fs::path(submission.script).parent_path() == fs::path("/")) {
+    throw UsageError("--job-file", "the output folders of the runs have no common folder for the script",
+                     "Name the script with --job-file");
+  }
   const size_t count = submission.job_files.size();
   files.push_back({submission.script, slurm_submission_text(submission)});
   write_files(files, slurm.replace);

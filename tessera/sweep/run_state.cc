@@ -37,9 +37,11 @@ bool has_ended(const fs::path& metrics) {
   return record.is_object() && record.value("kind", nlohmann::json()) == "summary";
 }
 
-// Whether a setting may differ between a finished run and the same run of a sweep.
+// Whether a setting may differ between a finished run and the same run of a sweep. A Slurm job of a sweep has its own
+// memory log and preflight.
 bool may_differ(const Setting& setting) {
-  constexpr std::string_view kNames[] = {"output_dir", "resume", "overwrite", "owner_timeout"};
+  constexpr std::string_view kNames[] = {"output_dir", "resume",    "overwrite",          "owner_timeout",
+                                         "memory_log", "preflight", "preflight_min_busbw"};
   const bool is_wait = setting.group == kRanks && setting.name != "nproc";
   return is_wait || setting.group == kPresentation || setting.stands_for_others ||
          std::ranges::find(kNames, setting.name) != std::end(kNames);
