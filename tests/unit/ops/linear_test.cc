@@ -21,7 +21,7 @@ double activated(Activation activation, double x) {
     case Activation::relu:
       return x > 0 ? x : 0;
     case Activation::silu:
-      break;  // only gated layers have it
+      break;  // of gated layers only
   }
   return 0;
 }
