@@ -141,7 +141,7 @@ class TwoHosts(unittest.TestCase):
 
     def test_a_lost_node_queues_the_job_again(self):
         """Slurm queues the job again, because the file has --requeue. The checkpoint before the loss is intact."""
-        steps = self.steps_of(25)
+        steps = max(2000, self.steps_of(25))  # the node is lost after 1250
         number = self.submit("lost", steps)
         self.wait_for_lines("lost", 1000 // 50 + 5)
         self.cluster.lose("hostB")
