@@ -243,6 +243,63 @@ void decode(Bench& bench, int64_t B, int64_t length) {
   bench.clear();
 }
 
+// Operators of Llama's family: attention of grouped heads, 16,384 tokens in sequences of `length`.
+void grouped_attention(Bench& bench, int64_t head_dim, int64_t length) {
+  constexpr int64_t kTokens = 16384, kGroup = 4;
+  Kernels& k = bench.kernels();
+  const int64_t H = 4096 / head_dim, K = H / kGroup, C = H * head_dim, W = C + 2 * K * head_dim;
+  std::vector<int32_t> starts;
+  for (int64_t row = 0; row <= kTokens; row += length) starts.push_back(static_cast<int32_t>(row));
+  const View qkv = bench.random({kTokens, W}), o = bench.random({kTokens, C}), d_o = bench.random({kTokens, C}),
+             lse = bench.zeros({kTokens, H}, DType::f32), d_qkv = bench.random({kTokens, W}),
+             at = bench.integers(starts);
+  const AttentionShape shape{H, head_dim, QkvLayout::blocked, {}, K, 0};
+  const auto flops = static_cast<double>(kTokens / length * attention_forward_flops(length, C));
+  const std::string name = fmt::format("{} x {}, {}/{} heads of {}", kTokens / length, length, H, K, head_dim);
+  bench.line("attention forward " + name, flops, 0, [&] { k.attention_forward(qkv, at, shape, {}, o, lse); });
+  bench.line("attention backward " + name, 2.5 * flops, 0,
+             [&] { k.attention_backward(qkv, o, lse, d_o, at, shape, {}, d_qkv); });
+  bench.clear();
+}
+
+void decoder_rows(Bench& bench, int64_t N, int64_t C) {
+  constexpr int64_t kHeadDim = 128;
+  Kernels& k = bench.kernels();
+  const int64_t H = C / kHeadDim, K = H / 4, W = C + 2 * K * kHeadDim, F = 4 * C;
+  const auto size = static_cast<double>(size_of(bench.dtype));
+  const auto row = static_cast<double>(N * C) * size, wide = static_cast<double>(N * W) * size,
+             inner = static_cast<double>(N * F) * size;
+  const std::string name = fmt::format(" {} x {}", N, C);
+  {
+    const View x = bench.random({N, C}), weight = bench.random({C}), y = bench.random({N, C}),
+               rstd = bench.zeros({N, 1}, DType::f32), residual = bench.random({N, C}), d_x = bench.random({N, C}),
+               again = bench.random({N, C}), d_weight = bench.zeros({C}, DType::f32);
+    bench.line("rms norm forward" + name, 0, 2 * row, [&] { k.rms_norm_forward(x, weight, 1e-5, y, rstd); });
+    bench.line("rms norm backward" + name, 0, 5 * row,
+               [&] { k.rms_norm_backward(y, x, weight, rstd, residual, d_x, d_weight, again); });
+    bench.clear();
+  }
+  {
+    const View qkv = bench.random({N, W}), rotations = bench.random({N, kHeadDim}, DType::f32),
+               y = bench.random({N, W}), d_qkv = bench.random({N, W}), weight = bench.random({kHeadDim}),
+               d_queries = bench.zeros({kHeadDim}, DType::f32), d_keys = bench.zeros({kHeadDim}, DType::f32);
+    const AttentionShape shape{H, kHeadDim, QkvLayout::blocked, {}, K, 0};
+    const HeadNorms norms{weight, weight, 1e-6};
+    const double in_place = 2 * static_cast<double>(N * (H + K) * kHeadDim) * size;
+    bench.line("rotate in place" + name, 0, in_place, [&] { k.rotate_heads(qkv, rotations, shape, {}, qkv); });
+    bench.line("rotate with norms" + name, 0, 2 * wide, [&] { k.rotate_heads(qkv, rotations, shape, norms, y); });
+    bench.line("rotate with norms backward" + name, 0, 3 * wide,
+               [&] { k.rotate_heads_backward(y, qkv, rotations, shape, norms, d_qkv, d_queries, d_keys); });
+    bench.clear();
+  }
+  const View gate_up = bench.random({N, 2 * F}), h = bench.random({N, F}), again = bench.random({N, F}),
+             d_gate_up = bench.random({N, 2 * F});
+  bench.line("gated forward" + name, 0, 3 * inner, [&] { k.gated_forward(gate_up, Activation::silu, h); });
+  bench.line("gated backward" + name, 0, 6 * inner,
+             [&] { k.gated_backward(h, gate_up, Activation::silu, d_gate_up, again); });
+  bench.clear();
+}
+
 void run(Bench& bench) {
   for (const int64_t N : {512, 2048, 8192}) {
     const int64_t C = kChannels;
@@ -263,6 +320,10 @@ void run(Bench& bench) {
   decode(bench, 1, 512);
   decode(bench, 16, 512);
   decode(bench, 256, 512);
+  for (const int64_t head_dim : {64, 128}) {
+    for (const int64_t length : {512, 2048, 4096, 8192, 16384}) grouped_attention(bench, head_dim, length);
+  }
+  for (const int64_t channels : {2048, 4096}) decoder_rows(bench, 8192, channels);
 }
 
 }  // namespace
