@@ -77,14 +77,17 @@ ParameterViews Engine::parameters(int64_t unit) const {
   return {&model_.unit(unit).table(), parameters_.kept().view(unit)};
 }
 
-static void check_bounds(const WorkBounds& work) {
-  const auto check = [](const BatchBounds& bounds, const char* flag) {
-    const bool fits = bounds.num_tokens <= kMaxBatchTokens && bounds.num_sequences <= kMaxBatchSequences;
+// With groups of query heads, a GPU's backward of attention needs scratch for each token and head of a group.
+static void check_bounds(const WorkBounds& work, const ModelConfig& config) {
+  const int64_t group = config.num_heads / config.kv_heads();
+  const int64_t most_tokens = group <= 2 ? kMaxBatchTokens : 2 * kMaxBatchTokens / group;
+  const auto check = [&](const BatchBounds& bounds, const char* flag) {
+    const bool fits = bounds.num_tokens <= most_tokens && bounds.num_sequences <= kMaxBatchSequences;
     if (fits) return;
     throw UsageError(flag,
                      fmt::format("a micro-batch may have {} sequences with {} tokens in total, but the maximum is {} "
                                  "sequences and {} tokens",
-                                 bounds.num_sequences, bounds.num_tokens, kMaxBatchSequences, kMaxBatchTokens),
+                                 bounds.num_sequences, bounds.num_tokens, kMaxBatchSequences, most_tokens),
                      "Give a smaller value");
   };
   check(work.training, "--batch-size");
@@ -93,7 +96,7 @@ static void check_bounds(const WorkBounds& work) {
 }
 
 void Engine::prepare(const WorkBounds& work) {
-  check_bounds(work);
+  check_bounds(work, model_.config());
   const Needs needs = needs_of(work);
   ops_->reserve_scratch(needs.scratch_bytes);
   prepare_with_stack(work, needs.stack_bytes);
