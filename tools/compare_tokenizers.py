@@ -249,7 +249,7 @@ def random_kinds(texts, generator, count):
 
 
 CLASSES = [r"\p{L}", r"\p{N}", r"\p{M}", r"\s", r"\w", r"\d", r"\p{P}", r"\p{S}", r"\p{Lu}", r"\p{Ll}", r"\p{Lt}",
-           r"\p{Lm}", r"\p{Lo}", r"\p{Nd}", r"\P{L}", r"[^\s\p{L}\p{N}]", r"(?i:\p{Lu})", r"(?i)[\p{Ll}]",
+           r"\p{Lm}", r"\p{Lo}", r"\p{Nd}", r"\P{L}", r"[^\s\p{L}\p{N}]", r"(?i:\p{Lu})",
            r"[\p{Letter}&&[^\p{Lowercase_Letter}]]", r"\p{^Mark}", r"[\W\D]"]
 FORMS = ["NFC", "NFD", "NFKC", "NFKD"]
 

@@ -130,7 +130,8 @@ class Models(BadInputTest):
                 self.broken(message, lambda: self.write("bad/model.safetensors", content))
 
     def test_tokenizers(self):
-        kinds = "Tessera reads byte-level BPE tokenizers (those of BLOOM, GPT-2, Llama 3, Qwen2)"
+        kinds = ("Tessera reads BPE tokenizers, byte-level (BLOOM, GPT-2, Llama 3, Qwen) or of SentencePiece's style "
+                 "(Llama 2, Mistral)")
 
         def change(path, value):
             tokenizer = self.json_of("bad", "tokenizer.json")

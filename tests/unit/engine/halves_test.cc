@@ -10,7 +10,8 @@ class HalvesTest : public EngineTest {};
 
 // Parameters and each layer's outputs are rounded to 16 bits. Each rounding moves an activation by u = 2^-8 (bf16) or
 // 2^-11 (f16) of its size. Two blocks and the head round about 16 times forward and as often backward: 4u with random
-// signs. Losses and norms average over many values and stay within that.
+// signs. Losses and norms average over many values and stay within that. A block of qwen3 rounds twice as often (norms
+// of heads, rotations, two factors of the gated layer), and the slopes of its norms of heads of 6 channels amplify it.
 TEST_F(HalvesTest, HalvesStayNearSinglePrecision) {
   for (const char* architecture : {"bloom", "gpt", "qwen3"}) {
     for (const auto& [dtype, u] : {std::pair{DType::bf16, 0x1p-8}, std::pair{DType::f16, 0x1p-11}}) {
@@ -28,7 +29,8 @@ TEST_F(HalvesTest, HalvesStayNearSinglePrecision) {
         if (step == 0) {
           first = result.loss();
           EXPECT_NEAR(result.loss(), expected.loss(), 4 * u * expected.loss()) << architecture << name_of(dtype);
-          EXPECT_NEAR(result.gradient_norm, expected.gradient_norm, 4 * u * expected.gradient_norm);
+          const double roundings = std::string_view(architecture) == "qwen3" ? 8 : 4;
+          EXPECT_NEAR(result.gradient_norm, expected.gradient_norm, roundings * u * expected.gradient_norm);
         }
         last = result.loss();
       }
