@@ -37,6 +37,7 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   };
   Plan plan;
   plan.num_parameters = engine.model().num_parameters();
+  plan.num_trainable_parameters = engine.model().num_trainable_parameters();
   sent_by(1);  // in a run's first step all parameters are in place, so it sends less than later steps
   const int64_t flops_before = engine.ops().flops();
   const Sent one = sent_by(1);
@@ -53,8 +54,12 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   plan.step_bytes_sent_within_nodes = of_step(one.within_nodes, two.within_nodes - one.within_nodes);
   if (const BatchBounds& batch = work.training; batch.num_sequences > 0) {
     const int64_t length = batch.num_tokens / batch.num_sequences;
-    plan.micro_batch_flops += batch.num_sequences * config.num_layers *
-                              attention_training_flops(length, config.hidden_size, options.checkpoint_blocks);
+    // Blocks below the first one that trains only run forward.
+    const int64_t only_forward = std::clamp<int64_t>(engine.model().first_trained() - 1, 0, config.num_layers);
+    plan.micro_batch_flops +=
+        batch.num_sequences * ((config.num_layers - only_forward) *
+                                   attention_training_flops(length, config.hidden_size, options.checkpoint_blocks) +
+                               only_forward * attention_forward_flops(length, config.hidden_size));
   }
   const auto head_bytes_of = [&](Phase phase) -> int64_t& { return plan.head_bytes[static_cast<size_t>(phase)]; };
   head_bytes_of(Phase::step) = engine.take_head_peak_bytes();

@@ -25,6 +25,8 @@ struct ModelConfig {
   double hidden_dropout = 0, attention_dropout = 0;
   int32_t unk_token_id = 0, bos_token_id = 1, pad_token_id = 3;
   int32_t eos_token_id = -1;  // ends a text; −1: not given, the tokenizer decides
+  // Patterns of the shell (* ? [...]) for the names of tensors that training leaves as they are. Not in config.json.
+  std::vector<std::string> frozen;
   std::string original_json;  // the text that this was read from; used when the model is saved again
 
   int64_t head_dim() const { return hidden_size / num_heads; }

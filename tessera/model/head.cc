@@ -54,7 +54,7 @@ View Head::push_stats(Frame& f, int64_t num_rows) const {
   return f.push_stats(num_rows, norm_ == Norm::layer ? 2 : 1);
 }
 
-void Head::norm_forward(Frame& f, const ParameterViews& p, View x, View z, View stats) const {
+void Head::final_norm_forward(Frame& f, const ParameterViews& p, View x, View z, View stats) const {
   if (norm_ == Norm::layer)
     f.ops->layer_norm_forward(x, p[*norm_weight_], p[*norm_bias_], epsilon_, z, stats);
   else
@@ -62,10 +62,10 @@ void Head::norm_forward(Frame& f, const ParameterViews& p, View x, View z, View 
 }
 
 // d_z becomes the gradient of x.
-void Head::norm_backward(Frame& f, const ParameterViews& p, const ParameterViews& g, View d_z, View x,
-                         View stats) const {
+void Head::final_norm_backward(Frame& f, const ParameterViews& p, const ParameterViews& g, View d_z, View x,
+                               View stats) const {
   if (norm_ == Norm::layer)
-    f.ops->layer_norm_backward(d_z, x, p[*norm_weight_], {}, stats, {}, d_z, g[*norm_weight_], g[*norm_bias_], {});
+    norm_backward(f, d_z, x, p[*norm_weight_], {}, stats, {}, d_z, g[*norm_weight_], g[*norm_bias_], {});
   else
     f.ops->rms_norm_backward(d_z, x, p[*norm_weight_], stats, {}, d_z, g[*norm_weight_], {});
 }
@@ -87,7 +87,7 @@ void Head::loss_backward(Frame& f, const ParameterViews& p, const ParameterViews
                          View d_x) const {
   const MeasuredScope outer_scope(f.stack);
   const int64_t M = f.batch.num_targets, rows = chunk_rows(f, M), C = hidden_size_;
-  if (M == 0 && f.fresh_gradients) f.ops->fill(g[weight_], 0);
+  if (M == 0 && f.fresh_gradients && g[weight_]) f.ops->fill(g[weight_], 0);
   const View d_rows = f.push(M, C);  // gradient for the rows with loss
   for (int64_t begin = 0; begin < M; begin += rows) {
     const int64_t m = std::min(rows, M - begin);
@@ -98,15 +98,16 @@ void Head::loss_backward(Frame& f, const ParameterViews& p, const ParameterViews
     if (norm_weight_) {
       z = f.push(m, C);
       stats = push_stats(f, m);
-      norm_forward(f, p, x_rows, z, stats);
+      final_norm_forward(f, p, x_rows, z, stats);
     }
     f.ops->linear_forward(z, p[weight_], bias_of(p), {}, {}, chunk_logits);
     f.ops->softmax_cross_entropy(chunk_logits, f.batch.targets.rows(begin, begin + m), scale, loss);
-    f.ops->linear_backward_weight(chunk_logits, z, f.fresh_gradients && begin == 0, g[weight_]);
-    if (bias_) f.ops->linear_backward_bias({{{chunk_logits, g[*bias_]}}});
+    const bool fresh = f.fresh_gradients && begin == 0;
+    if (g[weight_]) f.ops->linear_backward_weight(chunk_logits, z, fresh, g[weight_]);
+    if (bias_) bias_gradients(f, {{chunk_logits, g[*bias_]}});
     const View d_z = d_rows.rows(begin, begin + m);
     f.ops->linear_backward_input(chunk_logits, p[weight_], {}, {}, d_z, {});
-    if (norm_weight_) norm_backward(f, p, g, d_z, x_rows, stats);
+    if (norm_weight_) final_norm_backward(f, p, g, d_z, x_rows, stats);
   }
   f.ops->scatter_rows(d_rows, f.batch.target_rows, d_x);
 }
@@ -128,7 +129,7 @@ void Head::logits(Frame& f, const ParameterViews& p, View x, View logits) const 
   View z = x;
   if (norm_weight_) {
     z = f.push(x.shape[0], hidden_size_);
-    norm_forward(f, p, x, z, {});
+    final_norm_forward(f, p, x, z, {});
   }
   f.ops->linear_forward(z, p[weight_], bias_of(p), {}, {}, logits);
 }

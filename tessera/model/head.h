@@ -42,9 +42,9 @@ class Head {
 
   int64_t chunk_rows(const Frame& frame, int64_t num_rows) const;
   View push_stats(Frame& frame, int64_t num_rows) const;
-  void norm_forward(Frame& frame, const ParameterViews& p, View x, View z, View stats) const;
-  void norm_backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, View d_z, View x,
-                     View stats) const;
+  void final_norm_forward(Frame& frame, const ParameterViews& p, View x, View z, View stats) const;
+  void final_norm_backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, View d_z, View x,
+                           View stats) const;
   View bias_of(const ParameterViews& p) const { return bias_ ? p[*bias_] : View{}; }
 
   int64_t vocab_size_, hidden_size_;

@@ -6,6 +6,7 @@
 
 #include "tessera/comm/world.h"
 #include "tessera/store/checksum.h"
+#include "tessera/settings/suggest.h"
 #include "tessera/train/continuation.h"
 
 namespace tessera {
@@ -194,14 +195,23 @@ std::string checksum_of(const std::vector<Sample>& samples) {
 }
 
 Record model_fingerprint(const ModelConfig& config) {
-  return {{"architecture", config.architecture},
-          {"vocab_size", config.vocab_size},
-          {"hidden_size", config.hidden_size},
-          {"num_layers", config.num_layers},
-          {"num_heads", config.num_heads},
-          {"ff_dim", config.ff_dim},
-          {"layer_norm_epsilon", config.layer_norm_epsilon},
-          {"residual_from_norm", config.residual_from_norm}};
+  Record record{{"architecture", config.architecture},
+                {"vocab_size", config.vocab_size},
+                {"hidden_size", config.hidden_size},
+                {"num_layers", config.num_layers},
+                {"num_heads", config.num_heads},
+                {"ff_dim", config.ff_dim},
+                {"layer_norm_epsilon", config.layer_norm_epsilon},
+                {"residual_from_norm", config.residual_from_norm}};
+  record["head"] = config.tied_head ? "" : "untied";
+  return record;
+}
+
+std::vector<std::string> frozen_in(const Record& fingerprint) {
+  std::vector<std::string> patterns;
+  const auto found = fingerprint.find("freeze");
+  if (found == fingerprint.end() || !found->is_string()) return patterns;
+  return split_list(found->get<std::string>());
 }
 
 Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples,
@@ -229,6 +239,7 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
                            "warmup_min_lr",
                            "lr_decay_steps",
                            "precision",
+                           "freeze",
                            "load_best_model_at_end",
                            "metric_for_best_model"}) {
     const Setting* setting = find_setting(name);

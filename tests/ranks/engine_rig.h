@@ -111,7 +111,8 @@ inline States all_states(Engine& engine, Communicator& world) {
   for (int64_t u = 0; u < engine.model().num_units(); ++u) {
     for (const StateKind kind : kStateKinds) {
       // A value that no rank writes stays NaN.
-      states[{u, static_cast<int>(kind)}].assign(static_cast<size_t>(engine.model().unit(u).table().num_elems()), NAN);
+      states[{u, static_cast<int>(kind)}].assign(
+          static_cast<size_t>(num_elems_of(kind, engine.model().unit(u).table())), NAN);
     }
   }
   std::string own;
@@ -214,8 +215,17 @@ class Rig {
       collected.back().insert(collected.back().end(), part.as<float>(), part.as<float>() + part.num_elems());
     });
     EXPECT_EQ(std::ssize(collected), world.rank() == 0 ? engine.model().num_units() : 0);
+    constexpr int kFrozen = static_cast<int>(StateKind::frozen);
     for (int64_t u = 0; u < std::ssize(collected); ++u) {
-      EXPECT_EQ(collected[static_cast<size_t>(u)], outcome.states.at({u, static_cast<int>(StateKind::parameters)}));
+      std::vector<float> expected = outcome.states.at({u, static_cast<int>(StateKind::parameters)});
+      const std::vector<float>& frozen = outcome.states.at({u, kFrozen});
+      expected.insert(expected.end(), frozen.begin(), frozen.end());
+      EXPECT_EQ(collected[static_cast<size_t>(u)], expected);
+    }
+    for (const auto& [key, values] : outcome.states) {
+      if (key.second == kFrozen) {
+        EXPECT_EQ(values, states.at(key));
+      }
     }
     largest_work(engine, num_micro_batches, enter);
     return outcome;

@@ -80,6 +80,7 @@ Job draw_job(Draw& draw, int64_t most_tokens, int64_t most_vocabulary, int64_t m
   c.initializer_range = 0.02;
   c.residual_from_norm = draw.flip();
   c.tied_head = draw.flip();
+  if (draw.flip()) c.frozen = {draw.one_of({"*.0.*", "*embedding*", "*.bias", "*norm*", "*[!d].weight"})};
   c.hidden_dropout = c.attention_dropout = draw.flip() ? 0.1 : 0;
   EngineOptions& o = job.options;
   o.dtype = draw.one_of({DType::f32, DType::f64, DType::bf16, DType::f16});
