@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "tessera/comm/world.h"
-#include "tessera/store/checksum.h"
 #include "tessera/settings/suggest.h"
+#include "tessera/store/checksum.h"
 #include "tessera/train/continuation.h"
 
 namespace tessera {
