@@ -47,7 +47,8 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
   const BatchBounds& most = work_.generation;
   const int64_t num_rows = std::max(layout.num_rows, most.num_tokens + most.num_sequences * work_.max_new_tokens);
   const int64_t most_sequences = std::max(B, most.num_sequences);
-  const int64_t layer_bytes = num_rows * C * static_cast<int64_t>(size_of(options_.dtype));
+  const int64_t channels = model_.config().kv_channels();
+  const int64_t layer_bytes = num_rows * channels * static_cast<int64_t>(size_of(options_.dtype));
   const Buffer rows = context_.device.allocate(2 * L * layer_bytes, Category::kv_cache);
   const Buffer small =
       context_.device.allocate(4 * 4 * most_sequences, Category::kv_cache);  // starts, lengths, last rows, next ids
@@ -58,7 +59,7 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
 
   KvCache cache;
   for (int64_t l = 0; l < 2 * L; ++l) {
-    (l % 2 ? cache.values : cache.keys).push_back({rows.data() + l * layer_bytes, options_.dtype, {num_rows, C}});
+    (l % 2 ? cache.values : cache.keys).push_back({rows.data() + l * layer_bytes, options_.dtype, {num_rows, channels}});
   }
   std::vector<int32_t> next(prompts.size()), last_rows;
   const auto choose_next = [&](Frame& f, View x) {

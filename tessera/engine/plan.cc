@@ -54,12 +54,14 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   plan.step_bytes_sent_within_nodes = of_step(one.within_nodes, two.within_nodes - one.within_nodes);
   if (const BatchBounds& batch = work.training; batch.num_sequences > 0) {
     const int64_t length = batch.num_tokens / batch.num_sequences;
-    // Blocks below the first one that trains only run forward.
-    const int64_t only_forward = std::clamp<int64_t>(engine.model().first_trained() - 1, 0, config.num_layers);
-    plan.micro_batch_flops +=
-        batch.num_sequences * ((config.num_layers - only_forward) *
-                                   attention_training_flops(length, config.hidden_size, options.checkpoint_blocks) +
-                               only_forward * attention_forward_flops(length, config.hidden_size));
+    const int64_t first_trained = engine.model().first_trained();  // blocks below it only run forward
+    for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+      const int64_t channels = config.attention_channels(), window = config.window_of(layer);
+      plan.micro_batch_flops +=
+          batch.num_sequences * (1 + layer < first_trained
+                                     ? attention_forward_flops(length, channels, window)
+                                     : attention_training_flops(length, channels, window, options.checkpoint_blocks));
+    }
   }
   const auto head_bytes_of = [&](Phase phase) -> int64_t& { return plan.head_bytes[static_cast<size_t>(phase)]; };
   head_bytes_of(Phase::step) = engine.take_head_peak_bytes();

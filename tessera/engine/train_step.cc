@@ -96,6 +96,7 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   const StackScope scope(*stack_);
   const Batch batch = upload(packed, true);
   Frame f = frame(batch, true);
+  model_.begin(f);
   const int64_t N = batch.num_tokens, C = model_.config().hidden_size, L = model_.num_blocks();
   const ShardOptions& sharding = context_.plan.options();
   const bool computes = N > 0;  // a rank without samples still joins the collectives of this micro-batch

@@ -146,8 +146,18 @@ void freeze(ModelConfig& config, const Settings& settings) {
   const auto device = make_counting_device();
   const Model model(config, *device);
   std::vector<std::string> names;
+  const ParameterSpec* before = nullptr;
   for (int64_t u = 0; u < model.num_units(); ++u) {
-    for (const ParameterSpec& spec : model.unit(u).table().specs()) names.push_back(spec.name);
+    for (const ParameterSpec& spec : model.unit(u).table().specs()) {
+      if (spec.joined && spec.trainable != before->trainable) {
+        throw UsageError("--freeze",
+                         fmt::format("\"{}\" freezes only one of {} and {}, which are computed as one", settings.freeze,
+                                     before->name, spec.name),
+                         "Freeze both or none");
+      }
+      names.push_back(spec.name);
+      before = &spec;
+    }
   }
   for (const std::string& pattern : config.frozen) {
     const auto is_meant = [&](const std::string& name) { return model.matches(pattern, name); };
@@ -303,7 +313,7 @@ std::string default_tokenizer_config(const ModelConfig& config, const Tokenizer&
                                                     {"eos_token", config.eos_token_id},
                                                     {"pad_token", config.pad_token_id}};
   for (const auto& [key, id] : tokens) {
-    if (tokenizer.is_special(id)) record[key] = tokenizer.decode(std::array{id}, false);
+    if (id >= 0 && tokenizer.is_special(id)) record[key] = tokenizer.decode(std::array{id}, false);
   }
   record["padding_side"] = "left";
   record["clean_up_tokenization_spaces"] = false;

@@ -8,36 +8,58 @@
 #include <vector>
 
 #include "tessera/base/dtype.h"
+#include "tessera/model/rope.h"
+#include "tessera/ops/kernels.h"
 
 namespace tessera {
 
 struct ModelConfig {
-  std::string architecture = "bloom";  // "bloom" or "gpt"; see the table in model/model.cc
+  std::string architecture = "bloom";  // the "model_type" of config.json; see the table in model/model.cc
   int64_t vocab_size = 0;              // V
   int64_t hidden_size = 0;             // C
   int64_t num_layers = 0;              // L
-  int64_t num_heads = 0;               // H, divides C
-  int64_t ff_dim = 0;                  // inner channels of the feed-forward layer; 4·C in BLOOM
-  double layer_norm_epsilon = 1e-5;
-  double initializer_range = 0.02;  // standard deviation of random BLOOM weights
-  bool residual_from_norm = false;  // apply_residual_connection_post_layernorm
-  bool tied_head = true;            // tie_word_embeddings: the head's weight is the embedding
+  int64_t num_heads = 0;               // H, divides C, unless head_channels is set
+  int64_t ff_dim = 0;                  // F: inner channels of the feed-forward layer; 4·C in BLOOM
+  double layer_norm_epsilon = 1e-5;    // of all norms
+  double initializer_range = 0.02;     // standard deviation of random weights; gpt has its own
+  bool residual_from_norm = false;     // apply_residual_connection_post_layernorm
   double hidden_dropout = 0, attention_dropout = 0;
-  int32_t unk_token_id = 0, bos_token_id = 1, pad_token_id = 3;
-  int32_t eos_token_id = -1;  // ends a text; −1: not given, the tokenizer decides
+  bool tied_head = true;  // tie_word_embeddings: the head's weight is the embedding
+  // Token ids; −1: not given. Without eos_token_id, the tokenizer decides which token ends a text.
+  int32_t unk_token_id = 0, bos_token_id = 1, pad_token_id = 3, eos_token_id = -1;  // as in BLOOM
+  std::vector<int32_t> more_end_ids;  // other tokens that end a generated text
   // Patterns of the shell (* ? [...]) for the names of tensors that training leaves as they are. Not in config.json.
   std::vector<std::string> frozen;
   std::string original_json;  // the text that this was read from; used when the model is saved again
 
-  int64_t head_dim() const { return hidden_size / num_heads; }
+  // ---- llama, mistral, qwen2 and qwen3
+  int64_t num_kv_heads = 0;   // K, divides H; 0: H
+  int64_t head_channels = 0;  // D; 0: C / H
+  Activation activation = Activation::silu;
+  bool qkv_bias = false, o_bias = false, mlp_bias = false;
+  bool head_norms = false;  // on each head of queries and keys
+  Rope rope;
+  int64_t max_positions = 0;         // the longest row in tokens; 0: no limit
+  int64_t sliding_window = 0;        // keys that a query sees in the layers that slide; 0: no layer slides
+  std::vector<bool> sliding_layers;  // which layers slide; empty: all
+
+  int64_t head_dim() const { return head_channels > 0 ? head_channels : hidden_size / num_heads; }
+  int64_t kv_heads() const { return num_kv_heads > 0 ? num_kv_heads : num_heads; }
+  int64_t attention_channels() const { return num_heads * head_dim(); }  // H·D
+  int64_t kv_channels() const { return kv_heads() * head_dim(); }        // K·D: of a row of the cache of keys
+  int64_t window_of(int64_t layer) const {
+    const bool slides = sliding_layers.empty() || sliding_layers[static_cast<size_t>(layer)];
+    return slides ? sliding_window : 0;
+  }
+  bool is_llama_like() const { return architecture != "bloom" && architecture != "gpt"; }
 };
 
-// Reads a config.json of model_type "bloom" or "gpt". `where` names it in errors. Throws InputError if the text is not
-// JSON, has another model type, or has missing or invalid values (with key and value).
+// Reads a config.json. `where` names it in errors. Throws InputError if the text is not JSON, has a model type or a
+// setting that is not supported, or has missing or invalid values (with key and value).
 ModelConfig parse_model_config(std::string_view text, const std::string& where);
 ModelConfig read_model_config(const std::filesystem::path& path);
 
-// Shapes with known names: bloom-560m, bloom-1b1, bloom-1b7, bloom-3b, bloom-7b1, bloom-176b.
+// Shapes with known names, such as bloom-560m and llama-3.2-1b (known_models.cc).
 std::vector<std::string> known_model_names();
 bool find_known_model(std::string_view name, ModelConfig& config);
 

@@ -8,10 +8,7 @@ namespace tessera {
 
 Head::Head(const ModelConfig& config, const Parts& parts, ParameterTable& table, const Initializer& embedding_init,
            std::optional<Handle> tied)
-    : vocab_size_(config.vocab_size),
-      hidden_size_(config.hidden_size),
-      epsilon_(config.layer_norm_epsilon),
-      norm_(parts.norm) {
+    : vocab_size_(config.vocab_size), hidden_size_(config.hidden_size) {
   const int64_t C = hidden_size_;
   // As torch.nn.Linear initializes its bias and its weight.
   const auto linear = [&](uint64_t stream) -> Initializer {
@@ -26,8 +23,7 @@ Head::Head(const ModelConfig& config, const Parts& parts, ParameterTable& table,
     weight_ = table.add(parts.weight, {vocab_size_, C}, init, true);
   }
   if (!parts.final_norm.empty()) {
-    norm_weight_ = table.add(parts.final_norm + ".weight", {C}, {Initializer::Kind::one}, false);
-    if (norm_ == Norm::layer) norm_bias_ = table.add(parts.final_norm + ".bias", {C}, {}, false);
+    norm_.emplace(parts.norm, table, parts.final_norm, C, config.layer_norm_epsilon);
   }
   if (!parts.bias.empty()) bias_ = table.add(parts.bias, {vocab_size_}, linear(embedding_init.stream + 1), false);
 }
@@ -48,26 +44,6 @@ int64_t Head::chunk_rows(const Frame& f, int64_t num_rows) const {
   if (f.stands_for_smaller) return std::min(num_rows, whole_tiles(most));
   const int64_t num_chunks = (num_rows + most - 1) / most;
   return whole_tiles((num_rows + num_chunks - 1) / num_chunks);
-}
-
-View Head::push_stats(Frame& f, int64_t num_rows) const {
-  return f.push_stats(num_rows, norm_ == Norm::layer ? 2 : 1);
-}
-
-void Head::final_norm_forward(Frame& f, const ParameterViews& p, View x, View z, View stats) const {
-  if (norm_ == Norm::layer)
-    f.ops->layer_norm_forward(x, p[*norm_weight_], p[*norm_bias_], epsilon_, z, stats);
-  else
-    f.ops->rms_norm_forward(x, p[*norm_weight_], epsilon_, z, stats);
-}
-
-// d_z becomes the gradient of x.
-void Head::final_norm_backward(Frame& f, const ParameterViews& p, const ParameterViews& g, View d_z, View x,
-                               View stats) const {
-  if (norm_ == Norm::layer)
-    norm_backward(f, d_z, x, p[*norm_weight_], {}, stats, {}, d_z, g[*norm_weight_], g[*norm_bias_], {});
-  else
-    f.ops->rms_norm_backward(d_z, x, p[*norm_weight_], stats, {}, d_z, g[*norm_weight_], {});
 }
 
 void Head::loss(Frame& f, const ParameterViews& p, View x, View loss) const {
@@ -95,10 +71,10 @@ void Head::loss_backward(Frame& f, const ParameterViews& p, const ParameterViews
     const View x_rows = f.push(m, C), chunk_logits = f.push(m, vocab_size_);
     f.ops->gather_rows(x, f.batch.target_rows.rows(begin, begin + m), x_rows);
     View z = x_rows, stats;  // [m, C] the input of the head's product
-    if (norm_weight_) {
+    if (norm_) {
       z = f.push(m, C);
-      stats = push_stats(f, m);
-      final_norm_forward(f, p, x_rows, z, stats);
+      stats = norm_->push_stats(f, m);
+      norm_->forward(f, p, x_rows, z, stats);
     }
     f.ops->linear_forward(z, p[weight_], bias_of(p), {}, {}, chunk_logits);
     f.ops->softmax_cross_entropy(chunk_logits, f.batch.targets.rows(begin, begin + m), scale, loss);
@@ -107,7 +83,7 @@ void Head::loss_backward(Frame& f, const ParameterViews& p, const ParameterViews
     if (bias_) bias_gradients(f, {{chunk_logits, g[*bias_]}});
     const View d_z = d_rows.rows(begin, begin + m);
     f.ops->linear_backward_input(chunk_logits, p[weight_], {}, {}, d_z, {});
-    if (norm_weight_) final_norm_backward(f, p, g, d_z, x_rows, stats);
+    if (norm_) norm_->backward(f, p, g, d_z, x_rows, stats, {}, d_z, {});
   }
   f.ops->scatter_rows(d_rows, f.batch.target_rows, d_x);
 }
@@ -127,9 +103,9 @@ void Head::argmax(Frame& f, const ParameterViews& p, View x, View ids) const {
 void Head::logits(Frame& f, const ParameterViews& p, View x, View logits) const {
   const StackScope scope(f.stack);
   View z = x;
-  if (norm_weight_) {
+  if (norm_) {
     z = f.push(x.shape[0], hidden_size_);
-    final_norm_forward(f, p, x, z, {});
+    norm_->forward(f, p, x, z, {});
   }
   f.ops->linear_forward(z, p[weight_], bias_of(p), {}, {}, logits);
 }

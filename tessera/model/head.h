@@ -6,16 +6,16 @@
 #include <string>
 
 #include "tessera/model/config.h"
+#include "tessera/model/norm.h"
 #include "tessera/model/unit.h"
 
 namespace tessera {
 
 class Head {
  public:
-  enum class Norm { layer, rms };
   struct Parts {  // names of the tensors; empty: the architecture has no such tensor
     std::string final_norm = {};
-    Norm norm = Norm::layer;
+    Norm::Kind norm = Norm::Kind::layer;
     std::string weight = {};  // of a head that is not tied
     std::string bias = {};
     bool like_linear = false;  // an untied weight starts as torch.nn.Linear's, not as the embedding
@@ -41,17 +41,12 @@ class Head {
   using Handle = ParameterTable::Handle;
 
   int64_t chunk_rows(const Frame& frame, int64_t num_rows) const;
-  View push_stats(Frame& frame, int64_t num_rows) const;
-  void final_norm_forward(Frame& frame, const ParameterViews& p, View x, View z, View stats) const;
-  void final_norm_backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, View d_z, View x,
-                           View stats) const;
   View bias_of(const ParameterViews& p) const { return bias_ ? p[*bias_] : View{}; }
 
   int64_t vocab_size_, hidden_size_;
-  double epsilon_;
-  Norm norm_;
   Handle weight_ = 0;
-  std::optional<Handle> norm_weight_, norm_bias_, bias_;
+  std::optional<Norm> norm_;
+  std::optional<Handle> bias_;
 };
 
 // A head that is not tied.

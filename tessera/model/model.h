@@ -11,7 +11,7 @@ namespace tessera {
 
 class Model {
  public:
-  // Keeps small constants (ALiBi's slopes) on the device. The device must outlive it.
+  // Keeps small constants (ALiBi's slopes, rotary frequencies) on the device. The device must outlive it.
   Model(ModelConfig config, Device& device);
 
   const ModelConfig& config() const { return config_; }
@@ -31,6 +31,9 @@ class Model {
   // block, L + 1: the head.
   int64_t first_trained() const;
 
+  // Sets what all blocks need of a batch: the rotary angles of its tokens, which stay on the stack.
+  void begin(Frame& frame) const;
+
   // The name of a table's tensor in files of this architecture. Readers also accept names without the prefix.
   std::string file_name(const std::string& name) const;
   // Whether a pattern of ModelConfig::frozen means the tensor of this name in a table.
@@ -42,7 +45,8 @@ class Model {
 
  private:
   ModelConfig config_;
-  Buffer constants_;
+  Buffer constants_memory_;
+  View constants_;  // f32
   std::unique_ptr<Root> root_;
   std::vector<std::unique_ptr<Block>> blocks_;
   std::unique_ptr<HeadUnit> head_;  // null if the head is tied

@@ -2,28 +2,30 @@
 
 namespace tessera {
 
-static int64_t aligned(const Shape& shape) {
-  constexpr int64_t kAlignment = ParameterTable::kAlignment;
-  return (shape.num_elems() + kAlignment - 1) / kAlignment * kAlignment;
+// Places a tensor after the last one. Returns the number of elements up to and including it and the gap after it.
+int64_t ParameterTable::append(ParameterSpec& spec) {
+  spec.offset = spec.joined ? end_ : num_elems_;
+  end_ = spec.offset + spec.shape.num_elems();
+  num_elems_ = (end_ + kAlignment - 1) / kAlignment * kAlignment;
+  return num_elems_;
 }
 
-ParameterTable::Handle ParameterTable::add(std::string name, Shape shape, Initializer init, bool decays) {
+ParameterTable::Handle ParameterTable::add(std::string name, Shape shape, Initializer init, bool decays, Gap gap) {
   TESSERA_ASSERT(num_frozen() == 0 && (!decays || specs_.empty() || specs_.back().decays));
-  specs_.push_back({std::move(name), shape, num_elems_, init, decays});
-  num_elems_ += aligned(shape);
-  num_trainable_ = num_elems_;
+  TESSERA_ASSERT(gap == Gap::aligned || (!specs_.empty() && specs_.back().decays == decays));
+  specs_.push_back({std::move(name), shape, 0, init, decays, true, gap == Gap::none});
+  num_trainable_ = append(specs_.back());
   if (decays) num_decayed_ = num_elems_;
   return specs_.size() - 1;
 }
 
 void ParameterTable::freeze(const std::function<bool(const std::string& name)>& frozen) {
   for (ParameterSpec& spec : specs_) spec.trainable = spec.trainable && !frozen(spec.name);
-  num_elems_ = 0;
+  num_elems_ = end_ = 0;
   const auto place = [&](bool trainable, bool decays) {
     for (ParameterSpec& spec : specs_) {
       if (spec.trainable != trainable || spec.decays != decays) continue;
-      spec.offset = num_elems_;
-      num_elems_ += aligned(spec.shape);
+      append(spec);
     }
     return num_elems_;
   };
@@ -43,6 +45,22 @@ int64_t ParameterTable::num_trainable_parameters() const {
   int64_t n = 0;
   for (const ParameterSpec& spec : specs_) n += spec.trainable ? spec.shape.num_elems() : 0;
   return n;
+}
+
+View ParameterViews::joined(ParameterTable::Handle first, ParameterTable::Handle last) const {
+  const std::vector<ParameterSpec>& specs = table->specs();
+  const View start = (*this)[first];
+  if (!start) return {};
+  Shape shape = start.shape;
+  int64_t rows = shape[0], end = specs[first].offset + shape.num_elems();
+  for (size_t i = first + 1; i <= last; ++i) {
+    const Shape& next = specs[i].shape;
+    TESSERA_ASSERT(specs[i].offset == end && next.rank() == shape.rank() && (next.rank() < 2 || next[1] == shape[1]));
+    rows += next[0];
+    end += next.num_elems();
+  }
+  shape = shape.rank() == 1 ? Shape{rows} : Shape{rows, shape[1]};
+  return {start.data, start.dtype, shape};
 }
 
 }  // namespace tessera

@@ -23,17 +23,19 @@ struct ParameterSpec {
   Initializer init;
   bool decays = false;    // weight decay applies
   bool trainable = true;  // otherwise frozen: no gradient, no optimizer state, no update
+  bool joined = false;    // follows the tensor before it without a gap: kernels use both as one, and both train or none
 };
 
 // Trainable tensors come first, those with weight decay before the others. Frozen tensors come last. The trainable part
 // of a flat buffer, and any shard of it, then has one boundary between the two groups. Every tensor starts at a
-// multiple of kAlignment elements, and the gaps stay zero.
+// multiple of kAlignment elements, and the gaps stay zero, except joined tensors.
 class ParameterTable {
  public:
   static constexpr int64_t kAlignment = 64;
   using Handle = size_t;
+  enum class Gap { aligned, none };
 
-  Handle add(std::string name, Shape shape, Initializer init, bool decays);
+  Handle add(std::string name, Shape shape, Initializer init, bool decays, Gap gap = Gap::aligned);
   // Freezes the tensors for which `frozen(name)` holds. Moves tensors in the buffer. Handles stay valid.
   void freeze(const std::function<bool(const std::string& name)>& frozen);
 
@@ -46,8 +48,11 @@ class ParameterTable {
   int64_t num_trainable_parameters() const;
 
  private:
+  int64_t append(ParameterSpec& spec);
+
   std::vector<ParameterSpec> specs_;
   int64_t num_elems_ = 0, num_trainable_ = 0, num_decayed_ = 0;
+  int64_t end_ = 0;  // of the last tensor, without the gap after it
 };
 
 // The two parts of a flat buffer, with its table: the parameters of a unit, or their gradients.
@@ -64,6 +69,8 @@ struct ParameterViews {
     const int64_t offset = spec.trainable ? spec.offset : spec.offset - table->num_trainable();
     return {part.data + offset * static_cast<int64_t>(size_of(part.dtype)), part.dtype, spec.shape};
   }
+  // The rows of consecutive tensors without gaps between them, as one tensor.
+  View joined(ParameterTable::Handle first, ParameterTable::Handle last) const;
 };
 
 }  // namespace tessera

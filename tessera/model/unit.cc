@@ -16,15 +16,16 @@ void bias_gradients(Frame& frame, std::initializer_list<BiasGradient> gradients)
   if (!wanted.empty()) frame.ops->linear_backward_bias(wanted);
 }
 
-// The kernel sums both gradients on its way through the rows. A sum that nobody wants goes to the stack.
+View or_unwanted(Frame& frame, View gradient, int64_t elems, DType dtype) {
+  return gradient ? gradient : frame.stack.push({elems}, dtype);
+}
+
 void norm_backward(Frame& frame, View d_y, View x, View weight, View bias, View stats, View residual, View d_x,
                    View d_weight, View d_bias, View y) {
   const StackScope scope(frame.stack);
   const DType dtype = d_weight ? d_weight.dtype : d_bias ? d_bias.dtype : frame.dtype;
-  const auto or_unwanted = [&](View gradient) {
-    return gradient ? gradient : frame.stack.push({x.shape[1]}, dtype);
-  };
-  const View weight_sums = or_unwanted(d_weight), bias_sums = or_unwanted(d_bias);
+  const View weight_sums = or_unwanted(frame, d_weight, x.shape[1], dtype),
+             bias_sums = or_unwanted(frame, d_bias, x.shape[1], dtype);
   frame.ops->layer_norm_backward(d_y, x, weight, bias, stats, residual, d_x, weight_sums, bias_sums, y);
 }
 

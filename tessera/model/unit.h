@@ -86,6 +86,8 @@ class Block : public Unit {
 // The gradients of a linear layer, unless its parameters are frozen: their views are empty then.
 void weight_gradient(Frame& frame, View d_y, View x, View d_weight);
 void bias_gradients(Frame& frame, std::initializer_list<BiasGradient> gradients);
+// A kernel may sum a gradient although nobody wants it. Returns the gradient, or room [elems] on the stack.
+View or_unwanted(Frame& frame, View gradient, int64_t elems, DType dtype);
 // As Kernels::layer_norm_backward, with an empty view for the gradient of a frozen weight or bias.
 void norm_backward(Frame& frame, View d_y, View x, View weight, View bias, View stats, View residual, View d_x,
                    View d_weight, View d_bias, View y);

@@ -22,8 +22,9 @@ namespace {
 constexpr uint64_t kLongestIndex = 100'000'000;
 
 std::string_view without_prefix(std::string_view name) {
-  constexpr std::string_view kPrefix = "transformer.";
-  if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+  for (const std::string_view prefix : {"transformer.", "model."}) {
+    if (name.starts_with(prefix)) return name.substr(prefix.size());
+  }
   return name;
 }
 

@@ -15,7 +15,7 @@
 namespace tessera {
 
 // All tensors of a folder with model.safetensors, or with model.safetensors.index.json and the files that it names. A
-// leading "transformer." is ignored, in the files' names and in the requested names.
+// leading "transformer." or "model." is ignored, in the files' names and in the requested names.
 class TensorSource {
  public:
   // Opens and validates every file. InputError: missing folder or files, only pytorch_model.bin, a wrong index, or a

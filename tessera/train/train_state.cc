@@ -204,6 +204,16 @@ Record model_fingerprint(const ModelConfig& config) {
                 {"layer_norm_epsilon", config.layer_norm_epsilon},
                 {"residual_from_norm", config.residual_from_norm}};
   record["head"] = config.tied_head ? "" : "untied";
+  if (!config.is_llama_like()) return record;
+  record["num_kv_heads"] = config.kv_heads();
+  record["head_dim"] = config.head_dim();
+  record["activation"] = config.activation == Activation::silu ? "silu" : "gelu_pytorch_tanh";
+  record["biases"] = {config.qkv_bias, config.o_bias, config.mlp_bias};
+  record["rotary"] = rope_frequencies(config.rope, config.head_dim());
+  record["rotary_scale"] = config.rope.attention_factor;
+  std::vector<int64_t> windows;
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) windows.push_back(config.window_of(layer));
+  record["windows"] = windows;
   return record;
 }
 

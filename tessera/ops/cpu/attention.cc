@@ -46,18 +46,20 @@ struct Scratch {
 template <typename T>
 struct Head {
   const T *q, *k, *v;
-  int64_t stride;  // of q, k and v: 3C
+  int64_t stride;  // of q, k and v: W
   int64_t head_dim;
   int64_t index;           // of the head
+  int64_t window;          // keys that a query sees; 0: no limit
   T scale, slope;          // 1/√D, ALiBi
   const Dropout* dropout;  // null for none
   const int64_t* row_ids;
 
   Head(const T* qkv_row, const AttentionShape& shape, int64_t head, const Dropout& all_dropout, int64_t first_row,
        int64_t length)
-      : stride(3 * shape.num_heads * shape.head_dim),
+      : stride(shape.row_channels()),
         head_dim(shape.head_dim),
         index(head),
+        window(shape.window),
         scale(T(1) / std::sqrt(static_cast<T>(shape.head_dim))),
         slope(static_cast<T>(alibi_slope(shape, head))),
         dropout(all_dropout.rate > 0 ? &all_dropout : nullptr),
@@ -100,18 +102,32 @@ struct Head {
   }
 };
 
-// The number of keys of a block that a query may see.
-int64_t visible(int64_t query, int64_t k0, int64_t num_keys) {
-  return std::min(query + 1 - k0, num_keys);
+// The keys of a block that a query sees: columns [begin, end). Without a window, it sees at least one.
+struct Visible {
+  int64_t begin, end;
+  Visible(int64_t query, int64_t window, int64_t k0, int64_t num_keys)
+      : begin(std::clamp(first_visible(query, window) - k0, int64_t{0}, num_keys)),
+        end(std::min(query + 1 - k0, num_keys)) {}
+};
+
+// Hides the other keys. Returns the number of columns to compute, in full vectors, so that no element is left for a
+// scalar loop.
+template <typename T>
+int64_t hide(T* s, const Visible& seen) {
+  const int64_t whole = (seen.end + kLanes - 1) / kLanes * kLanes;
+  if (seen.begin > 0) std::fill(s, s + seen.begin, -std::numeric_limits<T>::infinity());
+  std::fill(s + seen.end, s + whole, -std::numeric_limits<T>::infinity());
+  return whole;
 }
 
-// Hides the keys after `seen`. Returns the number of columns to compute, in full vectors, so that no element is left
-// for a scalar loop.
-template <typename T>
-int64_t hide(T* s, int64_t seen) {
-  const int64_t whole = (seen + kLanes - 1) / kLanes * kLanes;
-  std::fill(s + seen, s + whole, -std::numeric_limits<T>::infinity());
-  return whole;
+// The first block of keys that a query sees.
+int64_t first_block(int64_t query, int64_t window, int64_t block_keys) {
+  return first_visible(query, window) / block_keys * block_keys;
+}
+
+// The end of the queries that see a key before `block_end`.
+int64_t end_of_queries(int64_t block_end, int64_t window, int64_t end) {
+  return window > 0 ? std::min(end, block_end - 1 + window) : end;
 }
 
 // Sets columns [begin, end) of a row to zero.
@@ -127,16 +143,23 @@ struct Softmax {
 };
 
 // Replaces a block of scores by dropout(exp(S − maximum)). Rescales the sums in o over earlier keys to the new maximum.
+// The first block of the queries starts these sums.
 template <typename T>
-void softmax_block(const Head<T>& head, int64_t q0, int64_t num_queries, int64_t k0, int64_t num_keys, T* s,
-                   Softmax<T>* softmax, T* o, int64_t o_stride) {
+void softmax_block(const Head<T>& head, int64_t q0, int64_t num_queries, int64_t k0, int64_t num_keys, bool is_first,
+                   T* s, Softmax<T>* softmax, T* o, int64_t o_stride) {
   for (int64_t i = 0; i < num_queries; ++i) {
     T* row = s + i * kStride;
-    const int64_t computed = hide(row, visible(q0 + i, k0, num_keys));
+    const Visible seen(q0 + i, head.window, k0, num_keys);
+    if (seen.begin >= seen.end) {  // before the window of this query
+      if (is_first) softmax[i] = {-std::numeric_limits<T>::infinity(), T(0)};
+      clear(row, 0, num_keys);
+      continue;
+    }
+    const int64_t computed = hide(row, seen);
     const T row_maximum = head.scale_and_bias(k0, computed, row);
-    const T maximum = k0 == 0 ? row_maximum : std::max(softmax[i].maximum, row_maximum);
+    const T maximum = is_first ? row_maximum : std::max(softmax[i].maximum, row_maximum);
     const T row_sum = exp_in_place(row, computed, maximum);
-    if (k0 == 0) {
+    if (is_first) {
       softmax[i].sum = row_sum;
     } else {
       const T correction = exp(softmax[i].maximum - maximum);
@@ -156,16 +179,19 @@ void forward_group(const Head<T>& head, int64_t begin, int64_t end, const Scratc
                    T* log_sum_exp, int64_t num_heads) {
   Softmax<T> softmax[kGroup];
   const int64_t block_keys = keys_of_block(head.head_dim);
-  for (int64_t k0 = 0; k0 < end; k0 += block_keys) {
+  for (int64_t k0 = first_block(begin, head.window, block_keys); k0 < end; k0 += block_keys) {
     const int64_t block_end = std::min(end, k0 + block_keys);
     const auto keys = head.pack_transposed(head.k, k0, block_end - k0, scratch.packed[0]);
     const auto values = head.pack_rows(head.v, k0, block_end - k0, scratch.packed[1]);
-    for (int64_t q0 = std::max(begin, k0); q0 < end; q0 += kQueries) {
+    const int64_t end_here = end_of_queries(block_end, head.window, end);
+    for (int64_t q0 = std::max(begin, k0); q0 < end_here; q0 += kQueries) {
       const int64_t num_queries = std::min(kQueries, end - q0), num_keys = std::min(block_end, q0 + num_queries) - k0;
+      const bool is_first = k0 == first_block(q0, head.window, block_keys);
       head.products(q0, num_queries, num_keys, keys, scratch.p, scratch.product);
-      softmax_block(head, q0, num_queries, k0, num_keys, scratch.p, softmax + q0 - begin, o + q0 * o_stride, o_stride);
+      softmax_block(head, q0, num_queries, k0, num_keys, is_first, scratch.p, softmax + q0 - begin, o + q0 * o_stride,
+                    o_stride);
       multiply_packed(num_queries, head.head_dim, num_keys, scratch.p, kStride, values,
-                      k0 == 0 ? Result::set : Result::add, o + q0 * o_stride, o_stride, scratch.product);
+                      is_first ? Result::set : Result::add, o + q0 * o_stride, o_stride, scratch.product);
     }
   }
   for (int64_t q = begin; q < end; ++q) {
@@ -180,8 +206,9 @@ template <typename T>
 struct HeadGradients {
   const T *o, *d_o;      // stride C
   const T* log_sum_exp;  // stride H
-  T *d_q, *d_k, *d_v;    // stride 3C
+  T *d_q, *d_k, *d_v;    // stride W
   int64_t channels, num_heads;
+  bool first_of_group;  // no other head has added to d_k and d_v yet
 };
 
 // Keys and values of a block, packed for its products.
@@ -199,9 +226,9 @@ void score_gradients(const Head<T>& head, const HeadGradients<T>& at, int64_t q0
   multiply_packed(num_queries, num_keys, head.head_dim, at.d_o + q0 * at.channels, at.channels, block.values_transposed,
                   Result::set, ds, kStride, scratch.product);
   for (int64_t i = 0; i < num_queries; ++i) {
-    const int64_t query = q0 + i, seen = visible(query, k0, num_keys);
+    const int64_t query = q0 + i;
     T *p_row = p + i * kStride, *ds_row = ds + i * kStride;
-    const int64_t computed = hide(p_row, seen);
+    const int64_t computed = hide(p_row, Visible(query, head.window, k0, num_keys));
     head.scale_and_bias(k0, computed, p_row);
     exp_in_place(p_row, computed, at.log_sum_exp[query * at.num_heads]);
     const T delta = dot(at.d_o + query * at.channels, at.o + query * at.channels, head.head_dim);
@@ -231,12 +258,13 @@ void backward_head(const Head<T>& head, const HeadGradients<T>& at, int64_t leng
     const PackedBlock<T> block{head.pack_transposed(head.k, k0, keys, scratch.packed[0]),
                                head.pack_transposed(head.v, k0, keys, scratch.packed[1]),
                                head.pack_rows(head.k, k0, keys, scratch.packed[2])};
-    for (int64_t q0 = k0; q0 < length; q0 += kQueries) {
+    const int64_t end = end_of_queries(block_end, head.window, length);
+    for (int64_t q0 = k0; q0 < end; q0 += kQueries) {
       const int64_t num_queries = std::min(kQueries, length - q0),
                     num_keys = std::min(block_end, q0 + num_queries) - k0;
       score_gradients(head, at, q0, num_queries, k0, num_keys, block, scratch);
       // This block of queries is the first to see some keys. Their gradients are set and not added to.
-      const int64_t old_keys = std::min(num_keys, q0 - k0);
+      const int64_t old_keys = at.first_of_group ? std::min(num_keys, q0 - k0) : num_keys;
       auto add = [&](const T* left, const T* right, int64_t right_stride, T* result) {
         auto part = [&](int64_t begin, int64_t end, Result how) {
           if (begin == end) return;
@@ -249,14 +277,17 @@ void backward_head(const Head<T>& head, const HeadGradients<T>& at, int64_t leng
       };
       add(scratch.p, at.d_o + q0 * at.channels, at.channels, at.d_v);
       add(scratch.ds, head.q + q0 * stride, stride, at.d_k);
-      multiply_packed(num_queries, d, num_keys, scratch.ds, kStride, block.keys, k0 == 0 ? Result::set : Result::add,
+      const bool is_first = k0 == first_block(q0, head.window, block_keys);
+      multiply_packed(num_queries, d, num_keys, scratch.ds, kStride, block.keys, is_first ? Result::set : Result::add,
                       at.d_q + q0 * stride, stride, scratch.product);
     }
   }
 }
 
 void check(View qkv, const AttentionShape& shape, const Dropout& dropout) {
-  TESSERA_ASSERT(qkv.shape[1] == 3 * shape.num_heads * shape.head_dim && shape.head_dim <= kMaxHeadDim);
+  TESSERA_ASSERT(qkv.shape[1] == shape.row_channels() && shape.head_dim <= kMaxHeadDim);
+  TESSERA_ASSERT(shape.num_heads % shape.kv_heads() == 0);
+  TESSERA_ASSERT(shape.layout == QkvLayout::blocked || shape.kv_heads() == shape.num_heads);
   TESSERA_ASSERT(!shape.alibi_slopes || shape.alibi_slopes.num_elems() == shape.num_heads);
   TESSERA_ASSERT(!(dropout.rate > 0) ||
                  (dropout.row_ids.num_elems() == qkv.shape[0] && shape.num_heads <= kMaxDropoutHeads));
@@ -267,7 +298,7 @@ void check(View qkv, const AttentionShape& shape, const Dropout& dropout) {
 void attention_forward(Team& team, AttentionTasks& tasks, View qkv, View starts, const AttentionShape& shape,
                        const Dropout& dropout, View o, View log_sum_exp) {
   check(qkv, shape, dropout);
-  const int64_t channels = shape.num_heads * shape.head_dim, num_heads = shape.num_heads;
+  const int64_t channels = shape.channels(), num_heads = shape.num_heads;
   TESSERA_ASSERT(o.shape == (Shape{qkv.shape[0], channels}));
   TESSERA_ASSERT(!log_sum_exp || log_sum_exp.shape == (Shape{qkv.shape[0], num_heads}));
   tasks.plan(starts, qkv.shape[0], num_heads, kGroup);
@@ -275,7 +306,8 @@ void attention_forward(Team& team, AttentionTasks& tasks, View qkv, View starts,
     using T = decltype(zero);
     team.for_each(tasks.count(), [&](int64_t slot, int64_t index) {
       const auto task = tasks[index];
-      const Head<T> head(qkv.as<T>() + task.begin * 3 * channels, shape, task.head, dropout, task.begin, task.length);
+      const Head<T> head(qkv.as<T>() + task.begin * shape.row_channels(), shape, task.head, dropout, task.begin,
+                         task.length);
       const int64_t begin = task.block * kGroup;
       forward_group(head, begin, std::min(task.length, begin + kGroup), Scratch<T>(team.scratch<T>(slot)),
                     o.as<T>() + task.begin * channels + task.head * shape.head_dim, channels,
@@ -284,27 +316,32 @@ void attention_forward(Team& team, AttentionTasks& tasks, View qkv, View starts,
   });
 }
 
-// A task owns a head of a sequence. No two threads write the same gradient.
+// A task owns the keys and values of a head in a sequence, and all heads of queries that share them. No two threads
+// write the same gradient, and the sums over these heads have one order.
 void attention_backward(Team& team, AttentionTasks& tasks, View qkv, View o, View log_sum_exp, View d_o, View starts,
                         const AttentionShape& shape, const Dropout& dropout, View d_qkv) {
   check(qkv, shape, dropout);
-  const int64_t channels = shape.num_heads * shape.head_dim, num_heads = shape.num_heads;
+  const int64_t channels = shape.channels(), num_heads = shape.num_heads, width = shape.row_channels();
   TESSERA_ASSERT(o.shape == (Shape{qkv.shape[0], channels}) && d_o.shape == o.shape && d_qkv.shape == qkv.shape);
   TESSERA_ASSERT(log_sum_exp.shape == (Shape{qkv.shape[0], num_heads}));
-  tasks.plan(starts, qkv.shape[0], num_heads, 0);
+  tasks.plan(starts, qkv.shape[0], shape.kv_heads(), 0);
+  const int64_t group = HeadOffsets::queries_per_kv_head(shape);
   with_float_type(qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
     team.for_each(tasks.count(), [&](int64_t slot, int64_t index) {
       const auto task = tasks[index];
-      const Head<T> head(qkv.as<T>() + task.begin * 3 * channels, shape, task.head, dropout, task.begin, task.length);
-      const HeadOffsets offsets(shape, task.head);
-      const int64_t at = task.begin * channels + task.head * shape.head_dim;
-      T* d_row = d_qkv.as<T>() + task.begin * 3 * channels;
-      const HeadGradients<T> gradients{
-          o.as<T>() + at,    d_o.as<T>() + at,  log_sum_exp.as<T>() + task.begin * num_heads + task.head,
-          d_row + offsets.q, d_row + offsets.k, d_row + offsets.v,
-          channels,          num_heads};
-      backward_head(head, gradients, task.length, Scratch<T>(team.scratch<T>(slot)));
+      for (int64_t i = 0; i < group; ++i) {
+        const int64_t h = task.head * group + i;
+        const Head<T> head(qkv.as<T>() + task.begin * width, shape, h, dropout, task.begin, task.length);
+        const HeadOffsets offsets(shape, h);
+        const int64_t at = task.begin * channels + h * shape.head_dim;
+        T* d_row = d_qkv.as<T>() + task.begin * width;
+        const HeadGradients<T> gradients{
+            o.as<T>() + at,    d_o.as<T>() + at,  log_sum_exp.as<T>() + task.begin * num_heads + h,
+            d_row + offsets.q, d_row + offsets.k, d_row + offsets.v,
+            channels,          num_heads,         i == 0};
+        backward_head(head, gradients, task.length, Scratch<T>(team.scratch<T>(slot)));
+      }
     });
   });
 }

@@ -8,17 +8,24 @@
 
 namespace tessera::cpu {
 
-// Element offsets of a head's query, key and value in a row of qkv [N, 3C].
+// Element offsets of a query head, and of its keys and values, in a row of qkv [N, W].
 struct HeadOffsets {
   int64_t q, k, v;
   HeadOffsets(const AttentionShape& shape, int64_t head) {
-    const int64_t d = shape.head_dim, c = shape.num_heads * d;
+    const int64_t d = shape.head_dim, kv_head = head / queries_per_kv_head(shape);
     const bool interleaved = shape.layout == QkvLayout::interleaved;
     q = interleaved ? head * 3 * d : head * d;
-    k = q + (interleaved ? d : c);
-    v = k + (interleaved ? d : c);
+    k = interleaved ? q + d : shape.channels() + kv_head * d;
+    v = k + (interleaved ? d : shape.kv_channels());
   }
+  // H / K: heads of queries that share keys and values.
+  static int64_t queries_per_kv_head(const AttentionShape& shape) { return shape.num_heads / shape.kv_heads(); }
 };
+
+// The first position that a query sees.
+inline int64_t first_visible(int64_t query, int64_t window) {
+  return window > 0 && query >= window ? query - window + 1 : 0;
+}
 
 // The slope of a head; 0 without position bias.
 inline float alibi_slope(const AttentionShape& shape, int64_t head) {

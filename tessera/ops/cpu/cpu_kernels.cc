@@ -3,11 +3,14 @@
 #include "tessera/ops/cpu/attention.h"
 #include "tessera/ops/cpu/elementwise.h"
 #include "tessera/ops/cpu/embedding.h"
+#include "tessera/ops/cpu/gated.h"
 #include "tessera/ops/cpu/linear.h"
 #include "tessera/ops/cpu/loss.h"
 #include "tessera/ops/cpu/norm.h"
 #include "tessera/ops/cpu/optimizer.h"
 #include "tessera/ops/cpu/product.h"
+#include "tessera/ops/cpu/rms_norm.h"
+#include "tessera/ops/cpu/rotary.h"
 #include "tessera/ops/cpu/team.h"
 
 namespace tessera {
@@ -45,15 +48,29 @@ class CpuKernels final : public Kernels {
     cpu::layer_norm_backward(team_, d_y, x, weight, bias, stats, residual, d_x, d_weight, d_bias, y);
   }
 
-  void rms_norm_forward(View, View, double, View, View) override { TESSERA_ASSERT(false); }
-  void rms_norm_backward(View, View, View, View, View, View, View, View) override { TESSERA_ASSERT(false); }
-  void rotary_angles(View, View, double, View) override { TESSERA_ASSERT(false); }
-  void rotate_heads(View, View, const AttentionShape&, const HeadNorms&, View) override { TESSERA_ASSERT(false); }
-  void rotate_heads_backward(View, View, View, const AttentionShape&, const HeadNorms&, View, View, View) override {
-    TESSERA_ASSERT(false);
+  void rms_norm_forward(View x, View weight, double epsilon, View y, View rstd) override {
+    cpu::rms_norm_forward(team_, x, weight, epsilon, y, rstd);
   }
-  void gated_forward(View, Activation, View) override { TESSERA_ASSERT(false); }
-  void gated_backward(View, View, Activation, View, View) override { TESSERA_ASSERT(false); }
+  void rms_norm_backward(View d_y, View x, View weight, View rstd, View residual, View d_x, View d_weight,
+                         View y) override {
+    cpu::rms_norm_backward(team_, d_y, x, weight, rstd, residual, d_x, d_weight, y);
+  }
+  void rotary_angles(View positions, View frequencies, double scale, View rotations) override {
+    cpu::rotary_angles(team_, positions, frequencies, scale, rotations);
+  }
+  void rotate_heads(View qkv, View rotations, const AttentionShape& shape, const HeadNorms& norms, View y) override {
+    cpu::rotate_heads(team_, qkv, rotations, shape, norms, y);
+  }
+  void rotate_heads_backward(View d_y, View qkv, View rotations, const AttentionShape& shape, const HeadNorms& norms,
+                             View d_qkv, View d_query_weight, View d_key_weight) override {
+    cpu::rotate_heads_backward(team_, d_y, qkv, rotations, shape, norms, d_qkv, d_query_weight, d_key_weight);
+  }
+  void gated_forward(View gate_up, Activation activation, View h) override {
+    cpu::gated_forward(team_, gate_up, activation, h);
+  }
+  void gated_backward(View d_h, View gate_up, Activation activation, View d_gate_up, View h) override {
+    cpu::gated_backward(team_, d_h, gate_up, activation, d_gate_up, h);
+  }
 
   void linear_forward(View x, View weight, View bias, const LinearEpilogue& epilogue, View preactivation,
                       View y) override {

@@ -14,22 +14,22 @@ namespace {
 constexpr int64_t kKeys = 512;  // scores that share one softmax update
 
 template <typename T>
-void store(const T* qkv_row, const AttentionShape& shape, int64_t head, T* key_row, T* value_row) {
-  const HeadOffsets at(shape, head);
+void store(const T* qkv_row, const AttentionShape& shape, int64_t kv_head, T* key_row, T* value_row) {
+  const HeadOffsets at(shape, kv_head * HeadOffsets::queries_per_kv_head(shape));
   const int64_t d = shape.head_dim;
-  std::copy_n(qkv_row + at.k, d, key_row + head * d);
-  std::copy_n(qkv_row + at.v, d, value_row + head * d);
+  std::copy_n(qkv_row + at.k, d, key_row + kv_head * d);
+  std::copy_n(qkv_row + at.v, d, value_row + kv_head * d);
 }
 
-// o [D] = softmax(q·kᵀ/√D + slope·k)·v over `length` cached positions, with a running maximum over blocks of keys. keys
-// and values point to the first position and this head, with row stride C.
+// o [D] = softmax(q·kᵀ/√D + slope·k)·v over cached positions [begin, length), with a running maximum over blocks of
+// keys. keys and values point to the first position and this head, with row stride K·D.
 template <typename T>
-void decode_head(const T* q, const T* keys, const T* values, int64_t length, int64_t stride, int64_t head_dim, T slope,
-                 T* scores, T* o) {
+void decode_head(const T* q, const T* keys, const T* values, int64_t begin, int64_t length, int64_t stride,
+                 int64_t head_dim, T slope, T* scores, T* o) {
   const T scale = T(1) / std::sqrt(static_cast<T>(head_dim));
   T maximum = -std::numeric_limits<T>::infinity(), sum = 0;
   std::fill_n(o, head_dim, T(0));
-  for (int64_t k0 = 0; k0 < length; k0 += kKeys) {
+  for (int64_t k0 = begin; k0 < length; k0 += kKeys) {
     const int64_t count = std::min(kKeys, length - k0);
     T new_maximum = maximum;
     for (int64_t j = 0; j < count; ++j) {
@@ -54,8 +54,8 @@ void decode_head(const T* q, const T* keys, const T* values, int64_t length, int
 
 void store_keys_values(Team& team, View qkv, View starts, const AttentionShape& shape, View cache_starts, View keys,
                        View values) {
-  const int64_t channels = shape.num_heads * shape.head_dim;
-  TESSERA_ASSERT(qkv.shape[1] == 3 * channels && keys.shape[1] == channels && values.shape == keys.shape);
+  const int64_t width = shape.row_channels(), channels = shape.kv_channels();
+  TESSERA_ASSERT(qkv.shape[1] == width && keys.shape[1] == channels && values.shape == keys.shape);
   TESSERA_ASSERT(starts.num_elems() == cache_starts.num_elems() + 1);
   const int32_t *start = starts.as<int32_t>(), *cache_start = cache_starts.as<int32_t>();
   with_float_type(qkv.dtype, [&](auto zero) {
@@ -64,33 +64,39 @@ void store_keys_values(Team& team, View qkv, View starts, const AttentionShape& 
       TESSERA_ASSERT(cache_start[b] >= 0 && cache_start[b] + start[b + 1] - start[b] <= keys.shape[0]);
       for (int64_t row = start[b]; row < start[b + 1]; ++row) {
         const int64_t to = (cache_start[b] + row - start[b]) * channels;
-        for (int64_t head = 0; head < shape.num_heads; ++head) {
-          store(qkv.as<T>() + row * 3 * channels, shape, head, keys.as<T>() + to, values.as<T>() + to);
+        for (int64_t kv_head = 0; kv_head < shape.kv_heads(); ++kv_head) {
+          store(qkv.as<T>() + row * width, shape, kv_head, keys.as<T>() + to, values.as<T>() + to);
         }
       }
     });
   });
 }
 
+// A task owns the keys and values of a head in a sequence, and all heads of queries that share them.
 void attention_decode(Team& team, View qkv, const AttentionShape& shape, View cache_starts, View lengths, View keys,
                       View values, View o) {
-  const int64_t d = shape.head_dim, channels = shape.num_heads * d, num_sequences = qkv.shape[0];
-  TESSERA_ASSERT(qkv.shape[1] == 3 * channels && keys.shape[1] == channels && values.shape == keys.shape);
-  TESSERA_ASSERT(o.shape == (Shape{num_sequences, channels}) && lengths.num_elems() == num_sequences);
+  const int64_t d = shape.head_dim, num_sequences = qkv.shape[0], num_kv_heads = shape.kv_heads();
+  const int64_t width = shape.row_channels(), stride = shape.kv_channels();
+  TESSERA_ASSERT(qkv.shape[1] == width && keys.shape[1] == stride && values.shape == keys.shape);
+  TESSERA_ASSERT(o.shape == (Shape{num_sequences, shape.channels()}) && lengths.num_elems() == num_sequences);
   TESSERA_ASSERT(cache_starts.num_elems() == num_sequences);
+  const int64_t group = HeadOffsets::queries_per_kv_head(shape);
   const int32_t *length = lengths.as<int32_t>(), *cache_start = cache_starts.as<int32_t>();
   with_float_type(qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
-    team.for_each(num_sequences * shape.num_heads, [&](int64_t slot, int64_t task) {
-      const int64_t b = task / shape.num_heads, head = task % shape.num_heads;
-      const T* qkv_row = qkv.as<T>() + b * 3 * channels;
+    team.for_each(num_sequences * num_kv_heads, [&](int64_t slot, int64_t task) {
+      const int64_t b = task / num_kv_heads, kv_head = task % num_kv_heads;
+      const T* qkv_row = qkv.as<T>() + b * width;
       const int64_t first = cache_start[b], position = length[b];
       TESSERA_ASSERT(first >= 0 && position >= 0 && first + position < keys.shape[0]);
-      store(qkv_row, shape, head, keys.as<T>() + (first + position) * channels,
-            values.as<T>() + (first + position) * channels);
-      decode_head(qkv_row + HeadOffsets(shape, head).q, keys.as<T>() + first * channels + head * d,
-                  values.as<T>() + first * channels + head * d, position + 1, channels, d,
-                  static_cast<T>(alibi_slope(shape, head)), team.scratch<T>(slot), o.as<T>() + b * channels + head * d);
+      store(qkv_row, shape, kv_head, keys.as<T>() + (first + position) * stride,
+            values.as<T>() + (first + position) * stride);
+      for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+        decode_head(qkv_row + HeadOffsets(shape, head).q, keys.as<T>() + first * stride + kv_head * d,
+                    values.as<T>() + first * stride + kv_head * d, first_visible(position, shape.window), position + 1,
+                    stride, d, static_cast<T>(alibi_slope(shape, head)), team.scratch<T>(slot),
+                    o.as<T>() + b * shape.channels() + head * d);
+      }
     });
   });
 }

@@ -69,15 +69,46 @@ class EmulatedKernels final : public Kernels {
     call.round();
   }
 
-  void rms_norm_forward(View, View, double, View, View) override { TESSERA_ASSERT(false); }
-  void rms_norm_backward(View, View, View, View, View, View, View, View) override { TESSERA_ASSERT(false); }
-  void rotary_angles(View, View, double, View) override { TESSERA_ASSERT(false); }
-  void rotate_heads(View, View, const AttentionShape&, const HeadNorms&, View) override { TESSERA_ASSERT(false); }
-  void rotate_heads_backward(View, View, View, const AttentionShape&, const HeadNorms&, View, View, View) override {
-    TESSERA_ASSERT(false);
+  void rms_norm_forward(View x, View weight, double epsilon, View y, View rstd) override {
+    const Widened call(*this, {&x, &weight}, {&y});
+    wide_->rms_norm_forward(x, weight, epsilon, y, rstd);
+    call.round();
   }
-  void gated_forward(View, Activation, View) override { TESSERA_ASSERT(false); }
-  void gated_backward(View, View, Activation, View, View) override { TESSERA_ASSERT(false); }
+  void rms_norm_backward(View d_y, View x, View weight, View rstd, View residual, View d_x, View d_weight,
+                         View y) override {
+    const Widened call(*this, {&d_y, &x, &weight, &residual}, {&d_x, &y}, {&d_weight});
+    wide_->rms_norm_backward(d_y, x, weight, rstd, residual, d_x, d_weight, y);
+    call.round();
+  }
+
+  void rotary_angles(View positions, View frequencies, double scale, View rotations) override {
+    wide_->rotary_angles(positions, frequencies, scale, rotations);
+  }
+  void rotate_heads(View qkv, View rotations, const AttentionShape& shape, const HeadNorms& norms, View y) override {
+    HeadNorms wide = norms;
+    const Widened call(*this, {&qkv, &wide.query_weight, &wide.key_weight}, {&y});
+    wide_->rotate_heads(qkv, rotations, shape, wide, y);
+    call.round();
+  }
+  void rotate_heads_backward(View d_y, View qkv, View rotations, const AttentionShape& shape, const HeadNorms& norms,
+                             View d_qkv, View d_query_weight, View d_key_weight) override {
+    HeadNorms wide = norms;
+    const Widened call(*this, {&d_y, &qkv, &wide.query_weight, &wide.key_weight}, {&d_qkv},
+                       {&d_query_weight, &d_key_weight});
+    wide_->rotate_heads_backward(d_y, qkv, rotations, shape, wide, d_qkv, d_query_weight, d_key_weight);
+    call.round();
+  }
+
+  void gated_forward(View gate_up, Activation activation, View h) override {
+    const Widened call(*this, {&gate_up}, {&h});
+    wide_->gated_forward(gate_up, activation, h);
+    call.round();
+  }
+  void gated_backward(View d_h, View gate_up, Activation activation, View d_gate_up, View h) override {
+    const Widened call(*this, {&d_h, &gate_up}, {&d_gate_up, &h});
+    wide_->gated_backward(d_h, gate_up, activation, d_gate_up, h);
+    call.round();
+  }
 
   void linear_forward(View x, View weight, View bias, const LinearEpilogue& epilogue, View preactivation,
                       View y) override {

@@ -106,4 +106,16 @@ inline T gelu_derivative(T x) {
   return s + x * s * (T(1) - s) * T(2 * kGeluScale) * (T(1) + T(3 * kGeluCubic) * x * x);
 }
 
+// x·σ(x) with the sigmoid σ.
+template <typename T>
+inline T silu(T x) {
+  return x * reciprocal(T(1) + exp(-x));
+}
+// σ + x·σ·(1 − σ)
+template <typename T>
+inline T silu_derivative(T x) {
+  const T s = reciprocal(T(1) + exp(-x));
+  return s + x * s * (T(1) - s);
+}
+
 }  // namespace tessera::cpu

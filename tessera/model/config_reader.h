@@ -1,0 +1,114 @@
+// Look-ups in a config.json. Errors name key and value.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "tessera/base/error.h"
+#include "tessera/base/json.h"
+#include "tessera/model/config.h"
+
+namespace tessera {
+
+using Json = nlohmann::ordered_json;
+
+inline constexpr int64_t kMaxDimension = int64_t{1}
+                                         << 24;  // far above any model; a product of two still fits into 64 bits
+inline constexpr int64_t kMaxLayers = 100000;
+inline constexpr const char* kOwn = "Use the model's own config.json";
+
+// A value for an error message. Containers are not printed: printing recurses, and a file may contain a long one.
+inline std::string in_words(const Json& value) {
+  if (value.is_structured()) return std::string("an ") + value.type_name();
+  const std::string text = value.dump();
+  return text.size() <= 80 ? text : fmt::format("a text of {} bytes", text.size());
+}
+
+// Reads one object: typed look-ups under any of the common spellings, with errors that name key and value.
+class ConfigReader {
+ public:
+  ConfigReader(const Json& json, const std::string& where) : json_(json), where_(where) {}
+
+  // Whether the key is present with the value null.
+  bool is_null(const char* name) const {
+    const auto it = json_.find(name);
+    return it != json_.end() && it->is_null();
+  }
+  bool has(const char* name) const {
+    const char* key = nullptr;
+    return find({name}, key) != nullptr;
+  }
+
+  int64_t integer(std::initializer_list<const char*> keys, int64_t fallback, int64_t low, int64_t high) const {
+    const char* key = nullptr;
+    const Json* value = find(keys, key);
+    if (!value) {
+      if (fallback >= 0) return fallback;
+      throw InputError(where_, fmt::format("the key \"{}\" is missing", *keys.begin()), kOwn);
+    }
+    if (!value->is_number_integer() || *value < low || *value > high) {
+      throw InputError(where_,
+                       fmt::format("\"{}\" is {}, not a whole number from {} to {}", key, in_words(*value), low, high));
+    }
+    return value->get<int64_t>();
+  }
+
+  double number(std::initializer_list<const char*> keys, double fallback, double low, double high) const {
+    const char* key = nullptr;
+    const Json* value = find(keys, key);
+    if (!value) return fallback;
+    if (!value->is_number() || !(value->get<double>() >= low && value->get<double>() <= high)) {
+      throw InputError(where_,
+                       fmt::format("\"{}\" is {}, not a number from {} to {}", key, in_words(*value), low, high));
+    }
+    return value->get<double>();
+  }
+
+  std::string text(const char* name, const char* fallback) const {
+    const char* key = nullptr;
+    const Json* value = find({name}, key);
+    if (!value) return fallback;
+    if (!value->is_string()) throw InputError(where_, fmt::format("\"{}\" is {}, not a text", key, in_words(*value)));
+    return value->get<std::string>();
+  }
+
+  // The value of a key, or null if it is missing or null.
+  const Json* value(const char* name) const {
+    const char* key = nullptr;
+    return find({name}, key);
+  }
+  const std::string& where() const { return where_; }
+
+  bool boolean(const char* name, bool fallback) const {
+    const char* key = nullptr;
+    const Json* value = find({name}, key);
+    if (!value) return fallback;
+    if (!value->is_boolean())
+      throw InputError(where_, fmt::format("\"{}\" is {}, not true or false", key, in_words(*value)));
+    return value->get<bool>();
+  }
+
+ private:
+  const Json* find(std::initializer_list<const char*> keys, const char*& found) const {
+    for (const char* key : keys) {
+      found = key;
+      if (const auto it = json_.find(key); it != json_.end() && !it->is_null()) return &*it;
+    }
+    return nullptr;
+  }
+
+  const Json& json_;
+  const std::string& where_;
+};
+
+// ---- llama_config.cc
+
+// Whether this model type is one of Llama's family: llama, mistral, qwen2, qwen3.
+bool is_llama_type(const std::string& model_type);
+// Reads the members of a model of Llama's family, except token ids and those that all architectures share.
+void read_llama_config(const ConfigReader& read, ModelConfig& config);
+// Adds the keys that are missing in a config.json of these architectures.
+void write_llama_config(const ModelConfig& config, Json& json);
+
+}  // namespace tessera

@@ -1,0 +1,252 @@
+// config.json of llama, mistral, qwen2 and qwen3. Missing keys have the defaults of transformers, except for sizes,
+// which must be given.
+#include <algorithm>
+
+#include "tessera/model/config_reader.h"
+
+namespace tessera {
+namespace {
+
+struct ModelType {
+  const char *name, *class_name;
+  bool biases_always;      // on queries, keys and values, without a key
+  bool may_have_biases;    // "attention_bias"
+  bool may_have_mlp_bias;  // "mlp_bias"
+  bool head_norms;
+  enum class Window { never, always, some_layers } window;
+  int64_t kv_heads;  // default; 0: as many as heads
+  int64_t max_positions;
+};
+
+constexpr ModelType kTypes[] = {
+    {"llama", "LlamaForCausalLM", false, true, true, false, ModelType::Window::never, 0, 2048},
+    {"mistral", "MistralForCausalLM", false, false, false, false, ModelType::Window::always, 8, 131072},
+    {"qwen2", "Qwen2ForCausalLM", true, false, false, false, ModelType::Window::some_layers, 32, 32768},
+    {"qwen3", "Qwen3ForCausalLM", false, true, false, true, ModelType::Window::some_layers, 32, 32768},
+};
+constexpr int64_t kQwen3HeadDim = 128, kDefaultWindow = 4096, kDefaultMaxWindowLayers = 28;
+
+const ModelType* find_type(const std::string& name) {
+  const auto* const found = std::ranges::find_if(kTypes, [&](const ModelType& type) { return name == type.name; });
+  return found == std::end(kTypes) ? nullptr : found;
+}
+
+// Settings that change the mathematics and that Tessera does not have.
+void refuse_unsupported(const ConfigReader& read) {
+  for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
+    const Json* value = read.value(key);
+    if (!value || (value->is_number() && *value <= 1)) continue;
+    throw InputError(read.where(), fmt::format("\"{}\" is {}", key, in_words(*value)),
+                     "Tessera supports only dense models, not mixtures of experts");
+  }
+  if (const int64_t parts = read.integer({"pretraining_tp"}, 1, 1, kMaxDimension); parts > 1) {
+    throw InputError(read.where(), fmt::format("\"pretraining_tp\" is {}", parts),
+                     "Set it to 1: it only changes rounding");
+  }
+  if (const double part = read.number({"partial_rotary_factor"}, 1, 0, 1e6); part != 1) {
+    throw InputError(read.where(), fmt::format("\"partial_rotary_factor\" is {}", part),
+                     "Tessera supports only models that rotate all channels of a head");
+  }
+  if (const Json* value = read.value("quantization_config")) {
+    throw InputError(read.where(), fmt::format("\"quantization_config\" is {}", in_words(*value)),
+                     "Use weights that are not quantized");
+  }
+}
+
+Activation read_activation(const ConfigReader& read) {
+  const std::string name = read.text("hidden_act", "silu");
+  if (name == "silu" || name == "swish") return Activation::silu;
+  if (name == "gelu_pytorch_tanh" || name == "gelu_new") return Activation::gelu_tanh;
+  throw InputError(read.where(), fmt::format("\"hidden_act\" is {}", in_words(Json(name))),
+                   "Tessera supports \"silu\" and \"gelu_pytorch_tanh\"");
+}
+
+// Reads the scaling of rotary positions. `parameters` is the object "rope_parameters" or "rope_scaling".
+void read_scaling(const ConfigReader& all, const ConfigReader& parameters, const std::string& type, Rope& rope) {
+  constexpr double kMost = 1e9;
+  const double max_positions = static_cast<double>(all.integer({"max_position_embeddings"}, 0, 0, INT32_MAX));
+  rope.original_positions = parameters.number({"original_max_position_embeddings"}, max_positions, 1, kMost);
+  // transformers prefers this one.
+  rope.original_positions = all.number({"original_max_position_embeddings"}, rope.original_positions, 1, kMost);
+  const auto required = [&](const char* key, double low, double high) {
+    if (parameters.has(key)) return parameters.number({key}, 0, low, high);
+    throw InputError(parameters.where(), fmt::format("the key \"{}\" is missing for rope type \"{}\"", key, type),
+                     kOwn);
+  };
+  if (type == "yarn" && !parameters.has("factor"))
+    rope.factor = max_positions / rope.original_positions;
+  else
+    rope.factor = required("factor", 1e-6, kMost);
+  if (type == "linear") {
+    rope.scaling = Rope::Scaling::linear;
+  } else if (type == "llama3") {
+    rope.scaling = Rope::Scaling::llama3;
+    rope.low_freq_factor = required("low_freq_factor", 1e-6, kMost);
+    rope.high_freq_factor = required("high_freq_factor", 1e-6, kMost);
+    if (rope.high_freq_factor <= rope.low_freq_factor) {
+      throw InputError(parameters.where(), fmt::format("\"high_freq_factor\" is {}, not above \"low_freq_factor\" {}",
+                                                       rope.high_freq_factor, rope.low_freq_factor));
+    }
+  } else {
+    rope.scaling = Rope::Scaling::yarn;
+    // As in transformers, 0 means the default.
+    const auto or_default = [](double value, double fallback) { return value == 0 ? fallback : value; };
+    rope.beta_fast = or_default(parameters.number({"beta_fast"}, 0, 0, kMost), 32);
+    rope.beta_slow = or_default(parameters.number({"beta_slow"}, 0, 0, kMost), 1);
+    rope.truncates = parameters.boolean("truncate", true);
+    const double mscale = parameters.number({"mscale"}, 0, 0, kMost),
+                 mscale_all_dim = parameters.number({"mscale_all_dim"}, 0, 0, kMost);
+    rope.attention_factor = parameters.number({"attention_factor"},
+                                              yarn_attention_factor(rope.factor, mscale, mscale_all_dim), 1e-6, kMost);
+  }
+}
+
+void read_rope(const ConfigReader& read, Rope& rope) {
+  // Newer versions of transformers write "rope_parameters", older ones "rope_theta" and "rope_scaling".
+  constexpr double kMostTheta = 1e12;
+  rope.theta = read.number({"rope_theta"}, rope.theta, 1.0001, kMostTheta);
+  const char* key = read.value("rope_scaling") ? "rope_scaling" : "rope_parameters";
+  const Json* object = read.value(key);
+  if (!object) return;
+  if (!object->is_object()) {
+    throw InputError(read.where(), fmt::format("\"{}\" is {}, not an object", key, in_words(*object)), kOwn);
+  }
+  const std::string where = fmt::format("{}: \"{}\"", read.where(), key);
+  const ConfigReader parameters(*object, where);
+  rope.theta = parameters.number({"rope_theta"}, rope.theta, 1.0001, kMostTheta);
+  if (const double part = parameters.number({"partial_rotary_factor"}, 1, 0, 1e6); part != 1) {
+    throw InputError(where, fmt::format("\"partial_rotary_factor\" is {}", part),
+                     "Tessera supports only models that rotate all channels of a head");
+  }
+  const std::string type = parameters.text("rope_type", parameters.text("type", "default").c_str());
+  if (type == "default") return;
+  if (type != "linear" && type != "llama3" && type != "yarn") {
+    throw InputError(where, fmt::format("\"rope_type\" is {}", in_words(Json(type))),
+                     "Tessera supports \"default\", \"linear\", \"llama3\" and \"yarn\"");
+  }
+  read_scaling(read, parameters, type, rope);
+}
+
+void read_windows(const ConfigReader& read, const ModelType& type, ModelConfig& config) {
+  if (type.window == ModelType::Window::never) return;
+  // A null means no window, and a missing key the default.
+  const bool is_null = read.is_null("sliding_window");
+  const int64_t window = is_null ? 0 : read.integer({"sliding_window"}, kDefaultWindow, 1, INT32_MAX);
+  if (type.window == ModelType::Window::always) {
+    config.sliding_window = window;
+    return;
+  }
+  const bool uses = read.boolean("use_sliding_window", false);
+  const int64_t first = read.integer({"max_window_layers"}, kDefaultMaxWindowLayers, 0, kMaxLayers);
+  std::vector<bool> slides;
+  for (int64_t i = 0; i < config.num_layers; ++i) slides.push_back(uses && window > 0 && i >= first);
+  if (const Json* types = read.value("layer_types")) {
+    if (!types->is_array() || static_cast<int64_t>(types->size()) != config.num_layers) {
+      throw InputError(read.where(),
+                       fmt::format("\"layer_types\" is not a list of {} layers, one for each", config.num_layers),
+                       kOwn);
+    }
+    for (size_t i = 0; i < types->size(); ++i) {
+      const Json& layer = (*types)[i];
+      if (layer != "full_attention" && layer != "sliding_attention") {
+        throw InputError(read.where(), fmt::format("\"layer_types\" contains {}", in_words(layer)),
+                         "Tessera supports \"full_attention\" and \"sliding_attention\"");
+      }
+      slides[i] = layer == "sliding_attention";
+    }
+  }
+  if (std::ranges::find(slides, true) == slides.end()) return;
+  if (!uses || window == 0) {
+    throw InputError(read.where(),
+                     uses ? "\"layer_types\" has sliding layers, but \"sliding_window\" is null"
+                          : "\"layer_types\" has sliding layers, but \"use_sliding_window\" is false",
+                     kOwn);
+  }
+  config.sliding_window = window;
+  config.sliding_layers = std::move(slides);
+}
+
+// The longest row that the positions of the model can number.
+int64_t longest_row(const Rope& rope, int64_t max_positions) {
+  switch (rope.scaling) {
+    case Rope::Scaling::none:
+    case Rope::Scaling::llama3:
+      return max_positions;
+    case Rope::Scaling::linear:
+      return static_cast<int64_t>(static_cast<double>(max_positions) * std::max(rope.factor, 1.0));
+    case Rope::Scaling::yarn:
+      return std::max(max_positions, static_cast<int64_t>(rope.original_positions * rope.factor));
+  }
+  return max_positions;
+}
+
+}  // namespace
+
+bool is_llama_type(const std::string& model_type) {
+  return find_type(model_type) != nullptr;
+}
+
+void read_llama_config(const ConfigReader& read, ModelConfig& config) {
+  const ModelType& type = *find_type(config.architecture);
+  refuse_unsupported(read);
+  config.hidden_size = read.integer({"hidden_size"}, -1, 1, kMaxDimension);
+  config.num_layers = read.integer({"num_hidden_layers"}, -1, 1, kMaxLayers);
+  config.num_heads = read.integer({"num_attention_heads"}, -1, 1, kMaxDimension);
+  config.ff_dim = read.integer({"intermediate_size"}, -1, 1, kMaxDimension * 4);
+  // A null means one head of keys for each head of queries, and a missing key the default.
+  const int64_t most_heads = config.num_heads;
+  config.num_kv_heads = read.is_null("num_key_value_heads") || type.kv_heads == 0 ? most_heads : type.kv_heads;
+  config.num_kv_heads = read.integer({"num_key_value_heads"}, config.num_kv_heads, 1, kMaxDimension);
+  const int64_t fallback = config.architecture == "qwen3" && !read.is_null("head_dim") ? kQwen3HeadDim : 0;
+  config.head_channels = read.integer({"head_dim"}, fallback, 1, kMaxDimension);
+  config.layer_norm_epsilon = read.number({"rms_norm_eps"}, 1e-6, 1e-30, 1);
+  config.initializer_range = read.number({"initializer_range"}, 0.02, 0, 1e6);
+  config.attention_dropout = read.number({"attention_dropout"}, 0, 0, 0.999);
+  config.activation = read_activation(read);
+  const bool attention_bias = type.may_have_biases && read.boolean("attention_bias", false);
+  config.qkv_bias = type.biases_always || attention_bias;
+  config.o_bias = attention_bias;
+  config.mlp_bias = type.may_have_mlp_bias && read.boolean("mlp_bias", false);
+  config.head_norms = type.head_norms;
+  read_rope(read, config.rope);
+  const int64_t max_positions = read.integer({"max_position_embeddings"}, type.max_positions, 1, INT32_MAX);
+  config.max_positions = longest_row(config.rope, max_positions);
+  read_windows(read, type, config);
+  config.unk_token_id = config.bos_token_id = config.pad_token_id = -1;
+}
+
+void write_llama_config(const ModelConfig& config, Json& json) {
+  const ModelType& type = *find_type(config.architecture);
+  const auto set_default = [&](const char* key, const Json& value) {
+    if (!json.contains(key)) json[key] = value;
+  };
+  set_default("architectures", Json::array({type.class_name}));
+  set_default("hidden_size", config.hidden_size);
+  set_default("intermediate_size", config.ff_dim);
+  set_default("num_hidden_layers", config.num_layers);
+  set_default("num_attention_heads", config.num_heads);
+  set_default("num_key_value_heads", config.kv_heads());
+  set_default("head_dim", config.head_dim());
+  set_default("hidden_act", config.activation == Activation::silu ? "silu" : "gelu_pytorch_tanh");
+  set_default("rms_norm_eps", config.layer_norm_epsilon);
+  set_default("initializer_range", config.initializer_range);
+  set_default("attention_dropout", config.attention_dropout);
+  set_default("tie_word_embeddings", config.tied_head);
+  if (type.may_have_biases) set_default("attention_bias", config.o_bias);
+  if (type.may_have_mlp_bias) set_default("mlp_bias", config.mlp_bias);
+  if (!json.contains("rope_parameters")) set_default("rope_theta", config.rope.theta);
+  // Only known shapes come without a config.json. They have no scaling or llama3's, and no window.
+  TESSERA_ASSERT(!config.original_json.empty() || config.sliding_window == 0);
+  if (config.original_json.empty() && config.rope.scaling == Rope::Scaling::llama3) {
+    json["rope_scaling"] = {{"rope_type", "llama3"},
+                            {"factor", config.rope.factor},
+                            {"low_freq_factor", config.rope.low_freq_factor},
+                            {"high_freq_factor", config.rope.high_freq_factor},
+                            {"original_max_position_embeddings", static_cast<int64_t>(config.rope.original_positions)}};
+  }
+  if (config.original_json.empty() && type.window == ModelType::Window::always) json["sliding_window"] = nullptr;
+  set_default("max_position_embeddings", config.max_positions);
+  set_default("use_cache", true);
+}
+
+}  // namespace tessera

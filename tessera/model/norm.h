@@ -1,0 +1,31 @@
+// A norm over the channels of each token: layer norm (BLOOM) or root mean square norm (Llama).
+#pragma once
+
+#include <string>
+
+#include "tessera/model/unit.h"
+
+namespace tessera {
+
+class Norm {
+ public:
+  enum class Kind { layer, rms };
+  // Adds `name`.weight [C], and for a layer norm `name`.bias [C], to the table.
+  Norm(Kind kind, ParameterTable& table, const std::string& name, int64_t channels, double epsilon);
+
+  // What forward writes for backward.
+  View push_stats(Frame& frame, int64_t rows) const { return frame.push_stats(rows, kind_ == Kind::layer ? 2 : 1); }
+  // y may be x. stats may be empty.
+  void forward(Frame& frame, const ParameterViews& p, View x, View y, View stats) const;
+  // d_x = residual + gradient through the norm. residual may be empty or d_x, and d_x may be d_y. y, if not empty, gets
+  // the output of forward again.
+  void backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, View d_y, View x, View stats,
+                View residual, View d_x, View y) const;
+
+ private:
+  Kind kind_;
+  double epsilon_;
+  ParameterTable::Handle weight_, bias_ = 0;
+};
+
+}  // namespace tessera

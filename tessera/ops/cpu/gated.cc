@@ -1,0 +1,95 @@
+#include "tessera/ops/cpu/gated.h"
+
+#include "tessera/ops/cpu/dispatch.h"
+#include "tessera/ops/cpu/vector_math.h"
+
+namespace tessera::cpu {
+
+namespace {
+
+constexpr int64_t kGrainRows = 2;
+
+template <typename T>
+struct Silu {
+  static T value(T x) { return silu(x); }
+  static T derivative(T x) { return silu_derivative(x); }
+};
+template <typename T>
+struct Gelu {
+  static T value(T x) { return gelu(x); }
+  static T derivative(T x) { return gelu_derivative(x); }
+};
+
+template <typename Function, typename T>
+void forward_row(const T* gate, const T* up, int64_t count, T* h) {
+#pragma omp simd
+  for (int64_t j = 0; j < count; ++j) h[j] = Function::value(gate[j]) * up[j];
+}
+
+// d_gate and d_up may be gate and up; h may be d_h, or null.
+template <typename Function, typename T>
+void backward_row(const T* d_h, const T* gate, const T* up, int64_t count, T* d_gate, T* d_up, T* h) {
+  if (h) {
+#pragma omp simd
+    for (int64_t j = 0; j < count; ++j) {
+      const T g = gate[j], u = up[j], d = d_h[j], value = Function::value(g);
+      d_gate[j] = d * u * Function::derivative(g);
+      d_up[j] = d * value;
+      h[j] = value * u;
+    }
+  } else {
+#pragma omp simd
+    for (int64_t j = 0; j < count; ++j) {
+      const T g = gate[j], u = up[j], d = d_h[j];
+      d_gate[j] = d * u * Function::derivative(g);
+      d_up[j] = d * Function::value(g);
+    }
+  }
+}
+
+template <typename Body>
+void with_function(DType dtype, Activation activation, Body&& body) {
+  TESSERA_ASSERT(activation == Activation::silu || activation == Activation::gelu_tanh);
+  with_float_type(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    if (activation == Activation::silu)
+      body(zero, Silu<T>{});
+    else
+      body(zero, Gelu<T>{});
+  });
+}
+
+}  // namespace
+
+void gated_forward(Team& team, View gate_up, Activation activation, View h) {
+  const int64_t rows = h.shape[0], F = h.shape[1];
+  TESSERA_ASSERT(gate_up.shape == (Shape{rows, 2 * F}));
+  with_function(h.dtype, activation, [&](auto zero, auto function) {
+    using T = decltype(zero);
+    team.for_ranges(rows, kGrainRows, [&](int64_t, int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const T* gate = gate_up.as<T>() + row * 2 * F;
+        forward_row<decltype(function)>(gate, gate + F, F, h.as<T>() + row * F);
+      }
+    });
+  });
+}
+
+void gated_backward(Team& team, View d_h, View gate_up, Activation activation, View d_gate_up, View h) {
+  const int64_t rows = d_h.shape[0], F = d_h.shape[1];
+  TESSERA_ASSERT(gate_up.shape == (Shape{rows, 2 * F}) && d_gate_up.shape == gate_up.shape);
+  TESSERA_ASSERT(!h || h.shape == d_h.shape);
+  with_function(d_h.dtype, activation, [&](auto zero, auto function) {
+    using T = decltype(zero);
+    team.for_ranges(rows, kGrainRows, [&](int64_t, int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const T* gate = gate_up.as<T>() + row * 2 * F;
+        T* const d_gate = d_gate_up.as<T>() + row * 2 * F;
+        backward_row<decltype(function)>(d_h.as<T>() + row * F, gate, gate + F, F, d_gate, d_gate + F,
+                                         h ? h.as<T>() + row * F : nullptr);
+      }
+    });
+  });
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,38 @@
+// Sums over rows whose order does not depend on the number of threads.
+#pragma once
+
+#include "tessera/ops/cpu/team.h"
+
+namespace tessera::cpu {
+
+// Sums gradients of parameters over rows: `count` elements, in blocks of kBlockRows rows that are then added in their
+// order. The result does not depend on which thread took which block. add_block(first_row, end_row, sums) adds the rows
+// of a block to `sums`, and add_to_result(begin, end, sums) adds elements [begin, end) to the gradients.
+template <typename T, typename AddBlock, typename AddToResult>
+void sum_in_blocks(Team& team, int64_t rows, int64_t count, AddBlock&& add_block, AddToResult&& add_to_result) {
+  constexpr int64_t kBlockRows = 64, kColumnMultiple = 256;
+  TESSERA_ASSERT(count > 0 && count <= Team::scratch_elems<T>());
+  T* const sums = team.scratch<T>(0);
+  // Processes as many blocks at a time as fit into the scratch.
+  const int64_t num_blocks = (rows + kBlockRows - 1) / kBlockRows, wave = Team::scratch_elems<T>() / count;
+  for (int64_t first = 0; first < num_blocks; first += wave) {
+    const int64_t wave_blocks = std::min(wave, num_blocks - first);
+    team.for_each(wave_blocks, [&](int64_t, int64_t i) {
+      const int64_t row = (first + i) * kBlockRows;
+      std::fill_n(sums + i * count, count, T(0));
+      add_block(row, std::min(rows, row + kBlockRows), sums + i * count);
+    });
+    team.for_ranges(count, kColumnMultiple, [&](int64_t, int64_t begin, int64_t end) {
+      for (int64_t i = 0; i < wave_blocks; ++i) add_to_result(begin, end, sums + i * count);
+    });
+  }
+}
+
+// sum += x over elements [begin, end).
+template <typename T>
+inline void add_elements(const T* x, int64_t begin, int64_t end, T* sum) {
+#pragma omp simd
+  for (int64_t c = begin; c < end; ++c) sum[c] += x[c];
+}
+
+}  // namespace tessera::cpu
