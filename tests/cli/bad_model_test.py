@@ -70,8 +70,8 @@ class Models(BadInputTest):
             tensors = read_tensors(self.path("bad", "model.safetensors"))
             self.write("bad/model.safetensors", safetensors({**tensors, "lm_head.weight": head}))
 
-        message = ('bad/model.safetensors: tensor "lm_head.weight" is not equal to "word_embeddings.weight". Tessera ties '
-                   "the head to the embedding. Use a model with a tied head, or remove the tensor")
+        message = ('bad/model.safetensors: tensor "lm_head.weight" is not equal to "word_embeddings.weight". By its '
+                   "config.json the head is tied to the embedding. Set \"tie_word_embeddings\" to false there")
         self.broken(message, lambda: damage((dtype, shape, other)))
         self.broken(message, lambda: damage((dtype, [shape[0] // 2, shape[1]], data[:len(data) // 2])))
         words = ["eval", "--eval-dataset", "eval.jsonl", "--json", "--model"]
