@@ -21,7 +21,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 from simple_gpt import SimpleGpt
-from transformers import AutoTokenizer, BloomForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 
 class Complaints(logging.Handler):
@@ -35,9 +35,9 @@ class Complaints(logging.Handler):
         self.messages.append(record.getMessage())
 
 
-def load_bloom(folder, complaints):
-    model, info = BloomForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
-                                                   output_loading_info=True)
+def load_with_transformers(folder, complaints):
+    model, info = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
+                                                       output_loading_info=True)
     complaints += [f"{kind}: {sorted(map(str, names))}" for kind, names in info.items() if names]
     return model
 
@@ -65,7 +65,7 @@ def load(folder):
         if json.loads((folder / "config.json").read_text())["model_type"] == "gpt":
             model = SimpleGpt.from_pretrained(folder)
         else:
-            model = load_bloom(folder, complaints)
+            model = load_with_transformers(folder, complaints)
             load_tokenizer(folder, model.config.vocab_size, complaints)
     return model.eval(), complaints + handler.messages + [str(w.message) for w in caught]
 

@@ -23,7 +23,9 @@ from safetensors.torch import save_file
 from simple_gpt import SimpleGpt
 from torch import nn
 from torch.nn.functional import cross_entropy
-from transformers import BloomConfig, BloomForCausalLM, get_linear_schedule_with_warmup
+from transformers import (BloomConfig, BloomForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig,
+                          MistralForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
+                          Qwen3ForCausalLM, get_linear_schedule_with_warmup)
 from transformers.trainer_pt_utils import get_parameter_names
 
 IGNORED = -100          # a label without loss
@@ -45,6 +47,19 @@ def gpt(vocab, channels, heads, layers, ff_dim):
     return lambda: SimpleGpt(vocab, channels, layers, heads, ff_dim, max_length=64, dropout=0.0)
 
 
+def llama_like(model, config, vocab, channels, heads, kv_heads, layers, ff_dim, tied=True, rope=None, **more):
+    rope = {"rope_type": "default", "rope_theta": 10000.0} | (rope or {})
+    return lambda: model(config(
+        vocab_size=vocab, hidden_size=channels, num_attention_heads=heads, num_key_value_heads=kv_heads,
+        num_hidden_layers=layers, intermediate_size=ff_dim, tie_word_embeddings=tied, rope_parameters=rope,
+        bos_token_id=1, eos_token_id=EOS, pad_token_id=PAD, attn_implementation="eager", **more))
+
+
+# Small contexts: the sequences of up to 17 tokens then reach all parts of the scalings.
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 16}
+YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 16}
+
 MODELS = {
     "bloom_small": bloom(97, 32, 4, 2),
     "bloom_odd_heads": bloom(61, 24, 6, 3),       # a number of heads that is not a power of two: other ALiBi slopes
@@ -52,6 +67,16 @@ MODELS = {
     "bloom_three_heads": bloom(53, 48, 3, 1),
     "gpt_small": gpt(61, 32, 4, 2, 64),
     "gpt_wide": gpt(61, 24, 2, 2, 80),            # a feed-forward width that is not a multiple of C
+    "llama_small": llama_like(LlamaForCausalLM, LlamaConfig, 61, 32, 4, 2, 2, 56, rope=LLAMA3),
+    # Heads of 80 channels, an odd number of elements in the weight of keys, biases everywhere, a head of its own.
+    "llama_untied": llama_like(LlamaForCausalLM, LlamaConfig, 53, 24, 3, 1, 1, 40, tied=False, head_dim=80,
+                               attention_bias=True, mlp_bias=True, hidden_act="gelu_pytorch_tanh"),
+    "llama_yarn": llama_like(LlamaForCausalLM, LlamaConfig, 53, 32, 2, 1, 1, 44, rope=YARN,
+                             max_position_embeddings=64),
+    "mistral_window": llama_like(MistralForCausalLM, MistralConfig, 53, 32, 4, 2, 2, 48, sliding_window=5),
+    "qwen2_small": llama_like(Qwen2ForCausalLM, Qwen2Config, 53, 64, 1, 1, 1, 24, use_sliding_window=True,
+                              sliding_window=4, max_window_layers=0),
+    "qwen3_small": llama_like(Qwen3ForCausalLM, Qwen3Config, 53, 16, 2, 1, 1, 24, head_dim=128),
 }
 
 
@@ -99,19 +124,22 @@ def make_micro_batch(generator, vocab, step, micro):
 
 def initialize(model, generator):
     """Sets larger weights than usual, and random biases and norms, to make every gradient visible."""
-    final_norm = "ln_f" if isinstance(model, BloomForCausalLM) else f"{len(model.transformer.layers) - 1}.norm2"
+    if isinstance(model, SimpleGpt):
+        final_norm = f"{len(model.transformer.layers) - 1}.norm2"
+    else:
+        final_norm = "ln_f" if isinstance(model, BloomForCausalLM) else "model.norm"
     with torch.no_grad():
         for name, p in model.named_parameters():
             values = torch.randn(p.shape, generator=generator)
             if p.ndim > 1:
-                p.copy_(values * (0.3 if "embedding" in name else 0.2))
+                p.copy_(values * (0.3 if "embed" in name else 0.2))
             elif name.endswith(f"{final_norm}.weight"):
                 p.copy_(values)  # both signs: otherwise a tied head mostly repeats its input token
             elif name.endswith("weight"):
                 p.copy_(1.0 + 0.1 * values)
             else:
                 p.copy_(0.1 * values)
-        embedding = next(p for name, p in model.named_parameters() if "embedding" in name)
+        embedding = next(p for name, p in model.named_parameters() if "embed" in name)
         embedding[EOS] *= 1.7  # larger logits of </s>, of both signs: some generations then end with it
         if model.lm_head.bias is not None:
             model.lm_head.bias[EOS] += 1.0
@@ -119,7 +147,7 @@ def initialize(model, generator):
 
 def logits_of(model, ids, mask=None):
     """[B, T] ids -> [B, T, V]."""
-    if isinstance(model, BloomForCausalLM):
+    if isinstance(model, PreTrainedModel):
         return model(input_ids=ids, attention_mask=mask, use_cache=False).logits
     assert mask is None
     return model(ids)
@@ -157,7 +185,7 @@ def forward_backward(model, batch):
     loss = cross_entropy(logits, torch.cat(batch.labels), ignore_index=IGNORED)
     model.zero_grad()
     loss.backward()
-    if isinstance(model, BloomForCausalLM):
+    if isinstance(model, PreTrainedModel):
         with torch.no_grad():
             check_padded_run(model, batch, logits, loss)
     out = {"logits": logits.detach(), "loss": loss.detach().reshape(1)}
@@ -202,7 +230,7 @@ def choose_prompts(model, generator, vocab):
 @torch.no_grad()
 def generate(model, generator, vocab):
     chosen = choose_prompts(model, generator, vocab)
-    if isinstance(model, BloomForCausalLM):
+    if isinstance(model, PreTrainedModel):
         check_generate(model, chosen)
     out = {}
     for i, (prompt, output) in enumerate(chosen):

@@ -27,7 +27,7 @@ int run_eval(const Invocation& invocation) {
   ModelConfig config = model_config_of(settings);
   const Tokenizer tokenizer = tokenizer_of(settings, config);
   const Dataset dataset =
-      load_dataset(settings, DatasetUse::evaluation, tokenizer, config.eos_token_id, settings.eval_generation, pool);
+      load_dataset(settings, DatasetUse::evaluation, tokenizer, config, settings.eval_generation, pool);
   const auto work_of = [&](const Settings& s) {
     WorkBounds work;
     work.evaluation = bounds_of(dataset.samples, s.eval_batch_size);

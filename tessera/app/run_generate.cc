@@ -8,6 +8,7 @@
 #include "tessera/app/verbs.h"
 #include "tessera/data/prompts.h"
 #include "tessera/load/data_report.h"
+#include "tessera/load/datasets.h"
 #include "tessera/load/model_files.h"
 #include "tessera/plan/memory_check.h"
 #include "tessera/report/console.h"
@@ -64,6 +65,7 @@ int run_generate(const Invocation& invocation) {
   load_or_initialize(engine, settings, worker.world(), pool);
   read_ahead = {};
   note_unused_keys(tokenizer.unused_keys(), console);
+  check_context(config, std::ssize(prompt), settings.max_new_tokens);
   const double begin_s = steady_seconds();
   const std::vector<int32_t> ids = engine.generate({&prompt, 1}, settings.max_new_tokens, config.eos_token_id)[0];
   const double seconds = steady_seconds() - begin_s;

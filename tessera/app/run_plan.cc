@@ -52,8 +52,8 @@ PlannedData planned_data(const Settings& settings, ModelConfig& config) {
   if (settings.dataset.empty()) return {};
   ThreadPool pool(threads_to_use(settings.threads));
   const Tokenizer tokenizer = tokenizer_of(settings, config);
-  return {load_dataset(settings, DatasetUse::training, tokenizer, config.eos_token_id, false, pool),
-          eval_dataset_of(settings, tokenizer, config.eos_token_id, pool), tokenizer.unused_keys()};
+  return {load_dataset(settings, DatasetUse::training, tokenizer, config, false, pool),
+          eval_dataset_of(settings, tokenizer, config, pool), tokenizer.unused_keys()};
 }
 
 // Returns a function that computes the work of `data`, or an upper bound without data. `data` must outlive the result.

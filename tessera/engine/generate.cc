@@ -59,7 +59,8 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
 
   KvCache cache;
   for (int64_t l = 0; l < 2 * L; ++l) {
-    (l % 2 ? cache.values : cache.keys).push_back({rows.data() + l * layer_bytes, options_.dtype, {num_rows, channels}});
+    (l % 2 ? cache.values : cache.keys)
+        .push_back({rows.data() + l * layer_bytes, options_.dtype, {num_rows, channels}});
   }
   std::vector<int32_t> next(prompts.size()), last_rows;
   const auto choose_next = [&](Frame& f, View x) {
@@ -90,6 +91,10 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
     choose_next(f, x_last);
   }
 
+  const std::vector<int32_t>& more_end_ids = model_.config().more_end_ids;
+  const auto ends = [&](int32_t id) {
+    return id == eos_id || std::find(more_end_ids.begin(), more_end_ids.end(), id) != more_end_ids.end();
+  };
   std::vector<size_t> running(prompts.size());  // the prompt that each row of the batch continues
   std::iota(running.begin(), running.end(), size_t{0});
   cache.decoding = true;
@@ -99,7 +104,7 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
     PackedBatch packed;
     std::vector<int32_t> starts, lengths;
     for (size_t i = 0; i < running.size(); ++i) {
-      if (next[i] == eos_id) continue;
+      if (ends(next[i])) continue;
       const size_t b = running[i];
       outputs[b].push_back(next[i]);
       if (turn == max_new_tokens) continue;

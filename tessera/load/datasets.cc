@@ -20,9 +20,18 @@ int64_t sum_of_largest(std::vector<int64_t> values, int64_t count) {
   return sum;
 }
 
-// The dropout of attention numbers positions only up to kMaxDropoutKeys. The limit applies to every model.
-void check_lengths(const std::vector<Sample>& samples, const std::string& path) {
+// The dropout of attention numbers positions only up to kMaxDropoutKeys. The limit applies to every model. Rotary
+// positions have the limit of the model's context too.
+void check_lengths(const std::vector<Sample>& samples, const ModelConfig& config, const std::string& path) {
+  const int64_t context = config.max_positions;
   for (const Sample& sample : samples) {
+    if (context > 0 && std::ssize(sample.ids) > context) {
+      throw UsageError("--max-length",
+                       fmt::format("{} has a sample of {} tokens, but the context of the model has {} "
+                                   "(max_position_embeddings and the scaling of its positions)",
+                                   path, sample.ids.size(), context),
+                       fmt::format("Give at most {}", context));
+    }
     if (std::ssize(sample.ids) <= kMaxDropoutKeys) continue;
     throw UsageError(
         "--max-length",
@@ -50,7 +59,7 @@ void keep_used(Dataset& dataset, std::vector<EncodedRow> encoded) {
 
 }  // namespace
 
-Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& tokenizer, int32_t eos_id,
+Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& tokenizer, const ModelConfig& config,
                      bool with_prompts, ThreadPool& pool) {
   const bool training = use == DatasetUse::training;
   const std::string& path = training ? settings.dataset : settings.eval_dataset;
@@ -68,7 +77,7 @@ Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& 
                               settings.truncation,
                               settings.long_texts,
                               settings.max_length,
-                              eos_id,
+                              config.eos_token_id,
                               settings.append_eos,
                               training};
   std::vector<EncodedRow> encoded = encode_rows(dataset.examples, encode, options, pool);
@@ -80,7 +89,7 @@ Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& 
   }
   keep_used(dataset, std::move(encoded));
   dataset.use.add_malformed(std::move(rows.bad));
-  check_lengths(dataset.samples, path);
+  check_lengths(dataset.samples, config, path);
   const bool has_targets = std::any_of(dataset.samples.begin(), dataset.samples.end(), [](const Sample& sample) {
     return std::any_of(sample.labels.begin(), sample.labels.end(), [](int32_t label) { return label != kNoTarget; });
   });
@@ -101,14 +110,24 @@ Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& 
         dataset.prompts[i] = encode_prompt(dataset.examples[i], encode, options);
       }
     });
+    for (const auto& prompt : dataset.prompts) check_context(config, std::ssize(prompt), settings.max_new_tokens);
   }
   return dataset;
 }
 
-std::optional<Dataset> eval_dataset_of(const Settings& settings, const Tokenizer& tokenizer, int32_t eos_id,
+void check_context(const ModelConfig& config, int64_t prompt_tokens, int64_t new_tokens) {
+  if (config.max_positions == 0 || prompt_tokens + new_tokens <= config.max_positions) return;
+  throw UsageError(
+      "--max-new-tokens",
+      fmt::format("a prompt of {} tokens and {} new ones are more than the context of the model, {} tokens",
+                  prompt_tokens, new_tokens, config.max_positions),
+      "Give fewer new tokens, or a shorter prompt");
+}
+
+std::optional<Dataset> eval_dataset_of(const Settings& settings, const Tokenizer& tokenizer, const ModelConfig& config,
                                        ThreadPool& pool) {
   if (settings.eval_dataset.empty()) return std::nullopt;
-  return load_dataset(settings, DatasetUse::evaluation, tokenizer, eos_id, settings.eval_generation, pool);
+  return load_dataset(settings, DatasetUse::evaluation, tokenizer, config, settings.eval_generation, pool);
 }
 
 BatchBounds bounds_of(const std::vector<Sample>& samples, int64_t batch_size) {

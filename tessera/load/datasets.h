@@ -22,17 +22,21 @@ struct Dataset {
 enum class DatasetUse { training, evaluation };
 
 // Reads --dataset or --eval-dataset, selects --train-size or --eval-size of its rows, and encodes them with several
-// threads. `eos_id` ends answers. Malformed rows are skipped before the selection. Rows that are too long are skipped
-// after it. UsageError, InputError. InputError also if too many rows are bad, or if no sample carries loss.
-Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& tokenizer, int32_t eos_id,
+// threads. config.eos_token_id ends answers. Malformed rows are skipped before the selection. Rows that are too long
+// are skipped after it. UsageError, also if a row is longer than the model's context. InputError. InputError also if
+// too many rows are bad, or if no sample carries loss.
+Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& tokenizer, const ModelConfig& config,
                      bool with_prompts, ThreadPool& pool);
+
+// UsageError if a prompt and its continuation are longer than the model's context.
+void check_context(const ModelConfig& config, int64_t prompt_tokens, int64_t new_tokens);
 
 // Upper bounds of the tokens and targets in any `batch_size` of the samples or prompts.
 BatchBounds bounds_of(const std::vector<Sample>& samples, int64_t batch_size);
 BatchBounds bounds_of(const std::vector<std::vector<int32_t>>& prompts, int64_t batch_size);
 
 // The data set of --eval-dataset, with prompts if --eval-generation is set. nullopt without --eval-dataset.
-std::optional<Dataset> eval_dataset_of(const Settings& settings, const Tokenizer& tokenizer, int32_t eos_id,
+std::optional<Dataset> eval_dataset_of(const Settings& settings, const Tokenizer& tokenizer, const ModelConfig& config,
                                        ThreadPool& pool);
 
 }  // namespace tessera

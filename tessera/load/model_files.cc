@@ -110,6 +110,9 @@ void settle_end(ModelConfig& config, const Settings& settings, const Tokenizer& 
     config.eos_token_id = named.value_or(kUsual);
     return;
   }
+  // Of several tokens that end a text, the tokenizer's one ends the texts of the training.
+  const auto other = std::find(config.more_end_ids.begin(), config.more_end_ids.end(), named.value_or(-1));
+  if (other != config.more_end_ids.end()) std::swap(*other, config.eos_token_id);
   const int32_t id = config.eos_token_id;
   const std::string where = config_file_of(settings).string();
   if (named && *named != id) {

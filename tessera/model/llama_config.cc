@@ -245,7 +245,7 @@ void write_llama_config(const ModelConfig& config, Json& json) {
                             {"original_max_position_embeddings", static_cast<int64_t>(config.rope.original_positions)}};
   }
   if (config.original_json.empty() && type.window == ModelType::Window::always) json["sliding_window"] = nullptr;
-  set_default("max_position_embeddings", config.max_positions);
+  if (config.original_json.empty()) json["max_position_embeddings"] = config.max_positions;
   set_default("use_cache", true);
 }
 

@@ -12,7 +12,9 @@ std::vector<Setting> model_settings() {
   return {
       text("model", &S::model, brief(kModel, "a Hugging Face folder, run folder or shape"), "PATH|NAME",
            "Hugging Face folder, or output folder of a finished run. With --init random also a config.json or one of: "
-           "gpt, bloom-560m, bloom-1b1, bloom-1b7, bloom-3b, bloom-7b1, bloom-176b",
+           "gpt, bloom-560m, bloom-1b1, bloom-1b7, bloom-3b, bloom-7b1, bloom-176b, llama-3.2-1b, llama-3.2-3b, "
+           "llama-3.1-8b, llama-3.1-70b, qwen2.5-0.5b, qwen2.5-1.5b, qwen2.5-3b, qwen2.5-7b, qwen2.5-14b, qwen2.5-32b, "
+           "qwen2.5-72b, qwen3-0.6b, qwen3-1.7b, qwen3-4b, qwen3-8b, qwen3-14b, qwen3-32b, mistral-7b",
            {"model_name_or_path"}),
       choice("init", &S::init, kModel, {{"pretrained", S::Init::pretrained}, {"random", S::Init::random}},
              "pretrained: read the model's weights; random: initialize new weights from --seed"),

@@ -31,7 +31,8 @@ class Models(BadInputTest):
             ({"vocab_size": 500}, "bad: 1 tensor is of another shape (word_embeddings.weight: [400, 16] instead of "
                                   "[500, 16]). " + contradict),
             ({"n_head": 3}, "bad/config.json: hidden_size 16 is not a multiple of the 3 heads"),
-            ({"model_type": "llama"}, 'bad/config.json: "model_type" is "llama". Tessera supports "bloom" and "gpt"'),
+            ({"model_type": "gemma2"}, 'bad/config.json: "model_type" is "gemma2". Tessera supports "bloom", "gpt", "llama", '
+                                       '"mistral", "qwen2" and "qwen3"'),
             ({"hidden_size": None}, 'bad/config.json: the key "hidden_size" is missing'),
             ({"n_layer": -1}, 'bad/config.json: "n_layer" is -1, not a whole number from 1 to '),
             ({"hidden_size": 2 ** 40}, 'bad/config.json: "hidden_size" is 1099511627776, not a whole number from 1 to '),
@@ -71,7 +72,7 @@ class Models(BadInputTest):
             self.write("bad/model.safetensors", safetensors({**tensors, "lm_head.weight": head}))
 
         message = ('bad/model.safetensors: tensor "lm_head.weight" is not equal to "word_embeddings.weight". By its '
-                   "config.json the head is tied to the embedding. Set \"tie_word_embeddings\" to false there")
+                   'config.json the head is tied to the embedding. Set "tie_word_embeddings" to false there')
         self.broken(message, lambda: damage((dtype, shape, other)))
         self.broken(message, lambda: damage((dtype, [shape[0] // 2, shape[1]], data[:len(data) // 2])))
         words = ["eval", "--eval-dataset", "eval.jsonl", "--json", "--model"]

@@ -52,6 +52,18 @@ def draw_model(draw, folder):
         return words + ["--model", "gpt", "--hidden-size", shape["hidden"], "--num-heads", heads, "--num-layers",
                         shape["layers"], "--ff-dim", draw.randint(1, 80), "--vocab-size", vocabulary, "--dropout",
                         draw.choice([0, 0.1])]
+    if draw.flip(0.5):
+        kv_heads = draw.choice([k for k in range(1, heads + 1) if heads % k == 0])
+        config = {"model_type": draw.choice(["llama", "mistral", "qwen2", "qwen3"]), "vocab_size": vocabulary,
+                  "hidden_size": shape["hidden"], "num_hidden_layers": shape["layers"], "num_attention_heads": heads,
+                  "num_key_value_heads": kv_heads, "head_dim": draw.choice([4, 10, 16]),
+                  "intermediate_size": draw.randint(1, 80), "tie_word_embeddings": draw.flip(),
+                  "attention_bias": draw.flip(), "mlp_bias": draw.flip(), "sliding_window": draw.choice([None, 7, 500]),
+                  "attention_dropout": draw.choice([0, 0, 0.1]), "max_position_embeddings": 4096, "bos_token_id": 1,
+                  "eos_token_id": 2}
+        with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+            json.dump(config, file)
+        return words + ["--model", "config.json"]
     config = {"architectures": ["BloomForCausalLM"], "model_type": "bloom", "vocab_size": vocabulary,
               "hidden_size": shape["hidden"], "n_layer": shape["layers"], "n_head": heads, "layer_norm_epsilon": 1e-5,
               "apply_residual_connection_post_layernorm": draw.flip(0.2), "hidden_dropout": draw.choice([0, 0, 0.1]),

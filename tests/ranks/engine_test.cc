@@ -72,9 +72,9 @@ std::vector<Case> some_cases(size_t stride, size_t first) {
 // Compares each case with the plain run. Cases with the same groups and the same time of reduction must agree with each
 // other bit for bit.
 void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_batches, bool tied_head = true,
-           std::vector<std::string> frozen = {}) {
+           const char* architecture = "bloom", std::vector<std::string> frozen = {}) {
   Rig rig;
-  ModelConfig config = small_config("bloom");
+  ModelConfig config = small_config(architecture);
   config.tied_head = tied_head;
   config.frozen = std::move(frozen);
   options.max_grad_norm = 0.5;
@@ -116,6 +116,11 @@ TEST(Engine, EveryStrategyAndTierGivesThePlainRunOfAnUntiedHead) {
   check(some_cases(5, 1), {}, kMicroBatches, false);
 }
 
+TEST(Engine, EveryStrategyAndTierGivesThePlainRunOfQwen3) {
+  check(some_cases(5, 3), {}, kMicroBatches, true, "qwen3");
+  check(some_cases(7, 2), {}, kMicroBatches, false, "qwen3");
+}
+
 // Units of frozen parameters, units of both kinds, and a backward that ends above the embedding. The rig checks that
 // frozen parameters keep their bits.
 TEST(Engine, EveryStrategyAndTierGivesThePlainRunWithFrozenParameters) {
@@ -129,11 +134,13 @@ TEST(Engine, EveryStrategyAndTierGivesThePlainRunWithFrozenParameters) {
       SCOPED_TRACE(frozen[0] + (tied_head ? "" : " untied"));
       EngineOptions options;
       options.dtype = first % 3 == 2 ? DType::bf16 : DType::f32;
-      check(some_cases(11, first % 11), options, first % 2 ? 1 : kMicroBatches, tied_head, frozen);
+      check(some_cases(11, first % 11), options, first % 2 ? 1 : kMicroBatches, tied_head, "bloom", frozen);
       ++first;
       if (testing::Test::HasFailure()) return;
     }
   }
+  check(some_cases(11, 4), {}, 1, false, "qwen3", {"embed*", "layers.0.*"});
+  check(some_cases(11, 7), {}, kMicroBatches, true, "qwen3", {"*[qkv]_proj.*", "*norm.weight"});
 }
 
 // The order of gathering does not change results, on any tier of the parameters.

@@ -258,8 +258,8 @@ void backward_head(const Head<T>& head, const HeadGradients<T>& at, int64_t leng
     const PackedBlock<T> block{head.pack_transposed(head.k, k0, keys, scratch.packed[0]),
                                head.pack_transposed(head.v, k0, keys, scratch.packed[1]),
                                head.pack_rows(head.k, k0, keys, scratch.packed[2])};
-    const int64_t end = end_of_queries(block_end, head.window, length);
-    for (int64_t q0 = k0; q0 < end; q0 += kQueries) {
+    const int64_t queries_end = end_of_queries(block_end, head.window, length);
+    for (int64_t q0 = k0; q0 < queries_end; q0 += kQueries) {
       const int64_t num_queries = std::min(kQueries, length - q0),
                     num_keys = std::min(block_end, q0 + num_queries) - k0;
       score_gradients(head, at, q0, num_queries, k0, num_keys, block, scratch);

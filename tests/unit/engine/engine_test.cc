@@ -1,6 +1,7 @@
 #include "tessera/engine/engine.h"
 
 #include <algorithm>
+#include <array>
 
 #include "engine_fixture.h"
 #include "tessera/base/random.h"
@@ -10,9 +11,10 @@ namespace {
 
 // Central differences in double precision, through the complete model, with every kind of block and with dropout.
 TEST_F(EngineTest, GradientsMatchFiniteDifferences) {
-  for (const ModelConfig& config :
-       {small_config("bloom"), small_config("bloom", 0.2), small_config("bloom", 0.2, true), small_config("gpt"),
-        small_config("gpt", 0.2), untied(small_config("bloom", 0.2)), untied(small_config("gpt"))}) {
+  for (const ModelConfig& config : {small_config("bloom"), small_config("bloom", 0.2), small_config("bloom", 0.2, true),
+                                    small_config("gpt"), small_config("gpt", 0.2), untied(small_config("bloom", 0.2)),
+                                    untied(small_config("gpt")), small_config("llama", 0.2), small_config("qwen3"),
+                                    untied(small_config("qwen3", 0.2)), small_config("mistral")}) {
     EngineOptions options;
     options.dtype = DType::f64;
     const auto engine = make(config, options);
@@ -48,7 +50,8 @@ TEST_F(EngineTest, GradientsMatchFiniteDifferences) {
 
 TEST_F(EngineTest, CheckpointedBlocksComputeTheSameBits) {
   for (const ModelConfig& config :
-       {small_config("bloom", 0.1), small_config("gpt", 0.1), untied(small_config("gpt", 0.1))}) {
+       {small_config("bloom", 0.1), small_config("gpt", 0.1), untied(small_config("gpt", 0.1)),
+        small_config("llama", 0.1), small_config("qwen3", 0.1)}) {
     EngineOptions options;
     options.max_grad_norm = 1;
     const auto plain = make(config, options, 2);
@@ -116,7 +119,8 @@ TEST_F(EngineTest, LossFallsAndRunsRepeat) {
 }
 
 TEST_F(EngineTest, GenerationDoesNotDependOnOtherPrompts) {
-  for (const ModelConfig& config : {small_config("bloom"), small_config("gpt"), untied(small_config("bloom"))}) {
+  for (const ModelConfig& config : {small_config("bloom"), small_config("gpt"), untied(small_config("bloom")),
+                                    small_config("qwen3"), small_config("mistral")}) {
     const auto engine = make(config, {});
     const std::vector<std::vector<int32_t>> prompts{{1, 2, 3}, {4}, {5, 6, 7, 8, 9, 10, 11}};
     const auto together = engine->generate(prompts, 8, 2);
@@ -140,17 +144,20 @@ TEST_F(EngineTest, GenerationDoesNotDependOnOtherPrompts) {
 TEST_F(EngineTest, FrozenParametersChangeNoGradientOfTheOthers) {
   RandomStream random(17, 0);
   for (int turn = 0; turn < 40; ++turn) {
-    ModelConfig config = small_config(turn % 2 ? "bloom" : "gpt", turn % 3 ? 0 : 0.1);
-    config.tied_head = turn / 2 % 2 == 0;
+    ModelConfig config =
+        small_config(std::array{"bloom", "gpt", "llama", "qwen3"}[static_cast<size_t>(turn % 4)], turn % 3 ? 0 : 0.1);
+    config.tied_head = turn / 4 % 2 == 0;
     EngineOptions options;
-    options.checkpoint_blocks = turn / 4 % 2 == 1;
+    options.checkpoint_blocks = turn / 8 % 2 == 1;
     options.max_grad_norm = 0.5;
     const auto plain = make(config, options);
     const uint64_t part = random.next_below(5);  // tensors with this remainder train, and some others
     uint64_t number = 0;
+    bool freezes = false;
     for (int64_t u = 0; u < plain->model().num_units(); ++u) {
       for (const ParameterSpec& spec : plain->model().unit(u).table().specs()) {
-        if (number++ % 5 != part && random.next_below(3) > 0) config.frozen.push_back(spec.name);
+        if (!spec.joined) freezes = number++ % 5 != part && random.next_below(3) > 0;
+        if (freezes) config.frozen.push_back(spec.name);
       }
     }
     const auto engine = make(config, options);

@@ -12,7 +12,7 @@ class HalvesTest : public EngineTest {};
 // 2^-11 (f16) of its size. Two blocks and the head round about 16 times forward and as often backward: 4u with random
 // signs. Losses and norms average over many values and stay within that.
 TEST_F(HalvesTest, HalvesStayNearSinglePrecision) {
-  for (const char* architecture : {"bloom", "gpt"}) {
+  for (const char* architecture : {"bloom", "gpt", "qwen3"}) {
     for (const auto& [dtype, u] : {std::pair{DType::bf16, 0x1p-8}, std::pair{DType::f16, 0x1p-11}}) {
       EngineOptions options;
       options.max_grad_norm = 1;

@@ -71,7 +71,7 @@ BatchBounds draw_bounds(Draw& draw, int64_t most_tokens) {
 Job draw_job(Draw& draw, int64_t most_tokens, int64_t most_vocabulary, int64_t most_chunk_bytes) {
   Job job;
   ModelConfig& c = job.config;
-  c.architecture = draw.one_of({"bloom", "gpt"});
+  c.architecture = draw.one_of({"bloom", "gpt", "llama"});
   c.vocab_size = draw.magnitude(2, most_vocabulary);
   c.num_heads = draw.between(1, 4);
   c.hidden_size = c.num_heads * draw.one_of<int64_t>({4, 8, 12, 40, 64});
@@ -80,8 +80,15 @@ Job draw_job(Draw& draw, int64_t most_tokens, int64_t most_vocabulary, int64_t m
   c.initializer_range = 0.02;
   c.residual_from_norm = draw.flip();
   c.tied_head = draw.flip();
-  if (draw.flip()) c.frozen = {draw.one_of({"*.0.*", "*embedding*", "*.bias", "*norm*", "*[!d].weight"})};
+  if (draw.flip()) c.frozen = {draw.one_of({"*.0.*", "*embed*", "*.bias", "*norm*", "*[lh].weight"})};
   c.hidden_dropout = c.attention_dropout = draw.flip() ? 0.1 : 0;
+  if (c.is_llama_like()) {
+    c.num_kv_heads = draw.flip() ? 1 : c.num_heads;
+    c.head_channels = draw.one_of<int64_t>({0, 2, 80});
+    c.head_norms = draw.flip();
+    c.qkv_bias = c.o_bias = c.mlp_bias = draw.flip();
+    c.sliding_window = draw.between(0, 9);
+  }
   EngineOptions& o = job.options;
   o.dtype = draw.one_of({DType::f32, DType::f64, DType::bf16, DType::f16});
   o.checkpoint_blocks = draw.flip();

@@ -13,7 +13,9 @@ TEST(Plan, EqualsTheLedger) {
        {std::tuple{"bloom", DType::f32, false, true}, std::tuple{"bloom", DType::f32, true, true},
         std::tuple{"gpt", DType::f32, false, true}, std::tuple{"gpt", DType::f32, true, true},
         std::tuple{"bloom", DType::bf16, false, true}, std::tuple{"gpt", DType::f16, true, true},
-        std::tuple{"bloom", DType::f32, false, false}, std::tuple{"gpt", DType::bf16, true, false}}) {
+        std::tuple{"bloom", DType::f32, false, false}, std::tuple{"gpt", DType::bf16, true, false},
+        std::tuple{"llama", DType::f32, false, true}, std::tuple{"qwen3", DType::bf16, true, false},
+        std::tuple{"qwen3", DType::f32, false, false}}) {
     ModelConfig config = small_config(architecture, 0.1);
     config.tied_head = tied_head;
     if (!tied_head) config.frozen = {"word_embeddings*", "*.0.*", "*norm*"};

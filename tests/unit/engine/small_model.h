@@ -20,6 +20,17 @@ inline ModelConfig small_config(const std::string& architecture, double dropout 
   config.initializer_range = 0.3;
   config.hidden_dropout = config.attention_dropout = dropout;
   config.residual_from_norm = residual_from_norm;
+  if (!config.is_llama_like()) return config;
+  config.hidden_dropout = 0;  // these models have only dropout in attention
+  config.num_kv_heads = architecture == "llama" ? 3 : 1;
+  config.qkv_bias = architecture != "mistral";
+  config.o_bias = config.mlp_bias = architecture == "llama";
+  if (architecture == "qwen3") {
+    config.head_norms = true;
+    config.head_channels = 6;  // 18 channels of queries beside 12 of the model
+    config.sliding_window = 3;
+    config.sliding_layers = {false, true};
+  }
   return config;
 }
 

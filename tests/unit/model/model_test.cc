@@ -147,7 +147,8 @@ TEST(ModelConfig, ReportsErrors) {
   expect_refused("{}", "\"model_type\" is missing");
   expect_refused(R"({"model_type": ["bloom"]})", "\"model_type\" is an array");
   expect_refused(R"({"model_type": "bloom", "vocab_size": {}})", "\"vocab_size\" is an object, not a whole number");
-  expect_refused(R"({"model_type": "llama"})", "\"model_type\" is \"llama\"");
+  expect_refused(R"({"model_type": "gemma2"})", "\"model_type\" is \"gemma2\"");
+  expect_refused(R"({"model_type": "mixtral"})", "Tessera supports \"bloom\", \"gpt\", \"llama\", \"mistral\"");
   expect_refused(R"({"model_type": "bloom", "hidden_size": 8, "n_layer": 1, "n_head": 1})",
                  "\"vocab_size\" is missing");
   expect_refused(R"({"model_type": "bloom", "vocab_size": -4, "hidden_size": 8, "n_layer": 1, "n_head": 1})",

@@ -16,8 +16,12 @@ struct Case {
   bool alibi = true;
   float dropout = 0;
   int threads = 2;
+  int64_t kv_heads = 0, window = 0;
 
   int64_t channels() const { return heads * head_dim; }
+  int64_t shared() const { return kv_heads > 0 ? heads / kv_heads : 1; }  // heads of queries that share keys
+  int64_t kv_channels() const { return channels() / shared(); }
+  int64_t width() const { return channels() + 2 * kv_channels(); }  // of a row of qkv
   int64_t rows() const {
     int64_t sum = 0;
     for (int32_t n : lengths) sum += n;
@@ -40,7 +44,40 @@ const Case kCases[] = {
     {{577}, 1, 128, QkvLayout::blocked, false, 0.3f, 3},
     {{450}, 1, 320, QkvLayout::blocked, true},  // wide heads make blocks of keys shorter
     {{9, 0, 4}, 2, 8},                          // an empty sequence
+    {{70, 3, 129}, 6, 16, QkvLayout::blocked, false, 0.2f, 3, 2},
+    {{600, 1, 40}, 4, 24, QkvLayout::blocked, false, 0, 3, 1},           // all heads share one
+    {{700, 20, 0, 3}, 2, 8, QkvLayout::blocked, false, 0.1f, 2, 1, 10},  // whole blocks before the window
+    {{1100}, 2, 8, QkvLayout::blocked, true, 0, 3, 2, 600},              // a window longer than a block of keys
+    {{65, 200}, 4, 128, QkvLayout::blocked, false, 0, 2, 2, 1},          // only itself
+    {{65, 130}, 3, 80, QkvLayout::interleaved, true, 0, 2, 0, 130},      // as long as the longest sequence
 };
+
+// Cases of random sizes.
+std::vector<Case> random_cases() {
+  RandomStream random(2024, 5);
+  std::vector<Case> cases;
+  for (int i = 0; i < 12; ++i) {
+    Case c;
+    c.kv_heads = 1 + static_cast<int64_t>(random.next_below(3));
+    c.heads = c.kv_heads * (1 + static_cast<int64_t>(random.next_below(4)));
+    c.head_dim = 2 * (1 + static_cast<int64_t>(random.next_below(48)));
+    c.layout = QkvLayout::blocked;
+    c.alibi = random.next_below(3) == 0;
+    c.dropout = random.next_below(3) == 0 ? 0.2f : 0;
+    c.threads = 1 + static_cast<int>(random.next_below(3));
+    c.window = random.next_below(3) == 0 ? 0 : 1 + static_cast<int64_t>(random.next_below(300));
+    const size_t num_sequences = 1 + random.next_below(3);
+    for (size_t b = 0; b < num_sequences; ++b) c.lengths.push_back(static_cast<int32_t>(1 + random.next_below(250)));
+    cases.push_back(c);
+  }
+  return cases;
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases(std::begin(kCases), std::end(kCases));
+  for (Case& c : random_cases()) cases.push_back(std::move(c));
+  return cases;
+}
 
 std::vector<float> slopes_of(const Case& c) {
   std::vector<float> slopes;
@@ -50,9 +87,11 @@ std::vector<float> slopes_of(const Case& c) {
 }
 
 size_t at(const Case& c, int64_t row, int part, int64_t head, int64_t d) {
+  const int64_t place = part == 0 ? head : head / c.shared();
+  const int64_t begin = part == 0 ? 0 : c.channels() + (part - 1) * c.kv_channels();
   const int64_t in_row = c.layout == QkvLayout::interleaved ? head * 3 * c.head_dim + part * c.head_dim + d
-                                                            : part * c.channels() + head * c.head_dim + d;
-  return static_cast<size_t>(row * 3 * c.channels() + in_row);
+                                                            : begin + place * c.head_dim + d;
+  return static_cast<size_t>(row * c.width() + in_row);
 }
 
 struct Result {
@@ -70,7 +109,8 @@ Result reference(const Case& c, const std::vector<double>& qkv, const std::vecto
     for (int64_t head = 0; head < c.heads; ++head) {
       for (int64_t q = 0; q < length; ++q) {
         std::vector<double> p;
-        for (int64_t k = 0; k <= q; ++k) {
+        const int64_t first = c.window > 0 ? std::max<int64_t>(0, q + 1 - c.window) : 0;
+        for (int64_t k = first; k <= q; ++k) {
           double score = 0;
           for (int64_t d = 0; d < c.head_dim; ++d)
             score += qkv[at(c, begin + q, 0, head, d)] * qkv[at(c, begin + k, 1, head, d)];
@@ -82,8 +122,8 @@ Result reference(const Case& c, const std::vector<double>& qkv, const std::vecto
         double sum = 0;
         for (double& x : p) sum += x = std::exp(x - most);
         result.log_sum_exp[static_cast<size_t>((begin + q) * c.heads + head)] = most + std::log(sum);
-        for (int64_t k = 0; k <= q; ++k) {
-          double weight = p[static_cast<size_t>(k)] / sum;
+        for (int64_t k = first; k <= q; ++k) {
+          double weight = p[static_cast<size_t>(k - first)] / sum;
           if (c.dropout > 0) {
             const bool kept = dropout_keeps(c.dropout, kSeed, kSite, ids[static_cast<size_t>(begin + q)],
                                             attention_dropout_column(head, k));
@@ -110,16 +150,18 @@ struct Call {
     log_sum_exp.resize(static_cast<size_t>(c.rows() * c.heads), T(NAN));
     d_qkv.resize(qkv.size(), T(NAN));
   }
-  AttentionShape shape() { return {c.heads, c.head_dim, c.layout, c.alibi ? view(slopes) : View{}}; }
+  AttentionShape shape() {
+    return {c.heads, c.head_dim, c.layout, c.alibi ? view(slopes) : View{}, c.kv_heads, c.window};
+  }
   Dropout dropout() { return {c.dropout, kSeed, kSite, view(ids)}; }
   void forward() {
-    rig->attention_forward(view(qkv, {c.rows(), 3 * c.channels()}), view(starts), shape(), dropout(),
+    rig->attention_forward(view(qkv, {c.rows(), c.width()}), view(starts), shape(), dropout(),
                            view(o, {c.rows(), c.channels()}), view(log_sum_exp, {c.rows(), c.heads}));
   }
   void backward(std::vector<T>& d_o) {
-    rig->attention_backward(view(qkv, {c.rows(), 3 * c.channels()}), view(o, {c.rows(), c.channels()}),
+    rig->attention_backward(view(qkv, {c.rows(), c.width()}), view(o, {c.rows(), c.channels()}),
                             view(log_sum_exp, {c.rows(), c.heads}), view(d_o, {c.rows(), c.channels()}), view(starts),
-                            shape(), dropout(), view(d_qkv, {c.rows(), 3 * c.channels()}));
+                            shape(), dropout(), view(d_qkv, {c.rows(), c.width()}));
   }
 
   const Case& c;
@@ -137,9 +179,9 @@ TYPED_TEST_SUITE(AttentionTest, FloatTypes);
 
 TYPED_TEST(AttentionTest, ForwardEqualsTheDefinition) {
   using T = TypeParam;
-  for (const Case& c : kCases) {
+  for (const Case& c : all_cases()) {
     SCOPED_TRACE(c.head_dim);
-    const auto values = random_values<float>(c.rows() * 3 * c.channels(), 1);
+    const auto values = random_values<float>(c.rows() * c.width(), 1);
     Call<T> call(c, converted<T>(values));
     call.forward();
     const Result expected = reference(c, converted<double>(values), call.ids);
@@ -150,16 +192,16 @@ TYPED_TEST(AttentionTest, ForwardEqualsTheDefinition) {
     expect_close(call.o, expected.o, tolerance, "o");
     expect_close(call.log_sum_exp, expected.log_sum_exp, tolerance, "log_sum_exp");
     auto with_stats = call.o;
-    call.rig->attention_forward(view(call.qkv, {c.rows(), 3 * c.channels()}), view(call.starts), call.shape(),
-                                call.dropout(), view(call.o, {c.rows(), c.channels()}), {});
+    call.rig->attention_forward(view(call.qkv, {c.rows(), c.width()}), view(call.starts), call.shape(), call.dropout(),
+                                view(call.o, {c.rows(), c.channels()}), {});
     EXPECT_EQ(call.o, with_stats);
   }
 }
 
 TEST(Attention, GradientsMatchFiniteDifferences) {
-  for (const Case& c : kCases) {
+  for (const Case& c : all_cases()) {
     SCOPED_TRACE(c.head_dim);
-    Call<double> call(c, random_values(c.rows() * 3 * c.channels(), 1));
+    Call<double> call(c, random_values(c.rows() * c.width(), 1));
     auto r = random_values(c.rows() * c.channels(), 2);
     call.forward();
     call.backward(r);
@@ -171,9 +213,9 @@ TEST(Attention, GradientsMatchFiniteDifferences) {
 }
 
 TEST(Attention, FloatGradientsFollowDouble) {
-  for (const Case& c : kCases) {
+  for (const Case& c : all_cases()) {
     SCOPED_TRACE(c.head_dim);
-    const auto values = random_values<float>(c.rows() * 3 * c.channels(), 1);
+    const auto values = random_values<float>(c.rows() * c.width(), 1);
     auto d_o = random_values<float>(c.rows() * c.channels(), 2);
     auto d_o_double = converted<double>(d_o);
     Call<float> call(c, values);
@@ -191,31 +233,32 @@ TEST(Attention, FloatGradientsFollowDouble) {
 }
 
 TEST(Attention, RepeatsBitForBitWhateverTheThreads) {
-  Case c = kCases[3];
-  const auto values = random_values<float>(c.rows() * 3 * c.channels(), 1);
-  auto d_o = random_values<float>(c.rows() * c.channels(), 2);
-  std::vector<float> o, d_qkv;
-  for (int threads : {2, 2, 1, 3}) {
-    c.threads = threads;
-    Call<float> call(c, values);
-    call.forward();
-    call.backward(d_o);
-    if (o.empty()) o = call.o, d_qkv = call.d_qkv;
-    EXPECT_EQ(call.o, o);
-    EXPECT_EQ(call.d_qkv, d_qkv);
+  for (Case c : {kCases[3], kCases[10], kCases[11]}) {
+    const auto values = random_values<float>(c.rows() * c.width(), 1);
+    auto d_o = random_values<float>(c.rows() * c.channels(), 2);
+    std::vector<float> o, d_qkv;
+    for (int threads : {2, 2, 1, 3}) {
+      c.threads = threads;
+      Call<float> call(c, values);
+      call.forward();
+      call.backward(d_o);
+      if (o.empty()) o = call.o, d_qkv = call.d_qkv;
+      EXPECT_EQ(call.o, o);
+      EXPECT_EQ(call.d_qkv, d_qkv);
+    }
   }
 }
 
 // Decoding the last token of each sequence over the cache of the earlier ones equals the complete sequence in one call.
 TYPED_TEST(AttentionTest, DecodeEqualsForward) {
   using T = TypeParam;
-  for (Case c : kCases) {
+  for (Case c : all_cases()) {
     if (std::find(c.lengths.begin(), c.lengths.end(), 0) != c.lengths.end()) continue;
     SCOPED_TRACE(c.head_dim);
     c.dropout = 0;
     const auto num_sequences = static_cast<int64_t>(c.lengths.size());
-    const int64_t channels = c.channels();
-    Call<T> complete(c, random_values<T>(c.rows() * 3 * channels, 1));
+    const int64_t channels = c.channels(), width = c.width(), cached = c.kv_channels();
+    Call<T> complete(c, random_values<T>(c.rows() * width, 1));
     complete.forward();
     // Caches are in reverse order, with spare space.
     std::vector<int32_t> cache_starts, lengths, prompt_starts{0};
@@ -227,22 +270,22 @@ TYPED_TEST(AttentionTest, DecodeEqualsForward) {
     }
     for (int64_t b = 0; b < num_sequences; ++b) {
       const auto length = c.lengths[static_cast<size_t>(b)];
-      const T* rows = complete.qkv.data() + complete.starts[static_cast<size_t>(b)] * 3 * channels;
-      prompts.insert(prompts.end(), rows, rows + (length - 1) * 3 * channels);
-      last.insert(last.end(), rows + (length - 1) * 3 * channels, rows + length * 3 * channels);
+      const T* rows = complete.qkv.data() + complete.starts[static_cast<size_t>(b)] * width;
+      prompts.insert(prompts.end(), rows, rows + (length - 1) * width);
+      last.insert(last.end(), rows + (length - 1) * width, rows + length * width);
       lengths.push_back(length - 1);
       prompt_starts.push_back(prompt_starts.back() + length - 1);
     }
-    std::vector<T> keys(static_cast<size_t>(cache_rows * channels), T(NAN)), values = keys;
+    std::vector<T> keys(static_cast<size_t>(cache_rows * cached), T(NAN)), values = keys;
     std::vector<T> o(static_cast<size_t>(num_sequences * channels));
     prompts.resize(std::max<size_t>(prompts.size(), 1));
-    complete.rig->store_keys_values(view_of(prompts.data(), {prompt_starts.back(), 3 * channels}), view(prompt_starts),
-                                    complete.shape(), view(cache_starts), view(keys, {cache_rows, channels}),
-                                    view(values, {cache_rows, channels}));
-    complete.rig->attention_decode(view(last, {num_sequences, 3 * channels}), complete.shape(), view(cache_starts),
-                                   view(lengths), view(keys, {cache_rows, channels}),
-                                   view(values, {cache_rows, channels}), view(o, {num_sequences, channels}));
-    const double tolerance = epsilon<T>() * (4 * 600 + 2 * static_cast<double>(c.head_dim) + 32);
+    complete.rig->store_keys_values(view_of(prompts.data(), {prompt_starts.back(), width}), view(prompt_starts),
+                                    complete.shape(), view(cache_starts), view(keys, {cache_rows, cached}),
+                                    view(values, {cache_rows, cached}));
+    complete.rig->attention_decode(view(last, {num_sequences, width}), complete.shape(), view(cache_starts),
+                                   view(lengths), view(keys, {cache_rows, cached}), view(values, {cache_rows, cached}),
+                                   view(o, {num_sequences, channels}));
+    const double tolerance = epsilon<T>() * (4 * 1100 + 2 * static_cast<double>(c.head_dim) + 32);
     for (int64_t b = 0; b < num_sequences; ++b) {
       for (int64_t i = 0; i < channels; ++i) {
         ASSERT_NEAR(o[static_cast<size_t>(b * channels + i)],

@@ -104,6 +104,60 @@ TEST_P(Halves, LayerNorm) {
   EXPECT_EQ(x.bits(), y.bits());
 }
 
+TEST_P(Halves, RmsNorm) {
+  Array x = random({N, C}, 1), weight = random({C}, 2), y = nothing({N, C}), rstd = nothing({N, 1}, DType::f32);
+  Array d_y = random({N, C}, 4), residual = random({N, C}, 5);
+  both([&](Side s) { rig_->rms_norm_forward(s(x), s(weight), 1e-5, s(y), s(rstd)); });
+  y.expect_close(C, "y");
+  rstd.expect_close(C, "rstd");
+  rstd.agree();
+  for (const DType type : gradient_types_) {
+    Array d_x = nothing({N, C}), d_weight = random_of(type, {C}, 6), again = nothing({N, C});
+    both([&](Side s) {
+      rig_->rms_norm_backward(s(d_y), s(x), s(weight), s(rstd), s(residual), s(d_x), s(d_weight), s(again));
+    });
+    EXPECT_EQ(again.bits(), y.bits());
+    d_x.expect_close(2 * C, "d_x");
+    d_weight.expect_close(4 * N, "d_weight");
+  }
+}
+
+TEST_P(Halves, RotationsAndNormsOfHeads) {
+  const AttentionShape shape{4, 6, QkvLayout::blocked, {}, 2};
+  const int64_t W = shape.row_channels();
+  Array qkv = random({N, W}, 1), rotations = random_of(DType::f32, {N, 6}, 2), query = random({6}, 3),
+        key = random({6}, 4);
+  Array d_y = random({N, W}, 5);
+  for (const bool normed : {false, true}) {
+    const auto norms = [&](Side s) { return normed ? HeadNorms{s(query), s(key), 1e-5} : HeadNorms{}; };
+    Array y = nothing({N, W}), d_qkv = nothing({N, W});
+    both([&](Side s) { rig_->rotate_heads(s(qkv), s(rotations), shape, norms(s), s(y)); });
+    y.expect_close(8 * 6, "y");
+    for (const DType type : gradient_types_) {
+      Array d_query = random_of(type, {6}, 6), d_key = random_of(type, {6}, 7);
+      both([&](Side s) {
+        rig_->rotate_heads_backward(s(d_y), normed ? s(qkv) : View{}, s(rotations), shape, norms(s), s(d_qkv),
+                                    normed ? s(d_query) : View{}, normed ? s(d_key) : View{});
+      });
+      d_qkv.expect_close(32 * 6, "d_qkv");
+      d_query.expect_close(32 * N, "d_query");
+      d_key.expect_close(32 * N, "d_key");
+    }
+  }
+}
+
+TEST_P(Halves, GatedLayers) {
+  for (const Activation activation : {Activation::silu, Activation::gelu_tanh}) {
+    Array gate_up = random({N, 2 * O}, 1), h = nothing({N, O}), d_h = random({N, O}, 2);
+    Array d_gate_up = nothing({N, 2 * O}), again = nothing({N, O});
+    both([&](Side s) { rig_->gated_forward(s(gate_up), activation, s(h)); });
+    h.expect_close(16, "h");
+    both([&](Side s) { rig_->gated_backward(s(d_h), s(gate_up), activation, s(d_gate_up), s(again)); });
+    EXPECT_EQ(again.bits(), h.bits());
+    d_gate_up.expect_close(16, "d_gate_up");
+  }
+}
+
 TEST_P(Halves, Linear) {
   Array x = random({N, I}, 1), weight = random({O, I}, 2), bias = random({O}, 3), residual = random({N, O}, 4);
   for (const Activation activation : {Activation::none, Activation::gelu_tanh, Activation::relu}) {

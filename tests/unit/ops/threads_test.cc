@@ -88,6 +88,15 @@ void run_rows(Recorder<T>& run) {
     run.keep(named("layer_norm_backward d_weight", {rows, channels}), d_weight);
     run.keep(named("layer_norm_backward d_bias", {rows, channels}), d_bias);
 
+    std::vector<T> rstd(static_cast<size_t>(rows));
+    run->rms_norm_forward(view(x, shape), view(weight), 1e-5, view(y, shape), view(rstd, {rows, 1}));
+    run.keep(named("rms_norm_forward y", {rows, channels}), y);
+    d_weight = weight;
+    run->rms_norm_backward(view(d_y, shape), view(x, shape), view(weight), view(rstd, {rows, 1}), view(residual, shape),
+                           view(d_x, shape), view(d_weight), view(y, shape));
+    run.keep(named("rms_norm_backward d_x", {rows, channels}), d_x);
+    run.keep(named("rms_norm_backward d_weight", {rows, channels}), d_weight);
+
     const int64_t vocabulary = 13;
     auto table = random_values<T>(vocabulary * channels, 6);
     std::vector<int32_t> ids(static_cast<size_t>(rows)), places(static_cast<size_t>(rows));
@@ -172,6 +181,36 @@ void run_attention(Recorder<T>& run) {
 }
 
 template <typename T>
+void run_llama(Recorder<T>& run) {
+  const AttentionShape shape{6, 40, QkvLayout::blocked, {}, 2, 100};
+  std::vector<int32_t> starts{0, 130, 133, 733};
+  const int64_t rows = starts.back(), D = shape.head_dim, W = shape.row_channels();
+  auto qkv = random_values<T>(rows * W, 1), d_o = random_values<T>(rows * shape.channels(), 2);
+  auto rotations = random_values<T>(rows * D, 3), query = random_values<T>(D, 4), key = random_values<T>(D, 5);
+  std::vector<T> rotated(qkv.size()), d_qkv(qkv.size()), o(d_o.size()), log_sum_exp(static_cast<size_t>(rows * 6));
+  std::vector<T> d_query(query.size()), d_key(key.size());
+  const HeadNorms norms{view(query), view(key), 1e-5};
+  const Shape row{rows, W}, of_o{rows, shape.channels()}, of_sums{rows, 6};
+  run->rotate_heads(view(qkv, row), view(rotations, {rows, D}), shape, norms, view(rotated, row));
+  run.keep("rotate_heads", rotated);
+  run->attention_forward(view(rotated, row), view(starts), shape, {}, view(o, of_o), view(log_sum_exp, of_sums));
+  run.keep("grouped attention_forward", o);
+  run->attention_backward(view(rotated, row), view(o, of_o), view(log_sum_exp, of_sums), view(d_o, of_o), view(starts),
+                          shape, {}, view(d_qkv, row));
+  run.keep("grouped attention_backward", d_qkv);
+  run->rotate_heads_backward(view(d_qkv, row), view(qkv, row), view(rotations, {rows, D}), shape, norms,
+                             view(d_qkv, row), view(d_query), view(d_key));
+  run.keep("rotate_heads_backward", d_qkv);
+  run.keep("rotate_heads_backward d_query", d_query);
+  run.keep("rotate_heads_backward d_key", d_key);
+  auto gate_up = random_values<T>(131 * 2 * 77, 6), d_h = random_values<T>(131 * 77, 7);
+  run->gated_backward(view(d_h, {131, 77}), view(gate_up, {131, 2 * 77}), Activation::silu,
+                      view(gate_up, {131, 2 * 77}), view(d_h, {131, 77}));
+  run.keep("gated_backward", gate_up);
+  run.keep("gated_backward h", d_h);
+}
+
+template <typename T>
 void run_head(Recorder<T>& run) {
   for (const auto& [rows, vocabulary] : {std::pair<int64_t, int64_t>{1, 30011}, {2, 8193}, {4, 9001}, {67, 1003}}) {
     auto logits = random_values<T>(rows * vocabulary, 1);
@@ -193,6 +232,7 @@ Outcome run_all(int num_threads) {
   run_rows(run);
   run_linear(run);
   run_attention(run);
+  run_llama(run);
   run_head(run);
   return run.outcome();
 }

@@ -1,0 +1,75 @@
+#include "ops_testing.h"
+
+namespace tessera::testing {
+namespace {
+
+constexpr int64_t kShapes[][2] = {{1, 1}, {3, 7}, {37, 129}, {130, 16}};
+constexpr Activation kActivations[] = {Activation::silu, Activation::gelu_tanh};
+
+double exact(Activation activation, double x) {
+  if (activation == Activation::silu) return x / (1 + std::exp(-x));
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+}
+
+template <typename T>
+struct GatedTest : ::testing::Test {};
+using FloatTypes = ::testing::Types<float, double>;
+TYPED_TEST_SUITE(GatedTest, FloatTypes);
+
+TYPED_TEST(GatedTest, ForwardEqualsTheDefinition) {
+  using T = TypeParam;
+  for (const Activation activation : kActivations) {
+    for (const auto& [rows, F] : kShapes) {
+      auto gate_up = random_values<T>(rows * 2 * F, 1);
+      for (T& x : gate_up) x *= T(20);  // also where the exponential is tiny or huge
+      gate_up[0] = T(-95), gate_up.back() = T(1);
+      std::vector<T> h(static_cast<size_t>(rows * F), T(NAN));
+      Rig rig(2);
+      rig->gated_forward(view(gate_up, {rows, 2 * F}), activation, view(h, {rows, F}));
+      for (int64_t n = 0; n < rows; ++n) {
+        for (int64_t j = 0; j < F; ++j) {
+          const auto gate = static_cast<double>(gate_up[static_cast<size_t>(n * 2 * F + j)]),
+                     up = static_cast<double>(gate_up[static_cast<size_t>(n * 2 * F + F + j)]);
+          // exp and the reciprocal are within 2 ulp each, of a factor of at most |gate·up| ≤ 95·20. The argument of
+          // gelu's exponential, up to 20·(1 + 0.04·400)·1.6, rounds before the exponential: another factor of 64.
+          const double expected = exact(activation, gate) * up;
+          ASSERT_NEAR(h[static_cast<size_t>(n * F + j)], expected,
+                      epsilon<T>() * (16 * std::abs(expected) + 64 * std::abs(up)));
+        }
+      }
+    }
+  }
+}
+
+TEST(Gated, GradientsMatchFiniteDifferences) {
+  for (const Activation activation : kActivations) {
+    for (const auto& [rows, F] : kShapes) {
+      Rig rig(3);
+      auto gate_up = random_values(rows * 2 * F, 1), r = random_values(rows * F, 2);
+      for (double& x : gate_up) x *= 3;
+      std::vector<double> h(r.size()), d_gate_up(gate_up.size());
+      const auto value = [&] {
+        rig->gated_forward(view(gate_up, {rows, 2 * F}), activation, view(h, {rows, F}));
+        return dot(h, r);
+      };
+      value();
+      std::vector<double> again(h.size());
+      rig->gated_backward(view(r, {rows, F}), view(gate_up, {rows, 2 * F}), activation, view(d_gate_up, {rows, 2 * F}),
+                          view(again, {rows, F}));
+      EXPECT_EQ(again, h);
+      expect_gradient(gate_up, d_gate_up, value, "gate_up");
+      // In place, as blocks use it, and without h.
+      auto in_place = gate_up, d_h = r;
+      rig->gated_backward(view(d_h, {rows, F}), view(in_place, {rows, 2 * F}), activation,
+                          view(in_place, {rows, 2 * F}), view(d_h, {rows, F}));
+      EXPECT_EQ(in_place, d_gate_up);
+      EXPECT_EQ(d_h, h);
+      rig->gated_backward(view(r, {rows, F}), view(gate_up, {rows, 2 * F}), activation, view(in_place, {rows, 2 * F}),
+                          {});
+      EXPECT_EQ(in_place, d_gate_up);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::testing
