@@ -56,8 +56,11 @@ UnitGradients::UnitGradients(EngineContext& context, int64_t micro_batches)
 }
 
 void UnitGradients::allocate_slots() {
+  // No more slots than blocks that train: a unit then never takes a second slot while its first one is still full.
+  int64_t num_blocks = 0;
+  for (int64_t u = 1; u <= context_.model.num_blocks(); ++u) num_blocks += context_.trains(u);
   const int64_t most = context_.plan.options().max_units_in_flight;
-  slots_.resize(context_.num_outer_units() + static_cast<size_t>(std::min(most, context_.model.num_blocks())));
+  slots_.resize(context_.num_outer_units() + static_cast<size_t>(std::min(most, num_blocks)));
   for (size_t i = 0; i < slots_.size(); ++i) {
     const int64_t elems = context_.slot_elems(i, [&](int64_t unit) { return context_.cut(unit).padded_elems; });
     if (elems == 0) continue;  // all of its units are frozen
