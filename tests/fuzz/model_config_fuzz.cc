@@ -15,6 +15,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     TESSERA_ASSERT(again.architecture == config.architecture && again.vocab_size == config.vocab_size);
     TESSERA_ASSERT(again.hidden_size == config.hidden_size && again.num_layers == config.num_layers);
     TESSERA_ASSERT(again.num_heads == config.num_heads && again.ff_dim == config.ff_dim);
+    TESSERA_ASSERT(again.kv_heads() == config.kv_heads() && again.head_dim() == config.head_dim());
+    TESSERA_ASSERT(again.rope == config.rope && again.tied_head == config.tied_head);
     TESSERA_ASSERT(again.eos_token_id == config.eos_token_id);
   } catch (const InputError&) {
   }

@@ -20,6 +20,8 @@ double activated(Activation activation, double x) {
       return gelu(x);
     case Activation::relu:
       return x > 0 ? x : 0;
+    case Activation::silu:
+      break;  // of gated layers only
   }
   return 0;
 }
@@ -31,6 +33,8 @@ double slope(Activation activation, double x) {
       return gelu_slope(x);
     case Activation::relu:
       return x > 0 ? 1 : 0;
+    case Activation::silu:
+      break;
   }
   return 0;
 }
