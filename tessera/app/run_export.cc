@@ -22,17 +22,25 @@ int run_export(const Invocation& invocation) {
   const auto alone = make_self_communicator();
   const Checkpoint checkpoint = find_checkpoint(settings.checkpoint, *alone, warn, &worker.pool());
   // Refuses the configuration of another model, because its tensors may have the same sizes.
-  TrainState::from_json(checkpoint.trainer_state(), model_fingerprint(config),
-                        (checkpoint.folder() / "trainer_state.json").string());
+  const std::string where = (checkpoint.folder() / "trainer_state.json").string();
+  TrainState::from_json(checkpoint.trainer_state(), model_fingerprint(config), where);
+  config.frozen = frozen_in(TrainState::fingerprint_in(checkpoint.trainer_state(), where));
   const Model model(config, worker.device());
   const ModelWriter writer(model, tokenizer, settings, *alone, worker.pool());
   writer.write(settings.output_dir, [&](const ModelWriter::Write& write) {
     for (int64_t u = 0; u < model.num_units(); ++u) {
       // One unit at a time, in fp32 as in the checkpoint.
-      const int64_t elems = model.unit(u).table().num_elems();
+      const Unit& unit = model.unit(u);
+      const int64_t elems = unit.table().num_elems(), trainable = unit.table().num_trainable();
       const Buffer buffer = worker.host().allocate(elems * static_cast<int64_t>(sizeof(float)), Category::staging);
       const View flat = buffer.view({elems}, DType::f32);
-      checkpoint.read_range({parameters_name(model.unit(u)), elems, 0, elems}, flat, &worker.pool());
+      const auto read = [&](const std::string& name, ElemRange range) {
+        if (range.size() == 0) return;
+        const View part = flat.rows(range.begin, range.end);
+        checkpoint.read_range({name, range.size(), 0, range.size()}, part, &worker.pool());
+      };
+      read(parameters_name(unit), {0, trainable});
+      read(frozen_name(unit), {trainable, elems});
       write(u, {0, elems}, flat);
     }
   });

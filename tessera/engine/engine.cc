@@ -15,9 +15,10 @@ static int64_t row_id(int64_t num_updates, int64_t sequence, int64_t position) {
   return (num_updates + 1) << 40 | sequence << 20 | position;
 }
 
-static std::vector<UnitShards> cut_units(const Model& model, const ShardPlan& plan) {
+static std::vector<UnitShards> cut_units(const Model& model, const ShardPlan& plan,
+                                         int64_t (ParameterTable::*elems)() const) {
   std::vector<UnitShards> units;
-  for (int64_t u = 0; u < model.num_units(); ++u) units.push_back(plan.cut(model.unit(u).table().num_elems()));
+  for (int64_t u = 0; u < model.num_units(); ++u) units.push_back(plan.cut((model.unit(u).table().*elems)()));
   return units;
 }
 
@@ -40,7 +41,8 @@ EngineContext Engine::make_context(const EnginePlace& place, const Model& model,
           model,
           options.dtype,
           std::move(streams),
-          cut_units(model, plan)};
+          cut_units(model, plan, &ParameterTable::num_trainable),
+          cut_units(model, plan, &ParameterTable::num_frozen)};
 }
 
 Engine::Engine(EnginePlace place, ModelConfig config, EngineOptions options)
@@ -74,7 +76,8 @@ int64_t Engine::bytes_sent_within_nodes() const {
 }
 
 ParameterViews Engine::parameters(int64_t unit) const {
-  return {&model_.unit(unit).table(), parameters_.kept().view(unit)};
+  const UnitArrays& frozen = parameters_.frozen();
+  return {&model_.unit(unit).table(), parameters_.kept().view(unit), frozen.empty() ? View{} : frozen.view(unit)};
 }
 
 // With groups of query heads, a GPU's backward of attention needs scratch for each token and head of a group.

@@ -68,9 +68,14 @@ struct LossSum {
   int64_t num_targets = 0;
 };
 
-// What a checkpoint holds for a unit: arrays with the elements of its table, in the type of the masters.
-enum class StateKind { parameters, moment1, moment2 };
-inline constexpr StateKind kStateKinds[] = {StateKind::parameters, StateKind::moment1, StateKind::moment2};
+// What a checkpoint holds for a unit, in the type of the masters: arrays with the elements of the trainable part of its
+// table, and frozen parameters with those of the frozen part.
+enum class StateKind { parameters, moment1, moment2, frozen };
+inline constexpr StateKind kStateKinds[] = {StateKind::parameters, StateKind::moment1, StateKind::moment2,
+                                            StateKind::frozen};
+inline int64_t num_elems_of(StateKind kind, const ParameterTable& table) {
+  return kind == StateKind::frozen ? table.num_frozen() : table.num_trainable();
+}
 
 class Engine {
  public:
@@ -103,7 +108,8 @@ class Engine {
 
   // ---- parameters and states (states.cc)
 
-  // Reads elements `range` of a unit's flat buffer into a view in host memory, of any floating-point type.
+  // Reads elements `range` of a unit's flat buffer, or of a StateKind, into a view in host memory, of any
+  // floating-point type.
   using ReadParameters = std::function<void(int64_t unit, ElemRange range, View to)>;
   using ReadState = std::function<void(StateKind kind, int64_t unit, ElemRange range, View to)>;
   using WriteState = std::function<void(StateKind kind, int64_t unit, ElemRange range, View from)>;
@@ -114,10 +120,12 @@ class Engine {
   // Calls `read` unit by unit, only for the elements that this rank keeps. With `from_rank_0`, rank 0 alone reads, in
   // pieces, and sends the others their elements. The call is then collective.
   void load_parameters(const ReadParameters& read, bool from_rank_0 = false);
-  // The same, with the optimizer's states.
-  void load_states(const ReadState& read);
+  // The same, with the optimizer's states. Without `with_moments`, only the parameters.
+  void load_states(const ReadState& read, bool with_moments = true);
   // The elements of a unit that this rank writes to a checkpoint. Over all ranks, each element is written once.
-  ElemRange saved_range(int64_t unit) const { return context_.plan.saved(context_.cut(unit)); }
+  ElemRange saved_range(StateKind kind, int64_t unit) const {
+    return context_.plan.saved(kind == StateKind::frozen ? context_.frozen_cut(unit) : context_.cut(unit));
+  }
   // Calls `write` with saved_range() of each unit and kind, unless it is empty. An array comes complete, or in
   // consecutive pieces. Before prepare() for training, there are only parameters.
   void save_states(const WriteState& write);
@@ -209,6 +217,7 @@ class Engine {
   void save_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first, const Write& write);
   // Calls `write` with elements `range` of a unit, as save_states() does. This rank must keep them.
   void save_range(int64_t unit, ElemRange range, const Write& write);
+  void save_frozen(int64_t unit, ElemRange range, const Write& write);
   void join_masters(int64_t unit, int64_t first, View masters);
   double sum_of_squared_parameters(int64_t unit);
 

@@ -44,8 +44,8 @@ struct EngineContext {
   const Model& model;
   DType dtype;  // type of the computation
   Streams streams;
-  std::vector<UnitShards> units;
-  int64_t file_bytes = 0;  // bytes of arrays on Tier::file
+  std::vector<UnitShards> units, frozen_units;  // how the trainable and the frozen part of each unit are cut
+  int64_t file_bytes = 0;                       // bytes of arrays on Tier::file
 
   // The type of one micro-batch's gradients.
   DType gradient_dtype() const { return tessera::gradient_dtype(dtype, plan.options().reduce_dtype); }
@@ -57,16 +57,18 @@ struct EngineContext {
   size_t num_outer_units() const { return static_cast<size_t>(num_units() - model.num_blocks()); }
   bool is_outer(int64_t unit) const { return !model.is_block(unit); }
   size_t slot_of_outer(int64_t unit) const { return unit == 0 ? 0 : 1; }
-  int64_t slot_elems(size_t slot) const {
-    if (slot >= num_outer_units()) return largest_block_padded();
-    return cut(slot == 0 ? 0 : model.head_unit()).padded_elems;
-  }
-  const UnitShards& cut(int64_t unit) const { return units[static_cast<size_t>(unit)]; }
-  int64_t largest_block_padded() const {
+  // Elements of a slot, where elems(unit) are those of a unit.
+  template <typename Elems>
+  int64_t slot_elems(size_t slot, Elems&& elems) const {
+    if (slot < num_outer_units()) return elems(slot == 0 ? 0 : model.head_unit());
     int64_t most = 0;
-    for (int64_t u = 1; u <= model.num_blocks(); ++u) most = std::max(most, cut(u).padded_elems);
+    for (int64_t u = 1; u <= model.num_blocks(); ++u) most = std::max(most, elems(u));
     return most;
   }
+  // Gradients, states and updates exist only for the trainable part.
+  const UnitShards& cut(int64_t unit) const { return units[static_cast<size_t>(unit)]; }
+  const UnitShards& frozen_cut(int64_t unit) const { return frozen_units[static_cast<size_t>(unit)]; }
+  bool trains(int64_t unit) const { return cut(unit).num_elems > 0; }
   // Elements per piece when large arrays move between tiers.
   int64_t piece_elems() const { return plan.options().piece_elems; }
   // Elements of a staging buffer for pieces of arrays of these sizes.

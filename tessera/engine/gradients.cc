@@ -1,5 +1,7 @@
 #include "tessera/engine/gradients.h"
 
+#include <utility>
+
 namespace tessera {
 
 static constexpr const char* kGradientsSubject = "gradients";
@@ -34,7 +36,8 @@ UnitGradients::UnitGradients(EngineContext& context, int64_t micro_batches)
   const DType sum_dtype = micro_batches > 1 ? context.master_dtype() : context.gradient_dtype();
   std::vector<View> in_slots(context.units.size());
   for (int64_t u = 0; u < context.num_units(); ++u) {
-    const bool stays = context.is_outer(u) && !direct_ && micro_batches == 1 && tier == Tier::device;
+    const bool stays =
+        context.is_outer(u) && context.trains(u) && !direct_ && micro_batches == 1 && tier == Tier::device;
     if (stays) in_slots[static_cast<size_t>(u)] = part_of(in_slot(slots_[context.slot_of_outer(u)], u), range(u));
   }
   accumulators_ =
@@ -53,10 +56,14 @@ UnitGradients::UnitGradients(EngineContext& context, int64_t micro_batches)
 }
 
 void UnitGradients::allocate_slots() {
+  // No more slots than blocks that train: a unit then never takes a second slot while its first one is still full.
+  int64_t num_blocks = 0;
+  for (int64_t u = 1; u <= context_.model.num_blocks(); ++u) num_blocks += context_.trains(u);
   const int64_t most = context_.plan.options().max_units_in_flight;
-  slots_.resize(context_.num_outer_units() + static_cast<size_t>(std::min(most, context_.model.num_blocks())));
+  slots_.resize(context_.num_outer_units() + static_cast<size_t>(std::min(most, num_blocks)));
   for (size_t i = 0; i < slots_.size(); ++i) {
-    const int64_t elems = context_.slot_elems(i);
+    const int64_t elems = context_.slot_elems(i, [&](int64_t unit) { return context_.cut(unit).padded_elems; });
+    if (elems == 0) continue;  // all of its units are frozen
     if (!direct_) slots_[i].buffer = context_.device.allocate(bytes_of(elems, backward_dtype_), Category::gathered);
     if (wire_dtype_) slots_[i].wire = context_.device.allocate(bytes_of(elems, *wire_dtype_), Category::communication);
   }
@@ -119,11 +126,12 @@ UnitGradients::Slot& UnitGradients::slot_of(int64_t unit) {
 // protected when new ones are copied there.
 UnitGradients::Acquired UnitGradients::acquire(int64_t unit, bool computes) {
   const auto u = static_cast<size_t>(unit);
+  const ParameterTable& table = context_.model.unit(unit).table();
+  if (!context_.trains(unit)) return {{&table, View{}}, false};
   if (!begun_[u] && tier() == Tier::device) context_.streams.compute->wait(read_until_[u]);
   const bool fresh = !direct_ || !begun_[u];
   if (direct_) begun_[u] = 1;
   const View view = direct_ ? accumulators_.view(unit) : in_slot(take_slot(unit), unit);
-  const ParameterTable& table = context_.model.unit(unit).table();
   const int64_t first_zeroed = computes ? table.num_decayed() : 0;
   if (fresh) context_.ops.fill(view.rows(first_zeroed, view.num_elems()), 0);
   return {{&table, view}, fresh};
@@ -146,8 +154,10 @@ Event UnitGradients::reduce_among_ranks(View whole, const UnitShards& cut) {
 void UnitGradients::reduce(int64_t unit) {
   if (direct_ && (context_.plan.alone() || !last_micro_batch_)) return;
   const UnitShards& cut = context_.cut(unit);
+  const bool in_buckets = direct_ && !wire_dtype_ && !context_.plan.shard_optimizer();
+  if (!context_.trains(unit) && !in_buckets) return;
   if (direct_ && !wire_dtype_) {
-    if (context_.plan.shard_optimizer()) {
+    if (!in_buckets) {
       complete_[static_cast<size_t>(unit)] = {reduce_among_ranks(accumulators_.view(unit), cut)};
     } else {
       reduce_bucket(unit);
@@ -170,11 +180,12 @@ void UnitGradients::reduce_bucket(int64_t unit) {
   if (bucket_last_ < 0) bucket_last_ = unit;
   const View bucket = accumulators_.views(unit, bucket_last_);
   if (unit > 0 && bucket.bytes() < context_.plan.options().bucket_bytes) return;
+  const int64_t last = std::exchange(bucket_last_, -1);
+  if (bucket.bytes() == 0) return;
   Stream& comm = *context_.streams.comm;
   comm.wait(context_.streams.compute->record());
   context_.ranks.world->all_reduce(bucket, comm, kGradientsSubject);
-  for (int64_t u = unit; u <= bucket_last_; ++u) complete_[static_cast<size_t>(u)] = {comm.record()};
-  bucket_last_ = -1;
+  for (int64_t u = unit; u <= last; ++u) complete_[static_cast<size_t>(u)] = {comm.record()};
 }
 
 // The next forward overlaps the last reductions. On the device, adding a slot to the accumulators may wait until the

@@ -4,6 +4,8 @@
 // micro-batch. Otherwise a slot holds a unit's gradients of one micro-batch. The ranks reduce the slot. This rank then
 // adds the part that it updates to the accumulators, on any tier.
 //
+// Frozen parameters have no gradients. A unit of frozen parameters takes no slot and no part in the reductions.
+//
 // A micro-batch's gradients have the type gradient_dtype(). The accumulators have the same type if a step has one
 // micro-batch, and otherwise the masters' type. Outer units have slots of their own. With one micro-batch, their sums
 // can stay in these slots.
@@ -22,9 +24,10 @@ class UnitGradients {
 
   void begin_step();
   void begin_micro_batch(bool last_of_step) { last_micro_batch_ = last_of_step; }
-  // The complete gradients of a unit. The compute stream may add to them until reduce(). One block at a time, in
-  // addition to outer units. If they are fresh, they hold nothing of this step, or of this micro-batch. Weights with
-  // decay then have unspecified contents, or zeros if the rank does not compute. The rest holds zeros.
+  // The complete gradients of a unit, without those of frozen parameters. The compute stream may add to them until
+  // reduce(). One block at a time, in addition to outer units. If they are fresh, they hold nothing of this step, or of
+  // this micro-batch. Weights with decay then have unspecified contents, or zeros if the rank does not compute. The
+  // rest holds zeros.
   struct Acquired {
     ParameterViews views;
     bool fresh;

@@ -82,8 +82,10 @@ double UnitOptimizer::sum_of_squares() {
     std::vector<View> arrays;
     for (int64_t u = context_.num_units() - 1; u >= 0; --u) {
       const ElemRange part = counted(u);
-      context_.streams.compute->wait(gradients_.complete(u, part.end));
-      arrays.push_back(gradients_.sum(u, part.begin, part.end));
+      if (context_.trains(u)) {
+        context_.streams.compute->wait(gradients_.complete(u, part.end));
+        arrays.push_back(gradients_.sum(u, part.begin, part.end));
+      }
       if (u > 1) continue;  // adds the other units first, because the root may still arrive
       context_.ops.add_sums_of_squares(arrays, sum);
       arrays.clear();
@@ -220,6 +222,7 @@ void UnitOptimizer::update_on_device(const AdamWStep& step) {
   const bool kept_here = parameters_.kept().tier() == Tier::device;
   for (int64_t u = 0; u < context_.num_units(); ++u) {
     const int64_t size = range(u).size();
+    if (size == 0) continue;  // the unit is frozen
     compute.wait(gradients_.complete(u, size));
     const View masters = master().view(u).rows(first_master_elem(u), first_master_elem(u) + size);
     context_.ops.adamw(masters, rest_.empty() ? View{} : rest_.view(u), gradients_.sum(u, 0, size), m_.view(u),

@@ -4,9 +4,9 @@ namespace tessera {
 
 static constexpr const char* kParametersSubject = "parameters";
 
-static std::vector<int64_t> kept_elems(const EngineContext& context) {
+static std::vector<int64_t> kept_elems(const EngineContext& context, const std::vector<UnitShards>& units) {
   std::vector<int64_t> elems;
-  for (const UnitShards& unit : context.units) {
+  for (const UnitShards& unit : units) {
     elems.push_back(context.plan.shard_parameters() ? unit.shard_elems : unit.padded_elems);
   }
   return elems;
@@ -18,18 +18,37 @@ UnitParameters::UnitParameters(EngineContext& context)
   const bool gathers = context.plan.shard_parameters() && context.plan.shard_group_size() > 1;
   direct_ = tier == Tier::device && !gathers;
   // No other unit uses an outer unit's slot, so its kept part can be a part of the gathered unit.
-  std::vector<View> in_slots(context.units.size());
+  std::vector<View> in_slots(context.units.size()), frozen_in_slots = in_slots;
   if (tier == Tier::device && gathers) {
     slots_.resize(context.num_outer_units());
     for (int64_t u = 0; u < context.num_units(); ++u) {
       if (!context.is_outer(u)) continue;
       Buffer& buffer = slots_[context.slot_of_outer(u)].buffer;
-      const int64_t elems = context.cut(u).padded_elems;
-      buffer = context.device.allocate(bytes_of(elems, context.dtype), Category::gathered);
-      in_slots[static_cast<size_t>(u)] = part_of(buffer.view({elems}, context.dtype), context.cut(u).own);
+      buffer = context.device.allocate(bytes_of(gathered_elems(u), context.dtype), Category::gathered);
+      const ParameterViews whole = in_buffer(buffer, u);
+      in_slots[static_cast<size_t>(u)] = part_of(whole.flat, context.cut(u).own);
+      frozen_in_slots[static_cast<size_t>(u)] = part_of(whole.frozen, context.frozen_cut(u).own);
     }
   }
-  kept_ = UnitArrays(context, tier, Category::parameters, context.dtype, kept_elems(context), std::move(in_slots));
+  const auto keep = [&](const std::vector<UnitShards>& units, std::vector<View> given) {
+    return UnitArrays(context, tier, Category::parameters, context.dtype, kept_elems(context, units), std::move(given));
+  };
+  kept_ = keep(context.units, std::move(in_slots));
+  const auto has_elems = [](const UnitShards& unit) { return unit.num_elems > 0; };
+  if (std::ranges::any_of(context.frozen_units, has_elems)) {
+    frozen_ = keep(context.frozen_units, std::move(frozen_in_slots));
+  }
+}
+
+int64_t UnitParameters::gathered_elems(int64_t unit) const {
+  return context_.cut(unit).padded_elems + context_.frozen_cut(unit).padded_elems;
+}
+
+// A complete unit in a slot: the trainable part, then the frozen part.
+ParameterViews UnitParameters::in_buffer(const Buffer& buffer, int64_t unit) const {
+  const int64_t trainable = context_.cut(unit).padded_elems, all = gathered_elems(unit);
+  const View whole = buffer.view({all}, context_.dtype);
+  return {&context_.model.unit(unit).table(), whole.rows(0, trainable), whole.rows(trainable, all)};
 }
 
 void UnitParameters::prepare() {
@@ -42,16 +61,17 @@ void UnitParameters::prepare() {
   slots_.resize(num_outer + static_cast<size_t>(in_flight));
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].buffer.bytes() > 0) continue;
-    slots_[i].buffer = context_.device.allocate(bytes_of(context_.slot_elems(i), context_.dtype), Category::gathered);
+    const int64_t elems = context_.slot_elems(i, [&](int64_t unit) { return gathered_elems(unit); });
+    slots_[i].buffer = context_.device.allocate(bytes_of(elems, context_.dtype), Category::gathered);
   }
   if (kept_.tier() == Tier::file) {
-    staging_ = context_.host.allocate(bytes_of(context_.staging_elems(kept_elems(context_)), context_.dtype),
-                                      Category::staging);
+    std::vector<int64_t> sizes = kept_elems(context_, context_.units);
+    for (const int64_t elems : kept_elems(context_, context_.frozen_units)) sizes.push_back(elems);
+    staging_ = context_.host.allocate(bytes_of(context_.staging_elems(sizes), context_.dtype), Category::staging);
   }
 }
 
-ElemRange UnitParameters::kept_range(int64_t unit) const {
-  const UnitShards& cut = context_.cut(unit);
+ElemRange UnitParameters::kept_range(const UnitShards& cut) const {
   return context_.plan.shard_parameters() ? cut.own : ElemRange{0, cut.padded_elems};
 }
 
@@ -92,35 +112,41 @@ bool UnitParameters::gather(int64_t unit) {
   slot->unit = unit;
   Stream& comm = *context_.streams.comm;
   comm.wait(slot->free);
-  const UnitShards& cut = context_.cut(unit);
-  const View whole = slot->buffer.view({cut.padded_elems}, context_.dtype);
-  if (kept_.tier() == Tier::device) {
-    comm.wait(updated_[static_cast<size_t>(unit)]);
-    context_.ranks.shard->all_gather(kept_.view(unit), whole, comm, kParametersSubject);
-  } else {
-    bring_own_part(unit, part_of(whole, kept_range(unit)));
-    if (context_.plan.shard_parameters()) {
-      context_.ranks.shard->all_gather(part_of(whole, cut.own), whole, comm, kParametersSubject);
-    }
-  }
+  const ParameterViews whole = in_buffer(slot->buffer, unit);
+  gather_part(kept_, unit, context_.cut(unit), whole.flat);
+  gather_part(frozen_, unit, context_.frozen_cut(unit), whole.frozen);
   slot->ready = comm.record();
   return true;
 }
 
+void UnitParameters::gather_part(const UnitArrays& kept, int64_t unit, const UnitShards& cut, View whole) {
+  if (cut.num_elems == 0) return;
+  Stream& comm = *context_.streams.comm;
+  if (kept.tier() == Tier::device) {
+    comm.wait(updated_[static_cast<size_t>(unit)]);
+    context_.ranks.shard->all_gather(kept.view(unit), whole, comm, kParametersSubject);
+    return;
+  }
+  bring_own_part(kept, unit, part_of(whole, kept_range(cut)));
+  if (context_.plan.shard_parameters()) {
+    context_.ranks.shard->all_gather(part_of(whole, cut.own), whole, comm, kParametersSubject);
+  }
+}
+
 // Copies from host memory directly. From a file, copies in pieces through the staging buffer.
-void UnitParameters::bring_own_part(int64_t unit, View own) {
+void UnitParameters::bring_own_part(const UnitArrays& kept, int64_t unit, View own) {
   Stream& comm = *context_.streams.comm;
   Stream& upload = *context_.streams.upload;
   upload.wait(updated_[static_cast<size_t>(unit)]);
-  if (kept_.tier() == Tier::host) {
+  if (kept.tier() == Tier::host) {
     upload.wait(comm.record());  // waits until the slot is free
-    kept_.load(unit, 0, own, upload);
+    kept.load(unit, 0, own, upload);
   }
-  for (int64_t first = 0; kept_.tier() == Tier::file && first < own.num_elems(); first += context_.piece_elems()) {
+  for (int64_t first = 0; kept.tier() == Tier::file && first < own.num_elems(); first += context_.piece_elems()) {
     const int64_t last = std::min(first + context_.piece_elems(), own.num_elems());
     const View piece = staging_.view({last - first}, context_.dtype);
     upload.wait(staging_free_);
-    kept_.load(unit, first, piece, upload);
+    kept.load(unit, first, piece, upload);
     upload.wait(comm.record());
     upload.copy(piece, own.rows(first, last));
     staging_free_ = upload.record();
@@ -129,20 +155,20 @@ void UnitParameters::bring_own_part(int64_t unit, View own) {
 }
 
 ParameterViews UnitParameters::acquire(int64_t unit) {
-  const ParameterTable& table = context_.model.unit(unit).table();
   Stream& compute = *context_.streams.compute;
   if (direct_) {
+    const ParameterTable& table = context_.model.unit(unit).table();
     gather_in_place(unit);
     compute.wait(updated_[static_cast<size_t>(unit)]);
     compute.wait(ready_[static_cast<size_t>(unit)]);
-    return {&table, kept_.view(unit)};
+    return {&table, kept_.view(unit), frozen_.empty() ? View{} : frozen_.view(unit)};
   }
   const bool gathered = gather(unit);
   TESSERA_ASSERT(gathered);
   Slot& slot = *slot_holding(unit);
   slot.acquired = true;
   compute.wait(slot.ready);
-  return {&table, slot.buffer.view({context_.cut(unit).padded_elems}, context_.dtype)};
+  return in_buffer(slot.buffer, unit);
 }
 
 void UnitParameters::release(int64_t unit) {

@@ -31,8 +31,11 @@ class UnitParameters {
   // Parameters [s] or [padded], in the type of the computation.
   const UnitArrays& kept() const { return kept_; }
   UnitArrays& kept() { return kept_; }
-  // The kept elements of a unit: this rank's shard, or all of it.
-  ElemRange kept_range(int64_t unit) const;
+  // The frozen parameters, which are kept apart. Empty if no parameter is frozen.
+  const UnitArrays& frozen() const { return frozen_; }
+  // The kept elements of a part of a unit: this rank's shard, or all of it.
+  ElemRange kept_range(int64_t unit) const { return kept_range(context_.cut(unit)); }
+  ElemRange kept_frozen_range(int64_t unit) const { return kept_range(context_.frozen_cut(unit)); }
   // Work before the event updates this rank's own part of a unit. Gathered copies become out of date.
   void updated(int64_t unit, Event event);
   // Everything that is kept of a unit is new. Gathered copies become out of date.
@@ -51,10 +54,14 @@ class UnitParameters {
   Slot* take_slot(int64_t unit);
   void gather_in_place(int64_t unit);
   bool gather(int64_t unit);
-  void bring_own_part(int64_t unit, View own);
+  void gather_part(const UnitArrays& kept, int64_t unit, const UnitShards& cut, View whole);
+  void bring_own_part(const UnitArrays& kept, int64_t unit, View own);
+  ElemRange kept_range(const UnitShards& cut) const;
+  int64_t gathered_elems(int64_t unit) const;
+  ParameterViews in_buffer(const Buffer& buffer, int64_t unit) const;
 
   EngineContext& context_;
-  UnitArrays kept_;
+  UnitArrays kept_, frozen_;
   bool direct_ = true;                  // complete units are kept on the device: no slots
   std::vector<char> stale_;             // [units] direct_: other ranks have updated their parts
   std::vector<Event> updated_, ready_;  // [units]

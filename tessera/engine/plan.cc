@@ -37,6 +37,7 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   };
   Plan plan;
   plan.num_parameters = engine.model().num_parameters();
+  plan.num_trainable_parameters = engine.model().num_trainable_parameters();
   sent_by(1);  // in a run's first step all parameters are in place, so it sends less than later steps
   const int64_t flops_before = engine.ops().flops();
   const Sent one = sent_by(1);
@@ -53,10 +54,13 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   plan.step_bytes_sent_within_nodes = of_step(one.within_nodes, two.within_nodes - one.within_nodes);
   if (const BatchBounds& batch = work.training; batch.num_sequences > 0) {
     const int64_t length = batch.num_tokens / batch.num_sequences;
+    const int64_t first_trained = engine.model().first_trained();  // blocks below it only run forward
     for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+      const int64_t channels = config.attention_channels(), window = config.window_of(layer);
       plan.micro_batch_flops +=
-          batch.num_sequences * attention_training_flops(length, config.attention_channels(), config.window_of(layer),
-                                                         options.checkpoint_blocks);
+          batch.num_sequences * (1 + layer < first_trained
+                                     ? attention_forward_flops(length, channels, window)
+                                     : attention_training_flops(length, channels, window, options.checkpoint_blocks));
     }
   }
   const auto head_bytes_of = [&](Phase phase) -> int64_t& { return plan.head_bytes[static_cast<size_t>(phase)]; };

@@ -24,7 +24,7 @@ struct Plan {
 
   std::array<int64_t, kNumPhases> head_bytes{};  // the head's share of the activations while it runs, by phase
 
-  int64_t num_parameters = 0;
+  int64_t num_parameters = 0, num_trainable_parameters = 0;
   int64_t micro_batch_flops = 0;             // forward and backward; attention assumes sequences of equal lengths
   int64_t step_bytes_sent = 0;               // by this rank in one step, over all micro-batches
   int64_t step_bytes_sent_within_nodes = 0;  // the part of these sent to groups of ranks on one node

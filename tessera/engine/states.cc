@@ -15,8 +15,12 @@ template <typename Visit>
 static void for_each_parameter_array(const EngineContext& context, UnitParameters& parameters,
                                      const UnitOptimizer* optimizer, Visit&& visit) {
   for (int64_t u = 0; u < context.num_units(); ++u) {
-    const int64_t P = context.cut(u).num_elems;
+    const int64_t P = context.cut(u).num_elems, frozen = context.frozen_cut(u).num_elems;
     visit(parameters.kept(), u, parameters.kept_range(u).clipped(P), 0);
+    if (frozen > 0) {
+      const ElemRange kept = parameters.kept_frozen_range(u).clipped(frozen);
+      visit(parameters.frozen(), u, ElemRange{P + kept.begin, P + kept.end}, 0);
+    }
     if (!optimizer) continue;
     if (optimizer->has_own_master()) visit(optimizer->master(), u, optimizer->range(u).clipped(P), 0);
     if (!optimizer->rest().empty()) visit(optimizer->rest(), u, optimizer->range(u).clipped(P), 0);
@@ -141,6 +145,24 @@ void Engine::save_range(int64_t unit, ElemRange range, const Write& write) {
   }
 }
 
+// Frozen parameters have the type of the computation. They leave in the type of the masters.
+void Engine::save_frozen(int64_t unit, ElemRange range, const Write& write) {
+  if (range.size() <= 0) return;
+  const int64_t first = range.begin - parameters_.kept_frozen_range(unit).begin;
+  const DType dtype = optimizer_ ? context_.master_dtype() : context_.dtype;
+  if (dtype == context_.dtype) return save_array(parameters_.frozen(), unit, range, first, write);
+  const int64_t most = std::min(kPiecesOfPart * context_.piece_elems(), range.size());
+  const Buffer buffer = context_.host.allocate(bytes_of(most, dtype), Category::staging);
+  save_array(parameters_.frozen(), unit, range, first, [&](ElemRange part, View from) {
+    for (int64_t at = 0; at < from.num_elems(); at += most) {
+      const int64_t last = std::min(at + most, from.num_elems());
+      const View wide = buffer.view({last - at}, dtype);
+      context_.host_ops.convert(from.rows(at, last), wide);
+      write({part.begin + at, part.begin + last}, wide);
+    }
+  });
+}
+
 // Waits for all streams, because the host reads and writes the arrays. An error of any stream is thrown here, before
 // its results are saved.
 void Engine::finish_update() {
@@ -172,8 +194,9 @@ void Engine::load_from_rank_0(const ReadParameters& read) {
   const View all_sent = staging.take(context_.piece_elems(), context_.master_dtype());
   const Buffer own = context_.host.allocate(all_sent.bytes(), Category::staging);
   for (int64_t u = 0; u < context_.num_units(); ++u) {
-    for (int64_t at = 0; at < context_.cut(u).num_elems; at += context_.piece_elems()) {
-      const ElemRange piece{at, std::min(at + context_.piece_elems(), context_.cut(u).num_elems)};
+    const int64_t num_elems = model_.unit(u).table().num_elems();
+    for (int64_t at = 0; at < num_elems; at += context_.piece_elems()) {
+      const ElemRange piece{at, std::min(at + context_.piece_elems(), num_elems)};
       const View sent = all_sent.rows(0, piece.size());
       const View here = own.view({piece.size()}, context_.master_dtype());
       if (context_.ranks.world->rank() == 0 && !counting()) {
@@ -260,9 +283,13 @@ void Engine::parameters_changed() {
   for (int64_t u = 0; u < context_.num_units(); ++u) parameters_.replaced(u);
 }
 
-void Engine::load_states(const ReadState& read) {
-  load_parameters([&](int64_t unit, ElemRange range, View to) { read(StateKind::parameters, unit, range, to); });
-  if (!optimizer_) return;
+void Engine::load_states(const ReadState& read, bool with_moments) {
+  load_parameters([&](int64_t unit, ElemRange range, View to) {
+    const int64_t trainable = context_.cut(unit).num_elems;
+    if (range.begin < trainable) return read(StateKind::parameters, unit, range, to);
+    read(StateKind::frozen, unit, {range.begin - trainable, range.end - trainable}, to);
+  });
+  if (!optimizer_ || !with_moments) return;
   for (int64_t u = 0; u < context_.num_units(); ++u) {
     const ElemRange range = optimizer_->range(u).clipped(context_.cut(u).num_elems);
     for (const StateKind kind : {StateKind::moment1, StateKind::moment2}) {
@@ -275,22 +302,28 @@ void Engine::load_states(const ReadState& read) {
 void Engine::save_states(const WriteState& write) {
   finish_update();
   for (int64_t u = 0; u < context_.num_units(); ++u) {
-    const ElemRange saved = saved_range(u);
+    const ElemRange saved = saved_range(StateKind::parameters, u);
     const auto write_as = [&](StateKind kind) -> Write {
       return [&write, kind, u](ElemRange part, View from) { write(kind, u, part, from); };
     };
     save_range(u, saved, write_as(StateKind::parameters));
-    if (!optimizer_) continue;
-    const int64_t first = saved.begin - optimizer_->range(u).begin;
-    save_array(optimizer_->moment1(), u, saved, first, write_as(StateKind::moment1));
-    save_array(optimizer_->moment2(), u, saved, first, write_as(StateKind::moment2));
+    if (optimizer_) {
+      const int64_t first = saved.begin - optimizer_->range(u).begin;
+      save_array(optimizer_->moment1(), u, saved, first, write_as(StateKind::moment1));
+      save_array(optimizer_->moment2(), u, saved, first, write_as(StateKind::moment2));
+    }
+    save_frozen(u, saved_range(StateKind::frozen, u), write_as(StateKind::frozen));
   }
 }
 
 void Engine::save_parameters(const WriteParameters& write) {
   finish_update();
   for (int64_t u = 0; u < context_.num_units(); ++u) {
-    save_range(u, saved_range(u), [&](ElemRange part, View from) { write(u, part, from); });
+    const int64_t trainable = context_.cut(u).num_elems;
+    save_range(u, saved_range(StateKind::parameters, u), [&](ElemRange part, View from) { write(u, part, from); });
+    save_frozen(u, saved_range(StateKind::frozen, u), [&](ElemRange part, View from) {
+      write(u, {trainable + part.begin, trainable + part.end}, from);
+    });
   }
 }
 

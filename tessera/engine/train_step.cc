@@ -117,18 +117,23 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   std::vector<View> x(static_cast<size_t>(L + 1));  // [N, C] inputs of the blocks; x[L] is the input of the head
   std::vector<SavedViews> saved(static_cast<size_t>(L));
   SavedViews saved_embedding;
+  // Nothing below the first unit that trains has a backward, so nothing is kept for it: its blocks alternate between
+  // two activations.
+  const int64_t first_trained = model_.first_trained();
+  const auto trains_from = [&](int64_t unit) { return unit >= first_trained; };
   x[0] = f.push(N, C);
   const ParameterViews root = parameters_.acquire(0);
-  if (computes) model_.root().embed_forward(f, root, x[0], &saved_embedding);
+  if (computes) model_.root().embed_forward(f, root, x[0], trains_from(0) ? &saved_embedding : nullptr);
   parameters_.release(0);
   for (int64_t i = 0; i < L; ++i) {
     const auto n = static_cast<size_t>(i);
-    x[n + 1] = f.push(N, C);
+    const bool keeps_values = trains_from(1 + i) && !options_.checkpoint_blocks;
+    x[n + 1] = trains_from(i) || i == 0 ? f.push(N, C) : x[n - 1];
     const ParameterViews p = parameters_.acquire(1 + i);
     if (sharding.forward_prefetch) parameters_.prefetch(2 + i);
     if (computes) {
       block_graphs_.run(key(BlockWork::forward, 1 + i, p, {}, x[n], x[n + 1]), f, [&](Frame& frame) {
-        model_.block(i).forward(frame, p, x[n], x[n + 1], options_.checkpoint_blocks ? nullptr : &saved[n]);
+        model_.block(i).forward(frame, p, x[n], x[n + 1], keeps_values ? &saved[n] : nullptr);
       });
     }
     parameters_.release(1 + i);
@@ -145,10 +150,10 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   }
   parameters_.release(head_unit);
   if (head_unit != 0) gradients_->reduce(head_unit);
-  for (int64_t i = L - 1; i >= 0; --i) {
+  for (int64_t i = L - 1; i >= 0 && trains_from(1 + i); --i) {
     const auto n = static_cast<size_t>(i);
     const ParameterViews p = parameters_.acquire(1 + i);
-    if (sharding.backward_prefetch == BackwardPrefetch::pre && i > 0) parameters_.prefetch(i);
+    if (sharding.backward_prefetch == BackwardPrefetch::pre && i > 0 && trains_from(i)) parameters_.prefetch(i);
     const auto [g, is_fresh] = gradients_->acquire(1 + i, computes);
     f.fresh_gradients = is_fresh;
     if (computes) {
@@ -161,15 +166,17 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
                         });
     }
     parameters_.release(1 + i);
-    if (sharding.backward_prefetch == BackwardPrefetch::post && i > 0) parameters_.prefetch(i);
+    if (sharding.backward_prefetch == BackwardPrefetch::post && i > 0 && trains_from(i)) parameters_.prefetch(i);
     gradients_->reduce(1 + i);
     std::swap(d_x, d_y);
   }
-  parameters_.acquire(0);  // still in its slot
   if (head_unit != 0) outer = gradients_->acquire(0, computes);
   f.fresh_gradients = outer.fresh;
-  if (computes) model_.root().embed_backward(f, root, outer.views, saved_embedding, d_y);
-  parameters_.release(0);
+  if (trains_from(0)) {
+    parameters_.acquire(0);  // still in its slot
+    if (computes) model_.root().embed_backward(f, root, outer.views, saved_embedding, d_y);
+    parameters_.release(0);
+  }
   gradients_->reduce(0);
 }
 

@@ -66,6 +66,7 @@ UnitArrays::UnitArrays(EngineContext& context, Tier tier, Category category, DTy
     offsets_.push_back(total);
     if (!array) total += bytes_of(elems_[u], dtype_);
   }
+  if (total == 0) return;
   if (tier_ != Tier::file) {
     buffer_ = (tier_ == Tier::device ? context.device : context.host).allocate(total, category);
     return;

@@ -37,6 +37,7 @@ ModelConfig gpt_config_of(const Settings& settings) {
   config.num_heads = settings.num_heads;
   config.ff_dim = settings.ff_dim;
   config.hidden_dropout = config.attention_dropout = settings.dropout;
+  config.tied_head = settings.tie_word_embeddings;
   if (config.vocab_size == 0 && !settings.tokenizer.empty()) {
     config.vocab_size = Tokenizer::load(tokenizer_path(settings)).vocab_size();
   }
@@ -134,11 +135,54 @@ void check_tied(const TensorSource& source, const Model& model, int rank, int nu
   }
 }
 
+// Sets config.frozen from --freeze. Each pattern must mean a tensor, and some tensor must train.
+void freeze(ModelConfig& config, const Settings& settings) {
+  config.frozen = split_list(settings.freeze);
+  if (config.frozen.empty()) return;
+  const auto device = make_counting_device();
+  const Model model(config, *device);
+  std::vector<std::string> names;
+  const ParameterSpec* before = nullptr;
+  for (int64_t u = 0; u < model.num_units(); ++u) {
+    for (const ParameterSpec& spec : model.unit(u).table().specs()) {
+      if (spec.joined && spec.trainable != before->trainable) {
+        throw UsageError("--freeze",
+                         fmt::format("\"{}\" freezes only one of {} and {}, which are computed as one", settings.freeze,
+                                     before->name, spec.name),
+                         "Freeze both or none");
+      }
+      names.push_back(spec.name);
+      before = &spec;
+    }
+  }
+  for (const std::string& pattern : config.frozen) {
+    const auto is_meant = [&](const std::string& name) { return model.matches(pattern, name); };
+    if (std::any_of(names.begin(), names.end(), is_meant)) continue;
+    const std::string meant = did_you_mean(pattern, names);
+    throw UsageError("--freeze", fmt::format("no tensor of the model has a name like \"{}\"", printable(pattern)),
+                     fmt::format("{}{}The names are those of the model's files, as {} and {}", meant,
+                                 meant.empty() ? "" : " ", names.front(), names.back()));
+  }
+  if (model.num_trainable_parameters() == 0) {
+    throw UsageError("--freeze", fmt::format("\"{}\" freezes every tensor of the model", settings.freeze),
+                     "Leave at least one tensor to train");
+  }
+}
+
+// The configuration without what the run makes of it.
+ModelConfig plain_config_of(const Settings& settings);
+
 }  // namespace
 
 fs::path folder_of_model(const Settings& settings) {
   const fs::path path = model_path(settings);
   return path.filename() == "config.json" ? path.parent_path() : path;
+}
+
+ModelConfig model_config_of(const Settings& settings) {
+  ModelConfig config = plain_config_of(settings);
+  freeze(config, settings);
+  return config;
 }
 
 void check_model_is_kept(const Settings& settings) {
@@ -153,7 +197,9 @@ void check_model_is_kept(const Settings& settings) {
                    "Give another --output-dir");
 }
 
-ModelConfig model_config_of(const Settings& settings) {
+namespace {
+
+ModelConfig plain_config_of(const Settings& settings) {
   if (settings.model.empty()) {
     throw UsageError("--model", "no model is given",
                      "Give a Hugging Face folder, or a known shape such as bloom-560m with --init random");
@@ -184,6 +230,8 @@ ModelConfig model_config_of(const Settings& settings) {
   }
   return read_model_config(file);
 }
+
+}  // namespace
 
 Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config) {
   const fs::path path =

@@ -104,12 +104,12 @@ void BloomBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
     const LinearEpilogue gelu{Activation::gelu_tanh, {}, {}};
     const View d_up = f.push(N, 4 * C), inner = up;  // gelu(up), in place
     f.ops->linear_backward_input(d_branch, p[down_weight_], gelu, up, d_up, inner);
-    f.ops->linear_backward_bias({{{d_branch, g[down_bias_]}, {d_up, g[up_bias_]}}});  // while they are in the cache
-    f.ops->linear_backward_weight(d_branch, inner, f.fresh_gradients, g[down_weight_]);
+    bias_gradients(f, {{d_branch, g[down_bias_]}, {d_up, g[up_bias_]}});  // while they are in the cache
+    weight_gradient(f, d_branch, inner, g[down_weight_]);
     f.ops->linear_backward_input(d_up, p[up_weight_], {Activation::none, {}, post ? d_y : View{}}, {}, d_norm, {});
-    f.ops->layer_norm_backward(d_norm, mid, p[norm2_weight_], p[norm2_bias_], stats2, post ? View{} : d_y, d_mid,
-                               g[norm2_weight_], g[norm2_bias_], norm);
-    f.ops->linear_backward_weight(d_up, norm, f.fresh_gradients, g[up_weight_]);
+    norm_backward(f, d_norm, mid, p[norm2_weight_], p[norm2_bias_], stats2, post ? View{} : d_y, d_mid,
+                  g[norm2_weight_], g[norm2_bias_], norm);
+    weight_gradient(f, d_up, norm, g[up_weight_]);
   }
 
   if (dense_dropout.rate > 0)
@@ -117,14 +117,14 @@ void BloomBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
   else
     d_branch = d_mid;
   const View d_o = f.push(N, C), d_qkv = f.push(N, 3 * C);
-  f.ops->linear_backward_weight(d_branch, o, f.fresh_gradients, g[dense_weight_]);
+  weight_gradient(f, d_branch, o, g[dense_weight_]);
   f.ops->linear_backward_input(d_branch, p[dense_weight_], {}, {}, d_o, {});
   f.ops->attention_backward(qkv, o, log_sum_exp, d_o, f.batch.starts, attention_, attention_dropout, d_qkv);
-  f.ops->linear_backward_bias({{{d_branch, g[dense_bias_]}, {d_qkv, g[qkv_bias_]}}});
+  bias_gradients(f, {{d_branch, g[dense_bias_]}, {d_qkv, g[qkv_bias_]}});
   f.ops->linear_backward_input(d_qkv, p[qkv_weight_], {Activation::none, {}, post ? d_mid : View{}}, {}, d_norm, {});
-  f.ops->layer_norm_backward(d_norm, x, p[norm1_weight_], p[norm1_bias_], stats1, post ? View{} : d_mid, d_x,
-                             g[norm1_weight_], g[norm1_bias_], norm);
-  f.ops->linear_backward_weight(d_qkv, norm, f.fresh_gradients, g[qkv_weight_]);
+  norm_backward(f, d_norm, x, p[norm1_weight_], p[norm1_bias_], stats1, post ? View{} : d_mid, d_x, g[norm1_weight_],
+                g[norm1_bias_], norm);
+  weight_gradient(f, d_qkv, norm, g[qkv_weight_]);
 }
 
 }  // namespace tessera

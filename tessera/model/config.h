@@ -28,7 +28,9 @@ struct ModelConfig {
   // Token ids; −1: not given. Without eos_token_id, the tokenizer decides which token ends a text.
   int32_t unk_token_id = 0, bos_token_id = 1, pad_token_id = 3, eos_token_id = -1;  // as in BLOOM
   std::vector<int32_t> more_end_ids;  // other tokens that end a generated text
-  std::string original_json;          // the text that this was read from; used when the model is saved again
+  // Patterns of the shell (* ? [...]) for the names of tensors that training leaves as they are. Not in config.json.
+  std::vector<std::string> frozen;
+  std::string original_json;  // the text that this was read from; used when the model is saved again
 
   // ---- llama, mistral, qwen2 and qwen3
   int64_t num_kv_heads = 0;   // K, divides H; 0: H

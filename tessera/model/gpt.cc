@@ -74,27 +74,27 @@ void GptBlock::backward(Frame& f, const ParameterViews& p, const ParameterViews&
   const View d_sum = f.push(N, C), norm = f.push(N, C), d_norm = f.push(N, C);
   const View d_branch = drops ? f.push(N, C) : d_sum;  // d_sum before the dropout of the branch
 
-  f.ops->layer_norm_backward(d_y, sum2, p[norm2_weight_], {}, stats2, {}, d_sum, g[norm2_weight_], g[norm2_bias_], {});
+  norm_backward(f, d_y, sum2, p[norm2_weight_], {}, stats2, {}, d_sum, g[norm2_weight_], g[norm2_bias_], {});
   if (drops) f.ops->dropout_backward(d_sum, dropout(f, 3), d_branch);
   {
     const StackScope scope(f.stack);
     const LinearEpilogue relu{Activation::relu, dropout(f, 2), {}};
     const View d_up = f.push(N, ff_dim_), inner = up;  // the input of linear2, in place
     f.ops->linear_backward_input(d_branch, p[down_weight_], relu, up, d_up, inner);
-    f.ops->linear_backward_bias({{{d_branch, g[down_bias_]}, {d_up, g[up_bias_]}}});  // while they are in the cache
-    f.ops->linear_backward_weight(d_branch, inner, f.fresh_gradients, g[down_weight_]);
+    bias_gradients(f, {{d_branch, g[down_bias_]}, {d_up, g[up_bias_]}});  // while they are in the cache
+    weight_gradient(f, d_branch, inner, g[down_weight_]);
     f.ops->linear_backward_input(d_up, p[up_weight_], {Activation::none, {}, d_sum}, {}, d_norm, {});
-    f.ops->layer_norm_backward(d_norm, sum1, p[norm1_weight_], p[norm1_bias_], stats1, {}, d_sum, g[norm1_weight_],
-                               g[norm1_bias_], norm);
-    f.ops->linear_backward_weight(d_up, norm, f.fresh_gradients, g[up_weight_]);
+    norm_backward(f, d_norm, sum1, p[norm1_weight_], p[norm1_bias_], stats1, {}, d_sum, g[norm1_weight_],
+                  g[norm1_bias_], norm);
+    weight_gradient(f, d_up, norm, g[up_weight_]);
   }
   if (drops) f.ops->dropout_backward(d_sum, dropout(f, 1), d_branch);
   const View d_o = f.push(N, C), d_qkv = f.push(N, 3 * C);
-  f.ops->linear_backward_weight(d_branch, o, f.fresh_gradients, g[out_weight_]);
+  weight_gradient(f, d_branch, o, g[out_weight_]);
   f.ops->linear_backward_input(d_branch, p[out_weight_], {}, {}, d_o, {});
   f.ops->attention_backward(qkv, o, log_sum_exp, d_o, f.batch.starts, attention_, dropout(f, 0), d_qkv);
-  f.ops->linear_backward_bias({{{d_branch, g[out_bias_]}, {d_qkv, g[in_bias_]}}});
-  f.ops->linear_backward_weight(d_qkv, x, f.fresh_gradients, g[in_weight_]);
+  bias_gradients(f, {{d_branch, g[out_bias_]}, {d_qkv, g[in_bias_]}});
+  weight_gradient(f, d_qkv, x, g[in_weight_]);
   f.ops->linear_backward_input(d_qkv, p[in_weight_], {Activation::none, {}, d_sum}, {}, d_x, {});
 }
 

@@ -63,7 +63,7 @@ void Head::loss_backward(Frame& f, const ParameterViews& p, const ParameterViews
                          View d_x) const {
   const MeasuredScope outer_scope(f.stack);
   const int64_t M = f.batch.num_targets, rows = chunk_rows(f, M), C = hidden_size_;
-  if (M == 0 && f.fresh_gradients) f.ops->fill(g[weight_], 0);
+  if (M == 0 && f.fresh_gradients && g[weight_]) f.ops->fill(g[weight_], 0);
   const View d_rows = f.push(M, C);  // gradient for the rows with loss
   for (int64_t begin = 0; begin < M; begin += rows) {
     const int64_t m = std::min(rows, M - begin);
@@ -78,8 +78,9 @@ void Head::loss_backward(Frame& f, const ParameterViews& p, const ParameterViews
     }
     f.ops->linear_forward(z, p[weight_], bias_of(p), {}, {}, chunk_logits);
     f.ops->softmax_cross_entropy(chunk_logits, f.batch.targets.rows(begin, begin + m), scale, loss);
-    f.ops->linear_backward_weight(chunk_logits, z, f.fresh_gradients && begin == 0, g[weight_]);
-    if (bias_) f.ops->linear_backward_bias({{{chunk_logits, g[*bias_]}}});
+    const bool fresh = f.fresh_gradients && begin == 0;
+    if (g[weight_]) f.ops->linear_backward_weight(chunk_logits, z, fresh, g[weight_]);
+    if (bias_) bias_gradients(f, {{chunk_logits, g[*bias_]}});
     const View d_z = d_rows.rows(begin, begin + m);
     f.ops->linear_backward_input(chunk_logits, p[weight_], {}, {}, d_z, {});
     if (norm_) norm_->backward(f, p, g, d_z, x_rows, stats, {}, d_z, {});

@@ -67,6 +67,12 @@ HeadNorms LlamaBlock::head_norms(const Views& p) const {
   return {optional(p, query_norm_), optional(p, key_norm_), epsilon_};
 }
 
+// The kernel sums the gradients of both norms on its way. The sum of a frozen norm goes to the stack.
+View LlamaBlock::head_norm_gradient(Frame& f, const Views& g,
+                                    const std::optional<ParameterTable::Handle>& tensor) const {
+  return tensor ? or_unwanted(f, g[*tensor], attention_.head_dim, f.dtype) : View{};
+}
+
 // Without norms of heads, queries and keys are rotated in place. With them, backward needs the rows before the norms.
 void LlamaBlock::forward(Frame& f, const ParameterViews& p, View x, View y, SavedViews* saved) const {
   const int64_t N = x.shape[0], C = hidden_size_, floor = f.stack.mark();
@@ -110,16 +116,16 @@ void LlamaBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
     const View d_h = f.push(N, ff_dim_), h = d_h, d_gate_up = gate_up;  // the outputs replace the inputs
     f.ops->linear_backward_input(d_y, p[down_weight_], {}, {}, d_h, {});
     f.ops->gated_backward(d_h, gate_up, activation_, d_gate_up, h);
-    f.ops->linear_backward_weight(d_y, h, f.fresh_gradients, g[down_weight_]);
-    if (gate_up_bias_) f.ops->linear_backward_bias({{{d_y, g[*down_bias_]}, {d_gate_up, joined(g, gate_up_bias_)}}});
+    weight_gradient(f, d_y, h, g[down_weight_]);
+    if (gate_up_bias_) bias_gradients(f, {{d_y, g[*down_bias_]}, {d_gate_up, joined(g, gate_up_bias_)}});
     f.ops->linear_backward_input(d_gate_up, joined(p, gate_up_weight_), {}, {}, d_norm, {});
     norm2_->backward(f, p, g, d_norm, mid, rstd2, d_y, d_mid, norm);
-    f.ops->linear_backward_weight(d_gate_up, norm, f.fresh_gradients, joined(g, gate_up_weight_));
+    weight_gradient(f, d_gate_up, norm, joined(g, gate_up_weight_));
   }
 
   const View d_o = f.push(N, attention_.channels()), d_qkv = f.push(N, attention_.row_channels());
-  f.ops->linear_backward_weight(d_mid, o, f.fresh_gradients, g[o_weight_]);
-  if (o_bias_) f.ops->linear_backward_bias({{{d_mid, g[*o_bias_]}}});
+  weight_gradient(f, d_mid, o, g[o_weight_]);
+  if (o_bias_) bias_gradients(f, {{d_mid, g[*o_bias_]}});
   f.ops->linear_backward_input(d_mid, p[o_weight_], {}, {}, d_o, {});
   {
     const StackScope scope(f.stack);
@@ -131,12 +137,12 @@ void LlamaBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
     }
     f.ops->attention_backward(rotated, o, log_sum_exp, d_o, f.batch.starts, attention_, dropout(f), d_qkv);
     f.ops->rotate_heads_backward(d_qkv, query_norm_ ? qkv : View{}, f.rotations, attention_, norms, d_qkv,
-                                 optional(g, query_norm_), optional(g, key_norm_));
+                                 head_norm_gradient(f, g, query_norm_), head_norm_gradient(f, g, key_norm_));
   }
-  if (qkv_bias_) f.ops->linear_backward_bias({{{d_qkv, joined(g, qkv_bias_)}}});
+  if (qkv_bias_) bias_gradients(f, {{d_qkv, joined(g, qkv_bias_)}});
   f.ops->linear_backward_input(d_qkv, joined(p, qkv_weight_), {}, {}, d_norm, {});
   norm1_->backward(f, p, g, d_norm, x, rstd1, d_mid, d_x, norm);
-  f.ops->linear_backward_weight(d_qkv, norm, f.fresh_gradients, joined(g, qkv_weight_));
+  weight_gradient(f, d_qkv, norm, joined(g, qkv_weight_));
 }
 
 }  // namespace tessera

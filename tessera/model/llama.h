@@ -25,6 +25,7 @@ class LlamaBlock final : public Block {
   using Views = ParameterViews;
   Dropout dropout(const Frame& frame) const;
   HeadNorms head_norms(const Views& p) const;
+  View head_norm_gradient(Frame& frame, const Views& g, const std::optional<ParameterTable::Handle>& tensor) const;
   static View joined(const Views& p, const Joined& tensors) { return p.joined(tensors.first, tensors.last); }
   static View joined(const Views& p, const std::optional<Joined>& tensors) {
     return tensors ? joined(p, *tensors) : View{};

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <fnmatch.h>
+
 #include <algorithm>
 
 #include "tessera/model/bloom.h"
@@ -78,6 +80,17 @@ Model::Model(ModelConfig config, Device& device) : config_(std::move(config)) {
   root_ = std::make_unique<Root>(config_, row->root, init, config_.tied_head ? &row->head : nullptr);
   for (int64_t i = 0; i < config_.num_layers; ++i) blocks_.push_back(row->make_block(config_, i, constants_));
   if (!config_.tied_head) head_ = std::make_unique<HeadUnit>(config_, row->head, init);
+  if (config_.frozen.empty()) return;
+  const auto is_frozen = [&](const std::string& name) {
+    return std::ranges::any_of(config_.frozen, [&](const auto& pattern) { return matches(pattern, name); });
+  };
+  root_->freeze(is_frozen);
+  for (const auto& block : blocks_) block->freeze(is_frozen);
+  if (head_) head_->freeze(is_frozen);
+}
+
+bool Model::matches(const std::string& pattern, const std::string& name) const {
+  return fnmatch(pattern.c_str(), name.c_str(), 0) == 0 || fnmatch(pattern.c_str(), file_name(name).c_str(), 0) == 0;
 }
 
 const Unit& Model::unit(int64_t u) const {
@@ -101,6 +114,19 @@ int64_t Model::num_parameters() const {
   int64_t n = 0;
   for (int64_t u = 0; u < num_units(); ++u) n += unit(u).table().num_parameters();
   return n;
+}
+
+int64_t Model::num_trainable_parameters() const {
+  int64_t n = 0;
+  for (int64_t u = 0; u < num_units(); ++u) n += unit(u).table().num_trainable_parameters();
+  return n;
+}
+
+int64_t Model::first_trained() const {
+  if (root_->embedding_trains()) return 0;
+  int64_t u = 1;
+  while (u <= num_blocks() && unit(u).table().num_trainable() == 0) ++u;
+  return u;
 }
 
 }  // namespace tessera

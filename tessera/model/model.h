@@ -26,12 +26,18 @@ class Model {
   int64_t head_unit() const { return head_ ? 1 + num_blocks() : 0; }  // holds the head's tensors
   bool is_block(int64_t u) const { return u > 0 && u <= num_blocks(); }
   int64_t num_parameters() const;
+  int64_t num_trainable_parameters() const;
+  // Where backward ends: the first unit with trainable tensors that forward uses there. 0: the embedding, 1 to L: a
+  // block, L + 1: the head.
+  int64_t first_trained() const;
 
   // Sets what all blocks need of a batch: the rotary angles of its tokens, which stay on the stack.
   void begin(Frame& frame) const;
 
   // The name of a table's tensor in files of this architecture. Readers also accept names without the prefix.
   std::string file_name(const std::string& name) const;
+  // Whether a pattern of ModelConfig::frozen means the tensor of this name in a table.
+  bool matches(const std::string& pattern, const std::string& name) const;
   // Names that files may contain although the model has no such tensor. A tied head is the embedding, and a file may
   // contain it again under these names, with the same values.
   const std::vector<std::string>& tolerated_names() const { return tolerated_names_; }

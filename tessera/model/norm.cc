@@ -18,10 +18,11 @@ void Norm::forward(Frame& f, const ParameterViews& p, View x, View y, View stats
 void Norm::backward(Frame& f, const ParameterViews& p, const ParameterViews& g, View d_y, View x, View stats,
                     View residual, View d_x, View y) const {
   if (kind_ == Kind::layer) {
-    f.ops->layer_norm_backward(d_y, x, p[weight_], y ? p[bias_] : View{}, stats, residual, d_x, g[weight_], g[bias_],
-                               y);
+    norm_backward(f, d_y, x, p[weight_], y ? p[bias_] : View{}, stats, residual, d_x, g[weight_], g[bias_], y);
   } else {
-    f.ops->rms_norm_backward(d_y, x, p[weight_], stats, residual, d_x, g[weight_], y);
+    const StackScope scope(f.stack);
+    const View sums = or_unwanted(f, g[weight_], x.shape[1], f.dtype);
+    f.ops->rms_norm_backward(d_y, x, p[weight_], stats, residual, d_x, sums, y);
   }
 }
 

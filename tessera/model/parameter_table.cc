@@ -2,15 +2,37 @@
 
 namespace tessera {
 
-ParameterTable::Handle ParameterTable::add(std::string name, Shape shape, Initializer init, bool decays, Gap gap) {
-  TESSERA_ASSERT(!decays || specs_.empty() || specs_.back().decays);
-  TESSERA_ASSERT(gap == Gap::aligned || (!specs_.empty() && specs_.back().decays == decays));
-  const int64_t offset = gap == Gap::none ? end_ : num_elems_;
-  specs_.push_back({std::move(name), shape, offset, init, decays});
-  end_ = offset + shape.num_elems();
+// Places a tensor after the last one. Returns the number of elements up to and including it and the gap after it.
+int64_t ParameterTable::append(ParameterSpec& spec) {
+  spec.offset = spec.joined ? end_ : num_elems_;
+  end_ = spec.offset + spec.shape.num_elems();
   num_elems_ = (end_ + kAlignment - 1) / kAlignment * kAlignment;
+  return num_elems_;
+}
+
+ParameterTable::Handle ParameterTable::add(std::string name, Shape shape, Initializer init, bool decays, Gap gap) {
+  TESSERA_ASSERT(num_frozen() == 0 && (!decays || specs_.empty() || specs_.back().decays));
+  TESSERA_ASSERT(gap == Gap::aligned || (!specs_.empty() && specs_.back().decays == decays));
+  specs_.push_back({std::move(name), shape, 0, init, decays, true, gap == Gap::none});
+  num_trainable_ = append(specs_.back());
   if (decays) num_decayed_ = num_elems_;
   return specs_.size() - 1;
+}
+
+void ParameterTable::freeze(const std::function<bool(const std::string& name)>& frozen) {
+  for (ParameterSpec& spec : specs_) spec.trainable = spec.trainable && !frozen(spec.name);
+  num_elems_ = end_ = 0;
+  const auto place = [&](bool trainable, bool decays) {
+    for (ParameterSpec& spec : specs_) {
+      if (spec.trainable != trainable || spec.decays != decays) continue;
+      append(spec);
+    }
+    return num_elems_;
+  };
+  num_decayed_ = place(true, true);
+  num_trainable_ = place(true, false);
+  place(false, true);
+  place(false, false);
 }
 
 int64_t ParameterTable::num_parameters() const {
@@ -19,9 +41,16 @@ int64_t ParameterTable::num_parameters() const {
   return n;
 }
 
+int64_t ParameterTable::num_trainable_parameters() const {
+  int64_t n = 0;
+  for (const ParameterSpec& spec : specs_) n += spec.trainable ? spec.shape.num_elems() : 0;
+  return n;
+}
+
 View ParameterViews::joined(ParameterTable::Handle first, ParameterTable::Handle last) const {
   const std::vector<ParameterSpec>& specs = table->specs();
   const View start = (*this)[first];
+  if (!start) return {};
   Shape shape = start.shape;
   int64_t rows = shape[0], end = specs[first].offset + shape.num_elems();
   for (size_t i = first + 1; i <= last; ++i) {

@@ -1,6 +1,7 @@
 // A unit's parameters: one flat buffer, and a table with the position of each tensor in it.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,12 +21,14 @@ struct ParameterSpec {
   Shape shape;
   int64_t offset = 0;  // elements from the start of the unit's flat buffer
   Initializer init;
-  bool decays = false;  // weight decay applies
+  bool decays = false;    // weight decay applies
+  bool trainable = true;  // otherwise frozen: no gradient, no optimizer state, no update
+  bool joined = false;    // follows the tensor before it without a gap: kernels use both as one, and both train or none
 };
 
-// Tensors with weight decay come first. A flat buffer, and any shard of it, then has one boundary between the two
-// groups. Every tensor starts at a multiple of kAlignment elements, and the gaps stay zero. Tensors that a kernel uses
-// as one tensor follow one another without a gap.
+// Trainable tensors come first, those with weight decay before the others. Frozen tensors come last. The trainable part
+// of a flat buffer, and any shard of it, then has one boundary between the two groups. Every tensor starts at a
+// multiple of kAlignment elements, and the gaps stay zero, except joined tensors.
 class ParameterTable {
  public:
   static constexpr int64_t kAlignment = 64;
@@ -33,26 +36,38 @@ class ParameterTable {
   enum class Gap { aligned, none };
 
   Handle add(std::string name, Shape shape, Initializer init, bool decays, Gap gap = Gap::aligned);
+  // Freezes the tensors for which `frozen(name)` holds. Moves tensors in the buffer. Handles stay valid.
+  void freeze(const std::function<bool(const std::string& name)>& frozen);
 
   const std::vector<ParameterSpec>& specs() const { return specs_; }
-  int64_t num_elems() const { return num_elems_; }  // of the flat buffer, including gaps
+  int64_t num_elems() const { return num_elems_; }                    // of the flat buffer, including gaps
+  int64_t num_trainable() const { return num_trainable_; }            // of the trainable part, including gaps
+  int64_t num_frozen() const { return num_elems_ - num_trainable_; }  // of the frozen part
   int64_t num_decayed() const { return num_decayed_; }
   int64_t num_parameters() const;  // without gaps
+  int64_t num_trainable_parameters() const;
 
  private:
+  int64_t append(ParameterSpec& spec);
+
   std::vector<ParameterSpec> specs_;
-  int64_t num_elems_ = 0, num_decayed_ = 0;
+  int64_t num_elems_ = 0, num_trainable_ = 0, num_decayed_ = 0;
   int64_t end_ = 0;  // of the last tensor, without the gap after it
 };
 
-// A flat buffer with its table: the parameters of a unit, or their gradients.
+// The two parts of a flat buffer, with its table: the parameters of a unit, or their gradients.
 struct ParameterViews {
   const ParameterTable* table = nullptr;
-  View flat;  // [num_elems]
+  View flat;         // [num_trainable]
+  View frozen = {};  // [num_frozen]; empty for gradients
 
+  // A frozen parameter has no gradient: its view is empty.
   View operator[](ParameterTable::Handle handle) const {
     const ParameterSpec& spec = table->specs()[handle];
-    return {flat.data + spec.offset * static_cast<int64_t>(size_of(flat.dtype)), flat.dtype, spec.shape};
+    const View& part = spec.trainable ? flat : frozen;
+    if (!part) return {};
+    const int64_t offset = spec.trainable ? spec.offset : spec.offset - table->num_trainable();
+    return {part.data + offset * static_cast<int64_t>(size_of(part.dtype)), part.dtype, spec.shape};
   }
   // The rows of consecutive tensors without gaps between them, as one tensor.
   View joined(ParameterTable::Handle first, ParameterTable::Handle last) const;

@@ -36,12 +36,18 @@ void Root::embed_backward(Frame& f, const ParameterViews& p, const ParameterView
     const View e = f.push(f.batch.num_tokens, hidden_size_);  // looked up again, not kept
     f.ops->gather_rows(p[embedding_], f.batch.ids, e);
     d_e = f.push(f.batch.num_tokens, hidden_size_);
-    f.ops->layer_norm_backward(d_y, e, p[embedding_norm_weight_], {}, saved[0], {}, d_e, g[embedding_norm_weight_],
-                               g[embedding_norm_bias_], {});
+    norm_backward(f, d_y, e, p[embedding_norm_weight_], {}, saved[0], {}, d_e, g[embedding_norm_weight_],
+                  g[embedding_norm_bias_], {});
   }
+  if (!g[embedding_]) return;
   // A tied head has written the embedding's gradient before.
   if (!head_ && f.fresh_gradients) f.ops->fill(g[embedding_], 0);
   f.ops->embedding_backward(f.batch.ids, d_e, g[embedding_]);
+}
+
+bool Root::embedding_trains() const {
+  const auto trains = [&](ParameterTable::Handle handle) { return table_.specs()[handle].trainable; };
+  return trains(embedding_) || (embedding_norm_ && (trains(embedding_norm_weight_) || trains(embedding_norm_bias_)));
 }
 
 }  // namespace tessera

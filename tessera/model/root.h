@@ -19,6 +19,8 @@ class Root final : public Unit {
   void embed_backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, const SavedViews& saved,
                       View d_y) const;
 
+  bool embedding_trains() const;  // any of the tensors that embed_backward() has gradients for
+
   const std::optional<Head>& tied_head() const { return head_; }
 
  private:

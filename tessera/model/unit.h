@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <initializer_list>
 #include <string>
 
 #include "tessera/device/stack.h"
@@ -63,6 +64,7 @@ class Unit {
   virtual ~Unit() = default;
   const std::string& name() const { return name_; }  // "root", "block.0", …, "head"
   const ParameterTable& table() const { return table_; }
+  void freeze(const std::function<bool(const std::string& name)>& frozen) { table_.freeze(frozen); }
 
  protected:
   std::string name_;
@@ -75,11 +77,20 @@ class Block : public Unit {
   // Computes y [N, C] from x [N, C]. y may be empty if only the saved views are needed. With `saved`, the views for
   // backward stay on the stack above y. Without it, nothing stays.
   virtual void forward(Frame& frame, const ParameterViews& p, View x, View y, SavedViews* saved) const = 0;
-  // Computes d_x [N, C] from d_y [N, C] and adds to the gradients g. Fresh gradients hold zeros, except those of
-  // weights with decay. `x` is the input of forward. Leaves the stack unchanged.
+  // Computes d_x [N, C] from d_y [N, C] and adds to the gradients g, except those of frozen parameters. Fresh gradients
+  // hold zeros, except those of weights with decay. `x` is the input of forward. Leaves the stack unchanged.
   virtual void backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, View x, const SavedViews& saved,
                         View d_y, View d_x) const = 0;
 };
+
+// The gradients of a linear layer, unless its parameters are frozen: their views are empty then.
+void weight_gradient(Frame& frame, View d_y, View x, View d_weight);
+void bias_gradients(Frame& frame, std::initializer_list<BiasGradient> gradients);
+// A kernel may sum a gradient although nobody wants it. Returns the gradient, or room [elems] on the stack.
+View or_unwanted(Frame& frame, View gradient, int64_t elems, DType dtype);
+// As Kernels::layer_norm_backward, with an empty view for the gradient of a frozen weight or bias.
+void norm_backward(Frame& frame, View d_y, View x, View weight, View bias, View stats, View residual, View d_x,
+                   View d_weight, View d_bias, View y);
 
 // Attention of a block, including the cache's part. Computes o [N, H·D] from qkv [N, W], and log_sum_exp [N, H] for
 // backward.

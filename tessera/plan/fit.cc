@@ -184,8 +184,9 @@ StepCost step_cost(const Settings& settings, const Plan& plan, const WorkBounds&
   const EngineOptions options = engine_options(settings);
   const ShardOptions& o = options.sharding;
   const ShardPlan shards(o, rank.world_size, rank.rank, rank.ranks_per_node);
-  const auto P = static_cast<double>(plan.num_parameters), S = static_cast<double>(shards.shard_group_size());
-  const double updated = shards.shard_optimizer() ? P / S : P, kept = shards.shard_parameters() ? P / S : P;
+  const auto P = static_cast<double>(plan.num_parameters), trained = static_cast<double>(plan.num_trainable_parameters),
+             S = static_cast<double>(shards.shard_group_size());
+  const double updated = shards.shard_optimizer() ? trained / S : trained, kept = shards.shard_parameters() ? P / S : P;
   const auto size = static_cast<double>(size_of(options.dtype)), accum = static_cast<double>(settings.grad_accum);
   const auto gradient_size = static_cast<double>(size_of(gradient_dtype(options.dtype, o.reduce_dtype)));
   const double sum_size =

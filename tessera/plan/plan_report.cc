@@ -193,6 +193,7 @@ int64_t PlanReport::pinned_bytes(const Plan& plan) const {
 
 Record plan_record(const PlanReport& r) {
   Record record{{"schema", 1}, {"model", r.settings.model}, {"num_parameters", r.first.num_parameters}};
+  record["num_trainable_parameters"] = r.first.num_trainable_parameters;
   record["world_size"] = r.rank.world_size;
   record["ranks_per_node"] = r.rank.ranks_per_node;
   record["device"] = r.rank.device == DeviceKind::cuda ? "cuda" : "cpu";
@@ -230,7 +231,10 @@ void print_plan(const PlanReport& r, Console& console) {
   const std::string ranks = world == 1 ? (gpu ? " on a GPU" : " on the CPU")
                                        : fmt::format(" on {} {}, {} per node", world, gpu ? "GPUs" : "CPU ranks",
                                                      std::min(world, r.rank.ranks_per_node));
-  console.print(fmt::format("{} parameters{}; {}{}", format_count(r.first.num_parameters), ranks,
+  const bool frozen = r.first.num_trainable_parameters < r.first.num_parameters;
+  const std::string trained =
+      frozen ? fmt::format(" ({} of them train)", format_count(r.first.num_trainable_parameters)) : "";
+  console.print(fmt::format("{} parameters{}{}; {}{}", format_count(r.first.num_parameters), trained, ranks,
                             summary_of(r.settings), world == 1 ? "" : " per rank"));
   const bool differ = r.ranks_differ();
   print_rank(r, world == 1 ? "memory" : differ ? "rank 0" : "each rank", r.first, nullptr, console);

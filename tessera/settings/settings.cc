@@ -29,6 +29,8 @@ std::vector<Setting> model_settings() {
       integer("ff_dim", &S::ff_dim, kShape, "N", kPositive, "Width of the feed-forward layer in each block"),
       real("dropout", &S::dropout, kShape, "P", kBelowOne,
            "Dropout probability of hidden activations and attention weights"),
+      boolean("tie_word_embeddings", &S::tie_word_embeddings, kShape,
+              "Use the embedding as the weight of the head; otherwise the head has its own"),
   };
 }
 
@@ -115,6 +117,10 @@ std::vector<Setting> optimization_settings() {
               "Step at which the learning rate has fallen to --warmup-min-lr; 0: the last step"),
       real("weight_decay", &S::weight_decay, kOptimization, "RATE", kNonNegativeReal,
            "Decoupled weight decay (AdamW) of all parameters except biases and norms"),
+      text("freeze", &S::freeze, kOptimization, "PATTERN,...",
+           "Do not train the tensors with these names: patterns with * ? [...], as 'word_embeddings*,h.0.*' (names as "
+           "in "
+           "the model's files). Frozen tensors have no gradients and no optimizer states"),
       real("beta1", &S::beta1, kOptimization, "X", kBelowOne, "AdamW: decay rate of the first moment", {"adam_beta1"}),
       real("beta2", &S::beta2, kOptimization, "X", kBelowOne, "AdamW: decay rate of the second moment", {"adam_beta2"}),
       real("adam_epsilon", &S::adam_epsilon, kOptimization, "X", {.min = 0, .open_min = true},

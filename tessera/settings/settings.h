@@ -44,6 +44,7 @@ struct Settings {
   std::string model, tokenizer;
   Init init = Init::pretrained;
   int64_t vocab_size = 0, hidden_size = 512, num_layers = 6, num_heads = 8, ff_dim = 2048;
+  bool tie_word_embeddings = true;
   double dropout = 0.1;
   // data
   std::string dataset, eval_dataset;
@@ -62,6 +63,7 @@ struct Settings {
   int64_t batch_size = 4, grad_accum = 1;
   double epochs = 3.0;
   int64_t max_steps = 0;
+  std::string freeze;
   double lr = 5e-5, weight_decay = 0.01, beta1 = 0.9, beta2 = 0.999, adam_epsilon = 1e-8, max_grad_norm = 1.0;
   int64_t max_skipped_updates = 3;
   Schedule lr_schedule = Schedule::linear;

@@ -17,6 +17,9 @@ std::string closest_word(std::string_view word, const std::vector<std::string>& 
 // `Did you mean "x"?` with the closest word. Empty if there is none.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
+// The words of a comma-separated list, without spaces around them and without empty words.
+std::vector<std::string> split_list(std::string_view text);
+
 // Joins the words with the separator.
 std::string joined(const std::vector<std::string>& words, std::string_view separator);
 

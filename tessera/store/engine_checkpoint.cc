@@ -4,7 +4,7 @@ namespace tessera {
 
 // The name of a unit's array in a checkpoint.
 static std::string array_name(StateKind kind, const Unit& unit) {
-  constexpr const char* names[] = {"parameters/", "optimizer.m/", "optimizer.v/"};
+  constexpr const char* names[] = {"parameters/", "optimizer.m/", "optimizer.v/", "frozen/"};
   return names[static_cast<size_t>(kind)] + unit.name();
 }
 
@@ -12,14 +12,18 @@ std::string parameters_name(const Unit& unit) {
   return array_name(StateKind::parameters, unit);
 }
 
+std::string frozen_name(const Unit& unit) {
+  return array_name(StateKind::frozen, unit);
+}
+
 void declare_checkpoint(CheckpointPart& part, const Engine& engine) {
   const Model& model = engine.model();
   for (int64_t u = 0; u < model.num_units(); ++u) {
-    const ElemRange range = engine.saved_range(u);
-    if (range.size() == 0) continue;
+    const Unit& unit = model.unit(u);
     for (const StateKind kind : kStateKinds) {
-      part.declare({array_name(kind, model.unit(u)), model.unit(u).table().num_elems(), range.begin, range.end},
-                   DType::f32);
+      const ElemRange range = engine.saved_range(kind, u);
+      if (range.size() == 0) continue;
+      part.declare({array_name(kind, unit), num_elems_of(kind, unit.table()), range.begin, range.end}, DType::f32);
     }
   }
 }
@@ -34,14 +38,9 @@ void write_checkpoint_arrays(CheckpointPart& part, Engine& engine) {
 void restore_checkpoint(const Checkpoint& checkpoint, Engine& engine, bool with_optimizer, ThreadPool& pool) {
   const auto read = [&](StateKind kind, int64_t unit, ElemRange range, View to) {
     const Unit& of = engine.model().unit(unit);
-    checkpoint.read_range({array_name(kind, of), of.table().num_elems(), range.begin, range.end}, to, &pool);
+    checkpoint.read_range({array_name(kind, of), num_elems_of(kind, of.table()), range.begin, range.end}, to, &pool);
   };
-  if (with_optimizer) {
-    engine.load_states(read);
-  } else {
-    engine.load_parameters(
-        [&](int64_t unit, ElemRange range, View to) { read(StateKind::parameters, unit, range, to); });
-  }
+  engine.load_states(read, with_optimizer);
 }
 
 }  // namespace tessera

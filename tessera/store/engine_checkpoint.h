@@ -8,8 +8,9 @@
 
 namespace tessera {
 
-// The name of a unit's flat parameters in a checkpoint.
+// The names of a unit's flat parameters in a checkpoint: its trainable and its frozen part.
 std::string parameters_name(const Unit& unit);
+std::string frozen_name(const Unit& unit);
 
 // Declares the arrays that this rank writes of an engine that trains.
 void declare_checkpoint(CheckpointPart& part, const Engine& engine);

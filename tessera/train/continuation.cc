@@ -53,6 +53,7 @@ std::vector<Change> changes_between(const Record& then, const Record& now) {
   for (const auto& [key, value] : now.items()) {
     const auto before = then.find(key);
     if (before != then.end() && *before == value) continue;
+    if (before == then.end() && value == "") continue;  // the checkpoint is older than the key, and this run needs none
     changes.push_back({key, before != then.end() ? to_json(*before) : "nothing", to_json(value), may_change(key)});
   }
   return changes;

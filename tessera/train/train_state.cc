@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "tessera/comm/world.h"
+#include "tessera/settings/suggest.h"
 #include "tessera/store/checksum.h"
 #include "tessera/train/continuation.h"
 
@@ -202,6 +203,7 @@ Record model_fingerprint(const ModelConfig& config) {
                 {"ff_dim", config.ff_dim},
                 {"layer_norm_epsilon", config.layer_norm_epsilon},
                 {"residual_from_norm", config.residual_from_norm}};
+  record["head"] = config.tied_head ? "" : "untied";
   if (!config.is_llama_like()) return record;
   record["num_kv_heads"] = config.kv_heads();
   record["head_dim"] = config.head_dim();
@@ -213,6 +215,13 @@ Record model_fingerprint(const ModelConfig& config) {
   for (int64_t layer = 0; layer < config.num_layers; ++layer) windows.push_back(config.window_of(layer));
   record["windows"] = windows;
   return record;
+}
+
+std::vector<std::string> frozen_in(const Record& fingerprint) {
+  std::vector<std::string> patterns;
+  const auto found = fingerprint.find("freeze");
+  if (found == fingerprint.end() || !found->is_string()) return patterns;
+  return split_list(found->get<std::string>());
 }
 
 Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples,
@@ -240,6 +249,7 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
                            "warmup_min_lr",
                            "lr_decay_steps",
                            "precision",
+                           "freeze",
                            "load_best_model_at_end",
                            "metric_for_best_model"}) {
     const Setting* setting = find_setting(name);

@@ -74,6 +74,8 @@ struct TrainState {
 
 // The part of a model's configuration that its parameters depend on.
 Record model_fingerprint(const ModelConfig& config);
+// The patterns of the frozen parameters of the run with this fingerprint.
+std::vector<std::string> frozen_in(const Record& fingerprint);
 // A checksum of the tokens and targets of all samples.
 std::string checksum_of(const std::vector<Sample>& samples);
 // The settings and facts that determine the results of a run. A resumed run must have the values of the checkpoint's

@@ -176,10 +176,12 @@ int Trainer::train() {
   note_data(train_.use, settings_.dataset, settings_, console_);
   if (eval_) note_data(eval_->use, settings_.eval_dataset, settings_, console_);
   const std::string ranks = worker_.num_ranks() == 1 ? "" : fmt::format("{} ranks of ", worker_.num_ranks());
-  console_.note(fmt::format("{} parameters, {} samples, {} steps of {} x {} samples{}, {}{} threads",
-                            format_count(engine_.model().num_parameters()),
-                            format_count(static_cast<int64_t>(train_.samples.size())), num_steps_, settings_.batch_size,
-                            settings_.grad_accum, ranks.empty() ? "" : " a rank", ranks, worker_.pool().num_threads()));
+  const int64_t all = engine_.model().num_parameters(), trained = engine_.model().num_trainable_parameters();
+  const std::string some = trained < all ? fmt::format(" ({} of them train)", format_count(trained)) : "";
+  console_.note(fmt::format("{} parameters{}, {} samples, {} steps of {} x {} samples{}, {}{} threads",
+                            format_count(all), some, format_count(static_cast<int64_t>(train_.samples.size())),
+                            num_steps_, settings_.batch_size, settings_.grad_accum, ranks.empty() ? "" : " a rank",
+                            ranks, worker_.pool().num_threads()));
   if (settings_.offload.uses(Tier::host) && worker_.device().host_visible()) {
     console_.note("On the CPU, device and host share the same memory. Offloading to the host saves no memory");
   }

@@ -108,6 +108,7 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   record["steps"] = state_.step;
   record["best_step"] = state_.best_step;
   record["num_parameters"] = engine_.model().num_parameters();
+  record["num_trainable_parameters"] = engine_.model().num_trainable_parameters();
   record["num_samples"] = state_.num_samples;
   record["num_tokens"] = state_.num_tokens;
   record["num_targets"] = state_.num_targets;

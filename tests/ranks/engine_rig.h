@@ -117,7 +117,8 @@ inline States all_states(Engine& engine, Communicator& world) {
   for (int64_t u = 0; u < engine.model().num_units(); ++u) {
     for (const StateKind kind : kStateKinds) {
       // A value that no rank writes stays NaN.
-      states[{u, static_cast<int>(kind)}].assign(static_cast<size_t>(engine.model().unit(u).table().num_elems()), NAN);
+      states[{u, static_cast<int>(kind)}].assign(
+          static_cast<size_t>(num_elems_of(kind, engine.model().unit(u).table())), NAN);
     }
   }
   std::string own;
@@ -213,13 +214,27 @@ class Rig {
     // The parameters that each rank saves alone must equal those that it saves with the states.
     std::map<int64_t, int64_t> num_saved;
     engine.save_parameters([&](int64_t unit, ElemRange range, View part) {
-      EXPECT_EQ(range.begin, engine.saved_range(unit).begin + num_saved[unit]);
+      const int64_t trainable = engine.model().unit(unit).table().num_trainable();
+      const StateKind kind = range.begin < trainable ? StateKind::parameters : StateKind::frozen;
+      const int64_t before = kind == StateKind::frozen ? trainable : 0;
+      const int64_t in_kind =
+          num_saved[unit] - (kind == StateKind::frozen ? engine.saved_range(StateKind::parameters, unit).size() : 0);
+      EXPECT_EQ(range.begin, before + engine.saved_range(kind, unit).begin + in_kind);
       EXPECT_EQ(range.size(), part.num_elems());
       num_saved[unit] += range.size();
-      const auto& all = outcome.states.at({unit, static_cast<int>(StateKind::parameters)});
-      EXPECT_TRUE(std::equal(part.as<float>(), part.as<float>() + part.num_elems(), all.begin() + range.begin));
+      const auto& all = outcome.states.at({unit, static_cast<int>(kind)});
+      EXPECT_TRUE(
+          std::equal(part.as<float>(), part.as<float>() + part.num_elems(), all.begin() + range.begin - before));
     });
-    for (int64_t u = 0; u < engine.model().num_units(); ++u) EXPECT_EQ(num_saved[u], engine.saved_range(u).size());
+    for (int64_t u = 0; u < engine.model().num_units(); ++u) {
+      EXPECT_EQ(num_saved[u],
+                engine.saved_range(StateKind::parameters, u).size() + engine.saved_range(StateKind::frozen, u).size());
+    }
+    for (const auto& [key, values] : outcome.states) {
+      if (key.second == static_cast<int>(StateKind::frozen)) {
+        EXPECT_EQ(values, states.at(key));
+      }
+    }
     largest_work(engine, num_micro_batches, enter);
     return outcome;
   }

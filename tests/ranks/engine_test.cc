@@ -72,10 +72,11 @@ std::vector<Case> some_cases(size_t stride, size_t first) {
 // Compares each case with the plain run. Cases with the same groups and the same time of reduction must agree with each
 // other bit for bit.
 void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_batches, bool tied_head = true,
-           const char* architecture = "bloom") {
+           const char* architecture = "bloom", std::vector<std::string> frozen = {}) {
   Rig rig;
   ModelConfig config = small_config(architecture);
   config.tied_head = tied_head;
+  config.frozen = std::move(frozen);
   options.max_grad_norm = 0.5;
   options.adamw.weight_decay = 0.1;
   options.seed = 11;
@@ -118,6 +119,28 @@ TEST(Engine, EveryStrategyAndTierGivesThePlainRunOfAnUntiedHead) {
 TEST(Engine, EveryStrategyAndTierGivesThePlainRunOfQwen3) {
   check(some_cases(5, 3), {}, kMicroBatches, true, "qwen3");
   check(some_cases(7, 2), {}, kMicroBatches, false, "qwen3");
+}
+
+// Units of frozen parameters, units of both kinds, and a backward that ends above the embedding. The rig checks that
+// frozen parameters keep their bits.
+TEST(Engine, EveryStrategyAndTierGivesThePlainRunWithFrozenParameters) {
+  const std::vector<std::string> all[] = {
+      {"word_embeddings*", "h.0.*"}, {"*.bias"},         {"h.1.*"},
+      {"*[!s].weight", "ln_f*"},     {"h.*", "*norm.*"}, {"word*", "ln_f*", "lm_head*"}};
+  size_t first = 0;
+  for (const std::vector<std::string>& frozen : all) {
+    for (const bool tied_head : {true, false}) {
+      if (tied_head && frozen.back() == "lm_head*") continue;
+      SCOPED_TRACE(frozen[0] + (tied_head ? "" : " untied"));
+      EngineOptions options;
+      options.dtype = first % 3 == 2 ? DType::bf16 : DType::f32;
+      check(some_cases(11, first % 11), options, first % 2 ? 1 : kMicroBatches, tied_head, "bloom", frozen);
+      ++first;
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+  check(some_cases(11, 4), {}, 1, false, "qwen3", {"embed*", "layers.0.*"});
+  check(some_cases(11, 7), {}, kMicroBatches, true, "qwen3", {"*[qkv]_proj.*", "*norm.weight"});
 }
 
 // The order of gathering does not change results, on any tier of the parameters.

@@ -1,8 +1,10 @@
 #include "tessera/engine/engine.h"
 
 #include <algorithm>
+#include <array>
 
 #include "engine_fixture.h"
+#include "tessera/base/random.h"
 
 namespace tessera {
 namespace {
@@ -135,6 +137,57 @@ TEST_F(EngineTest, GenerationDoesNotDependOnOtherPrompts) {
         text.push_back(token);
       }
     }
+  }
+}
+
+// Tensors are frozen at random. The gradients of the others keep their bits, and frozen tensors keep theirs.
+TEST_F(EngineTest, FrozenParametersChangeNoGradientOfTheOthers) {
+  RandomStream random(17, 0);
+  for (int turn = 0; turn < 40; ++turn) {
+    ModelConfig config =
+        small_config(std::array{"bloom", "gpt", "llama", "qwen3"}[static_cast<size_t>(turn % 4)], turn % 3 ? 0 : 0.1);
+    config.tied_head = turn / 4 % 2 == 0;
+    EngineOptions options;
+    options.checkpoint_blocks = turn / 8 % 2 == 1;
+    options.max_grad_norm = 0.5;
+    const auto plain = make(config, options);
+    const uint64_t part = random.next_below(5);  // tensors with this remainder train, and some others
+    uint64_t number = 0;
+    bool freezes = false;
+    for (int64_t u = 0; u < plain->model().num_units(); ++u) {
+      for (const ParameterSpec& spec : plain->model().unit(u).table().specs()) {
+        if (!spec.joined) freezes = number++ % 5 != part && random.next_below(3) > 0;
+        if (freezes) config.frozen.push_back(spec.name);
+      }
+    }
+    const auto engine = make(config, options);
+    const PackedBatch batch = make_batch(static_cast<uint64_t>(turn), {5, 1, 9});
+    EXPECT_EQ(plain->accumulate_gradients({&batch, 1}).loss(), engine->accumulate_gradients({&batch, 1}).loss());
+    std::vector<std::vector<std::byte>> frozen;
+    const auto for_each_tensor = [&](const auto& visit) {
+      for (int64_t u = 0; u < engine->model().num_units(); ++u) {
+        for (size_t i = 0; i < engine->model().unit(u).table().specs().size(); ++i) visit(u, i);
+      }
+    };
+    for_each_tensor([&](int64_t u, size_t i) {
+      const ParameterSpec& spec = engine->model().unit(u).table().specs()[i];
+      const View gradient = engine->gradients(u)[i];
+      EXPECT_EQ(static_cast<bool>(gradient), spec.trainable);
+      EXPECT_EQ(bytes_of(engine->parameters(u)[i]), bytes_of(plain->parameters(u)[i])) << spec.name;
+      if (spec.trainable) {
+        EXPECT_EQ(bytes_of(gradient), bytes_of(plain->gradients(u)[i])) << turn << " " << spec.name;
+      }
+      frozen.push_back(bytes_of(engine->parameters(u)[i]));
+    });
+    for (int step = 0; step < 2; ++step) engine->train_step({&batch, 1}, 1e-2);
+    size_t at = 0;
+    for_each_tensor([&](int64_t u, size_t i) {
+      const ParameterSpec& spec = engine->model().unit(u).table().specs()[i];
+      if (!spec.trainable) {
+        EXPECT_EQ(bytes_of(engine->parameters(u)[i]), frozen[at]) << turn << " " << spec.name;
+      }
+      ++at;
+    });
   }
 }
 

@@ -18,6 +18,7 @@ TEST(Plan, EqualsTheLedger) {
         std::tuple{"qwen3", DType::f32, false, false}}) {
     ModelConfig config = small_config(architecture, 0.1);
     config.tied_head = tied_head;
+    if (!tied_head) config.frozen = {"word_embeddings*", "*.0.*", "*norm*"};
     EngineOptions options;
     options.dtype = dtype;
     options.checkpoint_blocks = checkpoint_blocks;
@@ -66,6 +67,19 @@ TEST(Plan, CountsTheOperationsOfADenseStep) {
   EXPECT_EQ(plan.num_parameters, 559214592);
   // 6 FLOPs per weight and token. Attention costs 3.5 times its forward pass of 2·C·T(T+1).
   EXPECT_EQ(plan.micro_batch_flops, 6 * T * (12 * L * C * C + V * C) + 7 * L * C * T * (T + 1));
+}
+
+// Frozen weights have no product for their gradient, and below the first block that trains only forward runs.
+TEST(Plan, CountsTheOperationsWithFrozenParameters) {
+  ModelConfig config;
+  ASSERT_TRUE(find_known_model("bloom-560m", config));
+  config.frozen = {"word_embeddings*", "h.?.*", "h.1?.*"};
+  const int64_t T = 512, C = 1024, V = 250880, trained = 4, only_forward = 20;
+  const Plan plan = plan_run(config, {}, {{T, 1, T}, {}, {}, 0}, {});
+  EXPECT_EQ(plan.num_parameters, 559214592);
+  EXPECT_EQ(plan.num_trainable_parameters, trained * (12 * C * C + 13 * C) + 2 * C);
+  EXPECT_EQ(plan.micro_batch_flops, T * (trained * 6 * 12 * C * C + only_forward * 2 * 12 * C * C + 4 * V * C) +
+                                        (7 * trained + 2 * only_forward) * C * T * (T + 1));
 }
 
 // Each strategy's own formula. P is the number of elements of all units, padded for R ranks. A step is any step except

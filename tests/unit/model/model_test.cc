@@ -58,6 +58,39 @@ TEST(ParameterTable, DecayedTensorsComeFirstAndAreAligned) {
   check_tables(Model(config, *device), 6u + 2 * 12);
 }
 
+// Trainable tensors come first, frozen ones last. Handles stay valid: they index the specs.
+TEST(ParameterTable, FrozenTensorsComeLast) {
+  const auto device = make_counting_device();
+  ModelConfig config = parse_model_config(
+      R"({"model_type": "bloom", "vocab_size": 11, "n_embed": 6, "n_layer": 3, "n_head": 3})", "config.json");
+  const Model plain(config, *device);
+  config.frozen = {"transformer.h.0.*", "h.1.*.bias", "word_embeddings.weight"};
+  const Model model(config, *device);
+  EXPECT_EQ(model.num_parameters(), plain.num_parameters());
+  int64_t trainable = 0;
+  for (int64_t u = 0; u < model.num_units(); ++u) {
+    const ParameterTable& table = model.unit(u).table();
+    EXPECT_EQ(table.num_elems(), plain.unit(u).table().num_elems());
+    for (size_t i = 0; i < table.specs().size(); ++i) {
+      const ParameterSpec& spec = table.specs()[i];
+      EXPECT_EQ(spec.name, plain.unit(u).table().specs()[i].name);
+      EXPECT_EQ(spec.trainable, spec.offset < table.num_trainable()) << spec.name;
+      EXPECT_EQ(spec.trainable && spec.decays, spec.offset < table.num_decayed()) << spec.name;
+      EXPECT_EQ(spec.trainable, !spec.name.starts_with("h.0.") && spec.name != "word_embeddings.weight" &&
+                                    !(spec.name.starts_with("h.1.") && spec.name.ends_with(".bias")))
+          << spec.name;
+      trainable += spec.trainable ? spec.shape.num_elems() : 0;
+    }
+  }
+  EXPECT_EQ(model.num_trainable_parameters(), trainable);
+  EXPECT_EQ(model.unit(1).table().num_trainable(), 0);
+  EXPECT_EQ(model.first_trained(), 0);  // the norm on the embedding
+  config.frozen = {"h.0.*", "word_embeddings*"};
+  EXPECT_EQ(Model(config, *device).first_trained(), 2);
+  config.frozen = {"h.*", "word_embeddings*"};
+  EXPECT_EQ(Model(config, *device).first_trained(), 4);
+}
+
 // A head that is not tied is the last unit. It holds the final norm and the weight, whose name in files has no prefix.
 TEST(Model, AHeadThatIsNotTiedIsAUnit) {
   const auto device = make_counting_device();
