@@ -160,7 +160,7 @@ class Tables:
         return rows
 
     def slowdown(self, name, other):
-        """The time of a step over that of another experiment."""
+        """The time of a step divided by the time in another experiment."""
         if not (self.was_run(GPU, name) and self.was_run(GPU, other)):
             return "–"
         rate, reference = (plain(self.measured[GPU][1][each]["steady_samples_per_second"]) for each in (name, other))
