@@ -10,6 +10,11 @@
 
 namespace tessera {
 
+// Consecutive tensors of a file that are one tensor here: the rows of several linear layers with the same input.
+struct JoinedTensors {
+  ParameterTable::Handle first = 0, last = 0;
+};
+
 class LlamaBlock final : public Block {
  public:
   LlamaBlock(const ModelConfig& config, int64_t layer);
@@ -18,16 +23,12 @@ class LlamaBlock final : public Block {
                 View d_y, View d_x) const override;
 
  private:
-  // Consecutive tensors of a file that are one tensor here: the rows of several linear layers with the same input.
-  struct Joined {
-    ParameterTable::Handle first = 0, last = 0;
-  };
   using Views = ParameterViews;
   Dropout dropout(const Frame& frame) const;
   HeadNorms head_norms(const Views& p) const;
   View head_norm_gradient(Frame& frame, const Views& g, const std::optional<ParameterTable::Handle>& tensor) const;
-  static View joined(const Views& p, const Joined& tensors) { return p.joined(tensors.first, tensors.last); }
-  static View joined(const Views& p, const std::optional<Joined>& tensors) {
+  static View joined(const Views& p, const JoinedTensors& tensors) { return p.joined(tensors.first, tensors.last); }
+  static View joined(const Views& p, const std::optional<JoinedTensors>& tensors) {
     return tensors ? joined(p, *tensors) : View{};
   }
   static View optional(const Views& p, const std::optional<ParameterTable::Handle>& tensor) {
@@ -38,9 +39,9 @@ class LlamaBlock final : public Block {
   double epsilon_, attention_dropout_;
   Activation activation_;
   AttentionShape attention_;
-  Joined qkv_weight_, gate_up_weight_;
+  JoinedTensors qkv_weight_, gate_up_weight_;
   ParameterTable::Handle o_weight_, down_weight_;
-  std::optional<Joined> qkv_bias_, gate_up_bias_;
+  std::optional<JoinedTensors> qkv_bias_, gate_up_bias_;
   std::optional<ParameterTable::Handle> o_bias_, down_bias_, query_norm_, key_norm_;
   std::optional<Norm> norm1_, norm2_;
 };
