@@ -31,7 +31,7 @@ void read_bloom_config(const ConfigReader& read, ModelConfig& config) {
   for (int32_t* id : {&config.unk_token_id, &config.bos_token_id, &config.pad_token_id}) *id = std::min(*id, last_id);
 }
 
-// An id, or a list of ids, of which the first is the end-of-text token in training.
+// An id, or a list of ids. The first one is the end-of-text token in training.
 void read_end_ids(const ConfigReader& read, ModelConfig& config) {
   const Json* value = read.value("eos_token_id");
   if (!value) return;

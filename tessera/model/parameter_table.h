@@ -36,7 +36,7 @@ class ParameterTable {
   enum class Gap { aligned, none };
 
   Handle add(std::string name, Shape shape, Initializer init, bool decays, Gap gap = Gap::aligned);
-  // Freezes the tensors for which `frozen(name)` holds. Moves tensors in the buffer. Handles stay valid.
+  // Freezes every tensor with a name that `frozen` accepts. Moves tensors in the buffer. Handles stay valid.
   void freeze(const std::function<bool(const std::string& name)>& frozen);
 
   const std::vector<ParameterSpec>& specs() const { return specs_; }
