@@ -35,7 +35,7 @@ def fact(result, row, key):
 
 
 class Comparison:
-    """Tessera beside a peer in one job. Speed is in samples/s. Memory is a rank's peak in GiB, or None if unknown."""
+    """Tessera and a peer in one job. Speed is in samples/s. Memory is a rank's peak in GiB, or None if unknown."""
 
     def __init__(self, job, hardware, peer, speed, memory, ratio, machine, commits):
         self.job, self.hardware, self.peer, self.machine, self.commits = job, hardware, peer, machine, commits
