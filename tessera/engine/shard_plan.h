@@ -1,4 +1,4 @@
-// Which rank holds what. A strategy is a row of a table. A ShardPlan applies the row to a world of ranks. Pure
+// Which rank holds what. A strategy is a row of a table. A ShardPlan applies the row to the ranks of a run. Pure
 // arithmetic.
 //
 // Letters: R ranks of the world, S ranks of a shard group, P elements of a unit, s elements of a rank's shard.
