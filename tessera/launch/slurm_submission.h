@@ -15,8 +15,8 @@ struct SlurmSubmission {
   std::string written_by;              // a comment: the program's version
 };
 
-// A script for bash that gives the job files to sbatch. A job waits for the end of the job that stands `max_jobs`
-// places before it, however that ends. Slurm does not count a job that is queued again as ended.
+// A bash script that gives the job files to sbatch. A job waits for the end of the job `max_jobs` places before it,
+// also if that job fails. For Slurm, a job that is queued again has not ended.
 std::string slurm_submission_text(const SlurmSubmission& submission);
 
 // Runs a program that PATH finds, with the streams of this process, and waits for its end. Returns the exit code, or

@@ -241,7 +241,8 @@ struct Setting {
   Groups brief_for = 0;
   Range range{};
   std::vector<std::string> choices{};
-  // Other tools' words for a choice and the words here, in lower case with underscores: {"backward_pre", "pre"}.
+  // The words of other tools for a choice, each with Tessera's word, in lower case with underscores: {"backward_pre",
+  // "pre"}.
   std::vector<std::pair<std::string, std::string>> synonyms{};
   // For a text with a grammar: returns its canonical form. Throws UsageError with the place (second argument).
   std::function<std::string(const std::string&, const std::string&)> canonical{};

@@ -25,8 +25,8 @@ class File {
   // is found before the work. RunError: exists already, not writable, no space. Without space, the file is removed.
   static File create_new(const std::filesystem::path& path, uint64_t expected_bytes);
   // Opens a file of `expected_bytes` that exists, only to write. Several processes may write different bytes of it. It
-  // must have its final size: a client of NFS may otherwise write zeros around its own bytes, over those of others.
-  // RunError.
+  // must have its final size. Otherwise a client of NFS may write zeros around its own bytes, over the bytes of other
+  // processes. RunError.
   static File open_to_write(const std::filesystem::path& path, uint64_t expected_bytes);
 
   File(File&& other) noexcept;

@@ -7,9 +7,9 @@
 namespace tessera::cuda {
 
 // The descriptor of a SwizzledRows tile for wgmma (PTX ISA, "Matrix descriptor"). Groups of eight rows are 1,024 bytes
-// apart. The other distance is unused if 64 elements are the full width. Descriptors count in units of 16 bytes. One
-// step of 16 inner elements is 32 bytes if they are in a row, because the swizzle applies to addresses. It is 16 rows
-// if the inner elements are rows.
+// apart. The descriptor's second distance is unused if 64 elements are the full width. Descriptors count in units of 16
+// bytes. If the inner elements are in a row, a step of 16 of them is 32 bytes, because the swizzle applies to
+// addresses. If the inner elements are rows, the step is 16 rows.
 __device__ inline uint64_t tile_descriptor(const void* tile) {
   constexpr uint64_t kRowGroup = 1024 / 16, kSwizzle128 = 1;
   return (shared_address(tile) & 0x3ffff) >> 4 | uint64_t{1} << 16 | kRowGroup << 32 | kSwizzle128 << 62;
