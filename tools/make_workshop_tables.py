@@ -169,7 +169,7 @@ class Tables:
     def stages(self):
         """Quiz 1."""
         head = ["GPUs", "stage", "offload", "planned GPU (MiB)", "planned host of a rank (MiB)", "GPU in use (MiB)",
-                "memory of all processes (MiB)", "samples/s of steps", "time of a step, over the same without offload"]
+                "memory of all processes (MiB)", "samples/s of steps", "time of a step / without offload"]
         return markdown(head, self.stage_rows(SINGLE, 1) + self.stage_rows(STAGES, 2))
 
     def scaling(self, names):
