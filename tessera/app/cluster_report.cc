@@ -61,7 +61,7 @@ std::vector<std::string> values_of(const std::vector<Record>& ranks, const std::
   return values;
 }
 
-// What a difference in a version means.
+// The meaning of a difference in a version.
 struct VersionRow {
   const char* key;
   const char* name;

@@ -29,7 +29,7 @@ static Measure either(Measure first, Measure other, const char* note) {
   return other;
 }
 
-// Sampled memory of the GPU that had most, from "memory_log": {"gpu": [{"peak_mib": ...}]}.
+// Sampled memory of the GPU with the highest value, from "memory_log": {"gpu": [{"peak_mib": ...}]}.
 static Measure sampled_gpu_memory(const RunFolder& run, const char* key) {
   const Record* most = nullptr;
   double highest = -1;
@@ -155,7 +155,7 @@ static bool nearly(double a, double b) {
   return std::abs(a - b) <= 0.01 * std::max(std::abs(a), std::abs(b));
 }
 
-// Strong if both did the same work, weak if each rank did; nothing if neither is so.
+// Strong if both runs did the same work, weak if each rank did the same work, otherwise nothing.
 static std::optional<Scaling> scaling_of(const RunFolder& run, double ranks, const RunFolder& base, double base_ranks) {
   const auto samples = find_number(run.summary, "num_samples"), base_samples = find_number(base.summary, "num_samples");
   const auto size = find_number(run.summary, "num_parameters"), base_size = find_number(base.summary, "num_parameters");

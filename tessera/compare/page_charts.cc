@@ -192,7 +192,7 @@ std::string memory_bars(const std::vector<Cluster>& clusters) {
   return html + "</div>\n";
 }
 
-// Bars of stacked parts, one a run, each as long as its share of the longest.
+// Bars of stacked parts, one per run. The length of a bar is relative to the longest one.
 std::string stacked_bars(const std::vector<Cluster>& clusters, const std::vector<std::string>& names,
                          std::vector<double> (*values_of)(const RunFolder&), std::string (*text_of)(double)) {
   double longest = 0;

@@ -103,7 +103,7 @@ void settle_end(ModelConfig& config, const Settings& settings, const Tokenizer& 
     config.eos_token_id = named.value_or(kUsual);
     return;
   }
-  // Of several tokens that end a text, the tokenizer's one ends the texts of the training.
+  // If several tokens can end a text, training uses the tokenizer's one.
   const auto other = std::find(config.more_end_ids.begin(), config.more_end_ids.end(), named.value_or(-1));
   if (other != config.more_end_ids.end()) std::swap(*other, config.eos_token_id);
   const int32_t id = config.eos_token_id;
@@ -169,7 +169,7 @@ void freeze(ModelConfig& config, const Settings& settings) {
   }
 }
 
-// The configuration without what the run makes of it.
+// The configuration as the files define it, before the run changes it.
 ModelConfig plain_config_of(const Settings& settings);
 
 }  // namespace
