@@ -149,7 +149,7 @@ class Comparer {
       std::stable_sort(order.begin(), order.end(), [&](size_t i, size_t j) {
         const Cell a = cell(i), b = cell(j);
         const auto rank = [](const Cell& c) { return c.text == "-" || c.text == "n/a" || c.text == "NaN"; };
-        if (rank(a) || rank(b)) return !rank(a) && rank(b);  // rows without a value stand last
+        if (rank(a) || rank(b)) return !rank(a) && rank(b);  // rows without a value come last
         if (!a.values.empty() && !b.values.empty()) {
           return down ? b.values[0] < a.values[0] : a.values[0] < b.values[0];
         }

@@ -14,7 +14,7 @@ namespace tessera {
 
 namespace {
 
-constexpr size_t kOther = kNumColors;  // the grey of what remains, in bars
+constexpr size_t kOther = kNumColors;  // the grey of the rest, in bars
 
 std::string mib_text(double mib) {
   return std::isfinite(mib) && std::abs(mib) < 1e12 ? format_bytes(std::llround(mib * kMiB)) : "-";

@@ -96,7 +96,7 @@ class Engine {
   // The part of these bytes that went to groups of ranks within one node.
   int64_t bytes_sent_within_nodes() const;
 
-  // Bytes of the files to which this rank offloads.
+  // Bytes of this rank's files for offloaded arrays.
   int64_t file_bytes() const { return context_.file_bytes; }
 
   // Peak bytes of the head on the activation stack since the last call.

@@ -14,7 +14,7 @@ static std::vector<int64_t> accumulated_elems(const EngineContext& context) {
   return elems;
 }
 
-// The type in which ranks reduce gradients of `dtype`. Set only for a 16-bit type other than `dtype`; sums are never
+// The type of the reduction, for gradients of `dtype`. Set only for a 16-bit type other than `dtype`; sums are never
 // widened.
 static std::optional<DType> wire_dtype(const ShardPlan& plan, DType dtype) {
   const std::optional<DType> wanted = plan.options().reduce_dtype;

@@ -166,7 +166,7 @@ void read_windows(const ConfigReader& read, const ModelType& type, ModelConfig& 
   config.sliding_layers = std::move(slides);
 }
 
-// The longest row for which the model has positions.
+// The longest row that the positions of the model cover.
 int64_t longest_row(const Rope& rope, int64_t max_positions) {
   switch (rope.scaling) {
     case Rope::Scaling::none:

@@ -14,7 +14,7 @@ std::vector<Setting> report_settings() {
            "figures, settings or keys of summary.json for the columns; empty: losses, scores, speed, memory and the "
            "figures derived from them"),
       text("baseline", &S::baseline, kReport, "RUN|VALUE",
-           "the run, the experiment or the row with which speed-up, efficiency and saved memory compare; empty: the "
+           "the reference for speed-up, efficiency and saved memory: a run, an experiment or a row; empty: the "
            "experiment named baseline, otherwise the run with the fewest ranks"),
       text("sort", &S::sort, kReport, "[-]NAME",
            "order the rows by this figure or setting, with - from the highest down; empty: as the folders are given"),

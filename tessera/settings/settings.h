@@ -207,7 +207,7 @@ enum Group : Groups {
   kMemoryAnalysis = 1ull << 28,  // which of those logs to read
   kSlurm = 1ull << 29,           // the resources of a job, and the file that asks Slurm for them
   kSweep = 1ull << 30,           // what a sweep does with its runs
-  kReport = 1ull << 31,          // what a report compares, and how it is written
+  kReport = 1ull << 31,          // contents and format of a report
   kSpecialTokens = 1ull << 32,   // special_tokens
 };
 inline constexpr Groups kAllGroups = ~Groups{0};

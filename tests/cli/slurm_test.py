@@ -1,4 +1,4 @@
-"""The verb `slurm`: the files that it writes, and what they do. Stand-ins for srun, scontrol and others are in PATH."""
+"""The verb `slurm`: the files that it writes, and their effect. Stand-ins for srun, scontrol and others are in PATH."""
 import os
 import shutil
 import stat

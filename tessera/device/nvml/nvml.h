@@ -1,5 +1,5 @@
-// NVIDIA's management library (NVML), from which nvidia-smi takes its values. It comes with the driver and is opened at
-// run time. Builds do not need it, and a run works without it.
+// NVIDIA's management library (NVML). nvidia-smi takes its values from it too. It comes with the driver and is opened
+// at run time. Builds do not need it, and a run works without it.
 #pragma once
 
 #include <memory>
