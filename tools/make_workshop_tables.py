@@ -71,7 +71,7 @@ def markdown(head, rows):
 
 
 class Tables:
-    """What the files hold."""
+    """The content of the files."""
 
     def __init__(self, sources):
         self.plan = {row["experiment"]: row for row in sources["plan"]["plan"]}

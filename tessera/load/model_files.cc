@@ -160,7 +160,7 @@ void freeze(ModelConfig& config, const Settings& settings) {
     if (std::any_of(names.begin(), names.end(), is_meant)) continue;
     const std::string meant = did_you_mean(pattern, names);
     throw UsageError("--freeze", fmt::format("no tensor of the model has a name like \"{}\"", printable(pattern)),
-                     fmt::format("{}{}The names are those of the model's files, as {} and {}", meant,
+                     fmt::format("{}{}Use the names in the model's files, such as {} and {}", meant,
                                  meant.empty() ? "" : " ", names.front(), names.back()));
   }
   if (model.num_trainable_parameters() == 0) {
