@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 struct NewFile {
   std::string path;  // as the user submits it
   std::string text{};
-  fs::path folder{};  // of the log. Without it, Slurm ends the job at once and without a message
+  fs::path folder{};  // of the log. Without it, Slurm ends the job immediately and without a message
 };
 
 // Letters that every cluster accepts in the name of a job.

@@ -72,7 +72,7 @@ class World {
   // first failure to the user: it passes one line to `report`.
   [[noreturn]] virtual void fail(ExitCode code, const std::string& error,
                                  const std::function<void(const std::string&)>& report) = 0;
-  // Ends all ranks at once.
+  // Ends all ranks immediately.
   [[noreturn]] virtual void abort(ExitCode code) = 0;
 
  protected:

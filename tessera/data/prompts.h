@@ -15,7 +15,7 @@ namespace tessera {
 
 class ThreadPool;
 
-// Encodes text to token ids, as Tokenizer::encode_at does. Several threads may call it at once.
+// Encodes text to token ids, as Tokenizer::encode_at does. Several threads may call it at the same time.
 using EncodeFn = std::function<std::vector<int32_t>(TextPlace, std::string_view)>;
 
 // The tokens of a sample, and which of them carry loss. P = "Question: {question} Context: {context} Answer:". If the

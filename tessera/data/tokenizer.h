@@ -22,7 +22,7 @@ enum class TextPlace : uint8_t {
 // and texts are the same as from Hugging Face's `tokenizers` (0.23) without truncation and padding. Character classes
 // and normal forms follow the library (unicode.h).
 //
-// Several threads may call all const members at once.
+// Several threads may call all const members at the same time.
 class Tokenizer {
  public:
   // InputError, with path and key, if the file cannot be read or is not such a tokenizer.

@@ -50,7 +50,7 @@ struct BatchBounds {
 
 // The work that a run will ask of the engine. A bound with no tokens means "never".
 struct WorkBounds {
-  BatchBounds training, evaluation, generation;  // generation: tokens of the prompts that are read at once
+  BatchBounds training, evaluation, generation;  // generation: tokens of the prompts that are read together
   int64_t max_new_tokens = 0;
   int64_t micro_batches = 1;  // of a training step
 };
@@ -154,7 +154,7 @@ class Engine {
   void logits(const PackedBatch& batch, void* host);
 
   // Greedy continuation of each of this rank's prompts until eos or max_new_tokens. The result does not contain the
-  // eos. All prompts run at once. No prompt may be empty.
+  // eos. All prompts run together. No prompt may be empty.
   std::vector<std::vector<int32_t>> generate(std::span<const std::vector<int32_t>> prompts, int64_t max_new_tokens,
                                              int32_t eos_id);
 

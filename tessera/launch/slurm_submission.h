@@ -9,7 +9,7 @@ namespace tessera {
 
 struct SlurmSubmission {
   std::vector<std::string> job_files;  // at least one
-  int64_t max_jobs = 1;                // that run at once; 0: no limit
+  int64_t max_jobs = 1;                // that run at the same time; 0: no limit
   std::string working_folder;          // absolute; the paths are relative to it
   std::string script;                  // as the user starts it
   std::string written_by;              // a comment: the program's version

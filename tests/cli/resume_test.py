@@ -130,7 +130,7 @@ class Stopped(Interrupted):
         process = self.start("out", "--batch-size", "100000", "--grad-accum", "1", job=self.slow_job())
         self.assertTrue(self.wait_for_lines("out", 1, process))
         for number in signal.SIGSTOP, signal.SIGTERM, signal.SIGUSR1, signal.SIGCONT:
-            process.send_signal(number)  # two at once are one request
+            process.send_signal(number)  # two at the same time are one request
         while self.has_pending_signals(process):  # a second SIGUSR1 would merge with a pending one
             time.sleep(0.001)
         process.send_signal(signal.SIGSTOP)  # a GPU would finish the step before the second request

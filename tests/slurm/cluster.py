@@ -132,14 +132,14 @@ class Cluster:
         return dict(re.findall(r"(\S+?)=(\S*)", self.run("scontrol", "--oneliner", "show", "job", number)))
 
     def wait_for_state(self, number, states, limit_s):
-        """Waits until the job is in one of `states`, and returns its fields. A waiting job may start at once."""
+        """Waits until the job is in one of `states`, and returns its fields. A waiting job may start immediately."""
         def reached():
             fields = self.job(number)
             return fields if fields["JobState"] in states else None
         return wait_for(f"job {number} to be {' or '.join(states)}", reached, limit_s)
 
     def start_now(self, number):
-        """A requeued job waits about two minutes. This makes it start at once."""
+        """A requeued job waits about two minutes. This makes it start immediately."""
         self.run("scontrol", "update", f"JobId={number}", "StartTime=now")
 
     def _write(self, name, text):

@@ -182,8 +182,8 @@ class MpiWorld final : private MpiLibrary, public World {
     const bool reports = options_.board.empty() && board_->claim_report();
     if (reports && report) report(account(lost));
     if (!reports && options_.board.empty()) sleep_ms(1000);  // mpirun must not kill the rank that reports
-    // MPI_Abort would make Hydra kill the other ranks at once. They may be about to release the output folder, and the
-    // launcher gives them time for it.
+    // MPI_Abort would make Hydra kill the other ranks immediately. They may be about to release the output folder, and
+    // the launcher gives them time for it.
     if (!options_.board.empty() && !mpirun_ends_ranks(mpi_flavour())) std::_Exit(static_cast<int>(code));
     end_all(code);
   }
