@@ -123,7 +123,7 @@ class SweepReader {
   [[noreturn]] void unknown_key(const toml::key& key, const std::string& place) const {
     const std::string name(key.str());
     if (find_setting(name)) {
-      throw UsageError(place, "is a setting, and settings of a sweep stand below [settings] or [matrix]",
+      throw UsageError(place, "is a setting, and settings of a sweep belong below [settings] or [matrix]",
                        fmt::format("Write it there. To run {} as one run: tessera train {}", path_, path_));
     }
     const std::string remedy = did_you_mean(underscored(name), {"base", "recipes", "name", "output_dir", "repeats",
