@@ -63,7 +63,7 @@ void check_limits_of_job(const ResolvedSettings& slurm) {
   const int64_t limit = parse_slurm_time(s.time, slurm.where("time"));
   if (s.signal_before < limit) return;
   throw UsageError(slurm.where("signal_before"),
-                   fmt::format("{} s before the end of {} s is before the start", s.signal_before, limit),
+                   fmt::format("{} s before the end of a job of {} s is before its start", s.signal_before, limit),
                    "Give a longer --time, or a shorter --signal-before");
 }
 
