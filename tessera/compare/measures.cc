@@ -52,7 +52,7 @@ Measure gpu_peak(const RunFolder& run) {
   measure = either(measure, of_key(run, "gpu.memory_bytes.peak", 1 / kMiB), "");
   if (!is_on_gpu(run)) measure = either(measure, sampled_cpu_memory(run, "memory_log.cpu.peak_mb"), kNoGpuSamples);
   return either(measure, of_key(run, "ledger_peak_bytes.total", 1 / kMiB),
-                "What the first rank booked on its device (ledger_peak_bytes.total); there are no samples");
+                "Booked by the first rank on its device (ledger_peak_bytes.total); there are no samples");
 }
 
 Measure gpu_average(const RunFolder& run) {
@@ -70,7 +70,7 @@ Measure gpu_mode(const RunFolder& run) {
 
 Measure cpu_peak(const RunFolder& run) {
   return either(sampled_cpu_memory(run, "memory_log.cpu.peak_mb"), of_key(run, "peak_memory_bytes", 1 / kMiB),
-                "Resident memory of the rank that had most (peak_memory_bytes); there are no samples of all processes");
+                "Highest resident memory of a rank (peak_memory_bytes); there are no samples of all processes");
 }
 
 Measure cpu_average(const RunFolder& run) {
@@ -86,7 +86,7 @@ Measure cpu_mode(const RunFolder& run) {
 // Columns of the workshop's callbacks: means over steps and ranks.
 Measure callback_samples(const RunFolder& run) {
   return either(of_key(run, "callbacks.train/samples_per_second_mean"), of_key(run, "train_samples_per_second_steady"),
-                "Over the steps alone (train_samples_per_second_steady); the run has no callbacks");
+                "Over the steps only (train_samples_per_second_steady); the run has no callbacks");
 }
 
 Measure callback_memory(const RunFolder& run) {
@@ -194,7 +194,7 @@ static Measure peak_for_savings(const RunFolder& run) {
 
 Measure memory_saved(const RunGroup& group, const RunGroup& base, Scaling) {
   const bool gpu = is_on_gpu(*group.runs[0]);
-  if (gpu != is_on_gpu(*base.runs[0])) return absent("The baseline's memory is of another kind of device");
+  if (gpu != is_on_gpu(*base.runs[0])) return absent("The memory of the baseline is from another kind of device");
   Measure saved = change(median_of(group, peak_for_savings), median_of(base, peak_for_savings));
   if (!saved.values.empty()) saved.values[0] = 0 - saved.values[0];  // no "-0"
   saved.note = gpu ? "" : "Of CPU memory: the run has no GPU";

@@ -130,7 +130,7 @@ void check_tied(const TensorSource& source, const Model& model, int rank, int nu
     throw InputError(
         source.file_of(name).string(),
         fmt::format("tensor \"{}\" is not equal to \"{}\"", name, model.embedding_name()),
-        "By its config.json the head is tied to the embedding. Set \"tie_word_embeddings\" to false there to use the "
+        "In config.json the head is tied to the embedding. Set \"tie_word_embeddings\" to false there to use the "
         "tensor as the head, or remove the tensor to use the embedding");
   }
 }
