@@ -2,13 +2,15 @@
 """Compares the losses of 100 steps with transformers: same weights, same rows, same order. See README.md.
 
     bench/loss_curves.py [--device cuda|cpu] [--tessera build/tessera] [--svg docs/loss_curves.svg] [--results FILE]
+                         [--shape llama-3.2-1b]
 
 Both sides fine-tune the quickstart's model in every precision, in a minute or two. Needs torch and transformers in
-this Python. Draws --svg; the table goes to standard output as Markdown, progress to standard error.
+this Python. --shape takes random weights of this shape, and the quickstart's tokenizer. Draws --svg; the table goes to standard output as Markdown, progress to standard error.
 """
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,8 +22,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 import transformers
 from hf_prepare import completion_rows, read_squad
+from llama_table import SHAPES, config_of
 from loss_curves_svg import draw
-from transformers import AutoTokenizer, BloomForCausalLM, get_linear_schedule_with_warmup
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, get_linear_schedule_with_warmup
 from workshop_samples import IGNORED, make_sample, pad_batch
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,16 +41,29 @@ def log(text):
     print(text, file=sys.stderr, flush=True)
 
 
-def run_tessera(program, device, precision, steps, rows, folder):
+def make_model(shape, folder, device):
+    """Random weights from a fixed seed in fp32. Returns the folder."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config_of(shape)), encoding="utf-8")
+    torch.manual_seed(0)
+    with torch.device(device):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.float32)
+    model.save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(MODEL / name, folder / name)
+    return folder
+
+
+def run_tessera(program, device, precision, steps, rows, folder, model):
     """{"loss": [...], "grad_norm": [...], "num_targets": [...], "num_tokens": [...]}, a value per step. Also
     "skipped_steps": the steps without an update, because gradients overflowed in fp16."""
     output = folder / f"tessera-{precision}"
-    command = [program, "train", "--model", MODEL, "--dataset", rows, "--no-shuffle", "--max-length", MAX_LENGTH,
+    command = [program, "train", "--model", model, "--dataset", rows, "--no-shuffle", "--max-length", MAX_LENGTH,
                "--batch-size", BATCH_SIZE, "--grad-accum", ACCUMULATION, "--max-steps", steps, "--lr", LEARNING_RATE,
                "--warmup-steps", WARMUP_STEPS, "--weight-decay", WEIGHT_DECAY, "--max-grad-norm", MAX_NORM,
                "--device", device, "--precision", precision, "--initial-scale-power", INITIAL_SCALE_POWER,
                "--logging-steps", 1, "--eval-strategy", "no",
-               "--save-strategy", "no", "--output-dir", output, "--json"]
+               "--save-strategy", "no", "--save-dtype", "bf16", "--output-dir", output, "--json"]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{program}: exit code {done.returncode}\n{done.stderr}")
@@ -68,10 +84,10 @@ def make_steps(rows, steps, tokenizer, device):
     return [micro_batches[i * ACCUMULATION:(i + 1) * ACCUMULATION] for i in range(steps)]
 
 
-def run_transformers(device, precision, steps):
+def run_transformers(device, precision, steps, folder):
     """The Trainer's computation as a plain loop. Returns the keys of run_tessera. 16 bits by autocast, masters in fp32."""
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-    model = BloomForCausalLM.from_pretrained(MODEL, dtype=torch.float32).to(device).train()
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device).train()
     matrices, others = [[p for p in model.parameters() if (p.ndim > 1) == of] for of in (True, False)]
     optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": WEIGHT_DECAY},
                                    {"params": others, "weight_decay": 0.0}], lr=LEARNING_RATE)
@@ -139,7 +155,7 @@ def print_table(runs):
 def describe(args):
     gpu = torch.cuda.get_device_name() if args.device == "cuda" else None
     version = subprocess.run([args.tessera, "--version"], capture_output=True, text=True, check=True).stdout.strip()
-    return {"device": gpu or "CPU", "tessera": version, "torch": torch.__version__.split("+")[0],
+    return {"device": gpu or "CPU", "model": args.shape or "quickstart", "tessera": version, "torch": torch.__version__.split("+")[0],
             "transformers": transformers.__version__, "steps": args.steps, "batch_size": BATCH_SIZE,
             "grad_accum": ACCUMULATION, "lr": LEARNING_RATE, "warmup_steps": WARMUP_STEPS,
             "weight_decay": WEIGHT_DECAY, "max_grad_norm": MAX_NORM}
@@ -151,6 +167,7 @@ def parse_arguments():
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--precisions", nargs="+", choices=["fp32", "tf32", "bf16", "fp16"],
                         help="default: all of the device; no fp16 on a CPU, because torch takes many minutes")
+    parser.add_argument("--shape", choices=sorted(SHAPES), help="random weights instead of the quickstart's model")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--svg", type=Path, default=ROOT / "docs/loss_curves.svg")
     parser.add_argument("--results", type=Path, metavar="FILE", help="write the values of every step as JSON")
@@ -177,11 +194,12 @@ def main():
         folder = Path(folder)
         dataset = folder / "rows.jsonl"
         dataset.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        model = make_model(args.shape, folder / "model", args.device) if args.shape else MODEL
         for precision in args.precisions:
             began = time.monotonic()
-            ours = run_tessera(args.tessera, args.device, precision, args.steps, dataset, folder)
+            ours = run_tessera(args.tessera, args.device, precision, args.steps, dataset, folder, model)
             middle = time.monotonic()
-            theirs = run_transformers(args.device, precision, steps)
+            theirs = run_transformers(args.device, precision, steps, model)
             log(f"{precision}: Tessera {middle - began:.1f} s, transformers {time.monotonic() - middle:.1f} s")
             runs[precision] = {"tessera": ours, "transformers": theirs}
     compare(runs)
