@@ -3,7 +3,9 @@
 import importlib.util
 import json
 import re
+import tempfile
 import unittest
+import unittest.mock
 import xml.etree.ElementTree
 from pathlib import Path
 
@@ -96,6 +98,14 @@ class WorkshopPage(unittest.TestCase):
                           ["| 4 GPUs", "CPU, small"], ["| 8 GPUs", "CPU, small"]])
         self.assertIn("| Your Value (GPU) | Your Value (CPU, small) |", tables.workshop_table("deepspeed-baseline"))
         self.assertNotIn("(GPU)", tables.workshop_table("deepspeed-multi-node"))
+
+    def test_a_missing_file_is_named(self):
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(workshop, "FILES", Path(folder)):
+            with self.assertRaisesRegex(SystemExit, r"^error: .*/plan\.json: no such file\. Make it: bench/workshop\.py plan "):
+                workshop.make()
+            Path(folder, "plan.json").write_text('{"plan": []}', encoding="utf-8")
+            with self.assertRaisesRegex(SystemExit, r"^error: .*/small\.json: no such file\. Make it: bench/workshop\.py small "):
+                workshop.make()
 
     def test_peers(self):
         row = {"experiment": "deepspeed/baseline", "samples_per_s": 300, "ledger_MiB": 12000}
