@@ -177,6 +177,7 @@ int Trainer::train() {
   if (memory_log_) memory_log_->note_step(state_.step);
   gpu_sampler_ = make_gpu_sampler(worker_.device());
   worker_.note_device(settings_, console_);
+  worker_.note_unpinned(console_);
   note_unused_keys(tokenizer_.unused_keys(), console_);
   note_data(train_.use, settings_.dataset, settings_, console_);
   if (eval_) note_data(eval_->use, settings_.eval_dataset, settings_, console_);
@@ -189,9 +190,6 @@ int Trainer::train() {
                             ranks, worker_.pool().num_threads()));
   if (settings_.offload.uses(Tier::host) && worker_.device().host_visible()) {
     console_.note("On the CPU, device and host share the same memory. Offloading to the host saves no memory");
-  }
-  if (settings_.pin_memory && worker_.device().kind() == DeviceKind::cpu) {
-    console_.note("--pin-memory changes nothing without a GPU. It only affects copies to and from a GPU");
   }
   if (settings_.eval_before && eval_ && state_.step == 0 && !state_.evaluated_before) {
     const std::optional<EvalOutcome> before = evaluate();
