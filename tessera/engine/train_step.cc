@@ -6,7 +6,7 @@
 //
 // The five streams of a rank over a step with one micro-batch: full_shard, with parameters, gradients and optimizer
 // states in host memory. Time runs to the right. Unit 0 is the root with a tied head, 1 to 3 are blocks, and two
-// gathered blocks fit on the device. A head that is not tied is unit 4: it is gathered after g3, computed after F3 and
+// gathered blocks fit on the device. An untied head is unit 4: it is gathered after g3, computed after F3 and
 // reduced before r3. docs/architecture.md has the same drawing.
 //
 //            | forward             | backward                            | norm | update            | next forward
@@ -19,7 +19,7 @@
 //   b batch to the device   p this rank's part of a unit to the device   g gather   r reduce
 //   F forward   H head and loss   B backward   E the embedding's backward
 //   q squares of the reduced gradients   n norm and loss of all ranks; the calling thread waits for it
-//   s reduced gradients to the host   a AdamW   m late moments (late_moments.h), at first of the step before
+//   s reduced gradients to the host   a AdamW   m late moments (late_moments.h), at first those of the previous step
 //
 // Events, "work → work that waits for it":
 //   b → F   p → g   g → F, B   B, E → r   r → q, s   q → n   n, s → a   a → p of the next step
