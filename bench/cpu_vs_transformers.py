@@ -13,6 +13,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import venv
 from dataclasses import dataclass
@@ -26,17 +27,29 @@ GIB = 2**30
 @dataclass(frozen=True)
 class Job:
     model: str
-    shape: tuple[int, int, int, int]  # vocabulary, width, layers, heads
-    rows: str                         # completion or dense
+    rows: str  # completion or dense
     objective: str
     steps: int
 
 
-SMALL, BLOOM_560M = (32_768, 512, 12, 8), (250_880, 1024, 24, 16)
+# Configurations of transformers.
+MODELS = {
+    "bloom-12x512": {"model_type": "bloom", "vocab_size": 32_768, "hidden_size": 512, "n_layer": 12, "n_head": 8},
+    "bloom-560m": {"model_type": "bloom", "vocab_size": 250_880, "hidden_size": 1024, "n_layer": 24, "n_head": 16},
+    "llama-12x512": {"model_type": "llama", "vocab_size": 32_768, "hidden_size": 512, "num_hidden_layers": 12,
+                     "num_attention_heads": 8, "num_key_value_heads": 2, "intermediate_size": 1408,
+                     "tie_word_embeddings": True},
+    "qwen2-0.5b": {"model_type": "qwen2", "vocab_size": 151_936, "hidden_size": 896, "num_hidden_layers": 24,
+                   "num_attention_heads": 14, "num_key_value_heads": 2, "intermediate_size": 4864,
+                   "tie_word_embeddings": True},
+}
 JOBS = {
-    "completion": Job("bloom-12x512", SMALL, "completion", "completion", 4),
-    "completion-560m": Job("bloom-560m", BLOOM_560M, "completion", "completion", 2),
-    "dense": Job("bloom-12x512", SMALL, "dense", "causal_lm", 3),
+    "completion": Job("bloom-12x512", "completion", "completion", 4),
+    "completion-560m": Job("bloom-560m", "completion", "completion", 2),
+    "dense": Job("bloom-12x512", "dense", "causal_lm", 3),
+    "completion-llama": Job("llama-12x512", "completion", "completion", 4),
+    "completion-qwen2": Job("qwen2-0.5b", "completion", "completion", 2),
+    "dense-llama": Job("llama-12x512", "dense", "causal_lm", 3),
 }
 
 
@@ -125,13 +138,12 @@ def sample_count(arguments, steps):
 
 
 def measure(side, python, arguments, name, job, steps, repetition):
-    output_dir = arguments.work / "output" / f"{name}-{side}-{repetition}"
-    subprocess.run(["rm", "-rf", output_dir], check=True)
-    output_dir.parent.mkdir(parents=True, exist_ok=True)
-    command = side_command(side, python, arguments, job, steps, output_dir)
-    log_path = output_dir.parent / f"{output_dir.name}.log"
-    peak, wall, cpu = run_measured(command, arguments.threads, arguments.memory_limit_gib * GIB, log_path)
-    summary = json.loads((output_dir / "summary.json").read_text())
+    log_path = arguments.work / f"{name}-{side}-{repetition}.log"
+    with tempfile.TemporaryDirectory(prefix="output-", dir=arguments.work) as folder:
+        output_dir = Path(folder, "run")
+        command = side_command(side, python, arguments, job, steps, output_dir)
+        peak, wall, cpu = run_measured(command, arguments.threads, arguments.memory_limit_gib * GIB, log_path)
+        summary = json.loads((output_dir / "summary.json").read_text())
     run = Run(summary["train_samples_per_second_steady"], peak, wall, cpu, summary["train_loss"])
     log(f"  {side} #{repetition + 1}: {run.samples_per_s:.3f} samples/s, peak {peak / GIB:.2f} GiB, {wall:.0f} s, "
         f"{cpu / wall:.1f} cores busy")
@@ -144,7 +156,7 @@ def run_job(name, python, arguments):
     steps = arguments.steps or job.steps
     log(f"{name}: {steps} steps of {arguments.batch_size} x {arguments.grad_accum} samples")
     subprocess.run([python, ROOT / "bench/hf_prepare.py", "--folder", arguments.work, "--datasets", arguments.dataset,
-                    *arguments.tokenizer_data, "--model-name", job.model, "--shape", *map(str, job.shape),
+                    *arguments.tokenizer_data, "--model-name", job.model, "--config", json.dumps(MODELS[job.model]),
                     "--rows", job.rows, "--count", str(sample_count(arguments, steps))], check=True)
     runs = {side: [] for side in arguments.sides}
     for repetition in range(arguments.repetitions):

@@ -3,13 +3,14 @@
 bench/cpu_vs_transformers.py starts this script in its virtual environment. Existing files in the folder are kept.
 """
 import argparse
+import itertools
 import json
 import random
 from pathlib import Path
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoTokenizer, BloomConfig, BloomForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 from workshop_samples import prompt_of
 
 TOKENIZER_SIZE = 32_000
@@ -44,13 +45,11 @@ def make_tokenizer(folder, rows):
                             padding_side="left").save_pretrained(folder)
 
 
-def make_model(folder, shape, tokenizer):
-    """shape: vocabulary, width, layers, heads. Saves random weights, initialised as in BLOOM, in fp32."""
-    vocab, hidden, layers, heads = shape
+def make_model(folder, config, tokenizer):
+    """config: its model_type and sizes. Saves random weights, initialised as transformers does, in fp32."""
     torch.manual_seed(SEED)
-    config = BloomConfig(vocab_size=vocab, hidden_size=hidden, n_layer=layers, n_head=heads, bos_token_id=1,
-                         eos_token_id=2, pad_token_id=3)
-    model = BloomForCausalLM(config)
+    config = AutoConfig.for_model(**config, bos_token_id=1, eos_token_id=2, pad_token_id=3)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     tokenizer.save_pretrained(folder)
     model.save_pretrained(folder, max_shard_size="100GB")
 
@@ -64,7 +63,7 @@ def completion_rows(rows, count):
 def dense_rows(rows, count, tokenizer):
     """Returns rows whose prompts have more than MAX_LENGTH tokens. After cutting, nothing in them could be skipped."""
     chosen = completion_rows(rows, count)
-    more = iter(completion_rows(rows, 8 * count)[::-1])
+    more = itertools.cycle(completion_rows(rows, 8 * count)[::-1])
     dense = []
     for row in chosen:
         row = dict(row)
@@ -79,7 +78,7 @@ def main():
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--datasets", type=Path, nargs="+", required=True, help="training uses the first one")
     parser.add_argument("--model-name", required=True)
-    parser.add_argument("--shape", type=int, nargs=4, required=True, metavar=("V", "C", "L", "H"))
+    parser.add_argument("--config", type=json.loads, required=True, help="JSON object")
     parser.add_argument("--rows", required=True, choices=["completion", "dense"])
     parser.add_argument("--count", type=int, required=True)
     arguments = parser.parse_args()
@@ -89,7 +88,7 @@ def main():
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
     model_folder = arguments.folder / arguments.model_name
     if not (model_folder / "model.safetensors").exists():
-        make_model(model_folder, arguments.shape, tokenizer)
+        make_model(model_folder, arguments.config, tokenizer)
     rows = read_squad(arguments.datasets[0])
     rows = (completion_rows(rows, arguments.count) if arguments.rows == "completion"
             else dense_rows(rows, arguments.count, tokenizer))

@@ -1,4 +1,4 @@
-"""The peer: fine-tunes a BLOOM folder with the Hugging Face Trainer on the CPU and writes its measurements as JSON.
+"""The peer: fine-tunes a model folder with the Hugging Face Trainer on the CPU and writes its measurements as JSON.
 
 bench/cpu_vs_transformers.py starts this script in its virtual environment.
 """
@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import torch
-from transformers import AutoTokenizer, BloomForCausalLM, Trainer, TrainerCallback, TrainingArguments
+from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
 from workshop_samples import make_sample, pad_batch
 
 
@@ -59,7 +59,7 @@ def main():
     arguments = parse_arguments()
     torch.set_num_threads(arguments.threads)
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)
-    model = BloomForCausalLM.from_pretrained(arguments.model, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(arguments.model, dtype=torch.float32)
     rows = [json.loads(line) for line in arguments.dataset.read_text(encoding="utf-8").splitlines()]
     samples = [make_sample(tokenizer, row, arguments.objective, arguments.max_length) for row in rows]
     settings = TrainingArguments(

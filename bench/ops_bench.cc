@@ -1,8 +1,10 @@
-// Speed of the CPU's kernels at the shapes of small and medium BLOOMs: best and median of many calls, as GFLOP/s or as
-// GB/s of the arrays that must be read and written. Products are compared with OpenBLAS on the same number of threads.
+// Speed of the CPU's kernels at the shapes of small and medium BLOOMs and Llamas: best and median of many calls, as
+// GFLOP/s or as GB/s of the arrays that must be read and written. Products are compared with OpenBLAS on the same
+// number of threads. Lines of Llama's operators end with their floor on this machine: the operations at the speed of
+// BLAS, or the bytes at the speed of a copy of as many bytes, whichever takes longer.
 //   ops_bench [filter] [seconds per line]
 // Shapes: N tokens, C channels. 800 × 1024 is four SQuAD prompts in bloom-560m. 2048 × 512 is four full rows of a small
-// model.
+// model. 800 × 2048 is four prompts in Llama 3.2 1B.
 #include <cblas.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -26,23 +28,25 @@ double now_s() {
 class Bench {
  public:
   Bench(std::string filter, double seconds) : filter_(std::move(filter)), seconds_(seconds) {
-    fmt::print("{:<44} {:>10} {:>10} {:>10}\n", fmt::format("{} threads", pool_.num_threads()), "median ms",
+    fmt::print("{:<66} {:>10} {:>10} {:>10}\n", fmt::format("{} threads", pool_.num_threads()), "median ms",
                "best rate", "median");
   }
 
   // `work`: 10^9 operations or bytes per call.
   void line(const std::string& name, double work, const char* unit, const std::function<void()>& call) {
     if (name.find(filter_) == std::string::npos) return;
-    std::vector<double> times;
-    call();
-    for (const double end = now_s() + seconds_; now_s() < end || times.size() < 5;) {
-      const double begin = now_s();
-      call();
-      times.push_back(now_s() - begin);
-    }
-    std::sort(times.begin(), times.end());
-    const double median = times[times.size() / 2];
-    fmt::print("{:<44} {:>10.3f} {:>10.1f} {:>10.1f} {}\n", name, median * 1e3, work / times[0], work / median, unit);
+    fmt::print("{}\n", measured(name, work, unit, seconds_of(call, seconds_)));
+  }
+  // The same for both, with the floor.
+  void line(const std::string& name, double flops, double bytes, const std::function<void()>& call) {
+    if (name.find(filter_) == std::string::npos) return;
+    const double computing_s = flops / flops_per_s(), copying_s = copy_s(bytes),
+                 floor_s = std::max(computing_s, copying_s);
+    const bool computes = computing_s > copying_s;
+    const std::vector<double> times = seconds_of(call, seconds_);
+    fmt::print("{}, floor {:.3f} ms, {:.2f} times it\n",
+               measured(name, (computes ? flops : bytes) * 1e-9, computes ? "GFLOP/s" : "GB/s", times), floor_s * 1e3,
+               times[times.size() / 2] / floor_s);
   }
 
   // Random numbers from N(0, 1), kept until the next call of clear().
@@ -74,6 +78,37 @@ class Bench {
   Kernels& kernels() { return *kernels_; }
 
  private:
+  // The times of many calls, the shortest first.
+  static std::vector<double> seconds_of(const std::function<void()>& call, double seconds) {
+    std::vector<double> times;
+    call();
+    for (const double end = now_s() + seconds; now_s() < end || times.size() < 5;) {
+      const double begin = now_s();
+      call();
+      times.push_back(now_s() - begin);
+    }
+    std::sort(times.begin(), times.end());
+    return times;
+  }
+  static std::string measured(const std::string& name, double work, const char* unit,
+                              const std::vector<double>& times) {
+    const double median = times[times.size() / 2];
+    return fmt::format("{:<66} {:>10.3f} {:>10.1f} {:>10.1f} {}", name, median * 1e3, work / times[0], work / median,
+                       unit);
+  }
+  // The speed of BLAS for a product of 1024 x 1024 x 1024.
+  double flops_per_s();
+  // The shortest time of a copy that reads and writes as many bytes together. It is as far from the memory as they are.
+  double copy_s(double bytes) {
+    const size_t kept = buffers_.size();
+    const auto count = std::max<int64_t>(1, static_cast<int64_t>(bytes / 8));
+    const View from = floats({count}), to = floats({count});
+    const double seconds = seconds_of([&] { kernels_->convert(from, to); }, seconds_ / 4)[0];
+    buffers_.erase(buffers_.begin() + static_cast<ptrdiff_t>(kept), buffers_.end());
+    return seconds;
+  }
+
+  double flops_per_s_ = 0;
   std::string filter_;
   double seconds_;
   ThreadPool pool_;
@@ -87,6 +122,22 @@ void set_blas_threads(int count) {
   if (void* function = dlsym(RTLD_DEFAULT, "openblas_set_num_threads")) {
     reinterpret_cast<void (*)(int)>(function)(count);
   }
+}
+
+double Bench::flops_per_s() {
+  if (flops_per_s_ > 0) return flops_per_s_;
+  constexpr int kSize = 1024;
+  const View a = floats({kSize, kSize}), b = floats({kSize, kSize}), c = floats({kSize, kSize});
+  set_blas_threads(num_threads());
+  const std::vector<double> times = seconds_of(
+      [&] {
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, kSize, kSize, kSize, 1, a.as<float>(), kSize,
+                    b.as<float>(), kSize, 0, c.as<float>(), kSize);
+      },
+      seconds_);
+  set_blas_threads(1);
+  buffers_.erase(buffers_.end() - 3, buffers_.end());
+  return flops_per_s_ = static_cast<double>(linear_flops(kSize, kSize, kSize)) / times[0];
 }
 
 void linear(Bench& bench, int64_t rows, int64_t in, int64_t out) {
@@ -163,6 +214,71 @@ void rowwise(Bench& bench, int64_t rows, int64_t channels) {
   bench.clear();
 }
 
+// The operators of Llama's family between the products: the norm of rows, rotary positions without and with the norms
+// of heads, and the gated feed-forward layer of F channels.
+void llama_rowwise(Bench& bench, int64_t rows, int64_t channels, int64_t ff_dim, const AttentionShape& shape) {
+  Kernels& kernels = bench.kernels();
+  const auto bytes = [&](int64_t elems) { return 4.0 * static_cast<double>(rows * elems); };
+  {
+    const View x = bench.floats({rows, channels}), y = bench.floats({rows, channels}),
+               d = bench.floats({rows, channels});
+    const View weight = bench.floats({channels}), d_weight = bench.floats({channels}), rstd = bench.floats({rows, 1});
+    const std::string name = fmt::format("{} x {}", rows, channels);
+    bench.line("rms norm " + name, 0, bytes(2 * channels), [&] { kernels.rms_norm_forward(x, weight, 1e-5, y, rstd); });
+    bench.line("rms norm backward " + name, 0, bytes(4 * channels),
+               [&] { kernels.rms_norm_backward(y, x, weight, rstd, d, d, d_weight, {}); });
+    bench.clear();
+  }
+  {
+    const int64_t width = shape.row_channels(), turned = width - shape.kv_channels(), D = shape.head_dim;
+    const View qkv = bench.floats({rows, width}), y = bench.floats({rows, width}), rotations = bench.floats({rows, D});
+    std::vector<int32_t> positions;
+    for (int64_t i = 0; i < rows; ++i) positions.push_back(static_cast<int32_t>(i));
+    kernels.rotary_angles(bench.integers(positions), bench.floats({D / 2}), 1, rotations);
+    const View d_query = bench.floats({D}), d_key = bench.floats({D});
+    const HeadNorms norms{bench.floats({D}), bench.floats({D}), 1e-6};
+    const std::string name = fmt::format("{} x {}, heads of {}", rows, width, D);
+    // In place, the values stay where they are.
+    bench.line("rotary " + name, 0, bytes(2 * turned), [&] { kernels.rotate_heads(qkv, rotations, shape, {}, qkv); });
+    bench.line("rotary backward " + name, 0, bytes(2 * turned),
+               [&] { kernels.rotate_heads_backward(y, {}, rotations, shape, {}, y, {}, {}); });
+    bench.line("head norms, rotary " + name, 0, bytes(2 * width),
+               [&] { kernels.rotate_heads(qkv, rotations, shape, norms, y); });
+    bench.line("head norms, rotary backward " + name, 0, bytes(width + 2 * turned),
+               [&] { kernels.rotate_heads_backward(y, qkv, rotations, shape, norms, y, d_query, d_key); });
+    bench.clear();
+  }
+  const View gate_up = bench.floats({rows, 2 * ff_dim}), d_gate_up = bench.floats({rows, 2 * ff_dim});
+  const View h = bench.floats({rows, ff_dim});
+  const std::string name = fmt::format("{} x {}", rows, ff_dim);
+  bench.line("gated silu " + name, 0, bytes(3 * ff_dim), [&] { kernels.gated_forward(gate_up, Activation::silu, h); });
+  bench.line("gated silu backward " + name, 0, bytes(5 * ff_dim),
+             [&] { kernels.gated_backward(h, gate_up, Activation::silu, d_gate_up, {}); });
+  bench.clear();
+}
+
+// Attention with grouped heads, and with a window if it is not 0.
+void grouped_attention(Bench& bench, int64_t sequences, int64_t length, const AttentionShape& shape) {
+  Kernels& kernels = bench.kernels();
+  const int64_t rows = sequences * length, channels = shape.channels(), width = shape.row_channels();
+  const View qkv = bench.floats({rows, width}), o = bench.floats({rows, channels}),
+             d_o = bench.floats({rows, channels});
+  const View log_sum_exp = bench.floats({rows, shape.num_heads}), d_qkv = bench.floats({rows, width});
+  std::vector<int32_t> starts;
+  for (int64_t b = 0; b <= sequences; ++b) starts.push_back(static_cast<int32_t>(b * length));
+  const View starts_view = bench.integers(starts);
+  const auto flops = static_cast<double>(sequences * attention_forward_flops(length, channels, shape.window));
+  const auto bytes = [&](int64_t elems) { return 4.0 * static_cast<double>(rows * elems); };
+  const std::string name =
+      fmt::format("{} of {}, {}/{} heads of {}{}", sequences, length, shape.num_heads, shape.kv_heads(), shape.head_dim,
+                  shape.window > 0 ? fmt::format(", window {}", shape.window) : "");
+  bench.line("grouped attention " + name, flops, bytes(width + channels),
+             [&] { kernels.attention_forward(qkv, starts_view, shape, {}, o, log_sum_exp); });
+  bench.line("grouped attention backward " + name, 2.5 * flops, bytes(2 * width + 2 * channels),
+             [&] { kernels.attention_backward(qkv, o, log_sum_exp, d_o, starts_view, shape, {}, d_qkv); });
+  bench.clear();
+}
+
 void head(Bench& bench, int64_t rows, int64_t vocabulary, int64_t channels) {
   Kernels& kernels = bench.kernels();
   const View logits = bench.floats({rows, vocabulary}), loss = bench.sum();
@@ -234,6 +350,16 @@ int main(int argc, char** argv) {
   attention(bench, 4, 200, 16, 64);
   rowwise(bench, 800, 1024);
   rowwise(bench, 2048, 512);
+  const AttentionShape llama_1b{32, 64, QkvLayout::blocked, {}, 8}, small{8, 64, QkvLayout::blocked, {}, 2};
+  llama_rowwise(bench, 800, 2048, 8192, llama_1b);
+  llama_rowwise(bench, 2048, 512, 1408, small);
+  for (const auto& [sequences, length] : {std::pair<int64_t, int64_t>{4, 200}, {4, 512}, {1, 2048}}) {
+    for (AttentionShape shape : {llama_1b, small}) {
+      grouped_attention(bench, sequences, length, shape);
+      shape.window = 128;
+      grouped_attention(bench, sequences, length, shape);
+    }
+  }
   head(bench, 64, 32000, 512);
   head(bench, 16, 250880, 1024);
   head(bench, 1, 250880, 1024);

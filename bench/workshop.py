@@ -16,8 +16,10 @@ import argparse
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -92,9 +94,10 @@ def train(args, name, flags):
     print(f"{name}: exit {done.returncode}", flush=True)
     if done.returncode:
         print(done.stdout[-600:], flush=True)
+        return False
     for checkpoint in folder.glob("checkpoint-*"):  # a few GB each
-        subprocess.run(["rm", "-rf", checkpoint], check=True)
-    return done.returncode == 0
+        shutil.rmtree(checkpoint)
+    return True
 
 
 def report(args):
@@ -133,22 +136,26 @@ def gpus(args):
     return report(args)
 
 
+def short_run(args, name):
+    """The summary of a run of 24 steps. Its folder does not stay: a model takes a few GB, and report() must not find it."""
+    with tempfile.TemporaryDirectory(prefix="peers-", dir=args.runs) as folder:
+        done = run([args.program, "train", RECIPES / f"{name}.toml", *model_of(name, args), "--device", "cuda",
+                    "--max-steps", "24", "--save-strategy", "no", "--eval-strategy", "no", "--no-eval-generation",
+                    "--output-dir", f"{folder}/run"])
+        if done.returncode:
+            raise SystemExit(done.stdout)
+        return json.loads(Path(folder, "run", "summary.json").read_text())
+
+
 def peers(args):
     """A short run of Tessera and then of the peer, for each experiment, on one machine."""
     results = []
     for name in chosen(PEERS, args):
-        folder = args.runs / "peers" / name
-        done = run([args.program, "train", RECIPES / f"{name}.toml", *model_of(name, args), "--device", "cuda",
-                    "--max-steps", "24", "--save-strategy", "no", "--eval-strategy", "no", "--no-eval-generation",
-                    "--output-dir", folder, "--overwrite"])
-        if done.returncode:
-            raise SystemExit(done.stdout)
-        summary = json.loads((folder / "summary.json").read_text())
-        subprocess.run(["rm", "-rf", folder], check=True)  # report() must not find it
+        summary = short_run(args, name)
         results.append({"experiment": name, "samples_per_s": summary["train_samples_per_second_steady"],
                         "used_MiB": summary["gpu"]["memory_bytes"]["peak"] / 2**20,
                         "ledger_MiB": summary["ledger_peak_bytes"]["total"] / 2**20, "peer": peer(args, name)})
-        args.output.write_text(json.dumps(results))  # keeps the results so far, if the next run does not end
+        write_result(args, {"peers": results})  # those measured so far, in case the next one does not end
     return {"peers": results}
 
 
@@ -211,6 +218,15 @@ def plan(args):
     return {"plan": planned}
 
 
+def write_result(args, result):
+    commit = args.commit or run(["git", "-C", ROOT, "describe", "--always", "--dirty"]).stdout.strip()
+    words = ["bench/workshop.py", args.what] + (["--data", args.data.name] if args.data else [])
+    words += ["--peers", "FOLDER"] if args.peers else []
+    words += ["--most-ranks", str(args.most_ranks)] if args.what == "gpus" else []
+    args.output.write_text(json.dumps({"command": " ".join(words), "commit": commit, "machine": args.machine, **result},
+                                      indent=1) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["small", "gpus", "peers", "plan"])
@@ -232,13 +248,7 @@ def main():
         parser.error("peers needs --peers")
     args.program = args.program.resolve()
     args.runs.mkdir(parents=True, exist_ok=True)
-    result = {"small": small, "gpus": gpus, "peers": peers, "plan": plan}[args.what](args)
-    commit = args.commit or run(["git", "-C", ROOT, "describe", "--always", "--dirty"]).stdout.strip()
-    words = ["bench/workshop.py", args.what] + (["--data", args.data.name] if args.data else [])
-    words += ["--peers", "FOLDER"] if args.peers else []
-    words += ["--most-ranks", str(args.most_ranks)] if args.what == "gpus" else []
-    args.output.write_text(json.dumps({"command": " ".join(words), "commit": commit, "machine": args.machine, **result},
-                                      indent=1) + "\n")
+    write_result(args, {"small": small, "gpus": gpus, "peers": peers, "plan": plan}[args.what](args))
 
 
 if __name__ == "__main__":

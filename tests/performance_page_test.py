@@ -3,7 +3,9 @@
 import importlib.util
 import json
 import re
+import tempfile
 import unittest
+import unittest.mock
 import xml.etree.ElementTree
 from pathlib import Path
 
@@ -97,6 +99,14 @@ class WorkshopPage(unittest.TestCase):
         self.assertIn("| Your Value (GPU) | Your Value (CPU, small) |", tables.workshop_table("deepspeed-baseline"))
         self.assertNotIn("(GPU)", tables.workshop_table("deepspeed-multi-node"))
 
+    def test_a_missing_file_is_named(self):
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(workshop, "FILES", Path(folder)):
+            with self.assertRaisesRegex(SystemExit, r"^error: .*/plan\.json: no such file\. Make it: bench/workshop\.py plan "):
+                workshop.make()
+            Path(folder, "plan.json").write_text('{"plan": []}', encoding="utf-8")
+            with self.assertRaisesRegex(SystemExit, r"^error: .*/small\.json: no such file\. Make it: bench/workshop\.py small "):
+                workshop.make()
+
     def test_peers(self):
         row = {"experiment": "deepspeed/baseline", "samples_per_s": 300, "ledger_MiB": 12000}
         peers = {"machine": "m", "commit": "c",
@@ -135,6 +145,14 @@ class Documents(unittest.TestCase):
         self.assertGreater(len(named), 20)
         for name in named:
             self.assertTrue(list((ROOT / "tessera").glob(name.rstrip("/") + ("" if "." in name else "*"))), name)
+
+    def test_the_drawing_of_a_step_is_the_one_in_the_code(self):
+        def drawing(path, prefix):
+            lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
+            first = next(i for i, line in enumerate(lines) if line.startswith(prefix + "         | forward "))
+            return [line.removeprefix(prefix) for line in lines[first:first + 6]]
+
+        self.assertEqual(drawing("docs/architecture.md", ""), drawing("tessera/engine/train_step.cc", "//   "))
 
     def test_the_table_of_rooms_is_the_one_that_is_enforced(self):
         text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")

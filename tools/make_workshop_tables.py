@@ -4,8 +4,8 @@
   tools/make_workshop_tables.py            write them, between the "begin" and "end" comments of the page
   tools/make_workshop_tables.py --check    exit with 1 if the page is not what this script makes
 
-bench/workshop.py makes the files: plan.json, small.json, gpus.json and peers.json. The last two are from machines with GPUs; the
-tables also work without them.
+bench/workshop.py makes the files: plan.json, small.json, gpus.json and peers.json. The last two are from machines with GPUs. The
+tables need only the first two.
 """
 import argparse
 import json
@@ -37,6 +37,14 @@ ROWS = {
 def load(name):
     path = FILES / f"{name}.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def load_all():
+    sources = {name: load(name) for name in ("plan", "small", "gpus", "peers")}
+    for name in ("plan", "small"):
+        if sources[name] is None:
+            sys.exit(f"error: {FILES / name}.json: no such file. Make it: bench/workshop.py {name} {FILES / name}.json")
+    return sources
 
 
 def plain(value):
@@ -211,7 +219,7 @@ class Tables:
 def make():
     """The page with its tables made again."""
     text = PAGE.read_text(encoding="utf-8")
-    parts = Tables({name: load(name) for name in ("plan", "small", "gpus", "peers")}).parts()
+    parts = Tables(load_all()).parts()
     for name, part in parts.items():
         begin, end = f"<!-- begin {name}: made by tools/make_workshop_tables.py -->\n", f"<!-- end {name} -->"
         if text.count(begin) != 1 or text.count(end) != 1:

@@ -54,6 +54,7 @@ int run_eval(const Invocation& invocation) {
   Engine engine = within_memory(check_again, [&] { return Engine(worker.place(), config, engine_options(settings)); });
   return run_among_ranks(invocation, [&] {
     within_memory(check_again, [&] { engine.prepare(work_of(settings)); });
+    worker.note_unpinned(console);
     load_or_initialize(engine, settings, worker.world(), pool);
     read_ahead = {};
     note_unused_keys(tokenizer.unused_keys(), console);

@@ -23,10 +23,11 @@ int run_export(const Invocation& invocation) {
   const Checkpoint checkpoint = find_checkpoint(settings.checkpoint, *alone, warn, &worker.pool());
   // Refuses the configuration of another model, because its tensors may have the same sizes.
   const std::string where = (checkpoint.folder() / "trainer_state.json").string();
-  TrainState::from_json(checkpoint.trainer_state(), model_fingerprint(config), where);
+  const TrainState state = TrainState::from_json(checkpoint.trainer_state(), model_fingerprint(config), where);
   config.frozen = frozen_in(TrainState::fingerprint_in(checkpoint.trainer_state(), where));
   const Model model(config, worker.device());
-  const ModelWriter writer(model, tokenizer, settings, *alone, worker.pool());
+  const LoadedTypes loaded = state.loaded_types ? *state.loaded_types : loaded_types_of(model, settings, *alone);
+  const ModelWriter writer(model, tokenizer, settings, loaded, *alone, worker.pool());
   writer.write(settings.output_dir, [&](const ModelWriter::Write& write) {
     for (int64_t u = 0; u < model.num_units(); ++u) {
       // One unit at a time, in fp32 as in the checkpoint.

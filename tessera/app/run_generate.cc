@@ -62,6 +62,7 @@ int run_generate(const Invocation& invocation) {
   worker.note_device(settings, console);
   Engine engine = within_memory(check_again, [&] { return Engine(worker.place(), config, engine_options(settings)); });
   within_memory(check_again, [&] { engine.prepare(work_of(settings)); });
+  worker.note_unpinned(console);
   load_or_initialize(engine, settings, worker.world(), pool);
   read_ahead = {};
   note_unused_keys(tokenizer.unused_keys(), console);

@@ -165,18 +165,18 @@ uint64_t WordCache::hash(std::string_view word) {
   return hash * 0x9E3779B97F4A7C15ull;
 }
 
-void WordCache::reset(size_t num_slots) {
-  slots_.assign(num_slots, {});
-  records_.assign(1, 0);  // index 0 means an empty slot
+void WordCache::reset(size_t num_buckets) {
+  buckets_.assign(num_buckets, {});
+  records_.assign(1, 0);  // index 0 means an empty bucket
   size_ = 0;
 }
 
 bool WordCache::append(std::string_view word, uint64_t hash, std::vector<int32_t>& ids) const {
-  const size_t mask = slots_.size() - 1;
+  const size_t mask = buckets_.size() - 1;
   const auto tag = static_cast<uint32_t>(hash >> 32);
-  for (size_t i = hash & mask; slots_[i].record != 0; i = (i + 1) & mask) {
-    if (slots_[i].tag != tag) continue;
-    const uint32_t* record = &records_[slots_[i].record];
+  for (size_t i = hash & mask; buckets_[i].record != 0; i = (i + 1) & mask) {
+    if (buckets_[i].tag != tag) continue;
+    const uint32_t* record = &records_[buckets_[i].record];
     const uint32_t num_bytes = *record >> 16, num_ids = *record & 0xFFFF;
     if (num_bytes != word.size() || std::memcmp(record + 1 + num_ids, word.data(), num_bytes) != 0) continue;
     for (uint32_t k = 1; k <= num_ids; ++k) ids.push_back(static_cast<int32_t>(record[k]));
@@ -187,11 +187,11 @@ bool WordCache::append(std::string_view word, uint64_t hash, std::vector<int32_t
 
 void WordCache::insert(std::string_view word, uint64_t hash, std::span<const int32_t> ids) {
   TESSERA_ASSERT(word.size() <= kLongestWord && ids.size() <= kLongestWord);
-  if (2 * (size_ + 1) > slots_.size()) reset(std::min(2 * slots_.size(), kMostSlots));
-  const size_t mask = slots_.size() - 1;
+  if (2 * (size_ + 1) > buckets_.size()) reset(std::min(2 * buckets_.size(), kMostBuckets));
+  const size_t mask = buckets_.size() - 1;
   size_t i = hash & mask;
-  while (slots_[i].record != 0) i = (i + 1) & mask;
-  slots_[i] = {static_cast<uint32_t>(hash >> 32), static_cast<uint32_t>(records_.size())};
+  while (buckets_[i].record != 0) i = (i + 1) & mask;
+  buckets_[i] = {static_cast<uint32_t>(hash >> 32), static_cast<uint32_t>(records_.size())};
   records_.push_back(static_cast<uint32_t>(word.size() << 16 | ids.size()));
   records_.insert(records_.end(), ids.begin(), ids.end());
   const size_t bytes_at = records_.size();

@@ -32,7 +32,7 @@ class FlatMap {
     uint64_t key = kNoKey, value = 0;
   };
   size_t home(uint64_t key) const { return static_cast<size_t>((key * 0x9E3779B97F4A7C15ull) >> shift_); }
-  void rehash(size_t num_slots);
+  void rehash(size_t num_buckets);
 
   std::vector<Entry> entries_;  // size is a power of two; at most half full
   size_t mask_ = 0, size_ = 0;
@@ -99,14 +99,14 @@ class WordCache {
   void insert(std::string_view word, uint64_t hash, std::span<const int32_t> ids);
 
  private:
-  static constexpr size_t kMostSlots = 1u << 16;
-  struct Slot {
+  static constexpr size_t kMostBuckets = 1u << 16;
+  struct Bucket {
     uint32_t tag = 0;     // upper half of the hash
-    uint32_t record = 0;  // index of the record in records_; 0 for an empty slot
+    uint32_t record = 0;  // index of the record in records_; 0 for an empty bucket
   };
-  void reset(size_t num_slots);
+  void reset(size_t num_buckets);
 
-  std::vector<Slot> slots_;        // size is a power of two; at most half full
+  std::vector<Bucket> buckets_;    // size is a power of two; at most half full
   std::vector<uint32_t> records_;  // per word: bytes << 16 | ids, the ids, the bytes padded to 4
   size_t size_ = 0;
 };

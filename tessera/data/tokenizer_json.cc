@@ -86,8 +86,8 @@ void read_merges(const Node& node, TokenizerJson& result) {
   }
 }
 
+// Call refuse_other_models() first.
 void read_model(const Node& model, TokenizerJson& result) {
-  refuse_other_models(model);
   read_vocabulary(model.at("vocab"), result);
   read_merges(model.at("merges"), result);
   if (model.has("unk_token")) result.unk_token = model.at("unk_token").text();
@@ -118,7 +118,7 @@ TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& whe
     version.fail("the key \"model\" is missing", "Give a tokenizer.json of Hugging Face tokenizers");
   TokenizerJson result;
   const Node model = root.at("model");
-  refuse_other_models(model);
+  refuse_other_models(model);  // first, because their other parts differ too
   read_tokenizer_steps(root, result);
   if (root.has("added_tokens")) {
     const Node list = root.at("added_tokens");

@@ -108,9 +108,10 @@ MetaspacePrefix read_metaspace_prefix(const Node& node) {
       scheme.fail("no prepend_scheme is called " + quoted_token(scheme.text()), "Use always, first or never");
     }
   }
-  if (!node.flag("add_prefix_space", true) && prefix != MetaspacePrefix::never) {  // an older form of "never"
-    if (node.has("prepend_scheme")) node.fail("add_prefix_space is false, but prepend_scheme is not \"never\"");
-    prefix = MetaspacePrefix::never;
+  // An older form of "never". The library accepts it only next to prepend_scheme.
+  if (!node.flag("add_prefix_space", true) && prefix != MetaspacePrefix::never) {
+    node.fail("add_prefix_space is false, but prepend_scheme is not \"never\"",
+              "Set prepend_scheme to \"never\", or remove add_prefix_space");
   }
   return prefix;
 }
@@ -165,16 +166,19 @@ void read_pre_tokenizer(const Node& node, TokenizerJson& result) {
   }
 }
 
-// The library measures "the beginning of the text" in the original text. A normalizer that deletes its first
-// characters moves it.
+// The library measures "the beginning of the text" in the original text. Steps that delete the first characters, which
+// may be new ones, move it.
 void check_first_prefix(const TokenizerJson& result) {
   const bool deletes = std::ranges::any_of(result.normalizer, [](const NormalizerStep& step) {
     return step.kind == NormalizerStep::Kind::replace && (step.replace.content.empty() || step.replace.is_regex);
   });
+  const char* before = deletes ? "a Replace normalizer that can delete text" : nullptr;
   for (const SplitStep& step : result.steps) {
-    if (!deletes || step.kind != SplitStep::Kind::metaspace || step.prefix != MetaspacePrefix::first) continue;
-    throw InputError(step.where, "prepend_scheme is \"first\", after a Replace normalizer that can delete text",
-                     kKindsOfTokenizers);
+    if (step.kind == SplitStep::Kind::split && step.behavior == SplitBehavior::removed && !before) {
+      before = "a Split with the behavior Removed";
+    }
+    if (!before || step.kind != SplitStep::Kind::metaspace || step.prefix != MetaspacePrefix::first) continue;
+    throw InputError(step.where, fmt::format("prepend_scheme is \"first\", after {}", before), kKindsOfTokenizers);
   }
 }
 

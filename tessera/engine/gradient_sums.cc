@@ -29,7 +29,7 @@ struct UnitGradients::Transfer {
   int64_t size(int64_t i) const { return last(i) - first(i); }
 };
 
-void UnitGradients::move_to_accumulators(Slot& slot) {
+void UnitGradients::move_to_accumulators(GradientSlot& slot) {
   TESSERA_ASSERT(slot.reduced);
   const auto u = static_cast<size_t>(slot.unit);
   if (direct_) {
@@ -49,17 +49,17 @@ void UnitGradients::move_to_accumulators(Slot& slot) {
 }
 
 // The part of the slot's unit that this rank updates, in the buffer of backward.
-View UnitGradients::own_part(const Slot& slot) const {
+View UnitGradients::own_part(const GradientSlot& slot) const {
   return part_of(direct_ ? accumulators_.view(slot.unit) : in_slot(slot, slot.unit), range(slot.unit));
 }
 
 // The same part where the reduction left it.
-View UnitGradients::reduced_part(const Slot& slot) const {
+View UnitGradients::reduced_part(const GradientSlot& slot) const {
   if (!wire_dtype_) return own_part(slot);
   return part_of(slot.wire.view({context_.cut(slot.unit).padded_elems}, *wire_dtype_), range(slot.unit));
 }
 
-void UnitGradients::store_on_device(Slot& slot, View to) {
+void UnitGradients::store_on_device(GradientSlot& slot, View to) {
   const View reduced = reduced_part(slot);
   if (reduced.data == to.data) {
     complete_[static_cast<size_t>(slot.unit)] = {slot.ready};
@@ -71,18 +71,18 @@ void UnitGradients::store_on_device(Slot& slot, View to) {
   completed_on_device(slot);
 }
 
-void UnitGradients::add_on_device(Slot& slot, View sums) {
+void UnitGradients::add_on_device(GradientSlot& slot, View sums) {
   context_.streams.compute->wait(slot.ready);
   context_.ops.add(reduced_part(slot), sums);
   completed_on_device(slot);
 }
 
-void UnitGradients::completed_on_device(Slot& slot) {
+void UnitGradients::completed_on_device(GradientSlot& slot) {
   slot.free = context_.streams.compute->record();
   complete_[static_cast<size_t>(slot.unit)] = {slot.free};
 }
 
-void UnitGradients::move_off_device(Slot& slot) {
+void UnitGradients::move_off_device(GradientSlot& slot) {
   const int64_t unit = slot.unit;
   const View part = own_part(slot);
   store_on_device(slot, part);  // converts a wire back
@@ -106,7 +106,7 @@ void UnitGradients::move_off_device(Slot& slot) {
 }
 
 // A unit has one event, except the root. Its gradients come last, and AdamW first waits only for their first piece.
-void UnitGradients::copy_to_host(const Transfer& transfer, Slot& slot) {
+void UnitGradients::copy_to_host(const Transfer& transfer, GradientSlot& slot) {
   Stream& copy = *context_.streams.copy;
   const auto u = static_cast<size_t>(transfer.unit);
   // The previous step's readers of these sums; with several micro-batches, its additions too.
@@ -122,7 +122,7 @@ void UnitGradients::copy_to_host(const Transfer& transfer, Slot& slot) {
 }
 
 // Fetches each piece while the CPU works on the previous one.
-void UnitGradients::move_in_pieces(const Transfer& transfer, Slot& slot) {
+void UnitGradients::move_in_pieces(const Transfer& transfer, GradientSlot& slot) {
   Stream& copy = *context_.streams.copy;
   const bool in_file = tier() == Tier::file;
   const int64_t num_pieces = transfer.num_pieces();
@@ -142,7 +142,7 @@ void UnitGradients::move_in_pieces(const Transfer& transfer, Slot& slot) {
 }
 
 // Copies piece i from the slot to the host, and reads the sums that it is added to from the file.
-void UnitGradients::fetch_piece(const Transfer& transfer, int64_t i, Slot& slot) {
+void UnitGradients::fetch_piece(const Transfer& transfer, int64_t i, GradientSlot& slot) {
   Stream& copy = *context_.streams.copy;
   PieceBuffers& buffers = buffers_of(transfer, i);
   copy.wait(buffers.free);

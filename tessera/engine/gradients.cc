@@ -69,7 +69,7 @@ void UnitGradients::allocate_slots() {
   }
 }
 
-View UnitGradients::in_slot(const Slot& slot, int64_t unit) const {
+View UnitGradients::in_slot(const GradientSlot& slot, int64_t unit) const {
   return slot.buffer.view({context_.cut(unit).padded_elems}, backward_dtype_);
 }
 
@@ -96,15 +96,15 @@ void UnitGradients::load_sum(int64_t unit, int64_t first, View to, Stream& strea
 // the gradients of blocks: the norm adds up units in the order of moving.
 void UnitGradients::empty_head_slot() {
   if (context_.num_outer_units() < 2) return;
-  Slot& slot = slots_[context_.slot_of_outer(context_.model.head_unit())];
+  GradientSlot& slot = slots_[context_.slot_of_outer(context_.model.head_unit())];
   if (slot.unit >= 0) move_to_accumulators(slot);
 }
 
-UnitGradients::Slot& UnitGradients::take_slot(int64_t unit) {
+UnitGradients::GradientSlot& UnitGradients::take_slot(int64_t unit) {
   const bool outer = context_.is_outer(unit);
   const size_t index = outer ? context_.slot_of_outer(unit) : next_slot_;
   if (!outer) next_slot_ = next_slot_ + 1 < slots_.size() ? next_slot_ + 1 : context_.num_outer_units();
-  Slot& slot = slots_[index];
+  GradientSlot& slot = slots_[index];
   if (slot.unit >= 0) {
     if (!outer) empty_head_slot();
     move_to_accumulators(slot);
@@ -115,8 +115,8 @@ UnitGradients::Slot& UnitGradients::take_slot(int64_t unit) {
   return slot;
 }
 
-UnitGradients::Slot& UnitGradients::slot_of(int64_t unit) {
-  for (Slot& slot : slots_) {
+UnitGradients::GradientSlot& UnitGradients::slot_of(int64_t unit) {
+  for (GradientSlot& slot : slots_) {
     if (slot.unit == unit) return slot;
   }
   assertion_failed("the unit has a slot", __FILE__, __LINE__);
@@ -164,7 +164,7 @@ void UnitGradients::reduce(int64_t unit) {
     }
     return;
   }
-  Slot& slot = direct_ ? take_slot(unit) : slot_of(unit);
+  GradientSlot& slot = direct_ ? take_slot(unit) : slot_of(unit);
   View whole = direct_ ? accumulators_.view(unit) : in_slot(slot, unit);
   if (wire_dtype_) {
     const View wire = slot.wire.view({cut.padded_elems}, *wire_dtype_);
@@ -197,7 +197,7 @@ void UnitGradients::end_micro_batch() {
   empty_head_slot();
   const size_t num_outer = context_.num_outer_units(), num_turns = slots_.size() - num_outer;
   for (size_t i = 0; i < num_turns; ++i) {
-    Slot& slot = slots_[num_outer + (next_slot_ - num_outer + i) % num_turns];
+    GradientSlot& slot = slots_[num_outer + (next_slot_ - num_outer + i) % num_turns];
     if (slot.unit >= 0) move_to_accumulators(slot);
   }
   if (slots_[0].unit >= 0) move_to_accumulators(slots_[0]);

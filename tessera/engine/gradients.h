@@ -66,7 +66,7 @@ class UnitGradients {
   ParameterViews whole(int64_t unit) const;
 
  private:
-  struct Slot {
+  struct GradientSlot {
     Buffer buffer;      // [padded] for one micro-batch; empty if backward adds to the accumulators
     Buffer wire;        // [padded] in the type of the reduction, if the gradients have another type
     int64_t unit = -1;  // the unit whose gradients it holds
@@ -81,26 +81,26 @@ class UnitGradients {
   };
 
   void allocate_slots();
-  View in_slot(const Slot& slot, int64_t unit) const;
+  View in_slot(const GradientSlot& slot, int64_t unit) const;
   void empty_head_slot();
-  Slot& take_slot(int64_t unit);
-  Slot& slot_of(int64_t unit);
+  GradientSlot& take_slot(int64_t unit);
+  GradientSlot& slot_of(int64_t unit);
   Event reduce_among_ranks(View whole, const UnitShards& cut);
   void reduce_bucket(int64_t unit);
 
   // ---- from a slot to the accumulators (gradient_sums.cc)
 
   struct Transfer;
-  void move_to_accumulators(Slot& slot);
-  View own_part(const Slot& slot) const;
-  View reduced_part(const Slot& slot) const;
-  void store_on_device(Slot& slot, View to);
-  void add_on_device(Slot& slot, View sums);
-  void completed_on_device(Slot& slot);
-  void move_off_device(Slot& slot);
-  void copy_to_host(const Transfer& transfer, Slot& slot);
-  void move_in_pieces(const Transfer& transfer, Slot& slot);
-  void fetch_piece(const Transfer& transfer, int64_t i, Slot& slot);
+  void move_to_accumulators(GradientSlot& slot);
+  View own_part(const GradientSlot& slot) const;
+  View reduced_part(const GradientSlot& slot) const;
+  void store_on_device(GradientSlot& slot, View to);
+  void add_on_device(GradientSlot& slot, View sums);
+  void completed_on_device(GradientSlot& slot);
+  void move_off_device(GradientSlot& slot);
+  void copy_to_host(const Transfer& transfer, GradientSlot& slot);
+  void move_in_pieces(const Transfer& transfer, GradientSlot& slot);
+  void fetch_piece(const Transfer& transfer, int64_t i, GradientSlot& slot);
   void sum_piece(const Transfer& transfer, int64_t i);
   PieceBuffers& buffers_of(const Transfer& transfer, int64_t i);
   View incoming_piece(const Transfer& transfer, int64_t i);
@@ -113,7 +113,7 @@ class UnitGradients {
   std::optional<DType> wire_dtype_;  // type of the slots' wires, if any
   UnitArrays accumulators_;
   Buffer squares_;
-  std::vector<Slot> slots_;  // for outer units, then for blocks in turn
+  std::vector<GradientSlot> slots_;  // for outer units, then for blocks in turn
   size_t next_slot_;
   std::vector<std::vector<Event>>
       complete_;                   // [units] one event for the unit, or one for each piece of piece_elems() in order

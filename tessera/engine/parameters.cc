@@ -75,19 +75,19 @@ ElemRange UnitParameters::kept_range(const UnitShards& cut) const {
   return context_.plan.shard_parameters() ? cut.own : ElemRange{0, cut.padded_elems};
 }
 
-UnitParameters::Slot* UnitParameters::slot_holding(int64_t unit) {
-  for (Slot& slot : slots_) {
+UnitParameters::ParameterSlot* UnitParameters::slot_holding(int64_t unit) {
+  for (ParameterSlot& slot : slots_) {
     if (slot.unit == unit) return &slot;
   }
   return nullptr;
 }
 
 // A block takes an empty slot, or the slot that was released first.
-UnitParameters::Slot* UnitParameters::take_slot(int64_t unit) {
+UnitParameters::ParameterSlot* UnitParameters::take_slot(int64_t unit) {
   if (context_.is_outer(unit)) return &slots_[context_.slot_of_outer(unit)];
-  Slot* best = nullptr;
+  ParameterSlot* best = nullptr;
   for (size_t i = context_.num_outer_units(); i < slots_.size(); ++i) {
-    Slot& slot = slots_[i];
+    ParameterSlot& slot = slots_[i];
     if (slot.acquired) continue;
     if (slot.unit < 0) return &slot;
     if (!best || slot.released_at < best->released_at) best = &slot;
@@ -107,7 +107,7 @@ void UnitParameters::gather_in_place(int64_t unit) {
 
 bool UnitParameters::gather(int64_t unit) {
   if (slot_holding(unit)) return true;
-  Slot* slot = take_slot(unit);
+  ParameterSlot* slot = take_slot(unit);
   if (!slot) return false;
   slot->unit = unit;
   Stream& comm = *context_.streams.comm;
@@ -165,14 +165,14 @@ ParameterViews UnitParameters::acquire(int64_t unit) {
   }
   const bool gathered = gather(unit);
   TESSERA_ASSERT(gathered);
-  Slot& slot = *slot_holding(unit);
+  ParameterSlot& slot = *slot_holding(unit);
   slot.acquired = true;
   compute.wait(slot.ready);
   return in_buffer(slot.buffer, unit);
 }
 
 void UnitParameters::release(int64_t unit) {
-  Slot* slot = slot_holding(unit);
+  ParameterSlot* slot = slot_holding(unit);
   if (!slot) return;
   slot->acquired = false;
   slot->free = context_.streams.compute->record();
@@ -196,7 +196,7 @@ void UnitParameters::updated(int64_t unit, Event event) {
 void UnitParameters::replaced(int64_t unit) {
   updated_[static_cast<size_t>(unit)] = {};
   stale_[static_cast<size_t>(unit)] = 0;
-  if (Slot* slot = slot_holding(unit)) {
+  if (ParameterSlot* slot = slot_holding(unit)) {
     TESSERA_ASSERT(!slot->acquired);
     slot->unit = -1;
   }

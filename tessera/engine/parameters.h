@@ -42,7 +42,7 @@ class UnitParameters {
   void replaced(int64_t unit);
 
  private:
-  struct Slot {
+  struct ParameterSlot {
     Buffer buffer;
     int64_t unit = -1;  // the unit whose parameters it holds
     bool acquired = false;
@@ -50,8 +50,8 @@ class UnitParameters {
     uint64_t released_at = 0;
   };
 
-  Slot* slot_holding(int64_t unit);
-  Slot* take_slot(int64_t unit);
+  ParameterSlot* slot_holding(int64_t unit);
+  ParameterSlot* take_slot(int64_t unit);
   void gather_in_place(int64_t unit);
   bool gather(int64_t unit);
   void gather_part(const UnitArrays& kept, int64_t unit, const UnitShards& cut, View whole);
@@ -65,7 +65,7 @@ class UnitParameters {
   bool direct_ = true;                  // complete units are kept on the device: no slots
   std::vector<char> stale_;             // [units] direct_: other ranks have updated their parts
   std::vector<Event> updated_, ready_;  // [units]
-  std::vector<Slot> slots_;             // for outer units, then for blocks
+  std::vector<ParameterSlot> slots_;    // for outer units, then for blocks
   Buffer staging_;                      // for Tier::file
   Event staging_free_;
   uint64_t clock_ = 0;

@@ -4,30 +4,32 @@
 //                          each unit is gathered before its use; its gradients are reduced after its backward
 //   gradient norm → clipping → AdamW, unit by unit in forward order
 //
-// The five streams of a rank over a step with one micro-batch: full_shard, gradients and optimizer states in host
-// memory. Time runs to the right. Unit 0 is the root with a tied head, 1 to 3 are blocks, and two gathered blocks fit
-// on the device. An untied head is unit 4: it is gathered after g3, computed after F3 and reduced before r3.
+// The five streams of a rank over a step with one micro-batch: full_shard, with parameters, gradients and optimizer
+// states in host memory. Time runs to the right. Unit 0 is the root with a tied head, 1 to 3 are blocks, and two
+// gathered blocks fit on the device. An untied head is unit 4: it is gathered after g3, computed after F3 and
+// reduced before r3. docs/architecture.md has the same drawing.
 //
-//           | forward                | backward                       | update                 | next step
-//   upload  | b                      |                                |                        | b
-//   comm    |   g0 g1 g2 g3          |       g1   r3   r2   r1   r0   |                        |   g0 g1 ..
-//   compute |      F0 F1 F2 F3       | B0 B3   B2   B1   B0           | q                      |      F0 F1 ..
-//   copy    |                        |               s3   s2   s1   s0 |      n0 n1 n2 n3       |
-//   host    |                        |                                |   a0 a1 a2 a3 m2 m1    |
+//            | forward             | backward                            | norm | update            | next forward
+//   upload   | b  p0 p1 p2 p3      |             p1                      |      |                   | b  p0 p1 …
+//   comm     |     g0 g1 g2 g3     |         r3  g1 r2     r1   r0       |      |                   |     g0 g1 …
+//   compute  |        F0 F1 F2 F3  | H  B3   B2  q3 B1     E   q2 q1 q0  | n    |                   |        F0 …
+//   copy     |                     |             s3     s2    s1   s0    |      |                   |
+//   host     | (m2 m1)             |                                     |      | a0 a1 a2 a3 m2 m1 |
 //
-//   b batch to the device   g gather   r reduce   F, B forward and backward; B0 is the head first, the embedding last
-//   q norm, then an exchange among all ranks; the host waits for it
-//   s reduced gradients to the host   a AdamW   n new parameters to the device   m late moments (late_moments.h)
+//   b batch to the device   p this rank's part of a unit to the device   g gather   r reduce
+//   F forward   H head and loss   B backward   E the embedding's backward
+//   q squares of the reduced gradients   n norm and loss of all ranks; the calling thread waits for it
+//   s reduced gradients to the host   a AdamW   m late moments (late_moments.h), at first those of the previous step
 //
 // Events, "work → work that waits for it":
-//   b → F   g → F, B   B → r   r → s   r → q   s → a   a → n   n → g (of the next step; F waits through g)
-//   F, B → b, g      the batch or a gathered unit is overwritten after its last reader
+//   b → F   p → g   g → F, B   B, E → r   r → q, s   q → n   n, s → a   a → p of the next step
+//   F, B → b, p      the batch or a gathered unit is overwritten after its last reader
 //   s → B            a unit's gradient buffer is filled again after its gradients have left
 //   a, m → s         the next step's gradients replace those in host memory after AdamW has read them
 //
 // Without offloading, copy and host have no work: compute adds r to the sums and runs AdamW, and g waits for that. With
-// parameters off the device, upload copies this rank's part of a unit before g. With files, copy also reads and writes
-// the pieces of a. With several micro-batches, host adds what s brings, and takes the norm there.
+// parameters on the device, there is no p: copy brings new ones after each a, and g waits for that. With files, copy
+// also reads and writes the pieces of a. With several micro-batches, host adds what s brings, and takes the norm there.
 #include <cmath>
 #include <vector>
 

@@ -24,8 +24,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr uint64_t kMaxCopiedBytes = 64 << 20;
-// The types of saved tensors. Ranks send a type as its index.
-constexpr std::array kSavedTypes{DType::f32, DType::bf16, DType::f16};
 
 template <typename Visit>
 void for_each_tensor(const Model& model, Visit&& visit) {
@@ -34,35 +32,21 @@ void for_each_tensor(const Model& model, Visit&& visit) {
   }
 }
 
-// The type of a tensor in the files of --model. f32 for types that are not saved (f64), and for tensors without a file:
-// it is the type of the masters. Loading reports files that are incomplete.
-DType loaded_type(const std::optional<TensorSource>& source, const std::string& name) {
+// The index in kSavedTypes. 0, which is f32, for other types and for tensors without a file. Loading reports files that
+// are incomplete.
+size_t index_of_type(const std::optional<TensorSource>& source, const std::string& name) {
   const std::optional<DType> dtype = source ? source->dtype_of(name) : std::nullopt;
   const auto known = std::find(kSavedTypes.begin(), kSavedTypes.end(), dtype);
-  return known == kSavedTypes.end() ? DType::f32 : *known;
+  return known == kSavedTypes.end() ? 0 : static_cast<size_t>(known - kSavedTypes.begin());
 }
 
-// Rank 0 reads the headers of the weight files and sends the types, because the folder may be missing on other ranks.
-std::vector<DType> saved_types(const Model& model, const Settings& settings, Communicator& world) {
+std::vector<DType> saved_types(const Model& model, const Settings& settings, const LoadedTypes& loaded) {
   std::vector<DType> dtypes;
-  if (settings.save_dtype) {
-    for_each_tensor(model, [&](const ParameterSpec&) { dtypes.push_back(*settings.save_dtype); });
-    return dtypes;
-  }
-  const auto codes = on_all_ranks(world, "the types of the weights", [&] {
-    std::string text;
-    if (world.rank() != 0) return text;
-    std::optional<TensorSource> source;
-    if (settings.init != Settings::Init::random && TensorSource::exists(folder_of_model(settings))) {
-      source.emplace(folder_of_model(settings));
-    }
-    for_each_tensor(model, [&](const ParameterSpec& spec) {
-      const auto at = std::find(kSavedTypes.begin(), kSavedTypes.end(), loaded_type(source, spec.name));
-      text += static_cast<char>('0' + (at - kSavedTypes.begin()));
-    });
-    return text;
+  for_each_tensor(model, [&](const ParameterSpec& spec) {
+    const auto known = loaded.find(spec.name);
+    const DType as_loaded = known == loaded.end() ? DType::f32 : known->second;
+    dtypes.push_back(settings.save_dtype.value_or(as_loaded));
   });
-  for (const char code : codes[0]) dtypes.push_back(kSavedTypes.at(static_cast<size_t>(code - '0')));
   return dtypes;
 }
 
@@ -124,14 +108,35 @@ void write_companions(const AtomicFolder& target, const ModelConfig& config, DTy
 
 }  // namespace
 
-ModelWriter::ModelWriter(const Model& model, const Tokenizer& tokenizer, const Settings& settings, Communicator& world,
-                         ThreadPool& pool)
+// Rank 0 sends each type as its index.
+LoadedTypes loaded_types_of(const Model& model, const Settings& settings, Communicator& world) {
+  const auto codes = on_all_ranks(world, "the types of the weights", [&] {
+    std::string text;
+    if (world.rank() != 0) return text;
+    std::optional<TensorSource> source;
+    if (settings.init != Settings::Init::random && TensorSource::exists(folder_of_model(settings))) {
+      source.emplace(folder_of_model(settings));
+    }
+    for_each_tensor(model, [&](const ParameterSpec& spec) {
+      text += static_cast<char>('0' + static_cast<char>(index_of_type(source, spec.name)));
+    });
+    return text;
+  });
+  LoadedTypes loaded;
+  for_each_tensor(model, [&](const ParameterSpec& spec) {
+    loaded[spec.name] = kSavedTypes.at(static_cast<size_t>(codes[0].at(loaded.size()) - '0'));
+  });
+  return loaded;
+}
+
+ModelWriter::ModelWriter(const Model& model, const Tokenizer& tokenizer, const Settings& settings,
+                         const LoadedTypes& loaded, Communicator& world, ThreadPool& pool)
     : model_(model),
       tokenizer_(tokenizer),
       settings_(settings),
       world_(world),
       pool_(pool),
-      dtypes_(saved_types(model, settings, world)),
+      dtypes_(saved_types(model, settings, loaded)),
       shards_(planned_tensors(), settings.max_shard_size) {}
 
 std::vector<PlannedTensor> ModelWriter::planned_tensors() const {

@@ -1,8 +1,10 @@
 // Writes a model as a Hugging Face folder that transformers can load.
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,14 +18,24 @@
 
 namespace tessera {
 
+// The types that tensors of a saved model can have.
+inline constexpr std::array kSavedTypes{DType::f32, DType::bf16, DType::f16};
+
+// The type of each tensor in the files that a model was loaded from, by its name in the parameter tables. A checkpoint
+// keeps them, because a run that resumes saves in the same types and may not find these files any more.
+using LoadedTypes = std::map<std::string, DType>;
+
+// Reads the types from the files of --model. f32 for types that are not saved (f64) and for tensors without a file: it
+// is the type of the masters. Only rank 0 must see the files. Collective. InputError.
+LoadedTypes loaded_types_of(const Model& model, const Settings& settings, Communicator& world);
+
 // All ranks write the folder together, each the elements that it keeps. No rank holds the model.
 class ModelWriter {
  public:
-  // Decides the type of each tensor: --save-dtype, or the type in the files of --model. The constructor does this at
-  // the start of a run, because the files may no longer exist at the end. All arguments must outlive it. Collective.
-  // InputError.
-  ModelWriter(const Model& model, const Tokenizer& tokenizer, const Settings& settings, Communicator& world,
-              ThreadPool& pool);
+  // Saves each tensor in --save-dtype, or else in its type in `loaded`. f32 for tensors that are not in it. All
+  // arguments except `loaded` must outlive it.
+  ModelWriter(const Model& model, const Tokenizer& tokenizer, const Settings& settings, const LoadedTypes& loaded,
+              Communicator& world, ThreadPool& pool);
 
   // Writes elements `range` of a unit's flat parameters (host memory, any floating-point type).
   using Write = std::function<void(int64_t unit, ElemRange range, View parameters)>;

@@ -134,6 +134,9 @@ std::string fault_of(const ModelConfig& config) {
         std::pair{"ff_dim", config.ff_dim}}) {
     if (value < 1) return fmt::format("{} is {}, not a positive number", name, value);
   }
+  if (config.num_layers > kMaxLayers) {
+    return fmt::format("num_layers is {}, but a model has at most {}", config.num_layers, kMaxLayers);
+  }
   if (const std::string fault = fault_of_heads(config); !fault.empty()) return fault;
   if (config.hidden_size > kMaxNormChannels) {
     return fmt::format("hidden_size is {}, but norms support at most {} channels", config.hidden_size,

@@ -30,6 +30,11 @@ std::optional<int64_t> free_disk_bytes(const std::string& folder);
 // is the device), and the disk of offload_folder().
 MemoryLimits limits_here(const Settings& settings, int num_ranks, std::optional<int64_t> gpu_bytes);
 
+// How much of the host memory of a rank may be pinned. Nothing can move pinned pages, so the system needs a rest.
+constexpr int64_t pinnable_bytes(int64_t host_bytes) {
+  return host_bytes / 10 * 9;
+}
+
 // The limits for a plan: --fit or --device-memory, --host-memory and --disk, otherwise the limits of this machine. The
 // ranks of a node share --host-memory and --disk.
 MemoryLimits planned_limits(const Settings& settings, const PlannedRank& rank);

@@ -1,12 +1,14 @@
 #include "tessera/plan/plan_report.h"
 
-#include <nlohmann/json.hpp>
-
 #include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "tessera/load/data_report.h"
 #include "tessera/report/table.h"
 #include "tessera/report/text.h"
+#include "tessera/settings/engine_options.h"
 
 namespace tessera {
 namespace {
@@ -132,9 +134,9 @@ void print_rank(const PlanReport& report, const std::string& name, const Plan& p
   Table table(std::move(columns));
   LedgerRows rows(table, other);
   rows.add_ledger("device", plan, &Plan::device);
-  if (plan.host.peak_total() > 0) {
+  if (const int64_t bytes = plan.host.peak_total(), pinned = report.pinned_bytes(plan); bytes > 0) {
     table.rule();
-    rows.add_ledger(report.pinned_bytes(plan) > 0 ? "host, pinned" : "host", plan, &Plan::host);
+    rows.add_ledger(pinned == 0 ? "host" : pinned < bytes ? "host, in part pinned" : "host, pinned", plan, &Plan::host);
   }
   console.print(table.render(console.out_terminal()));
 }
@@ -188,7 +190,8 @@ bool PlanReport::ranks_differ() const {
 }
 
 int64_t PlanReport::pinned_bytes(const Plan& plan) const {
-  return rank.device == DeviceKind::cuda && settings.pin_memory ? plan.host.peak_total() : 0;
+  const bool pins = rank.device == DeviceKind::cuda && pins_host_memory(settings);
+  return pins ? std::min(plan.host.peak_total(), pinnable_bytes(limits.host_bytes)) : 0;
 }
 
 Record plan_record(const PlanReport& r) {

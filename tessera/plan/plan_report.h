@@ -20,7 +20,7 @@ struct PlanReport {
   std::optional<DataUse> train_data, eval_data;
 
   bool ranks_differ() const;
-  // Bytes of pinned host memory of a rank.
+  // Bytes of pinned host memory of a rank, if the system allows so much.
   int64_t pinned_bytes(const Plan& plan) const;
 };
 

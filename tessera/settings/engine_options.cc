@@ -16,6 +16,10 @@ bool uses_cuda(const Settings& settings) {
   return false;
 }
 
+bool pins_host_memory(const Settings& settings) {
+  return settings.pin_memory && settings.offload.any();
+}
+
 static ShardOptions shard_options(const Settings& s) {
   ShardOptions options;
   options.strategy = s.strategy;

@@ -178,11 +178,10 @@ std::vector<Setting> checkpoint_settings() {
              "Metric that selects the best model"),
       boolean("save_async", &S::save_async, kCheckpoints,
               "Copy a checkpoint in memory and write it in the background while training continues"),
-      choice(
-          "save_dtype", &S::save_dtype, brief(kSavedModel, "saved weights: auto, fp32, bf16 or fp16", kCheckpoint),
-          {{"auto", std::nullopt}, {"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}},
-          "Data type of the weights in a saved model folder. auto: each tensor as in --model; fp32 if --model has no "
-          "weights or with --init random"),
+      choice("save_dtype", &S::save_dtype, brief(kSavedModel, "saved weights: auto, fp32, bf16 or fp16", kCheckpoint),
+             {{"auto", std::nullopt}, {"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}},
+             "Data type of the weights in a saved model folder. auto: each tensor as in the files that "
+             "the run loaded; fp32 with --init random"),
       bytes(
           "max_shard_size", &S::max_shard_size, kSavedModel, {.min = 1},
           "Bytes of tensors in a weight file of a saved model folder. A larger model gets several files and an index"),

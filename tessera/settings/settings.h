@@ -121,7 +121,7 @@ struct Settings {
   bool sync_module_states = false;
   Offload offload;
   std::string offload_dir;
-  bool pin_memory = false;
+  bool pin_memory = true;  // only if something is offloaded from a GPU
   // reduction of gradients over ranks, and the loss scale of fp16
   GradientSync grad_sync = GradientSync::automatic;
   int64_t reduce_bucket_size = 25 << 20;  // bytes

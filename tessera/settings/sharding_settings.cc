@@ -72,7 +72,8 @@ std::vector<Setting> placement_settings() {
       offload(),
       text("offload_dir", &S::offload_dir, kSharding, "PATH",
            "Folder for data that is offloaded to files; it is created if it is missing", {"nvme_path"}),
-      boolean("pin_memory", &S::pin_memory, kSharding, "Pin (page-lock) the host memory of offloaded data"),
+      boolean("pin_memory", &S::pin_memory, kSharding,
+              "With a GPU, pin (page-lock) the host memory of offloaded data, as far as the host allows it"),
   };
 }
 

@@ -17,6 +17,9 @@ namespace {
 // to share a tensor.
 constexpr int64_t kTaskElems = 2 << 20;
 
+// Files that a writer has open at a time. Tensors come almost in the order of the files, so more would not help.
+constexpr size_t kMaxOpenFiles = 8;
+
 uint64_t tensor_bytes(const PlannedTensor& tensor) {
   return static_cast<uint64_t>(tensor.shape.num_elems()) * size_of(tensor.dtype);
 }
@@ -106,12 +109,7 @@ void ShardWriter::write(std::string_view name, int64_t first, const View& values
   const auto elem_bytes = static_cast<int64_t>(size_of(place.dtype));
   const auto begin = static_cast<int64_t>(place.begin) + first * elem_bytes;
   TESSERA_ASSERT(first >= 0 && begin + num_elems * elem_bytes <= static_cast<int64_t>(place.end));
-  auto at_file = files_.find(place.file);
-  if (at_file == files_.end()) {
-    File opened = File::open_to_write(folder_ / shards_.file_name(place.file), shards_.file_bytes(place.file));
-    at_file = files_.emplace(place.file, std::move(opened)).first;
-  }
-  File& file = at_file->second;
+  File& file = open_file(place.file);
   pool_.run((num_elems + kTaskElems - 1) / kTaskElems, [&](int64_t task) {
     const int64_t from = task * kTaskElems, count = std::min(kTaskElems, num_elems - from);
     const auto task_begin = static_cast<uint64_t>(begin + from * elem_bytes);
@@ -122,8 +120,24 @@ void ShardWriter::write(std::string_view name, int64_t first, const View& values
   });
 }
 
+// Opens a file, or takes the open one. It stays open until kMaxOpenFiles others are written.
+File& ShardWriter::open_file(size_t number) {
+  const auto found = std::find_if(open_.begin(), open_.end(), [&](const auto& file) { return file.first == number; });
+  if (found != open_.end()) {
+    std::rotate(found, found + 1, open_.end());
+    return open_.back().second;
+  }
+  if (open_.size() == kMaxOpenFiles) {
+    // Before it is closed, because a later descriptor may not get the error of an earlier write.
+    open_.front().second.sync();
+    open_.erase(open_.begin());
+  }
+  File opened = File::open_to_write(folder_ / shards_.file_name(number), shards_.file_bytes(number));
+  return open_.emplace_back(number, std::move(opened)).second;
+}
+
 void ShardWriter::sync() {
-  for (auto& [number, file] : files_) file.sync();
+  for (auto& [number, file] : open_) file.sync();
 }
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tessera/base/thread_pool.h"
@@ -59,10 +60,13 @@ class ShardWriter {
   void sync();
 
  private:
+  File& open_file(size_t number);
+
   const ModelShards& shards_;
   const std::filesystem::path folder_;
   ThreadPool& pool_;
-  std::map<size_t, File> files_;  // those that this rank writes
+  // The files written last, the newest at the end. Few, because a process may open only so many.
+  std::vector<std::pair<size_t, File>> open_;
 };
 
 }  // namespace tessera

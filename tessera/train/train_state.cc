@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "tessera/comm/world.h"
@@ -52,6 +53,19 @@ class RecordReader {
   EvalOutcome outcome(const char* key) const {
     const RecordReader reader(object(key), where_);
     return {reader.optional("loss"), reader.optional("exact_match"), reader.optional("f1")};
+  }
+  LoadedTypes types(const char* key) const {
+    LoadedTypes types;
+    const RecordReader reader(object(key), where_);
+    for (const auto& [name, value] : reader.record_.items()) {
+      reader.checked(name.c_str(), [&](const Record& v) {
+        const auto known = std::find_if(kSavedTypes.begin(), kSavedTypes.end(),
+                                        [&](DType dtype) { return v == Record(name_of(dtype)); });
+        if (known != kSavedTypes.end()) types[name] = *known;
+        return known != kSavedTypes.end();
+      });
+    }
+    return types;
   }
 
  private:
@@ -107,6 +121,11 @@ std::string TrainState::to_json(const Record& fingerprint) const {
   if (health.first_loss) health_record["first_loss"] = *health.first_loss;
   record["health"] = health_record;
   if (!origin.empty()) record["origin"] = origin;
+  if (loaded_types) {
+    Record types = Record::object();
+    for (const auto& [name, dtype] : *loaded_types) types[name] = name_of(dtype);
+    record["loaded_types"] = types;
+  }
   if (best_metric) record["best_metric"] = *best_metric;
   if (fused_micro_batches) record["fused_micro_batches"] = *fused_micro_batches;
   if (loss_scale) {
@@ -179,6 +198,7 @@ TrainState TrainState::from_json(const std::string& text, const std::string& whe
     }
   }
   if (read.has("origin")) state.origin = read.get<std::string>("origin");
+  if (read.has("loaded_types")) state.loaded_types = read.types("loaded_types");
   if (read.has("eval_timing")) state.eval_timing = read.object("eval_timing");
   return state;
 }

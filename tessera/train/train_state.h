@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tessera/engine/engine.h"
+#include "tessera/load/model_writer.h"
 #include "tessera/report/record.h"
 #include "tessera/settings/settings.h"
 #include "tessera/store/engine_checkpoint.h"
@@ -60,8 +61,9 @@ struct TrainState {
   // because it also allocates memory and fills caches.
   double steady_s = 0;
   int64_t steady_samples = 0, steady_tokens = 0;
-  std::vector<int64_t> stop_steps;  // steps of the checkpoints that exist only because a run was stopped there
-  std::string origin;               // the checkpoint in another folder that the run began from; empty: none
+  std::vector<int64_t> stop_steps;          // steps of the checkpoints that exist only because a run was stopped there
+  std::string origin;                       // the checkpoint in another folder that the run began from; empty: none
+  std::optional<LoadedTypes> loaded_types;  // of the initial model's tensors; empty in checkpoints of older versions
 
   std::string to_json(const Record& fingerprint) const;
   // InputError if to_json cannot have written the text.

@@ -110,8 +110,7 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
       fused_(runs_fused(settings, worker_, config_, train_, eval_ ? &*eval_ : nullptr)),
       work_(work_within_memory(settings, worker_, config_, train_, eval_ ? &*eval_ : nullptr, fused_)),
       engine_(within_memory([&] { return check_memory_again(); },
-                            [&] { return Engine(worker_.place(), config_, engine_options(settings)); })),
-      model_writer_(engine_.model(), tokenizer_, settings_, worker_.world(), worker_.pool()) {
+                            [&] { return Engine(worker_.place(), config_, engine_options(settings)); })) {
   if (worker_.is_first()) lock_.emplace(settings_.output_dir, settings_.owner_timeout);
   fingerprint_ = train_fingerprint(settings_, config_, train_.samples, worker_.num_ranks());
   if (eval_) {
@@ -149,6 +148,12 @@ int Trainer::run() {
   return within_memory([&] { return check_memory_again(); },
                        [&] {
                          resume_or_start();
+                         // Now, because the files of the initial model may be gone at the end.
+                         if (!state_.loaded_types) {
+                           state_.loaded_types = loaded_types_of(engine_.model(), settings_, worker_.world());
+                         }
+                         model_writer_.emplace(engine_.model(), tokenizer_, settings_, *state_.loaded_types,
+                                               worker_.world(), worker_.pool());
                          if (worker_.is_first()) {
                            write_file_atomically(fs::path(settings_.output_dir) / "resolved-config.toml",
                                                  resolved_config_);
@@ -172,6 +177,7 @@ int Trainer::train() {
   if (memory_log_) memory_log_->note_step(state_.step);
   gpu_sampler_ = make_gpu_sampler(worker_.device());
   worker_.note_device(settings_, console_);
+  worker_.note_unpinned(console_);
   note_unused_keys(tokenizer_.unused_keys(), console_);
   note_data(train_.use, settings_.dataset, settings_, console_);
   if (eval_) note_data(eval_->use, settings_.eval_dataset, settings_, console_);
@@ -184,9 +190,6 @@ int Trainer::train() {
                             ranks, worker_.pool().num_threads()));
   if (settings_.offload.uses(Tier::host) && worker_.device().host_visible()) {
     console_.note("On the CPU, device and host share the same memory. Offloading to the host saves no memory");
-  }
-  if (settings_.pin_memory && worker_.device().kind() == DeviceKind::cpu) {
-    console_.note("--pin-memory changes nothing without a GPU. It only affects copies to and from a GPU");
   }
   if (settings_.eval_before && eval_ && state_.step == 0 && !state_.evaluated_before) {
     const std::optional<EvalOutcome> before = evaluate();
@@ -381,8 +384,8 @@ void Trainer::finish() {
   say(trainer_line(metrics, terminal()));
   worker_.enter(Phase::save);
   check_parameters();
-  model_writer_.write(folder / "model",
-                      [&](const ModelWriter::Write& write_part) { engine_.save_parameters(write_part); });
+  model_writer_->write(folder / "model",
+                       [&](const ModelWriter::Write& write_part) { engine_.save_parameters(write_part); });
   Record timing = timing_record(metrics);
   if (!gpu.empty()) timing["gpu"] = gpu;
   append("summary",

@@ -117,7 +117,7 @@ class Trainer {
   bool fused_;
   WorkBounds work_;
   Engine engine_;
-  const ModelWriter model_writer_;
+  std::optional<ModelWriter> model_writer_;  // once the types of the initial model are known
   Record fingerprint_, preflight_;
 
   int64_t steps_per_epoch_ = 0, num_steps_ = 0;

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <string_view>
 
 #include "tessera/base/host_resources.h"
 #include "tessera/device/cuda/architectures.h"
+#include "tessera/plan/limits.h"
 #include "tessera/settings/engine_options.h"
 
 namespace tessera {
@@ -81,11 +83,17 @@ static std::unique_ptr<Device> make_device(const Settings& settings, World* worl
   return device;
 }
 
+static std::unique_ptr<Device> make_host(const Settings& settings, World* world, ThreadPool& pool) {
+  if (!uses_cuda(settings) || !pins_host_memory(settings)) return make_cpu_device(pool);
+  const int64_t bytes = usable_memory_bytes().value_or(std::numeric_limits<int64_t>::max());
+  return make_pinned_host_device(pool, pinnable_bytes(bytes / (world ? world->local_size() : 1)));
+}
+
 Worker::Worker(const Settings& settings, World* world)
     : world_(world),
       pool_(threads_to_use(settings.threads, world ? world->ranks_on_these_cores() : 1)),
       device_(make_device(settings, world, pool_)),
-      host_(uses_cuda(settings) && settings.pin_memory ? make_pinned_host_device(pool_) : make_cpu_device(pool_)),
+      host_(make_host(settings, world, pool_)),
       group_(world ? world->make_communicator(*device_) : make_self_communicator()) {
   const int found = world ? world->ranks_per_node() : 1;
   const auto asked = static_cast<int>(settings.ranks_per_node);
@@ -123,6 +131,15 @@ void Worker::note_device(const Settings& settings, Console& console) const {
   if (device_->kind() != DeviceKind::cpu || size_of(dtype) != 2) return;
   console.note(std::string("The CPU emulates ") + name_of(dtype) +
                ": it computes in fp32 and rounds the results. This is slower than --precision fp32");
+}
+
+void Worker::note_unpinned(Console& console) const {
+  const std::string reason = reason_of_unpinned(*host_);
+  if (reason.empty()) return;
+  console.note(
+      fmt::format("warning: a part of the host memory is not pinned, so copies to and from the GPU are slower: "
+                  "{}. --no-pin-memory pins nothing",
+                  reason));
 }
 
 void Worker::enter(Phase phase) {

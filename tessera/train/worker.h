@@ -45,6 +45,8 @@ class Worker {
   EnginePlace place() { return {*device_, *host_, *group_, ranks_per_node_}; }
   // Prints a note if no GPU is used although one seems to exist, and one if 16-bit arithmetic is emulated.
   void note_device(const Settings& settings, Console& console) const;
+  // Warns if host memory is not pinned that should be. Call it when all memory is allocated.
+  void note_unpinned(Console& console) const;
   // Sets the phase of the run for the ledgers of device and host, and for reports of failures.
   void enter(Phase phase);
 

@@ -113,6 +113,25 @@ class Ledger(PlanTest):
         self.assertEqual((fp32["memory_bytes"], fp32["fits"]), (80 * 2 ** 30, True))
         self.assertFalse(self.plan(*words[:-1], "1GiB")["fits"])
 
+    def test_pinned_memory(self):
+        words = ["--model", "bloom-560m", "--device", "cuda", "--device-memory", "8GiB", "--host-memory", "64GiB"]
+
+        def pinned(*more):
+            rank = self.plan(*words, *more)["first_rank"]
+            self.assertGreater(rank["host_peak_bytes"], 0)
+            return rank["pinned_bytes"], rank["host_peak_bytes"]
+
+        self.assertEqual(pinned()[0], 0)
+        for offload in ["optimizer"], ["optimizer,gradients"], ["optimizer:file", "--offload-dir", "."]:
+            got, peak = pinned("--offload", *offload)
+            self.assertEqual(got, peak)
+            self.assertEqual(pinned("--offload", *offload, "--no-pin-memory"), (0, peak))
+        self.assertEqual(pinned("--offload", "optimizer", "--host-memory", "4GiB")[0], 4 * 2 ** 30 // 10 * 9)
+        offload = ["--offload", "optimizer", "--strategy", "full_shard", "--model", "gpt", "--vocab-size", "999"]
+        self.assertEqual(self.plan(*offload, "--device", "cpu")["first_rank"]["pinned_bytes"], 0)
+        for more, title in [([], "host, pinned"), (["--no-pin-memory"], "host"), (["--host-memory", "4GiB"], "host, in part pinned")]:
+            self.assertIn(f"| {title} ", self.succeeds("plan", *words, "--offload", "optimizer", *more))
+
     def test_a_tokenizer_next_to_the_model(self):
         words = ["--model", "config.json", "--init", "random", "--dataset", "train.jsonl"]
         self.fails(3, "tokenizer.json: the model has no tokenizer.json. Give one with --tokenizer", "plan", *words)
@@ -124,6 +143,8 @@ class Ledger(PlanTest):
     def test_a_file_that_is_no_shape(self):
         shape = ["--model", "gpt", "--init", "random", "--vocab-size", "9", "--hidden-size", "32768", "--num-heads", "64"]
         self.fails(2, 'the model "gpt": hidden_size is 32768, but norms support at most 16384', "plan", *shape)
+        self.fails(2, 'the model "gpt": num_layers is 2147483647, but a model has at most 100000', "plan", *shape, "--hidden-size",
+                   "64", "--num-layers", "2147483647")
 
     def test_table(self):
         titles = r" +\| +load \| +step \| +evaluation \| +save \| +resume \|"

@@ -1,4 +1,5 @@
-"""Jobs drawn at random: models, data, batches, precisions, strategies, ranks, offload, signals, resume, export.
+"""Jobs drawn at random: models, frozen tensors, data, batches, precisions, strategies, ranks, offload, signals, resume,
+export.
 
 Every Job is valid: it must end with exit code 0. After a signal it may end with 75, and the same command must then end
 with 0. Its ledger must not exceed the plan, and in fp32 its losses must equal the plain run's on one rank.
@@ -27,6 +28,10 @@ SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP]
 # Values that are invalid for some settings. Each must be refused with one error line, or work.
 ODD_VALUES = ["-1", "0", "1", "3", "nan", "inf", "1e30", "-0.5", "", " ", "x", "none", "auto", "9999999999999999999", "2147483647",
               "/dev/null", "/", "out", "../..", "é", "a,b", "host:file", "%s%n", "[1]"]
+# Patterns of --freeze for the kinds of models. Any two of a kind leave a tensor to train.
+FREEZES = {"gpt": ["token_embedding.weight", "transformer.layers.0.*", "*bias", "*.self_attn.*", "lm_head.*"],
+           "llama": ["embed_tokens*", "layers.0.*", "model.norm.weight", "*layernorm*", "*_proj.*"],
+           "bloom": ["word_embeddings*", "transformer.h.0.*", "ln_f.*", "h.*.mlp.*", "*.bias"]}
 ERRORS = [FAILED, USAGE, INPUT, OUT_OF_MEMORY]
 ENOUGH_S = 3  # a job that still runs after this time gets a signal
 # The loss of a step is a sum over some hundred tokens. Differences grow with each step and with the learning rate.
@@ -43,15 +48,16 @@ class Draw(random.Random):
 
 
 def draw_model(draw, folder):
-    """The arguments that describe a new model. Its files are in `folder`."""
+    """The kind of a new model and the arguments that describe it. Its files are in `folder`."""
     heads = draw.randint(1, 4)
     shape = {"hidden": heads * draw.choice([4, 8, 16, 20]), "heads": heads, "layers": draw.randint(1, 3)}
     vocabulary = draw.choice([400, draw.magnitude(400, 60000)])
     words = ["--init", "random", "--tokenizer", "tok"]
     if draw.flip(0.3):
-        return words + ["--model", "gpt", "--hidden-size", shape["hidden"], "--num-heads", heads, "--num-layers",
-                        shape["layers"], "--ff-dim", draw.randint(1, 80), "--vocab-size", vocabulary, "--dropout",
-                        draw.choice([0, 0.1])]
+        words += ["--no-tie-word-embeddings"] if draw.flip(0.3) else []
+        return "gpt", words + ["--model", "gpt", "--hidden-size", shape["hidden"], "--num-heads", heads, "--num-layers",
+                               shape["layers"], "--ff-dim", draw.randint(1, 80), "--vocab-size", vocabulary, "--dropout",
+                               draw.choice([0, 0.1])]
     if draw.flip(0.5):
         kv_heads = draw.choice([k for k in range(1, heads + 1) if heads % k == 0])
         config = {"model_type": draw.choice(["llama", "mistral", "qwen2", "qwen3"]), "vocab_size": vocabulary,
@@ -63,15 +69,16 @@ def draw_model(draw, folder):
                   "eos_token_id": 2}
         with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
             json.dump(config, file)
-        return words + ["--model", "config.json"]
+        return "llama", words + ["--model", "config.json"]
     config = {"architectures": ["BloomForCausalLM"], "model_type": "bloom", "vocab_size": vocabulary,
               "hidden_size": shape["hidden"], "n_layer": shape["layers"], "n_head": heads, "layer_norm_epsilon": 1e-5,
-              "apply_residual_connection_post_layernorm": draw.flip(0.2), "hidden_dropout": draw.choice([0, 0, 0.1]),
+              "apply_residual_connection_post_layernorm": draw.flip(0.2), "tie_word_embeddings": draw.flip(0.7),
+              "hidden_dropout": draw.choice([0, 0, 0.1]),
               "attention_dropout": draw.choice([0, 0, 0.1]), "unk_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
               "pad_token_id": 3}
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
         json.dump(config, file)
-    return words + ["--model", "config.json"]
+    return "bloom", words + ["--model", "config.json"]
 
 
 def draw_data(draw, folder, name, are_questions):
@@ -87,7 +94,7 @@ class Job:
     """The arguments of a job in groups, because the plain run omits some groups."""
 
     def __init__(self, draw, folder):
-        self.model = draw_model(draw, folder)
+        kind, self.model = draw_model(draw, folder)
         has_questions = draw.flip(0.7)
         draw_data(draw, folder, "data.jsonl", has_questions)
         ranks = draw.choice([1, 1, 1, 2, 2, 3, 4])
@@ -108,6 +115,9 @@ class Job:
                          "--max-grad-norm", draw.choice([0, 1]), "--weight-decay", draw.choice([0, 0.1]), "--seed",
                          draw.randint(0, 99), "--logging-steps", 1, "--threads", draw.choice([1, 2])]
         self.training += ["--no-shuffle"] if draw.flip(0.2) else []
+        self.freezes = draw.flip(0.25)
+        if self.freezes:
+            self.training += ["--freeze", ",".join(draw.sample(FREEZES[kind], draw.randint(1, 2)))]
         self.evaluation = []
         if draw.flip():
             draw_data(draw, folder, "eval.jsonl", has_questions)
@@ -188,6 +198,7 @@ class Swarm(TinyJobTest):
         self.assertEqual([record["step"] for record in self.metrics("out", "train")],
                          list(range(1, summary["steps"] + 1)))
         self.assertLessEqual(summary["ledger_peak_bytes"]["total"], summary["planned_peak_bytes"])
+        self.assertEqual(summary["num_trainable_parameters"] < summary["num_parameters"], job.freezes)
         self.assert_tidy("out")
         if os.path.isdir(self.path("files")):
             self.assertEqual(os.listdir(self.path("files")), [])

@@ -65,7 +65,7 @@ class Exactness(RanksTest):
             ["--strategy", "zero3", "--activation-checkpointing", "block", "--forward-prefetch"],
             ["--strategy", "full_shard", "--backward-prefetch", "none", "--max-units-in-flight", "1"],
             ["--strategy", "zero0", "--reduce-bucket-size", "1KiB"],
-            ["--strategy", "zero1", "--offload", "optimizer", "--pin-memory"],
+            ["--strategy", "zero1", "--offload", "optimizer", "--no-pin-memory"],
             ["--strategy", "full_shard", *files, "optimizer:file,gradients:file,parameters:file"],
             ["--strategy", "shard_grad_op", "--offload", "optimizer,parameters", "--sync-module-states"],
         ]):
@@ -74,8 +74,6 @@ class Exactness(RanksTest):
                 self.assert_same_sums("two", f"other-{i}", words)
                 offloads = not ON_GPU and any(word.startswith("optimizer") and ":file" not in word for word in words)
                 self.assertEqual(err.count("device and host share the same memory"), int(offloads))
-                self.assertEqual(err.count("--pin-memory changes nothing without a GPU"),
-                                 0 if ON_GPU else words.count("--pin-memory"))
         self.assertEqual(os.listdir(self.path("files")), [])
 
     def test_parameters_of_a_file(self):

@@ -15,31 +15,31 @@ MULTI, FSDP, CUSTOM = "deepspeed/deepspeed-multi-gpu/", "fsdp/bloom/", "fsdp/cus
 
 
 def experiments():
-    """{name: ranks, strategy, offload, pinned memory, rows, (batch, accumulation), layers of gpt}."""
-    table = {"deepspeed/baseline": (1, "no_shard", NONE, False, 500, (4, 4), None)}
+    """{name: ranks, strategy, offload, pinned memory if offloaded, rows, (batch, accumulation), layers of gpt}."""
+    table = {"deepspeed/baseline": (1, "no_shard", NONE, True, 500, (4, 4), None)}
     strategies = ["no_shard", "zero1", "zero2", "full_shard"]
     offloads = [NONE, STATES, STATES, ALL]
     single = "deepspeed/deepspeed-single-gpu/"
     for stage in range(4):
-        table[f"{single}zero_{stage}"] = (1, strategies[stage], NONE, False, 500, (4, 4), None)
+        table[f"{single}zero_{stage}"] = (1, strategies[stage], NONE, True, 500, (4, 4), None)
     table[f"{single}cpu_offloading/pinned_memory"] = (1, "zero2", STATES, True, 500, (4, 4), None)
     for stage in (1, 2, 3):
         pinned = stage != 2
         table[f"{single}cpu_offloading/zero_{stage}"] = (1, strategies[stage], offloads[stage], pinned, 500, (4, 4), None)
         stages = MULTI + "2_gpus_stages_comparison/"
-        table[f"{stages}zero_{stage}"] = (2, strategies[stage], NONE, False, 1000, (4, 4), None)
+        table[f"{stages}zero_{stage}"] = (2, strategies[stage], NONE, True, 1000, (4, 4), None)
         table[f"{stages}cpu_offloading/zero_{stage}"] = (2, strategies[stage], offloads[stage], pinned, 1000, (4, 4), None)
     for count in (2, 4, 8):
         table[f"{MULTI}{count}_gpus"] = (count, "zero2", STATES, True, 500 * count, (4, 4), None)
         table[f"deepspeed/deepspeed-multi-node/{count}_nodes"] = (2 * count, "zero2", STATES, True, 1000 * count, (4, 4), None)
-    table[f"{FSDP}baseline"] = (1, "no_shard", NONE, False, 500, (1, 4), None)
-    table[f"{CUSTOM}single_node"] = (1, "no_shard", NONE, False, 400, (1, 4), 1)
+    table[f"{FSDP}baseline"] = (1, "no_shard", NONE, True, 500, (1, 4), None)
+    table[f"{CUSTOM}single_node"] = (1, "no_shard", NONE, True, 400, (1, 4), 1)
     for folder, layers in (FSDP, None), (CUSTOM, 3):
         for count in (2, 4, 8):
-            table[f"{folder}multi_gpu/{count}_gpus"] = (count, "full_shard", NONE, False, 400, (1, 4), layers)
-            table[f"{folder}multi_node/{count}_nodes"] = (2 * count, "full_shard", NONE, False, 400, (1, 4), layers)
+            table[f"{folder}multi_gpu/{count}_gpus"] = (count, "full_shard", NONE, True, 400, (1, 4), layers)
+            table[f"{folder}multi_node/{count}_nodes"] = (2 * count, "full_shard", NONE, True, 400, (1, 4), layers)
     for count, layers, batch in (2, 3, 8), (4, 6, 4), (8, 12, 2), (16, 24, 1):
-        table[f"{CUSTOM}weak_scaling/{count}_gpus"] = (count, "full_shard", NONE, False, 400, (batch, 1), layers)
+        table[f"{CUSTOM}weak_scaling/{count}_gpus"] = (count, "full_shard", NONE, True, 400, (batch, 1), layers)
     return table
 
 

@@ -4,7 +4,7 @@ import os
 import struct
 
 from tessera_cli import main
-from tiny_job import BLOOM, INPUT, JOB, USAGE, TinyJobTest, read_tensors, safetensors
+from tiny_job import INPUT, JOB, USAGE, TinyJobTest, read_tensors, safetensors
 
 INDEX = "model.safetensors.index.json"
 # The checkpoint of a run of two steps is the model of its end.
@@ -161,11 +161,17 @@ class Types(SaveTest):
         """A resumed run needs the configuration and the tokenizer, not the weights."""
         self.replace(lambda _, data: ("BF16", narrowed(data)))
         self.saved_types()
+        longer = ["--model", "first/model", "--dataset", "train.jsonl", "--max-steps", "2", "--threads", "1",
+                  "--save-strategy", "steps", "--save-steps", "1"]
+        self.train("whole", job=longer)
         os.remove(self.path("first", "model", "model.safetensors"))
-        self.train("out", job=["--model", "first/model", "--dataset", "train.jsonl", "--max-steps", "2", "--threads", "1",
-                               "--save-strategy", "steps", "--save-steps", "1"])
-        self.assertEqual({dtype for dtype, _, _ in self.tensors_of("out/model").values()}, {"F32"})
-        self.assertEqual(self.json_of("out", "model", "config.json")["hidden_size"], BLOOM["hidden_size"])
+        self.train("out", job=longer)
+        self.succeeds("export", "--model", "first/model", "--checkpoint", "out", "--output-dir", "exported")
+        self.train("elsewhere", "--resume", "out/checkpoint-1", job=longer)
+        for folder in ["out/model", "exported", "elsewhere/model"]:
+            self.assertEqual(self.read(folder, "model.safetensors"), self.read("whole", "model", "model.safetensors"))
+            self.assertEqual(self.read(folder, "config.json"), self.read("whole", "model", "config.json"))
+        self.assertEqual({dtype for dtype, _, _ in self.tensors_of("out/model").values()}, {"BF16"})
 
 
 if __name__ == "__main__":

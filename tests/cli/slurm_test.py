@@ -210,6 +210,18 @@ class Sweeps(SlurmTest):
         self.write("one.toml", 'base = "job.toml"\nname = "n1"\noutput_dir = "runs/s"\n[settings]\nnproc = 1\n')
         self.assertEqual(self.succeeds("slurm", "sweep", "one.toml"), "No run of the sweep needs a job.\n")
 
+    def test_a_finished_job_is_not_submitted_again(self):
+        self.succeeds("slurm", "--submit", "sweep", "sweep.toml", env=self.env)
+        os.unlink(self.path("calls"))
+        self.succeeds("train", "job.toml", "--nproc", "1", "--output-dir", "runs/s/n1")
+        before = self.read("runs", "s", "n1", "job.sbatch")
+        self.succeeds("slurm", "--mem", "8G", "--submit", "--replace", "sweep", "sweep.toml", env=self.env)
+        self.assertEqual(self.calls(), ["sbatch --parsable runs/s/n2/job.sbatch"] +
+                         [f"sbatch --parsable --dependency=afterany:{101 + i} runs/s/n{ranks}/job.sbatch"
+                          for i, ranks in enumerate((4, 8))])
+        self.assertEqual(self.read("runs", "s", "n1", "job.sbatch"), before)
+        self.assertEqual(self.options("runs", "s", "n2")["mem"], "8G")
+
     def test_sbatch_refuses_a_job(self):
         code, out, err = self.run_tessera("slurm", "--submit", "sweep", "sweep.toml",
                                           env={**self.env, "REFUSED": "runs/s/n4/job.sbatch"})
@@ -231,6 +243,11 @@ class Sweeps(SlurmTest):
         self.fails(2, "--job-file: a sweep has several files", "slurm", "--job-file", "-", "sweep", "sweep.toml")
         self.fails(2, "1 contradicts the 2 ranks of the job", "slurm", "--nodes", "2", "sweep", "sweep.toml")
         self.fails(2, "--strategi: unknown flag", "slurm", "sweep", "sweep.toml", "--strategi", "x")
+        for script in "runs/s/n8/job.sbatch", "./runs/s/n1/../n8/job.sbatch":
+            self.fails(2, f"{script}: would be the file of two jobs, or of a job and the script. Give another --job-file",
+                       "slurm", "--replace", "--job-file", script, "sweep", "sweep.toml")
+        self.fails(2, "all?.sh: contains a control character. Give a --job-file without", "slurm", "--replace", "--job-file",
+                   "all\n.sh", "sweep", "sweep.toml")
         self.assertEqual(os.listdir(self.path("runs", "s")), ["n4"])
 
     @unittest.skipUnless(shutil.which("shellcheck"), "shellcheck is missing")
@@ -266,6 +283,14 @@ class Refusals(SlurmTest):
         self.refuses('--mem: must be a whole number with K, M, G or T, got "64 GB"', "--mem", "64 GB")
         self.refuses('--partition: must have no blanks, quotes, $ or #, got "a b"', "--partition", "a b")
         self.refuses("--nodes: must be at least 1, got 0", "--nodes", "0")
+
+    def test_control_characters(self):
+        for name, shown in ("a\nb.sbatch", "a?b.sbatch"), ("\x1b[2J", "?[2J"), ("a\x7f", "a?"), ("a\t", "a?"):
+            self.refuses(f"{shown}: contains a control character. Give a --job-file without", "--job-file", name)
+        self.assertNotIn("a\nb.sbatch", os.listdir(self.folder))
+        self.refuses("sbatch cannot read this path, because it has a quote, a backslash or a control character",
+                     run=["train", *JOB, "--output-dir", "out\n"])
+        self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("out")], [])
 
     def test_secrets(self):
         key = "0123456789abcdef" * 2

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "gpu_testing.h"
+#include "attention_testing.h"
 #include "tessera/ops/cuda/attention.h"
 #include "tessera/ops/cuda/attention_mma.h"
 
@@ -15,17 +15,8 @@ struct Case {
   float dropout = 0;
 
   int64_t channels() const { return heads * head_dim; }
-  int64_t rows() const {
-    int64_t sum = 0;
-    for (const int32_t n : lengths) sum += n;
-    return sum;
-  }
+  int64_t rows() const { return rows_of(lengths); }
   double longest() const { return *std::max_element(lengths.begin(), lengths.end()); }
-  std::vector<int32_t> starts() const {
-    std::vector<int32_t> starts{0};
-    for (const int32_t n : lengths) starts.push_back(starts.back() + n);
-    return starts;
-  }
   Tensor slopes() const {
     std::vector<double> slopes;
     for (int64_t h = 0; h < heads; ++h)
@@ -101,20 +92,16 @@ TEST_P(AttentionTest, ForwardAndBackwardOnAnOlderGpu) {
 void AttentionTest::check(const Case& c, By by) {
   SCOPED_TRACE(::testing::Message() << "case " << &c - kCases << ", head of " << c.head_dim);
   const int64_t N = c.rows(), C = c.channels();
-  Tensor qkv = random_tensor(dtype(), {N, 3 * C}, 1), d_o = random_tensor(dtype(), {N, C}, 2), starts(c.starts()),
-         o(dtype(), {N, C}), log_sum_exp(stats(), {N, c.heads}), d_qkv(dtype(), {N, 3 * C}), ids(row_ids(N));
+  Tensor qkv = random_tensor(dtype(), {N, 3 * C}, 1), d_o = random_tensor(dtype(), {N, C}, 2),
+         starts(starts_of(c.lengths)), o(dtype(), {N, C}), log_sum_exp(stats(), {N, c.heads}),
+         d_qkv(dtype(), {N, 3 * C}), ids(row_ids(N));
   SlopesOnBoth slopes(c);
   const auto shape = [&](const Side& at) {
     return AttentionShape{c.heads, c.head_dim, c.layout, c.alibi ? slopes(at) : View{}};
   };
   const auto dropout = [&](const Side& at) { return Dropout{c.dropout, 31, 4, at(ids)}; };
-  const Buffer scratch = rig().gpu->allocate(cuda::kScratchBytes, Category::workspace);
-  cuda::Context context;
-  context.stream = static_cast<cudaStream_t>(rig().gpu->compute_stream().native());
-  context.scratch = scratch.data();
-  context.code_major = 7;
-  cudaDeviceGetAttribute(&context.num_multiprocessors, cudaDevAttrMultiProcessorCount, 0);
-  cudaDeviceGetAttribute(&context.max_shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0);
+  const OlderGpu older;
+  const cuda::Context& context = older.context;
   on_both({&o, &log_sum_exp, &d_qkv}, [&](Kernels& k, const Side& at) {
     if (at.gpu && by == By::older) {
       cuda::attention_forward(context, at(qkv), at(starts), shape(at), dropout(at), at(o), at(log_sum_exp));
@@ -167,8 +154,8 @@ TEST_P(AttentionTest, DecodeContinuesAPrompt) {
     }
     const int64_t B = static_cast<int64_t>(c.lengths.size());
     Tensor qkv = random_tensor(dtype(), {N, 3 * C}, 1), step = random_tensor(dtype(), {B, 3 * C}, 2),
-           next = random_tensor(dtype(), {B, 3 * C}, 3), starts(c.starts()), cache_starts(first), lengths(c.lengths),
-           keys(dtype(), {rows, C}, std::vector<double>(static_cast<size_t>(rows * C), 0)),
+           next = random_tensor(dtype(), {B, 3 * C}, 3), starts(starts_of(c.lengths)), cache_starts(first),
+           lengths(c.lengths), keys(dtype(), {rows, C}, std::vector<double>(static_cast<size_t>(rows * C), 0)),
            values(dtype(), {rows, C}, std::vector<double>(static_cast<size_t>(rows * C), 0)), o(dtype(), {B, C}),
            o2(dtype(), {B, C});
     std::vector<int32_t> longer = c.lengths;

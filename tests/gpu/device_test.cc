@@ -1,7 +1,10 @@
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <optional>
 #include <thread>
 
 #include "gpu_testing.h"
@@ -73,6 +76,40 @@ TEST(PinnedHost, ReusesABlockOfTheSameSize) {
   EXPECT_EQ(again.data(), first);
   EXPECT_TRUE(all_zero(again));
   EXPECT_EQ(host->ledger().peak_total(), 4 * kBytes - 4096);
+}
+
+TEST(PinnedHost, MemoryBeyondItsLimitIsOrdinary) {
+  constexpr int64_t kCount = 1 << 20, kBytes = 4 * kCount;
+  const auto host = make_pinned_host_device(rig().pool, 2 * kBytes);
+  const auto is_pinned = [](const Buffer& buffer) {
+    cudaPointerAttributes attributes{};
+    return cudaPointerGetAttributes(&attributes, buffer.data()) == cudaSuccess && attributes.type == cudaMemoryTypeHost;
+  };
+  Device& gpu = *rig().gpu;
+  const Buffer device = gpu.allocate(kBytes, Category::staging);
+  const Buffer first = host->allocate(kBytes, Category::staging);
+  auto second = std::make_optional(host->allocate(kBytes, Category::staging));
+  EXPECT_EQ(reason_of_unpinned(*host), "");
+  const Buffer third = host->allocate(kBytes, Category::staging), small = host->allocate(1, Category::staging);
+  EXPECT_NE(reason_of_unpinned(*host), "");
+  EXPECT_TRUE(is_pinned(first) && is_pinned(*second));
+  EXPECT_FALSE(is_pinned(third) || is_pinned(small));
+  // Copies between all of them work.
+  const auto values = [](const Buffer& buffer) { return buffer.view({kCount}, DType::f32); };
+  for (int64_t i = 0; i < kCount; ++i) values(first).as<float>()[i] = static_cast<float>(i);
+  const auto copies = gpu.make_stream();
+  copies->copy(values(first), values(device));
+  copies->copy(values(device), values(third));
+  copies->synchronize();
+  for (int64_t i = 0; i < kCount; ++i) ASSERT_EQ(values(third).as<float>()[i], static_cast<float>(i));
+  copies->copy(values(third), values(device));
+  copies->copy(values(device), values(*second));
+  copies->synchronize();
+  for (int64_t i = 0; i < kCount; ++i) ASSERT_EQ(values(*second).as<float>()[i], static_cast<float>(i));
+  second.reset();
+  EXPECT_TRUE(is_pinned(host->allocate(kBytes - 8, Category::staging))) << "the freed block made room";
+  EXPECT_EQ(reason_of_unpinned(*make_cpu_device(rig().pool)), "");
+  EXPECT_EQ(host->ledger().peak_total(), 3 * kBytes + 1);
 }
 
 TEST(CudaStream, OrdersCopiesHostWorkAndOtherStreams) {

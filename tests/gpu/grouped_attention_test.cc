@@ -1,7 +1,7 @@
 // Attention with grouped heads and windows, compared with an independent reference in double.
 #include <limits>
 
-#include "gpu_testing.h"
+#include "attention_testing.h"
 #include "tessera/ops/cuda/attention.h"
 
 namespace tessera::testing {
@@ -11,16 +11,7 @@ struct Grouped {
   std::vector<int32_t> lengths;
   int64_t heads, kv_heads, head_dim, window = 0;
 
-  int64_t rows() const {
-    int64_t sum = 0;
-    for (const int32_t n : lengths) sum += n;
-    return sum;
-  }
-  std::vector<int32_t> starts() const {
-    std::vector<int32_t> starts{0};
-    for (const int32_t n : lengths) starts.push_back(starts.back() + n);
-    return starts;
-  }
+  int64_t rows() const { return rows_of(lengths); }
   AttentionShape shape() const {
     return {heads, head_dim, QkvLayout::blocked, {}, kv_heads == heads ? 0 : kv_heads, window};
   }
@@ -112,15 +103,10 @@ class GroupedAttentionTest : public TypedTest {
     SCOPED_TRACE(::testing::Message() << c.heads << "/" << c.kv_heads << " heads of " << c.head_dim << ", window "
                                       << c.window << ", " << c.rows() << " rows" << (older ? ", older GPU" : ""));
     const int64_t N = c.rows(), C = c.heads * c.head_dim, W = C + 2 * c.kv_heads * c.head_dim;
-    Tensor qkv = random_tensor(dtype(), {N, W}, 1), d_o = random_tensor(dtype(), {N, C}, 2), starts(c.starts()),
-           o(dtype(), {N, C}), log_sum_exp(stats(), {N, c.heads}), d_qkv(dtype(), {N, W});
-    const Buffer scratch = rig().gpu->allocate(cuda::kScratchBytes, Category::workspace);
-    cuda::Context context;
-    context.stream = static_cast<cudaStream_t>(rig().gpu->compute_stream().native());
-    context.scratch = scratch.data();
-    context.code_major = 7;
-    cudaDeviceGetAttribute(&context.num_multiprocessors, cudaDevAttrMultiProcessorCount, 0);
-    cudaDeviceGetAttribute(&context.max_shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0);
+    Tensor qkv = random_tensor(dtype(), {N, W}, 1), d_o = random_tensor(dtype(), {N, C}, 2),
+           starts(starts_of(c.lengths)), o(dtype(), {N, C}), log_sum_exp(stats(), {N, c.heads}), d_qkv(dtype(), {N, W});
+    const OlderGpu older_gpu;
+    const cuda::Context& context = older_gpu.context;
     std::vector<std::vector<std::byte>> first;
     for (int turn = 0; turn < 2; ++turn) {
       for (Tensor* tensor : {&o, &log_sum_exp, &d_qkv}) tensor->reset();  // NaN
@@ -198,8 +184,7 @@ TEST_P(GroupedAttentionTest, DecodeContinuesAPrompt) {
     // The same sequences, each one token longer. Decode must give their last rows.
     Grouped longer = c;
     for (int32_t& n : longer.lengths) ++n;
-    std::vector<int32_t> cache_starts;
-    for (int64_t b = 0; b < B; ++b) cache_starts.push_back(longer.starts()[static_cast<size_t>(b)]);
+    const std::vector<int32_t> places = starts_of(longer.lengths), cache_starts(places.begin(), places.end() - 1);
     const int64_t rows = N + B;
     Tensor all = random_tensor(dtype(), {rows, W}, 1);
     std::vector<double> prompt, step;
@@ -209,7 +194,7 @@ TEST_P(GroupedAttentionTest, DecodeContinuesAPrompt) {
       prompt.insert(prompt.end(), begin, end);
       step.insert(step.end(), end, end + W);
     }
-    Tensor qkv(dtype(), {N, W}, prompt), next(dtype(), {B, W}, step), starts(c.starts()), at(cache_starts),
+    Tensor qkv(dtype(), {N, W}, prompt), next(dtype(), {B, W}, step), starts(starts_of(c.lengths)), at(cache_starts),
         lengths(c.lengths), keys(dtype(), {rows, KD}), values(dtype(), {rows, KD}), o(dtype(), {B, C});
     rig().gpu_kernels->store_keys_values(qkv.gpu(), starts.gpu(), c.shape(), at.gpu(), keys.gpu(), values.gpu());
     rig().gpu_kernels->attention_decode(next.gpu(), c.shape(), at.gpu(), lengths.gpu(), keys.gpu(), values.gpu(),
@@ -222,7 +207,7 @@ TEST_P(GroupedAttentionTest, DecodeContinuesAPrompt) {
       expected_values.insert(expected_values.end(), key + KD, key + 2 * KD);
     }
     for (int64_t b = 0; b < B; ++b) {
-      const auto last = reference.o.begin() + (longer.starts()[static_cast<size_t>(b) + 1] - 1) * C;
+      const auto last = reference.o.begin() + (places[static_cast<size_t>(b) + 1] - 1) * C;
       expected_o.insert(expected_o.end(), last, last + C);
     }
     expect_close(keys, expected_keys, 0, "keys");

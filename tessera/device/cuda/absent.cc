@@ -6,7 +6,7 @@ namespace {
 
 [[noreturn]] void absent(const char* where) {
   throw UsageError(where, "this tessera was built without CUDA",
-                   "Build it on a machine with nvcc on the PATH, or use --device cpu and --no-pin-memory");
+                   "Build it on a machine with nvcc on the PATH, or use --device cpu");
 }
 
 }  // namespace
@@ -37,8 +37,12 @@ std::string cuda_uuid_of(Device&) {
   absent("--device cuda");
 }
 
-std::unique_ptr<Device> make_pinned_host_device(ThreadPool&) {
-  absent("--pin-memory");
+std::unique_ptr<Device> make_pinned_host_device(ThreadPool&, int64_t) {
+  absent("pinned memory");
+}
+
+std::string reason_of_unpinned(const Device&) {
+  return "";
 }
 
 }  // namespace tessera

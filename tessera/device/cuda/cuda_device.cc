@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "tessera/device/cpu/cpu_device.h"
 #include "tessera/device/cuda/cuda_check.h"
@@ -115,8 +116,9 @@ class CudaDevice final : public Device {
 // of two. A returned block is kept for the next request of its size, as long as the ledger's peak covers it.
 class PinnedHostDevice final : public CpuDevice {
  public:
-  using CpuDevice::CpuDevice;
+  PinnedHostDevice(ThreadPool& pool, int64_t most_bytes) : CpuDevice(pool), most_bytes_(most_bytes) {}
   ~PinnedHostDevice() override { shrink(0); }
+  const std::string& reason_of_unpinned() const { return reason_of_unpinned_; }
 
  private:
   std::byte* take(int64_t bytes) override {
@@ -128,11 +130,12 @@ class PinnedHostDevice final : public CpuDevice {
       return data;
     }
     shrink(std::max<int64_t>(0, ledger().peak_total() - ledger().current_total() - bytes));
-    std::byte* data = take_new(bytes);
+    std::byte* data = CpuDevice::take(bytes);
     if (!data && !kept_.empty()) {
       shrink(0);
-      data = take_new(bytes);
+      data = CpuDevice::take(bytes);
     }
+    if (data) pin(data, bytes);
     return data;
   }
   void give_back(std::byte* data, int64_t bytes) override {
@@ -140,24 +143,51 @@ class PinnedHostDevice final : public CpuDevice {
     kept_bytes_ += bytes;
   }
   const char* remedy() const override {
-    return "The host has no more memory that can be pinned: leave --pin-memory out, offload to files (:file), or use "
-           "more ranks";
+    return "The host has no more memory: offload to files (:file), or use more ranks on several machines";
   }
 
-  std::byte* take_new(int64_t bytes) {
-    std::byte* const data = CpuDevice::take(bytes);
-    if (!data) return nullptr;
+  // Locks a new block. Leaves it unlocked if the system does not allow it.
+  void pin(std::byte* data, int64_t bytes) {
+    if (pinned_bytes_ + bytes > most_bytes_) shrink(0);
+    if (pinned_bytes_ + bytes > most_bytes_) {
+      reason_of_unpinned_ = fmt::format("a rank may pin {} MiB of this machine's memory", most_bytes_ >> 20);
+      return;
+    }
     each_part(bytes, [&](int64_t begin, int64_t end) {
       for (int64_t at = begin; at < end; at += kPageBytes) data[at] = {};
     });
+    cudaError_t error = lock(data, bytes);
+    if (error != cudaSuccess && !kept_.empty()) {
+      shrink(0);
+      error = lock(data, bytes);
+    }
+    if (error == cudaSuccess) return;
+    const bool is_of_host = error == cudaErrorMemoryAllocation || error == cudaErrorOperatingSystem ||
+                            error == cudaErrorNotPermitted || error == cudaErrorNotSupported;
+    if (!is_of_host) {
+      CpuDevice::give_back(data, bytes);
+      cuda::fail("cudaHostRegister", error);
+    }
+    reason_of_unpinned_ =
+        fmt::format("the system locks {} MiB for this rank, and not {} MiB more ({}); see `ulimit -l`",
+                    pinned_bytes_ >> 20, bytes >> 20, cudaGetErrorString(error));
+  }
+  cudaError_t lock(std::byte* data, int64_t bytes) {
     const cudaError_t error =
         cudaHostRegister(data, static_cast<size_t>(std::max<int64_t>(bytes, 1)), cudaHostRegisterPortable);
-    if (error == cudaSuccess) return data;
-    CpuDevice::give_back(data, bytes);
-    cudaGetLastError();
-    if (error == cudaErrorMemoryAllocation) return nullptr;
-    throw RunError("pinned memory", fmt::format("cudaHostRegister failed: {}", cudaGetErrorString(error)),
-                   "Leave --pin-memory out");
+    if (error == cudaSuccess) {
+      pinned_.insert(data);
+      pinned_bytes_ += bytes;
+    } else {
+      cudaGetLastError();  // otherwise the next call would report it again
+    }
+    return error;
+  }
+  // Returns whether the pages are free to be used for something else.
+  bool unlock(std::byte* data, int64_t bytes) {
+    if (pinned_.erase(data) == 0) return true;
+    pinned_bytes_ -= bytes;
+    return cudaHostUnregister(data) == cudaSuccess;
   }
   template <typename Body>
   void each_part(int64_t bytes, const Body& body) {
@@ -174,7 +204,7 @@ class PinnedHostDevice final : public CpuDevice {
     while (!kept_.empty() && (kept_bytes_ > most_bytes || most_bytes == 0)) {
       const auto last = std::prev(kept_.end());
       // After a CUDA error, which ends the process, pages stay locked. Their addresses must then stay reserved too.
-      if (cudaHostUnregister(last->second) == cudaSuccess) CpuDevice::give_back(last->second, last->first);
+      if (unlock(last->second, last->first)) CpuDevice::give_back(last->second, last->first);
       forget(last);
     }
   }
@@ -182,6 +212,10 @@ class PinnedHostDevice final : public CpuDevice {
   static constexpr int64_t kPageBytes = 4096, kPartBytes = int64_t{2} << 20;
   std::multimap<int64_t, std::byte*> kept_;  // by size in bytes
   int64_t kept_bytes_ = 0;
+  std::set<std::byte*> pinned_;  // the locked blocks, in use or kept
+  int64_t pinned_bytes_ = 0;
+  const int64_t most_bytes_;
+  std::string reason_of_unpinned_;
 };
 
 }  // namespace
@@ -255,8 +289,13 @@ std::string cuda_uuid_of(Device& device) {
   return static_cast<CudaDevice&>(device).uuid();
 }
 
-std::unique_ptr<Device> make_pinned_host_device(ThreadPool& pool) {
-  return std::make_unique<PinnedHostDevice>(pool);
+std::unique_ptr<Device> make_pinned_host_device(ThreadPool& pool, int64_t most_bytes) {
+  return std::make_unique<PinnedHostDevice>(pool, most_bytes);
+}
+
+std::string reason_of_unpinned(const Device& host) {
+  const auto* pinned = dynamic_cast<const PinnedHostDevice*>(&host);
+  return pinned ? pinned->reason_of_unpinned() : "";
 }
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 // no device.
 #pragma once
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,12 @@ std::string cuda_uuid_of(Device& device);
 // Page-locked host memory: GPUs copy from and to it asynchronously at full speed. Each block has exactly its size in
 // full pages. A freed block is kept for the next request of that size if the ledger's peak leaves room. Freeing a
 // buffer does not wait: copies from and to it must be done. A device of kind cpu. `pool` must outlive it.
-std::unique_ptr<Device> make_pinned_host_device(ThreadPool& pool);
+//
+// A block is ordinary memory, with slower copies, if more than `most_bytes` would be locked or if the system locks no
+// more.
+std::unique_ptr<Device> make_pinned_host_device(ThreadPool& pool,
+                                                int64_t most_bytes = std::numeric_limits<int64_t>::max());
+// Why a block of a pinned host device is ordinary memory. Empty: none is, or the device is of another kind.
+std::string reason_of_unpinned(const Device& host);
 
 }  // namespace tessera

@@ -305,12 +305,12 @@ void attention_forward(Team& team, AttentionTasks& tasks, View qkv, View starts,
   tasks.plan(starts, qkv.shape[0], num_heads, kGroup);
   with_float_type(qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
-    team.for_each(tasks.count(), [&](int64_t slot, int64_t index) {
+    team.for_each(tasks.count(), [&](int64_t thread, int64_t index) {
       const auto task = tasks[index];
       const Head<T> head(qkv.as<T>() + task.begin * shape.row_channels(), shape, task.head, dropout, task.begin,
                          task.length);
       const int64_t begin = task.block * kGroup;
-      forward_group(head, begin, std::min(task.length, begin + kGroup), Scratch<T>(team.scratch<T>(slot)),
+      forward_group(head, begin, std::min(task.length, begin + kGroup), Scratch<T>(team.scratch<T>(thread)),
                     o.as<T>() + task.begin * channels + task.head * shape.head_dim, channels,
                     log_sum_exp ? log_sum_exp.as<T>() + task.begin * num_heads + task.head : nullptr, num_heads);
     });
@@ -329,7 +329,7 @@ void attention_backward(Team& team, AttentionTasks& tasks, View qkv, View o, Vie
   const int64_t group = HeadOffsets::queries_per_kv_head(shape);
   with_float_type(qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
-    team.for_each(tasks.count(), [&](int64_t slot, int64_t index) {
+    team.for_each(tasks.count(), [&](int64_t thread, int64_t index) {
       const auto task = tasks[index];
       for (int64_t i = 0; i < group; ++i) {
         const int64_t h = task.head * group + i;
@@ -341,7 +341,7 @@ void attention_backward(Team& team, AttentionTasks& tasks, View qkv, View o, Vie
             o.as<T>() + at,    d_o.as<T>() + at,  log_sum_exp.as<T>() + task.begin * num_heads + h,
             d_row + offsets.q, d_row + offsets.k, d_row + offsets.v,
             channels,          num_heads,         i == 0};
-        backward_head(head, gradients, task.length, Scratch<T>(team.scratch<T>(slot)));
+        backward_head(head, gradients, task.length, Scratch<T>(team.scratch<T>(thread)));
       }
     });
   });

@@ -84,7 +84,7 @@ void attention_decode(Team& team, View qkv, const AttentionShape& shape, View ca
   const int32_t *length = lengths.as<int32_t>(), *cache_start = cache_starts.as<int32_t>();
   with_float_type(qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
-    team.for_each(num_sequences * num_kv_heads, [&](int64_t slot, int64_t task) {
+    team.for_each(num_sequences * num_kv_heads, [&](int64_t thread, int64_t task) {
       const int64_t b = task / num_kv_heads, kv_head = task % num_kv_heads;
       const T* qkv_row = qkv.as<T>() + b * width;
       const int64_t first = cache_start[b], position = length[b];
@@ -94,7 +94,7 @@ void attention_decode(Team& team, View qkv, const AttentionShape& shape, View ca
       for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
         decode_head(qkv_row + HeadOffsets(shape, head).q, keys.as<T>() + first * stride + kv_head * d,
                     values.as<T>() + first * stride + kv_head * d, first_visible(position, shape.window), position + 1,
-                    stride, d, static_cast<T>(alibi_slope(shape, head)), team.scratch<T>(slot),
+                    stride, d, static_cast<T>(alibi_slope(shape, head)), team.scratch<T>(thread),
                     o.as<T>() + b * shape.channels() + head * d);
       }
     });

@@ -63,7 +63,7 @@ template <typename T, typename Body>
 void for_tiles(Team& team, const Factors<T>& whole, const Body& body) {
   static_assert(kProductScratchElems <= Team::scratch_elems<T>());
   const Grid grid(whole.m, whole.n, kOwnProducts<T> ? team.num_threads() : kAssumedThreads);
-  team.for_each(grid.count(), [&](int64_t slot, int64_t index) {
+  team.for_each(grid.count(), [&](int64_t thread, int64_t index) {
     const auto [row, row_end, column, column_end] = grid[index];
     if (row == row_end || column == column_end) return;
     Factors<T> tile = whole;
@@ -71,7 +71,7 @@ void for_tiles(Team& team, const Factors<T>& whole, const Body& body) {
     tile.n = column_end - column;
     tile.a += row * (whole.transpose_a == Transpose::yes ? 1 : whole.lda);
     tile.b += column * (whole.transpose_b == Transpose::yes ? whole.ldb : 1);
-    body(tile, row, column, team.scratch<T>(slot));
+    body(tile, row, column, team.scratch<T>(thread));
   });
 }
 

@@ -86,13 +86,14 @@ void softmax_cross_entropy(Team& team, View logits, View targets, double d_scale
     using T = decltype(zero);
     auto row = [&](int64_t i, LogSumExp* partial, auto&& for_chunks) {
       TESSERA_ASSERT(target[i] >= 0 && target[i] < vocabulary);
-      row_losses[i % kWave] = row_loss(logits.as<T>() + i * vocabulary, vocabulary, target[i], d_scale, partial, for_chunks);
+      row_losses[i % kWave] =
+          row_loss(logits.as<T>() + i * vocabulary, vocabulary, target[i], d_scale, partial, for_chunks);
     };
     for (int64_t first = 0; first < rows; first += kWave) {
       const int64_t count = std::min(kWave, rows - first);
       if (rows >= team.num_threads()) {  // complete rows: a row stays in L2 between loss and gradient
-        team.for_each(count, [&](int64_t slot, int64_t i) {
-          row(first + i, team.scratch<LogSumExp>(slot), [&](auto&& body) {
+        team.for_each(count, [&](int64_t thread, int64_t i) {
+          row(first + i, team.scratch<LogSumExp>(thread), [&](auto&& body) {
             for (int64_t chunk = 0; chunk < num_chunks; ++chunk) body(chunk);
           });
         });

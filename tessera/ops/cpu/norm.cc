@@ -1,16 +1,16 @@
 #include "tessera/ops/cpu/norm.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "tessera/ops/cpu/dispatch.h"
+#include "tessera/ops/cpu/row_sums.h"
 
 namespace tessera::cpu {
 
 namespace {
 
 constexpr int64_t kGrainRows = 4;
-constexpr int64_t kSumRows = 64;  // rows whose parameter gradients are summed together
-constexpr int64_t kColumnMultiple = 256;
 
 // mean = Σx / C, variance = Σ(x − mean)² / C in two passes. This avoids cancellation, and the row stays in L1 between
 // them.
@@ -60,13 +60,6 @@ void backward_row(const T* d_y, const T* x, const T* weight, const T* bias, T me
   for (int64_t c = 0; c < channels; ++c) y[c] = (x[c] - mean) * rstd * weight[c] + bias[c];
 }
 
-// sum += x over columns [begin, end).
-template <typename T>
-void add_range(const T* x, int64_t begin, int64_t end, T* sum) {
-#pragma omp simd
-  for (int64_t c = begin; c < end; ++c) sum[c] += x[c];
-}
-
 }  // namespace
 
 void layer_norm_forward(Team& team, View x, View weight, View bias, double epsilon, View y, View stats) {
@@ -84,8 +77,6 @@ void layer_norm_forward(Team& team, View x, View weight, View bias, double epsil
   });
 }
 
-// Sums d_weight and d_bias over blocks of rows, then adds the blocks' sums [blocks, 2C] in their order. The result does
-// not depend on which thread took which block.
 void layer_norm_backward(Team& team, View d_y, View x, View weight, View bias, View stats, View residual, View d_x,
                          View d_weight, View d_bias, View y) {
   const int64_t rows = x.shape[0], channels = x.shape[1];
@@ -95,32 +86,20 @@ void layer_norm_backward(Team& team, View d_y, View x, View weight, View bias, V
   TESSERA_ASSERT(!y || (y.shape == x.shape && bias.num_elems() == channels));
   with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    TESSERA_ASSERT(channels > 0 && 2 * channels <= Team::scratch_elems<T>());
-    T* const sums = team.scratch<T>(0);
-    auto sum_block = [&](int64_t first_row, T* block_sums) {
-      std::fill_n(block_sums, 2 * channels, T(0));
-      for (int64_t row = first_row; row < std::min(rows, first_row + kSumRows); ++row) {
+    // The sums of a block: d_weight, then d_bias.
+    const auto add_block = [&](int64_t first, int64_t end, T* sums) {
+      for (int64_t row = first; row < end; ++row) {
         const int64_t at = row * channels;
         const T* row_stats = stats.as<T>() + row * 2;
         backward_row(d_y.as<T>() + at, x.as<T>() + at, weight.as<T>(), y ? bias.as<T>() : nullptr, row_stats[0],
-                     row_stats[1], residual ? residual.as<T>() + at : nullptr, channels, d_x.as<T>() + at, block_sums,
-                     block_sums + channels, y ? y.as<T>() + at : nullptr);
+                     row_stats[1], residual ? residual.as<T>() + at : nullptr, channels, d_x.as<T>() + at, sums,
+                     sums + channels, y ? y.as<T>() + at : nullptr);
       }
     };
-    // Processes as many blocks at a time as fit into the scratch.
-    const int64_t num_blocks = (rows + kSumRows - 1) / kSumRows, wave = Team::scratch_elems<T>() / (2 * channels);
-    for (int64_t first = 0; first < num_blocks; first += wave) {
-      const int64_t wave_blocks = std::min(wave, num_blocks - first);
-      team.for_each(wave_blocks,
-                    [&](int64_t, int64_t i) { sum_block((first + i) * kSumRows, sums + i * 2 * channels); });
-      team.for_ranges(channels, kColumnMultiple, [&](int64_t, int64_t begin, int64_t end) {
-        for (int64_t i = 0; i < wave_blocks; ++i) {
-          const T* from = sums + i * 2 * channels;
-          add_range(from, begin, end, d_weight.as<T>());
-          add_range(from + channels, begin, end, d_bias.as<T>());
-        }
-      });
-    }
+    sum_in_blocks<T>(team, rows, 2 * channels, add_block, [&](int64_t begin, int64_t end, const T* sums) {
+      add_elements(sums, begin, std::min(end, channels), d_weight.as<T>());
+      add_elements(sums + channels, std::max(begin, channels) - channels, end - channels, d_bias.as<T>());
+    });
   });
 }
 

@@ -43,37 +43,37 @@ class Team {
 
   int num_threads() const { return pool_.num_threads(); }
 
-  // Calls body(slot) once for every slot in [0, num_threads()). Bodies of different slots run concurrently. Nothing is
-  // allocated: std::function stores a reference wrapper in place.
+  // Calls body(thread) once for every thread in [0, num_threads()). They run concurrently. Nothing is allocated:
+  // std::function stores a reference wrapper in place.
   template <typename Body>
   void run(Body&& body) {
-    auto flushed = [&](int64_t slot) {
+    auto flushed = [&](int64_t thread) {
       const FlushDenormals flush;
-      body(slot);
+      body(thread);
     };
     pool_.run(num_threads(), std::ref(flushed));
   }
 
-  // Calls body(slot, i) for every i in [0, count), started in ascending order. Any thread may take any i, so a body
-  // must write only data of its own i. Only one body at a time uses a slot.
+  // Calls body(thread, i) for every i in [0, count), started in ascending order. Any thread may take any i, so a body
+  // must write only data of its own i, and scratch of its own thread.
   template <typename Body>
   void for_each(int64_t count, Body&& body) {
     std::atomic<int64_t> next{0};
-    run([&](int64_t slot) {
-      for (int64_t i; (i = next.fetch_add(1)) < count;) body(slot, i);
+    run([&](int64_t thread) {
+      for (int64_t i; (i = next.fetch_add(1)) < count;) body(thread, i);
     });
   }
 
-  // Splits [0, count) into one contiguous range per slot and calls body(slot, begin, end) for each range that is not
-  // empty. Bounds are multiples of `multiple`, except the end. The split depends only on the arguments and
+  // Splits [0, count) into one contiguous range per thread and calls body(thread, begin, end) for each range that is
+  // not empty. Bounds are multiples of `multiple`, except the end. The split depends only on the arguments and
   // num_threads().
   template <typename Body>
   void for_ranges(int64_t count, int64_t multiple, Body&& body) {
     const int64_t units = (count + multiple - 1) / multiple, threads = num_threads();
-    auto range = [&](int64_t slot) {
-      const int64_t begin = units * slot / threads * multiple;
-      const int64_t end = std::min(count, units * (slot + 1) / threads * multiple);
-      if (begin < end) body(slot, begin, end);
+    auto range = [&](int64_t thread) {
+      const int64_t begin = units * thread / threads * multiple;
+      const int64_t end = std::min(count, units * (thread + 1) / threads * multiple);
+      if (begin < end) body(thread, begin, end);
     };
     if (units <= 1) {
       const FlushDenormals flush;
@@ -83,10 +83,10 @@ class Team {
     }
   }
 
-  // The scratch of a slot, as elements of T.
+  // The scratch of a thread, as elements of T.
   template <typename T>
-  T* scratch(int64_t slot) const {
-    return reinterpret_cast<T*>(scratch_.data() + slot * kCpuScratchBytesPerThread);
+  T* scratch(int64_t thread) const {
+    return reinterpret_cast<T*>(scratch_.data() + thread * kCpuScratchBytesPerThread);
   }
   template <typename T>
   static constexpr int64_t scratch_elems() {

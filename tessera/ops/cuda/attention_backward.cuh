@@ -40,8 +40,8 @@ struct BackwardTiles {
   using Rows = typename Products::Rows;
   static constexpr int kOwn = kTileRows * Rows::kStride, kPass = kPassing<Products> * Rows::kStride;
   T *own[3], *passing[2];
-  float* numbers;  // [2 slots][2][kPassing]
-  uint32_t* kept;  // [2 slots][kPassing/2][4]: for two queries, which of the keys [16w, 16w + 16) dropout keeps
+  float* numbers;  // [2 stages][2][kPassing]
+  uint32_t* kept;  // [2 stages][kPassing/2][4]: for two queries, which of the keys [16w, 16w + 16) dropout keeps
   __device__ explicit BackwardTiles(unsigned char* shared) {
     T* const base = reinterpret_cast<T*>(shared);
     own[0] = base;
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
   const BackwardTiles<Products> tiles(shared_tiles);
   const int head_of_launch = static_cast<int>(blockIdx.x) % at.num_heads, head = at.first_head + head_of_launch,
             warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
-  const Block block =
+  const RowBlock block =
       find_longest_block(heads.starts, heads.num_sequences, kTileRows, static_cast<int>(blockIdx.x) / at.num_heads);
   if (!block.found) return;
   const int q0 = block.index * kTileRows, end = min(block.length, q0 + kTileRows);
@@ -91,10 +91,10 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
   const T *const keys = heads.key(at.qkv, block.begin, head / heads.group), *const values =
                                                                                 heads.value(at.qkv, block.begin,
                                                                                             head / heads.group);
-  const auto load_keys = [&](int k0, int slot) {
-    load_tile<Rows, kKeys, kTileThreads>(tiles.passing[0] + slot * tiles.kPass, keys, stride, k0, block.length,
+  const auto load_keys = [&](int k0, int stage) {
+    load_tile<Rows, kKeys, kTileThreads>(tiles.passing[0] + stage * tiles.kPass, keys, stride, k0, block.length,
                                          heads.head_dim);
-    load_tile<Rows, kKeys, kTileThreads>(tiles.passing[1] + slot * tiles.kPass, values, stride, k0, block.length,
+    load_tile<Rows, kKeys, kTileThreads>(tiles.passing[1] + stage * tiles.kPass, values, stride, k0, block.length,
                                          heads.head_dim);
     commit_copies();
   };
@@ -129,13 +129,13 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
   }
   Accumulator<Rows::kColumns> d_q;
   d_q.clear();
-  for (int k0 = first_block, slot = 0; k0 < end; k0 += kKeys, slot ^= 1) {
+  for (int k0 = first_block, stage = 0; k0 < end; k0 += kKeys, stage ^= 1) {
     wait_for_copies<0>();
     Products::publish_tiles();
     __syncthreads();
-    if (k0 + kKeys < end) load_keys(k0 + kKeys, slot ^ 1);
+    if (k0 + kKeys < end) load_keys(k0 + kKeys, stage ^ 1);
     if (together >= block.length || k0 >= together + 16 * Products::kWarpsTogether) continue;
-    const T *const k = tiles.passing[0] + slot * tiles.kPass, *const v = tiles.passing[1] + slot * tiles.kPass;
+    const T *const k = tiles.passing[0] + stage * tiles.kPass, *const v = tiles.passing[1] + stage * tiles.kPass;
     Accumulator<kKeys> s, d_p;
     Products::multiply_transposed(s, tiles.own[0], k);
     Products::multiply_transposed(d_p, tiles.own[1], v);
@@ -188,28 +188,28 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
             first_of_launch = static_cast<int>(blockIdx.x) % kv_heads * heads.group,
             first_head = at.first_head + first_of_launch, kv_head = first_head / heads.group,
             warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
-  const Block block =
+  const RowBlock block =
       find_longest_block(heads.starts, heads.num_sequences, kTileRows, static_cast<int>(blockIdx.x) / kv_heads);
   if (!block.found) return;
   const int k0 =
       ((block.length - 1) / kTileRows - block.index) * kTileRows;  // most queries see the first keys of a sequence
   const int end = heads.end_of_queries(min(k0 + kTileRows, block.length) - 1, block.length);
   const int64_t stride = heads.width;
-  const auto load_queries = [&](int member, int q0, int slot) {
+  const auto load_queries = [&](int member, int q0, int stage) {
     const int head = first_head + member;
     const T *const queries = heads.query(at.qkv, block.begin, head), *const d_os = at.d_o +
                                                                                    static_cast<int64_t>(block.begin) *
                                                                                        heads.channels +
                                                                                    head * heads.head_dim;
-    load_tile<Rows, kQueries, kTileThreads>(tiles.passing[0] + slot * tiles.kPass, queries, stride, q0, block.length,
+    load_tile<Rows, kQueries, kTileThreads>(tiles.passing[0] + stage * tiles.kPass, queries, stride, q0, block.length,
                                             heads.head_dim);
-    load_tile<Rows, kQueries, kTileThreads>(tiles.passing[1] + slot * tiles.kPass, d_os, heads.channels, q0,
+    load_tile<Rows, kQueries, kTileThreads>(tiles.passing[1] + stage * tiles.kPass, d_os, heads.channels, q0,
                                             block.length, heads.head_dim);
     for (int i = static_cast<int>(threadIdx.x); i < 2 * kQueries; i += kTileThreads) {
       const int query = q0 + i % kQueries;
       const bool real = query < block.length;
       const int64_t row = real ? block.begin + query : block.begin;
-      copy_word_async(tiles.numbers + slot * 2 * kQueries + i,
+      copy_word_async(tiles.numbers + stage * 2 * kQueries + i,
                       i < kQueries ? at.log_sum_exp + row * heads.num_heads + head
                                    : at.deltas + row * at.num_heads + first_of_launch + member,
                       real);
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
 #pragma unroll
       for (uint32_t w = 0; w < 4; ++w) {
         const uint32_t kept = __ballot_sync(kAllLanes, words[w] >= mask.threshold);
-        if (lane == 0) tiles.kept[(slot * kQueries / 2 + pair) * 4 + static_cast<int>(w)] = kept;
+        if (lane == 0) tiles.kept[(stage * kQueries / 2 + pair) * 4 + static_cast<int>(w)] = kept;
       }
     }
   };
@@ -237,7 +237,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
   Accumulator<Rows::kColumns> d_k, d_v;
   d_k.clear();
   d_v.clear();
-  for (int member = 0, next = k0, slot = 0; member < heads.group; slot ^= 1) {
+  for (int member = 0, next = k0, stage = 0; member < heads.group; stage ^= 1) {
     wait_for_copies<0>();
     Products::publish_tiles();
     __syncthreads();
@@ -247,10 +247,10 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
       next = k0;
       ++member;
     }
-    if (member < heads.group) load_queries(member, next, slot ^ 1);
+    if (member < heads.group) load_queries(member, next, stage ^ 1);
     if (together >= block.length || q0 + kQueries <= together) continue;
-    const T *const q = tiles.passing[0] + slot * tiles.kPass, *const d_o = tiles.passing[1] + slot * tiles.kPass;
-    const float* const numbers = tiles.numbers + slot * 2 * kQueries;
+    const T *const q = tiles.passing[0] + stage * tiles.kPass, *const d_o = tiles.passing[1] + stage * tiles.kPass;
+    const float* const numbers = tiles.numbers + stage * 2 * kQueries;
     const Scores scores(at.scale, heads.slope(head));
     const float biases[2] = {scores.bias(first_row + lane / 4), scores.bias(first_row + 8 + lane / 4)};
     Accumulator<kQueries> s, d_p;
@@ -261,7 +261,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
     for (int n = 0; n < kQueries / 8; ++n) {
       const int column = n * 8 + lane % 4 * 2;
       const auto log_sum_exps = load_pack<float, 2>(numbers + column);
-      const uint32_t kept = kDrops ? tiles.kept[(slot * kQueries + column) / 2 * 4 + warp] : 0;
+      const uint32_t kept = kDrops ? tiles.kept[(stage * kQueries + column) / 2 * 4 + warp] : 0;
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         s.at[n][e] = fast_exp2(fmaf(log_sum_exps.at[e % 2], -kLog2E, fmaf(s.at[n][e], scores.scale, biases[e / 2])));

@@ -70,8 +70,8 @@ __device__ inline void softmax_block(Accumulator<kForwardKeys>& s, const Scores&
 }
 
 // Dropout's factor of the kept elements is applied at the end.
-__device__ inline void drop(Accumulator<kForwardKeys>& p, const Mask& mask, const Block& block, int head, int first_row,
-                            int k0) {
+__device__ inline void drop(Accumulator<kForwardKeys>& p, const Mask& mask, const RowBlock& block, int head,
+                            int first_row, int k0) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -101,16 +101,17 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
 
   const int head = static_cast<int>(blockIdx.x) % heads.num_heads, warp = static_cast<int>(threadIdx.x) / kWarp,
             lane = static_cast<int>(threadIdx.x) % kWarp;
-  const Block block =
+  const RowBlock block =
       find_longest_block(heads.starts, heads.num_sequences, kTileRows, static_cast<int>(blockIdx.x) / heads.num_heads);
   if (!block.found) return;
   const int q0 = block.index * kTileRows;
   const int64_t stride = heads.width;
   const T *const keys = heads.key(qkv, block.begin, head / heads.group), *const values = heads.value(
                                                                              qkv, block.begin, head / heads.group);
-  const auto load_keys = [&](int k0, int slot) {
-    load_tile<Rows, kForwardKeys, kTileThreads>(k_tiles + slot * kTile, keys, stride, k0, block.length, heads.head_dim);
-    load_tile<Rows, kForwardKeys, kTileThreads>(v_tiles + slot * kTile, values, stride, k0, block.length,
+  const auto load_keys = [&](int k0, int stage) {
+    load_tile<Rows, kForwardKeys, kTileThreads>(k_tiles + stage * kTile, keys, stride, k0, block.length,
+                                                heads.head_dim);
+    load_tile<Rows, kForwardKeys, kTileThreads>(v_tiles + stage * kTile, values, stride, k0, block.length,
                                                 heads.head_dim);
     commit_copies();
   };
@@ -130,18 +131,18 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
     softmax.maximum[half] = -std::numeric_limits<float>::infinity();
     softmax.sum[half] = 0;
   }
-  for (int k0 = first_block, slot = 0; k0 < end; k0 += kForwardKeys, slot ^= 1) {
+  for (int k0 = first_block, stage = 0; k0 < end; k0 += kForwardKeys, stage ^= 1) {
     wait_for_copies<0>();
     Products::publish_tiles();
     __syncthreads();  // this block's keys have arrived, and all warps have finished with the previous ones
-    if (k0 + kForwardKeys < end) load_keys(k0 + kForwardKeys, slot ^ 1);
+    if (k0 + kForwardKeys < end) load_keys(k0 + kForwardKeys, stage ^ 1);
     if (together >= block.length || k0 >= together + 16 * Products::kWarpsTogether) continue;  // all keys are hidden
     Accumulator<kForwardKeys> s;
-    Products::multiply_transposed(s, q_tile, k_tiles + slot * kTile);
+    Products::multiply_transposed(s, q_tile, k_tiles + stage * kTile);
     Products::template wait<0>(s);
     softmax_block(s, scores, first_row, k0, heads.window, softmax, result);
     if constexpr (kDrops) drop(s, mask, block, head, first_row, k0);
-    Products::multiply_registers(result, s, v_tiles + slot * kTile);
+    Products::multiply_registers(result, s, v_tiles + stage * kTile);
     Products::template wait<0>(result);
   }
   __syncthreads();  // results overwrite the queries

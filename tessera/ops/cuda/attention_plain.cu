@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   __shared__ A shared[kWarps][kMaxHeadDim];
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
   const int head = static_cast<int>(blockIdx.y), head_dim = heads.head_dim;
-  const Block block = find_block(heads.starts, heads.num_sequences, kWarps, static_cast<int>(blockIdx.x));
+  const RowBlock block = find_block(heads.starts, heads.num_sequences, kWarps, static_cast<int>(blockIdx.x));
   const int query = block.index * kWarps + warp;
   if (!block.found || query >= block.length) return;  // complete warps; there are no barriers below
   const int64_t row = block.begin + query;
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) query_gradient_kernel(Backward<
   __shared__ A shared[2][kWarps][kMaxHeadDim];
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
   const int head = at.first_head + static_cast<int>(blockIdx.y), head_dim = heads.head_dim;
-  const Block block = find_block(heads.starts, heads.num_sequences, kWarps, static_cast<int>(blockIdx.x));
+  const RowBlock block = find_block(heads.starts, heads.num_sequences, kWarps, static_cast<int>(blockIdx.x));
   const int query = block.index * kWarps + warp;
   if (!block.found || query >= block.length) return;
   const int64_t row = block.begin + query, stride = heads.width;
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) key_gradient_kernel(Backward<T>
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
   const int first_of_launch = static_cast<int>(blockIdx.y) * heads.group,
             kv_head = (at.first_head + first_of_launch) / heads.group, head_dim = heads.head_dim;
-  const Block block = find_block(heads.starts, heads.num_sequences, kWarps, static_cast<int>(blockIdx.x));
+  const RowBlock block = find_block(heads.starts, heads.num_sequences, kWarps, static_cast<int>(blockIdx.x));
   const int key = block.index * kWarps + warp;
   if (!block.found || key >= block.length) return;
   const int64_t row = block.begin + key, stride = heads.width;

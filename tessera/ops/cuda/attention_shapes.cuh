@@ -66,7 +66,7 @@ struct Heads {
 };
 
 // One block of rows of a sequence.
-struct Block {
+struct RowBlock {
   int begin, length;  // the sequence's first row and number of rows
   int index;          // of the block in the sequence
   bool found;
@@ -74,7 +74,7 @@ struct Block {
 
 // Finds block `number` in the common numbering of all sequences' blocks of `rows` rows. All lanes of a warp call it.
 // There are at most N / rows + B blocks; a launch requests that many.
-__device__ inline Block find_block(const int32_t* starts, int num_sequences, int rows, int number) {
+__device__ inline RowBlock find_block(const int32_t* starts, int num_sequences, int rows, int number) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   int before = 0;
   for (int first = 0; first < num_sequences; first += kWarp) {
@@ -102,7 +102,7 @@ __device__ inline Block find_block(const int32_t* starts, int num_sequences, int
 // The same blocks in another order: among any 32 sequences, the blocks with the highest index in their sequence come
 // first. As blocks of queries they see most keys. Blocks of keys are counted from the other end, because most queries
 // see the first keys.
-__device__ inline Block find_longest_block(const int32_t* starts, int num_sequences, int rows, int number) {
+__device__ inline RowBlock find_longest_block(const int32_t* starts, int num_sequences, int rows, int number) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (int first = 0; first < num_sequences; first += kWarp) {
     const int b = first + lane;

@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
   float *const q = reinterpret_cast<float*>(shared), *const k = q + kRows * kStride<D>,
                *const v = k + kPassing<D> * kStride<D>, *const p = v + kPassing<D> * kStride<D>;
   const int head = static_cast<int>(blockIdx.x) % heads.num_heads, head_dim = heads.head_dim;
-  const Block block =
+  const RowBlock block =
       find_longest_block(heads.starts, heads.num_sequences, kRows, static_cast<int>(blockIdx.x) / heads.num_heads);
   if (!block.found) return;
   const int q0 = block.index * kRows, end = min(block.length, q0 + kRows);
@@ -253,7 +253,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
                *const tile = v + kPassing<D> * kStride<D>;
   const int head_of_launch = static_cast<int>(blockIdx.x) % at.num_heads, head = at.first_head + head_of_launch,
             head_dim = heads.head_dim;
-  const Block block =
+  const RowBlock block =
       find_longest_block(heads.starts, heads.num_sequences, kRows, static_cast<int>(blockIdx.x) / at.num_heads);
   if (!block.found) return;
   const int q0 = block.index * kRows, end = min(block.length, q0 + kRows);
@@ -321,7 +321,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) key_gradient_kernel
   const int kv_heads = at.num_heads / heads.group,
             first_of_launch = static_cast<int>(blockIdx.x) % kv_heads * heads.group,
             kv_head = (at.first_head + first_of_launch) / heads.group, head_dim = heads.head_dim;
-  const Block block =
+  const RowBlock block =
       find_longest_block(heads.starts, heads.num_sequences, kRows, static_cast<int>(blockIdx.x) / kv_heads);
   if (!block.found) return;
   const int k0 = ((block.length - 1) / kRows - block.index) * kRows;  // most queries see the first keys of a sequence

@@ -51,14 +51,14 @@ struct WideTask {
   int begin, length, index, head;
 };
 
-// Calls body(block, head) for the tasks of this thread block. All lanes of a warp call it. Longer tasks come first. Each
-// second round is dealt out in reverse, so that all thread blocks receive about the same work.
+// Calls body(block, head) for the tasks of this thread block. All lanes of a warp call it. Longer tasks come first.
+// Each second round is dealt out in reverse, so that all thread blocks receive about the same work.
 template <typename Body>
 __device__ inline void for_each_task(const Heads& heads, int num_heads, int num_blocks, const Body& body) {
   const int grid = static_cast<int>(gridDim.x), own = static_cast<int>(blockIdx.x), total = num_heads * num_blocks;
   for (int first = 0, round = 0; first < total; first += grid, ++round) {
     const int number = first + (round % 2 == 0 ? own : grid - 1 - own);
-    const Block block = find_longest_block(heads.starts, heads.num_sequences, kWideRows, number / num_heads);
+    const RowBlock block = find_longest_block(heads.starts, heads.num_sequences, kWideRows, number / num_heads);
     if (block.found) body(block, number % num_heads);
   }
 }

@@ -47,7 +47,7 @@ __device__ inline void produce(SharedOfQueries<T>& shared, const CUtensorMap& qk
                                const Arrays<T>& at, const Heads& heads) {
   const bool leads = threadIdx.x == 0;
   int count = 0, tasks = 0;
-  for_each_task(heads, at.num_heads, at.num_blocks, [&](const Block& block, int head_of_launch) {
+  for_each_task(heads, at.num_heads, at.num_blocks, [&](const RowBlock& block, int head_of_launch) {
     const int head = at.first_head + head_of_launch, kv_head = head / heads.group, q0 = block.index * kWideRows,
               first = heads.first_block(q0, kKeys);
     for (int k0 = first; k0 <= q0; k0 += kKeys, ++count) {
@@ -83,8 +83,8 @@ __device__ inline void produce(SharedOfQueries<T>& shared, const CUtensorMap& qk
 
 template <typename T>
 __device__ inline void consume(SharedOfQueries<T>& shared, const Arrays<T>& at, const Heads& heads) {
-  const int group = static_cast<int>(threadIdx.x) / kGroupThreads - 1,
-            warp = static_cast<int>(threadIdx.x) / kWarp % 4, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int group = static_cast<int>(threadIdx.x) / kGroupThreads - 1, warp = static_cast<int>(threadIdx.x) / kWarp % 4,
+            lane = static_cast<int>(threadIdx.x) % kWarp;
   const int own_row = group * 64 + warp * 16;
   for (int tasks = 0, count = 0;; ++tasks) {
     wait_for(&shared.own_full, tasks & 1);
@@ -145,7 +145,8 @@ __device__ inline void consume(SharedOfQueries<T>& shared, const Arrays<T>& at, 
   }
 }
 
-// Calls body(member, q0) for the blocks of queries that see some of the keys from k0 on, for each query head of a group.
+// Calls body(member, q0) for the blocks of queries that see some of the keys from k0 on, for each query head of a
+// group.
 template <typename Body>
 __device__ inline void for_each_query_block(const Heads& heads, int k0, int length, const Body& body) {
   const int end = heads.end_of_queries(min(k0 + kWideRows, length) - 1, length);
@@ -165,7 +166,7 @@ __device__ inline void produce(SharedOfKeys<T>& shared, const CUtensorMap& own, 
   const bool copies_tiles = threadIdx.x < kWarp, leads = threadIdx.x == 0;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   int stage = 0, before = 1, tasks = 0;
-  for_each_task(heads, at.num_heads / heads.group, at.num_blocks, [&](const Block& block, int kv_of_launch) {
+  for_each_task(heads, at.num_heads / heads.group, at.num_blocks, [&](const RowBlock& block, int kv_of_launch) {
     const int k0 = first_key_of(block.index, block.length), first_of_launch = kv_of_launch * heads.group,
               first_head = at.first_head + first_of_launch, kv_head = first_head / heads.group;
     if (copies_tiles) {
@@ -216,8 +217,8 @@ __device__ inline void produce(SharedOfKeys<T>& shared, const CUtensorMap& own, 
 // Works on Sᵀ and dPᵀ: rows are keys and columns are queries.
 template <typename T>
 __device__ inline void consume(SharedOfKeys<T>& shared, const Arrays<T>& at, const Heads& heads) {
-  const int group = static_cast<int>(threadIdx.x) / kGroupThreads - 1,
-            warp = static_cast<int>(threadIdx.x) / kWarp % 4, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int group = static_cast<int>(threadIdx.x) / kGroupThreads - 1, warp = static_cast<int>(threadIdx.x) / kWarp % 4,
+            lane = static_cast<int>(threadIdx.x) % kWarp;
   const int own_row = group * 64 + warp * 16;
   int stage = 0, parity = 0;
   for (int tasks = 0;; ++tasks) {
@@ -289,8 +290,8 @@ __device__ inline void consume(SharedOfKeys<T>& shared, const Arrays<T>& at, con
     store_wide_rows(d_k, shared.gradient, own_row, heads.key(at.d_qkv, row, kv_head), heads.width, rows, heads.head_dim,
                     [&](int) { return at.scale; });
     __syncwarp();
-    store_wide_rows(d_v, shared.gradient, own_row, heads.value(at.d_qkv, row, kv_head), heads.width, rows, heads.head_dim,
-                    [](int) { return 1.0f; });
+    store_wide_rows(d_v, shared.gradient, own_row, heads.value(at.d_qkv, row, kv_head), heads.width, rows,
+                    heads.head_dim, [](int) { return 1.0f; });
     __syncwarp();  // before the next task's results
   }
 }
@@ -306,8 +307,8 @@ __global__ void __launch_bounds__(kDeltaThreads)
             column = static_cast<int>(threadIdx.x) % kDeltaLanes * 8;
   float sum = 0;
   if (number < count && column < head_dim) {
-    const int64_t at = static_cast<int64_t>(number / num_heads) * channels +
-                       (first_head + number % num_heads) * head_dim + column;
+    const int64_t at =
+        static_cast<int64_t>(number / num_heads) * channels + (first_head + number % num_heads) * head_dim + column;
     const auto left = load_pack<T, 8>(o + at), right = load_pack<T, 8>(d_o + at);
 #pragma unroll
     for (int i = 0; i < 8; ++i) sum = fmaf(left[i], right[i], sum);

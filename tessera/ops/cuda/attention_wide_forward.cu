@@ -71,7 +71,7 @@ template <typename T>
 __device__ inline void produce(Shared<T>& shared, const CUtensorMap& map, const Heads& heads, int num_blocks) {
   const bool leads = threadIdx.x == 0;
   int count = 0, tasks = 0;  // blocks of keys and tasks so far
-  for_each_task(heads, heads.num_heads, num_blocks, [&](const Block& block, int head) {
+  for_each_task(heads, heads.num_heads, num_blocks, [&](const RowBlock& block, int head) {
     const int q0 = block.index * kWideRows, kv_head = head / heads.group;
     for (int k0 = q0; k0 >= heads.first_block(q0, kKeys); k0 -= kKeys, ++count) {
       const int stage = count & 1, before = (count >> 1 & 1) ^ 1;
@@ -105,8 +105,8 @@ __device__ inline void produce(Shared<T>& shared, const CUtensorMap& map, const 
 
 template <typename T, bool kBiased>
 __device__ inline void consume(Shared<T>& shared, const Heads& heads, float scale, T* o_out, float* log_sum_exp) {
-  const int group = static_cast<int>(threadIdx.x) / kGroupThreads - 1,
-            warp = static_cast<int>(threadIdx.x) / kWarp % 4, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int group = static_cast<int>(threadIdx.x) / kGroupThreads - 1, warp = static_cast<int>(threadIdx.x) / kWarp % 4,
+            lane = static_cast<int>(threadIdx.x) % kWarp;
   const int own_row = group * 64 + warp * 16;
   // The consumers take turns: while one computes exponentials, the other has the tensor cores.
   const auto begin_turn = [&] { meet(1 + group, kConsumers * kGroupThreads); };
@@ -229,9 +229,9 @@ void wide_attention_forward(const Context& context, View qkv, View starts, const
     using T = decltype(zero);
     auto* const kernel = wide_forward_kernel<T, biased>;
     allow_shared(kernel, sizeof(Shared<T>));
-    kernel<<<grid, kWideThreads, sizeof(Shared<T>), context.stream>>>(
-        map, heads, blocks, 1 / std::sqrt(static_cast<float>(shape.head_dim)), data_of<T>(o),
-        data_of<float>(log_sum_exp));
+    kernel<<<grid, kWideThreads, sizeof(Shared<T>), context.stream>>>(map, heads, blocks,
+                                                                      1 / std::sqrt(static_cast<float>(shape.head_dim)),
+                                                                      data_of<T>(o), data_of<float>(log_sum_exp));
   };
   const auto with_bias = [&](auto zero) {
     if (heads.slopes) return launch(zero, std::true_type());

@@ -24,7 +24,7 @@ struct Cache {
 // One block per row of qkv: it copies the row's key and value to the cache.
 template <typename T>
 __global__ void store_kernel(const T* __restrict__ qkv, Heads heads, Cache<T> cache) {
-  const Block block = find_block(heads.starts, heads.num_sequences, 1, static_cast<int>(blockIdx.x));
+  const RowBlock block = find_block(heads.starts, heads.num_sequences, 1, static_cast<int>(blockIdx.x));
   if (!block.found) return;
   // Finds the index of the row's sequence. Empty sequences may start at the same row, so the end must match, too.
   int b = 0;

@@ -156,5 +156,23 @@ TEST(Text, NormalFormsComposeAndDecompose) {
   EXPECT_EQ(normalize(std::string_view("a\0\u00e9", 4), NormalForm::nfc), std::string("a\0\u00e9", 4));
 }
 
+// A quadratic algorithm would need 10^10 steps here.
+TEST(Text, NormalFormsOfManyMarks) {
+  constexpr int kCount = 100'000;
+  const std::string above = "\u0301", below = "\u0323";  // of the classes 230 and 220
+  std::string mixed, all_above, all_below;
+  for (int i = 0; i < kCount; ++i) {
+    mixed += above + below;
+    all_above += above;
+    all_below += below;
+  }
+  for (const NormalForm form : {NormalForm::nfd, NormalForm::nfkd})
+    EXPECT_EQ(normalize("a" + mixed + "b", form), "a" + all_below + all_above + "b");
+  // The first mark below composes. Those above do not, because no character is composed of all three.
+  for (const NormalForm form : {NormalForm::nfc, NormalForm::nfkc})
+    EXPECT_EQ(normalize("a" + mixed + "b", form), "\u1ea1" + all_below.substr(below.size()) + all_above + "b");
+  EXPECT_EQ(normalize(mixed, NormalForm::nfc), all_below + all_above) << "without a base";
+}
+
 }  // namespace
 }  // namespace tessera

@@ -1,6 +1,8 @@
 // The weight files of a model: how tensors are divided, and that any division among ranks writes the same bytes.
 #include "tessera/store/model_shards.h"
 
+#include <sys/resource.h>
+
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -162,6 +164,39 @@ TEST(ModelShards, OneFileHasTheBytesOfTheWriterOfFiles) {
   }
   writer.finish();
   EXPECT_EQ(contents(folder / "other"), contents(folder / "model.safetensors"));
+}
+
+// Models of several hundred files exist, and 1024 open files are a usual limit.
+TEST(ModelShards, NeedFewOpenFiles) {
+  Draw draw(0);
+  draw.tensors.clear();
+  draw.values.clear();
+  for (int i = 0; i < 120; ++i) {
+    draw.tensors.push_back({"t" + std::to_string(i), DType::f32, {2}});
+    draw.values.push_back({static_cast<float>(i), -1});
+  }
+  draw.max_bytes = 1;  // a file for each tensor
+  TemporaryFolder folder(memory_folder());
+  struct rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  struct rlimit few = before;
+  few.rlim_cur = 60;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  EXPECT_NO_THROW(write_folder(draw, folder.path(), 1));
+  const auto source = [&] {
+    try {
+      return std::make_optional<TensorSource>(folder.path());
+    } catch (const Error&) {
+      return std::optional<TensorSource>();
+    }
+  }();
+  setrlimit(RLIMIT_NOFILE, &before);
+  ASSERT_TRUE(source) << "the files cannot be open at once";
+  for (size_t i = 0; i < draw.tensors.size(); ++i) {
+    float got[2];
+    source->read_into(draw.tensors[i].name, view_of(got, {2}));
+    EXPECT_EQ(got[0], draw.values[i][0]);
+  }
 }
 
 // The header comes last, so nobody takes files that are being written for complete ones.

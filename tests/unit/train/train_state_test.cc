@@ -23,6 +23,7 @@ TEST(TrainState, ComesBackAsItWas) {
   state.fused_micro_batches = true;
   state.loss_scale = {.scale = 1024, .clean_steps = 3, .hysteresis_left = 1};
   state.loss_steps = 10;
+  state.loaded_types = {{"a", DType::bf16}, {"b", DType::f32}, {"c", DType::f16}};
   state.health = {.num_skipped = 5, .skipped_in_a_row = 2, .first_loss = 7.5, .sound_checkpoint = 9};
   const TrainState back = there_and_back(state);
   EXPECT_EQ(back.step, 12);
@@ -32,6 +33,7 @@ TEST(TrainState, ComesBackAsItWas) {
   EXPECT_EQ(back.fused_micro_batches, true);
   ASSERT_TRUE(back.loss_scale);
   EXPECT_EQ(back.loss_scale->scale, 1024);
+  EXPECT_EQ(back.loaded_types, state.loaded_types);
   EXPECT_EQ(back.loss_steps, 10);
   EXPECT_EQ(back.health.num_skipped, 5);
   EXPECT_EQ(back.health.skipped_in_a_row, 2);
@@ -40,11 +42,12 @@ TEST(TrainState, ComesBackAsItWas) {
   EXPECT_EQ(back.to_json(kFingerprint), state.to_json(kFingerprint));
 }
 
-// Older checkpoints do not contain fused_micro_batches.
+// Older checkpoints do not contain fused_micro_batches and loaded_types.
 TEST(TrainState, WhatWasNotSetIsNotKnown) {
   const TrainState back = there_and_back({});
   EXPECT_EQ(back.fused_micro_batches, std::nullopt);
   EXPECT_EQ(back.best_metric, std::nullopt);
+  EXPECT_EQ(back.loaded_types, std::nullopt);
   EXPECT_FALSE(back.loss_scale);
   EXPECT_FALSE(back.health.first_loss);
 }
@@ -65,6 +68,16 @@ TEST(TrainState, ReadsTheCountsOfEarlierVersions) {
   EXPECT_EQ(back.health.skipped_in_a_row, 0);
   EXPECT_EQ(back.health.sound_checkpoint, -1);
   EXPECT_EQ(back.loss_steps, 12);
+}
+
+TEST(TrainState, UnknownTypesAreRefused) {
+  TrainState state;
+  state.loaded_types = {{"a", DType::bf16}};
+  for (const Record& wrong : {Record("f64"), Record(3), Record()}) {
+    Record record = record_from_json(state.to_json(kFingerprint), "state");
+    record["loaded_types"] = Record{{"a", wrong}};
+    EXPECT_THROW(TrainState::from_json(to_json(record), kFingerprint, "state"), InputError) << wrong;
+  }
 }
 
 TEST(TrainState, AnotherRunsIsRefused) {

@@ -1,0 +1,35 @@
+// Helpers for the tests of attention on a GPU.
+#pragma once
+
+#include <numeric>
+
+#include "gpu_testing.h"
+#include "tessera/ops/cuda/context.h"
+
+namespace tessera::testing {
+
+inline int64_t rows_of(const std::vector<int32_t>& lengths) {
+  return std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+}
+
+// The first row of each sequence, and the number of rows.
+inline std::vector<int32_t> starts_of(const std::vector<int32_t>& lengths) {
+  std::vector<int32_t> starts{0};
+  for (const int32_t n : lengths) starts.push_back(starts.back() + n);
+  return starts;
+}
+
+// This GPU, used as one before sm_80: without tensor cores for 16-bit types.
+struct OlderGpu {
+  OlderGpu() : scratch(rig().gpu->allocate(cuda::kScratchBytes, Category::workspace)) {
+    context.stream = static_cast<cudaStream_t>(rig().gpu->compute_stream().native());
+    context.scratch = scratch.data();
+    context.code_major = 7;
+    cudaDeviceGetAttribute(&context.num_multiprocessors, cudaDevAttrMultiProcessorCount, 0);
+    cudaDeviceGetAttribute(&context.max_shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0);
+  }
+  const Buffer scratch;
+  cuda::Context context;
+};
+
+}  // namespace tessera::testing
