@@ -105,9 +105,9 @@ std::vector<MicroBatch> BatchPlan::step_by_samples(int64_t step) const {
   return micro_batches;
 }
 
-// Ranks that shard compute in lockstep: each round takes as long as its most costly micro-batch. Ranks that do not shard
-// wait at the end of the step. Rounds of micro-batches in the order of their costs, each round in the opposite direction
-// of the one before, are good for both.
+// Ranks that shard compute in lockstep: each round takes as long as its most costly micro-batch. Ranks that do not
+// shard wait at the end of the step. Rounds of micro-batches in the order of their costs, each round in the opposite
+// direction of the one before, are good for both.
 std::vector<MicroBatch> BatchPlan::step_by_tokens(int64_t step) const {
   const int64_t first = step * micro_batches_of_step(), world = options_.world_size;
   const int64_t count = std::min(micro_batches_of_step(), std::ssize(starts_) - 1 - first);

@@ -52,9 +52,9 @@ struct MicroBatch {
 // same steps as an uninterrupted one. Over all ranks, every sample occurs exactly once per epoch. Every rank has the
 // same number of steps and of micro-batches in a step, as collectives require.
 //
-// By samples: global micro-batch k takes the next batch_size × world_size samples of the epoch's order, and rank r takes
-// the r-th slice. If the last micro-batch is short, it is divided as evenly as possible, and ranks may get fewer samples
-// or none. The last step may have fewer micro-batches.
+// By samples: global micro-batch k takes the next batch_size × world_size samples of the epoch's order, and rank r
+// takes the r-th slice. If the last micro-batch is short, it is divided as evenly as possible, and ranks may get fewer
+// samples or none. The last step may have fewer micro-batches.
 //
 // By tokens: the epoch's order is cut into micro-batches. Each takes the next samples until one does not fit. A step
 // takes the next grad_accum × world_size micro-batches, and the last step the rest. The samples of a step therefore

@@ -11,8 +11,8 @@ std::function<int64_t(int64_t length)> cost_of_samples(const Model& model) {
   return [token_flops, config = model.config()](int64_t length) {
     int64_t cost = config.num_layers * length;
     for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-      cost += attention_training_flops(length, config.attention_channels(), config.window_of(layer), false) /
-              token_flops;
+      cost +=
+          attention_training_flops(length, config.attention_channels(), config.window_of(layer), false) / token_flops;
     }
     return cost;
   };
@@ -66,15 +66,15 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   plan.step_bytes_sent_within_nodes = of_step(one.within_nodes, two.within_nodes - one.within_nodes);
   if (const BatchBounds& batch = work.training; batch.num_sequences > 0) {
     const int64_t length = batch.mean_length > 0 ? batch.mean_length : batch.num_tokens / batch.num_sequences,
-                  num_sequences = batch.mean_length > 0 ? std::max<int64_t>(1, batch.num_tokens / length)
-                                                        : batch.num_sequences;
+                  num_sequences =
+                      batch.mean_length > 0 ? std::max<int64_t>(1, batch.num_tokens / length) : batch.num_sequences;
     const int64_t first_trained = engine.model().first_trained();  // blocks below it only run forward
     for (int64_t layer = 0; layer < config.num_layers; ++layer) {
       const int64_t channels = config.attention_channels(), window = config.window_of(layer);
       plan.micro_batch_flops +=
           num_sequences * (1 + layer < first_trained
-                                     ? attention_forward_flops(length, channels, window)
-                                     : attention_training_flops(length, channels, window, options.checkpoint_blocks));
+                               ? attention_forward_flops(length, channels, window)
+                               : attention_training_flops(length, channels, window, options.checkpoint_blocks));
     }
   }
   const auto head_bytes_of = [&](Phase phase) -> int64_t& { return plan.head_bytes[static_cast<size_t>(phase)]; };

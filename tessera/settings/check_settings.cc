@@ -65,10 +65,10 @@ void check_micro_batch(const ResolvedSettings& resolved) {
   }
   constexpr double kMostEpochs = 100'000;  // the steps of each are counted before the run
   if (s.batch_tokens > 0 && s.max_steps == 0 && s.epochs > kMostEpochs) {
-    throw UsageError(resolved.where("epochs"),
-                     fmt::format("{} are too many with batch_tokens, because epochs differ in their numbers of steps",
-                                 s.epochs),
-                     fmt::format("Give at most {}, or --max-steps", kMostEpochs));
+    throw UsageError(
+        resolved.where("epochs"),
+        fmt::format("{} are too many with batch_tokens, because epochs differ in their numbers of steps", s.epochs),
+        fmt::format("Give at most {}, or --max-steps", kMostEpochs));
   }
 }
 

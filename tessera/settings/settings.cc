@@ -94,9 +94,8 @@ std::vector<Setting> data_settings() {
 std::vector<Setting> optimization_settings() {
   return {
       text("experiment", &S::experiment, kOptimization, "NAME", "A label of the run, stored in summary.json"),
-      integer("batch_size", &S::batch_size, brief(kOptimization, "samples per micro-batch and rank"), "SAMPLES",
-              kCount, "Samples per micro-batch on each rank; 0: --batch-tokens decides",
-              {"per_device_train_batch_size"}),
+      integer("batch_size", &S::batch_size, brief(kOptimization, "samples per micro-batch and rank"), "SAMPLES", kCount,
+              "Samples per micro-batch on each rank; 0: --batch-tokens decides", {"per_device_train_batch_size"}),
       integer("batch_tokens", &S::batch_tokens, brief(kOptimization, "or: most tokens per micro-batch and rank"),
               "TOKENS", {0, kMaxBatchTokens},
               "Fill a micro-batch with complete samples up to this number of tokens, instead of --batch-size; at least "

@@ -37,6 +37,7 @@ class Ledger(PlanTest):
                       ["--nproc", "2", "--strategy", "zero1", "--grad-accum", "2", "--offload", "optimizer:file",
                        "--offload-dir", "made/by/ranks"],
                       ["--nproc", "2", "--strategy", "full_shard", "--grad-accum", "3", "--save-async"],
+                      ["--nproc", "1", "--grad-accum", "3", "--batch-tokens", "150", "--max-length", "128"],
                       ["--nproc", "2", "--strategy", "zero2", "--grad-accum", "2", "--batch-tokens", "150",
                        "--max-length", "128"],
                       ["--nproc", "4", "--strategy", "hybrid_shard", "--ranks-per-node", "2", "--eval-generation",

@@ -1,6 +1,6 @@
-// Arrays with more than 2^31 elements: 131,072 tokens of a large model. Each operator runs on a large array and again on
-// a copy of its last rows. The results for these rows must have the same bits. An index of 32 bits would read or write
-// other rows, and the results start as NaN.
+// Arrays with more than 2^31 elements: 131,072 tokens of a large model. Each operator runs on a large array and again
+// on a copy of its last rows. The results for these rows must have the same bits. An index of 32 bits would read or
+// write other rows, and the results start as NaN.
 #include "gpu_testing.h"
 
 namespace tessera::testing {
@@ -95,7 +95,8 @@ TEST_F(LargeArrays, Norms) {
   if (IsSkipped()) return;
   constexpr int64_t C = 16384, N = k2G / C + 1000;
   const View x = random({N, C}), d_y = random({N, C}), weight = random({C}), bias = random({C});
-  const View y = result({N, C}), d_x = result({N, C}), rstd = result({N, 1}, DType::f32), stats = result({N, 2}, DType::f32);
+  const View y = result({N, C}), d_x = result({N, C}), rstd = result({N, 1}, DType::f32),
+             stats = result({N, 2}, DType::f32);
   const View d_weight = zeros({C}), d_bias = zeros({C}), small_x = copy_of_tail(x), small_d_y = copy_of_tail(d_y);
   const View small_y = result_of_tail(y), small_d_x = result_of_tail(d_x), small_rstd = result_of_tail(rstd),
              small_stats = result_of_tail(stats);

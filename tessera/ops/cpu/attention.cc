@@ -251,8 +251,8 @@ void score_gradients(const Head<T>& head, const HeadGradients<T>& at, int64_t q0
 
 enum class Gradients { all, of_keys_and_values, of_queries };
 
-// d_v += dropout(P)ᵀ·d_o; d_q += dS·k; d_k += dSᵀ·q, for the block of keys from k0 on and the queries [begin, end) among
-// those that see them. The first block that reaches an element overwrites it.
+// d_v += dropout(P)ᵀ·d_o; d_q += dS·k; d_k += dSᵀ·q, for the block of keys from k0 on and the queries [begin, end)
+// among those that see them. The first block that reaches an element overwrites it.
 template <typename T>
 void backward_block(const Head<T>& head, const HeadGradients<T>& at, int64_t length, int64_t k0, int64_t begin,
                     int64_t end, Gradients wanted, const Scratch<T>& scratch) {
@@ -337,9 +337,9 @@ void attention_forward(Team& team, AttentionTasks& tasks, View qkv, View starts,
 }
 
 // A task owns the keys and values of a head in a sequence, and all heads of queries that share them. No two threads
-// write the same gradient, and the sums over these heads have one order. If the longest sequence would keep some threads
-// waiting, tasks own a block of keys and values, and then others a group of queries. Both ways add in the same order,
-// so they give the same bits.
+// write the same gradient, and the sums over these heads have one order. If the longest sequence would keep some
+// threads waiting, tasks own a block of keys and values, and then others a group of queries. Both ways add in the same
+// order, so they give the same bits.
 void attention_backward(Team& team, AttentionTasks& tasks, View qkv, View o, View log_sum_exp, View d_o, View starts,
                         const AttentionShape& shape, const Dropout& dropout, View d_qkv) {
   check(qkv, shape, dropout);

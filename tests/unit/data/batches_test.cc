@@ -141,7 +141,8 @@ TEST(BatchPlan, NoSamplesGiveNoSteps) {
 
 TEST(BatchPlan, ByTokensCutsTheOrderWhereASampleDoesNotFit) {
   const std::vector<int64_t> lengths{3, 4, 2, 8, 1, 1, 6};
-  const BatchOptions options{.num_samples = 7, .grad_accum = 3, .shuffle = false, .batch_tokens = 8, .lengths = lengths};
+  const BatchOptions options{
+      .num_samples = 7, .grad_accum = 3, .shuffle = false, .batch_tokens = 8, .lengths = lengths};
   const BatchPlan plan(options, 0);
   // {3, 4}, {2}, {8}, {1, 1, 6}. In a step, the most costly micro-batch comes first.
   EXPECT_EQ(plan.num_steps(), 2);
@@ -201,8 +202,8 @@ struct TokenJob {
   }
 };
 
-// Each sample once per epoch; no micro-batch over its bounds; the same numbers of steps and micro-batches on every rank;
-// the same samples with the same numbers in a step for every division over ranks.
+// Each sample once per epoch; no micro-batch over its bounds; the same numbers of steps and micro-batches on every
+// rank; the same samples with the same numbers in a step for every division over ranks.
 TEST(BatchPlan, ByTokensIsExactForEveryDivision) {
   for (uint64_t seed = 0; seed < 400; ++seed) {
     SCOPED_TRACE(seed);
@@ -232,7 +233,8 @@ TEST(BatchPlan, ByTokensIsExactForEveryDivision) {
             }
             ASSERT_LE(tokens, job.options.batch_tokens);
             ASSERT_LE(std::ssize(m.indices), job.options.max_batch_samples);
-            if (!m.indices.empty()) cuts_of_way[static_cast<size_t>(s)].emplace_back(m.indices.begin(), m.indices.end());
+            if (!m.indices.empty())
+              cuts_of_way[static_cast<size_t>(s)].emplace_back(m.indices.begin(), m.indices.end());
           }
         }
       }
@@ -300,7 +302,8 @@ TEST(BatchPlan, ByTokensBalancesCosts) {
           totals.push_back(0);
           for (size_t round = 0; round < micro_batches.size(); ++round) {
             int64_t cost = 0;
-            for (const int64_t i : micro_batches[round].indices) cost += job.options.cost(job.lengths[static_cast<size_t>(i)]);
+            for (const int64_t i : micro_batches[round].indices)
+              cost += job.options.cost(job.lengths[static_cast<size_t>(i)]);
             highest[round] = std::max(highest[round], cost);
             lowest[round] = std::min(lowest[round], cost);
             totals.back() += cost;

@@ -54,7 +54,9 @@ TEST(Resolve, micro_batches_by_samples_or_by_tokens) {
     check_consistent(resolved);
     return resolved;
   };
-  const auto sizes = [](const ResolvedSettings& r) { return std::pair(r.settings.batch_size, r.settings.batch_tokens); };
+  const auto sizes = [](const ResolvedSettings& r) {
+    return std::pair(r.settings.batch_size, r.settings.batch_tokens);
+  };
   using P = std::pair<int64_t, int64_t>;
   EXPECT_EQ(sizes(given("", {})), P(4, 0));
   EXPECT_EQ(sizes(given("batch_tokens = 600", {})), P(0, 600));
@@ -69,8 +71,9 @@ TEST(Resolve, micro_batches_by_samples_or_by_tokens) {
   EXPECT_EQ(sizes(resolve_toml(resolved_config_text(given("", {})))), P(4, 0));
   EXPECT_EQ(error_of("batch_tokens = 600\nbatch_size = 2"),
             "c.toml:1: batch_tokens: 600 contradicts c.toml:2: batch_size 2. Give one of the two");
-  EXPECT_EQ(error_of("batch_size = 0"),
-            "c.toml:1: batch_size: must be at least 1, got 0. Give --batch-size, or fill micro-batches by --batch-tokens");
+  EXPECT_EQ(
+      error_of("batch_size = 0"),
+      "c.toml:1: batch_size: must be at least 1, got 0. Give --batch-size, or fill micro-batches by --batch-tokens");
   EXPECT_EQ(error_of("batch_tokens = 600\nmax_length = 601"),
             "c.toml:1: batch_tokens: a micro-batch of 600 tokens has no room for a sample of max_length 601 (c.toml:2: "
             "max_length). Give at least 601, or a smaller --max-length");
