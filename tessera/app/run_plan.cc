@@ -30,8 +30,13 @@ WorkBounds largest_work(const Settings& settings) {
                     batch_size, settings.max_length, kMaxPlannedTokens),
         "Use a smaller --max-length, or give the --dataset");
   };
-  const int64_t tokens = tokens_of("batch_size", settings.batch_size);
-  work.training = {tokens, settings.batch_size, tokens};
+  if (settings.batch_tokens > 0) {  // a sample has at least one token
+    const int64_t tokens = settings.batch_tokens;
+    work.training = {tokens, std::min(tokens, kMaxBatchSequences), tokens, settings.max_length};
+  } else {
+    const int64_t tokens = tokens_of("batch_size", settings.batch_size);
+    work.training = {tokens, settings.batch_size, tokens};
+  }
   work.micro_batches = settings.grad_accum;
   if (settings.eval_dataset.empty()) return work;
   const int64_t eval_tokens = tokens_of("eval_batch_size", settings.eval_batch_size);
@@ -41,6 +46,16 @@ WorkBounds largest_work(const Settings& settings) {
     work.max_new_tokens = settings.max_new_tokens;
   }
   return work;
+}
+
+// Without data, every sample has --max-length tokens.
+void check_planned_length(const Settings& settings, const ModelConfig& config) {
+  if (config.max_positions == 0 || settings.max_length <= config.max_positions) return;
+  throw UsageError("--max-length",
+                   fmt::format("{} tokens are more than the context of the model, {} tokens (max_position_embeddings "
+                               "and the scaling of its positions)",
+                               settings.max_length, config.max_positions),
+                   fmt::format("Give at most {}, or the --dataset if its rows are shorter", config.max_positions));
 }
 
 struct PlannedData {
@@ -86,11 +101,13 @@ std::set<std::string> fixed_settings(const ResolvedSettings& resolved) {
 std::optional<Settings> fused(const Settings& settings, const ModelConfig& config, const WorkOf& work_of,
                               const PlannedRank& rank, const MemoryLimits& limits) {
   if (settings.fuse_micro_batches == Settings::FuseMicroBatches::off || settings.grad_accum == 1) return {};
-  const int64_t most_sequences = kMaxPlannedTokens / settings.max_length;
+  const bool by_tokens = settings.batch_tokens > 0;
+  const int64_t most = by_tokens ? kMaxPlannedTokens / settings.batch_tokens
+                                 : kMaxPlannedTokens / settings.max_length / settings.batch_size;
   if (limits.device_bytes == MemoryLimits{}.device_bytes) return {};
-  if (rank.device != DeviceKind::cuda || settings.grad_accum > most_sequences / settings.batch_size) return {};
+  if (rank.device != DeviceKind::cuda || settings.grad_accum > most) return {};
   Settings one = settings;
-  one.batch_size *= one.grad_accum;
+  (by_tokens ? one.batch_tokens : one.batch_size) *= one.grad_accum;
   one.grad_accum = 1;
   if (plan_training(config, one, work_of(one), rank).device.peak_total() > limits.device_bytes) return {};
   return one;
@@ -120,6 +137,7 @@ int run_plan(const Invocation& invocation) {
   if (!std::filesystem::exists(settings.model)) settings.init = Settings::Init::random;  // the model names a shape
   ModelConfig config = model_config_of(settings);
   const PlannedData data = planned_data(settings, config);
+  if (!data.train) check_planned_length(settings, config);
   const WorkOf work_of = work_of_data(data);
   PlanReport report;
   if (data.train) report.train_data = data.train->use;

@@ -1,8 +1,10 @@
 #include "tessera/data/batches.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
@@ -49,35 +51,125 @@ PackedBatch merged(std::span<const PackedBatch> batches) {
   return all;
 }
 
+static int64_t ceil_divide(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
 BatchPlan::BatchPlan(const BatchOptions& options, int64_t epoch) : options_(options) {
-  TESSERA_ASSERT(options.num_samples >= 0 && options.batch_size > 0 && options.grad_accum > 0);
+  TESSERA_ASSERT(options.num_samples >= 0 && options.grad_accum > 0 && (by_tokens() || options.batch_size > 0));
   TESSERA_ASSERT(options.rank >= 0 && options.rank < options.world_size && epoch >= 0);
   // "epoc" above the epoch's number keeps this stream separate from other draws with the same seed.
   const uint64_t stream = uint64_t{0x65706F63} << 32 | static_cast<uint64_t>(epoch);
   order_.resize(static_cast<size_t>(options.num_samples));
   std::iota(order_.begin(), order_.end(), 0);
   if (options.shuffle) shuffle(std::span<int64_t>(order_), options.seed, stream);
+  if (by_tokens()) cut_by_tokens();
 }
 
-std::vector<std::span<const int64_t>> BatchPlan::step(int64_t step) const {
+void BatchPlan::cut_by_tokens() {
+  TESSERA_ASSERT(std::ssize(options_.lengths) == options_.num_samples && options_.max_batch_samples > 0);
+  int64_t tokens = 0;
+  starts_ = {0};
+  for (int64_t i = 0; i < options_.num_samples; ++i) {
+    const int64_t length = options_.lengths[static_cast<size_t>(order_[static_cast<size_t>(i)])];
+    TESSERA_ASSERT(length <= options_.batch_tokens);
+    if (tokens + length > options_.batch_tokens || i - starts_.back() == options_.max_batch_samples) {
+      starts_.push_back(i);
+      tokens = 0;
+    }
+    tokens += length;
+  }
+  if (options_.num_samples > 0) starts_.push_back(options_.num_samples);
+}
+
+int64_t BatchPlan::num_steps() const {
+  if (by_tokens()) return ceil_divide(std::ssize(starts_) - 1, micro_batches_of_step());
+  return ceil_divide(ceil_divide(options_.num_samples, global_batch_size()), options_.grad_accum);
+}
+
+std::vector<MicroBatch> BatchPlan::step(int64_t step) const {
   TESSERA_ASSERT(step >= 0 && step < num_steps());
-  const int64_t first = step * options_.grad_accum;
-  const int64_t last = std::min(first + options_.grad_accum, num_micro_batches());
-  std::vector<std::span<const int64_t>> micro_batches;
-  for (int64_t k = first; k < last; ++k) {
-    const int64_t begin = k * global_batch_size();
+  return by_tokens() ? step_by_tokens(step) : step_by_samples(step);
+}
+
+std::vector<MicroBatch> BatchPlan::step_by_samples(int64_t step) const {
+  std::vector<MicroBatch> micro_batches;
+  for (int64_t k = 0; k < options_.grad_accum; ++k) {
+    const int64_t begin = (step * options_.grad_accum + k) * global_batch_size();
+    if (begin >= options_.num_samples) break;
     const int64_t size = std::min(global_batch_size(), options_.num_samples - begin);
-    const int64_t from = begin + size * options_.rank / options_.world_size;
-    const int64_t to = begin + size * (options_.rank + 1) / options_.world_size;
-    micro_batches.push_back(std::span(order_).subspan(static_cast<size_t>(from), static_cast<size_t>(to - from)));
+    const int64_t from = size * options_.rank / options_.world_size,
+                  to = size * (options_.rank + 1) / options_.world_size;
+    micro_batches.push_back({part(begin + from, begin + to), k * global_batch_size() + from});
   }
   return micro_batches;
 }
 
-int64_t BatchPlan::first_sequence(int64_t step, int64_t micro_batch) const {
-  const int64_t begin = (step * options_.grad_accum + micro_batch) * global_batch_size();
-  const int64_t size = std::min(global_batch_size(), options_.num_samples - begin);
-  return micro_batch * global_batch_size() + size * options_.rank / options_.world_size;
+// Ranks that shard compute in lockstep: each round takes as long as its most costly micro-batch. Ranks that do not
+// shard wait at the end of the step. Rounds of micro-batches in the order of their costs, each round in the opposite
+// direction of the one before, are good for both.
+std::vector<MicroBatch> BatchPlan::step_by_tokens(int64_t step) const {
+  const int64_t first = step * micro_batches_of_step(), world = options_.world_size;
+  const int64_t count = std::min(micro_batches_of_step(), std::ssize(starts_) - 1 - first);
+  const auto start = [&](int64_t k) { return starts_[static_cast<size_t>(first + k)]; };
+  std::vector<std::pair<int64_t, int64_t>> by_cost;  // negative cost and number
+  for (int64_t k = 0; k < count; ++k) {
+    int64_t cost = 0;
+    for (const int64_t index : part(start(k), start(k + 1))) {
+      cost += options_.cost(options_.lengths[static_cast<size_t>(index)]);
+    }
+    by_cost.emplace_back(-cost, k);
+  }
+  std::sort(by_cost.begin(), by_cost.end());
+  std::vector<MicroBatch> micro_batches;
+  for (int64_t round = 0; round * world < count; ++round) {
+    const int64_t at = round * world + (round % 2 == 0 ? options_.rank : world - 1 - options_.rank);
+    if (at < count) {
+      const int64_t k = by_cost[static_cast<size_t>(at)].second;
+      micro_batches.push_back({part(start(k), start(k + 1)), start(k) - start(0)});
+    } else {
+      micro_batches.emplace_back();
+    }
+  }
+  return micro_batches;
+}
+
+EpochSteps::EpochSteps(BatchOptions options) : options_(std::move(options)) {
+  if (options_.batch_tokens == 0 || !options_.shuffle) steps_per_epoch_ = BatchPlan(options_, 0).num_steps();
+  TESSERA_ASSERT(options_.num_samples > 0);
+}
+
+int64_t EpochSteps::end_of(int64_t epoch) const {
+  if (steps_per_epoch_ > 0) return (epoch + 1) * steps_per_epoch_;
+  while (std::ssize(ends_) <= epoch) {
+    const int64_t before = ends_.empty() ? 0 : ends_.back();
+    ends_.push_back(before + BatchPlan(options_, std::ssize(ends_)).num_steps());
+  }
+  return ends_[static_cast<size_t>(epoch)];
+}
+
+EpochSteps::Place EpochSteps::place_of(int64_t step) const {
+  if (steps_per_epoch_ > 0) return {step / steps_per_epoch_, step % steps_per_epoch_};
+  while (ends_.empty() || ends_.back() <= step) end_of(std::ssize(ends_));
+  const int64_t epoch = std::upper_bound(ends_.begin(), ends_.end(), step) - ends_.begin();
+  return {epoch, step - (epoch > 0 ? end_of(epoch - 1) : 0)};
+}
+
+double EpochSteps::epochs_after(int64_t step) const {
+  if (steps_per_epoch_ > 0) return static_cast<double>(step) / static_cast<double>(steps_per_epoch_);
+  const Place place = place_of(step);
+  const int64_t begin = step - place.step;
+  return static_cast<double>(place.epoch) +
+         static_cast<double>(place.step) / static_cast<double>(end_of(place.epoch) - begin);
+}
+
+int64_t EpochSteps::steps_of(double epochs) const {
+  if (steps_per_epoch_ > 0) return static_cast<int64_t>(std::ceil(epochs * static_cast<double>(steps_per_epoch_)));
+  const auto whole = static_cast<int64_t>(epochs);
+  const int64_t begin = whole > 0 ? end_of(whole - 1) : 0;
+  const double rest = epochs - static_cast<double>(whole);
+  if (rest == 0) return begin;
+  return begin + static_cast<int64_t>(std::ceil(rest * static_cast<double>(end_of(whole) - begin)));
 }
 
 }  // namespace tessera

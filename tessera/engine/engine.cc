@@ -93,7 +93,7 @@ static void check_bounds(const WorkBounds& work, const ModelConfig& config) {
                                  bounds.num_sequences, bounds.num_tokens, kMaxBatchSequences, most_tokens),
                      "Give a smaller value");
   };
-  check(work.training, "--batch-size");
+  check(work.training, "--batch-size or --batch-tokens");
   check(work.evaluation, "--eval-batch-size");
   check(work.generation, "--eval-batch-size");
 }

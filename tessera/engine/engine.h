@@ -46,6 +46,9 @@ struct EnginePlace {
 // Upper bounds of a micro-batch. They determine the memory of a run.
 struct BatchBounds {
   int64_t num_tokens = 0, num_sequences = 0, num_targets = 0;
+  // Not a bound: the length of the sequence of an average token, for the FLOPs of attention. 0: all sequences have the
+  // same length.
+  int64_t mean_length = 0;
 };
 
 // The work that a run will ask of the engine. A bound with no tokens means "never".

@@ -6,6 +6,18 @@
 
 namespace tessera {
 
+std::function<int64_t(int64_t length)> cost_of_samples(const Model& model) {
+  const int64_t token_flops = 3 * linear_flops(1, model.block(0).table().num_elems(), 1);
+  return [token_flops, config = model.config()](int64_t length) {
+    int64_t cost = config.num_layers * length;
+    for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+      cost +=
+          attention_training_flops(length, config.attention_channels(), config.window_of(layer), false) / token_flops;
+    }
+    return cost;
+  };
+}
+
 Plan plan_run(const ModelConfig& config, const EngineOptions& options, const WorkBounds& work, const PlannedRank& rank,
               const HeldBeside& beside) {
   const auto device = make_counting_device({rank.device, rank.num_threads}),
@@ -53,14 +65,16 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   plan.step_bytes_sent = of_step(one.all, two.all - one.all);
   plan.step_bytes_sent_within_nodes = of_step(one.within_nodes, two.within_nodes - one.within_nodes);
   if (const BatchBounds& batch = work.training; batch.num_sequences > 0) {
-    const int64_t length = batch.num_tokens / batch.num_sequences;
+    const int64_t length = batch.mean_length > 0 ? batch.mean_length : batch.num_tokens / batch.num_sequences,
+                  num_sequences =
+                      batch.mean_length > 0 ? std::max<int64_t>(1, batch.num_tokens / length) : batch.num_sequences;
     const int64_t first_trained = engine.model().first_trained();  // blocks below it only run forward
     for (int64_t layer = 0; layer < config.num_layers; ++layer) {
       const int64_t channels = config.attention_channels(), window = config.window_of(layer);
       plan.micro_batch_flops +=
-          batch.num_sequences * (1 + layer < first_trained
-                                     ? attention_forward_flops(length, channels, window)
-                                     : attention_training_flops(length, channels, window, options.checkpoint_blocks));
+          num_sequences * (1 + layer < first_trained
+                               ? attention_forward_flops(length, channels, window)
+                               : attention_training_flops(length, channels, window, options.checkpoint_blocks));
     }
   }
   const auto head_bytes_of = [&](Phase phase) -> int64_t& { return plan.head_bytes[static_cast<size_t>(phase)]; };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 
 #include "tessera/engine/engine.h"
 
@@ -36,6 +37,10 @@ struct PlannedRank {
   int world_size = 1, rank = 0, ranks_per_node = 1, num_threads = 1;
   DeviceKind device = DeviceKind::cpu;
 };
+// Returns a function that estimates the work of the blocks on a sample of a length. Its unit is the work of a layer on
+// a token without attention.
+std::function<int64_t(int64_t length)> cost_of_samples(const Model& model);
+
 // `beside`, if given, allocates what the run holds on the engine's devices from its first save until its end.
 using HeldBeside = std::function<std::shared_ptr<void>(Engine&, Communicator& world)>;
 Plan plan_run(const ModelConfig& config, const EngineOptions& options, const WorkBounds& work, const PlannedRank& rank,

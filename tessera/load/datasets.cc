@@ -20,6 +20,10 @@ int64_t sum_of_largest(std::vector<int64_t> values, int64_t count) {
   return sum;
 }
 
+int64_t num_targets_of(const Sample& sample) {
+  return std::count_if(sample.labels.begin(), sample.labels.end(), [](int32_t l) { return l != kNoTarget; });
+}
+
 // The dropout of attention numbers positions only up to kMaxDropoutKeys. The limit applies to every model. Rotary
 // positions have the limit of the model's context too.
 void check_lengths(const std::vector<Sample>& samples, const ModelConfig& config, const std::string& path) {
@@ -133,9 +137,8 @@ std::optional<Dataset> eval_dataset_of(const Settings& settings, const Tokenizer
 BatchBounds bounds_of(const std::vector<Sample>& samples, int64_t batch_size) {
   std::vector<int64_t> lengths, targets;
   for (const Sample& sample : samples) {
-    lengths.push_back(static_cast<int64_t>(sample.ids.size()));
-    targets.push_back(
-        std::count_if(sample.labels.begin(), sample.labels.end(), [](int32_t l) { return l != kNoTarget; }));
+    lengths.push_back(std::ssize(sample.ids));
+    targets.push_back(num_targets_of(sample));
   }
   return {sum_of_largest(std::move(lengths), batch_size), std::min(batch_size, static_cast<int64_t>(samples.size())),
           sum_of_largest(std::move(targets), batch_size)};
@@ -146,6 +149,47 @@ BatchBounds bounds_of(const std::vector<std::vector<int32_t>>& prompts, int64_t 
   for (const auto& prompt : prompts) lengths.push_back(static_cast<int64_t>(prompt.size()));
   return {sum_of_largest(std::move(lengths), batch_size), std::min(batch_size, static_cast<int64_t>(prompts.size())),
           0};
+}
+
+BatchBounds bounds_by_tokens(const std::vector<Sample>& samples, int64_t batch_tokens, int64_t num_batches) {
+  struct Size {
+    int64_t tokens, targets;
+  };
+  std::vector<Size> sizes;
+  int64_t all_tokens = 0, squares = 0;
+  for (const Sample& sample : samples) {
+    sizes.push_back({std::ssize(sample.ids), num_targets_of(sample)});
+    all_tokens += sizes.back().tokens;
+    squares += sizes.back().tokens * sizes.back().tokens;
+  }
+  const int64_t most = std::min(batch_tokens * num_batches, all_tokens);
+  BatchBounds bounds;
+  bounds.num_tokens = most;
+  bounds.mean_length = all_tokens > 0 ? squares / all_tokens : 0;
+  // The shortest samples are the most.
+  std::ranges::sort(sizes, {}, &Size::tokens);
+  int64_t tokens = 0;
+  for (const Size& size : sizes) {
+    tokens += size.tokens;
+    if (tokens > most) break;
+    ++bounds.num_sequences;
+  }
+  if (num_batches == 1) bounds.num_sequences = std::min(bounds.num_sequences, kMaxBatchSequences);
+  // The samples with most targets for each of their tokens. A part of the last one makes it a bound.
+  std::ranges::sort(sizes, std::ranges::greater(), [](const Size& size) {
+    return static_cast<double>(size.targets) / static_cast<double>(std::max<int64_t>(1, size.tokens));
+  });
+  tokens = 0;
+  for (const Size& size : sizes) {
+    const int64_t room = most - tokens;
+    if (size.tokens > room) {
+      bounds.num_targets += size.targets * room / size.tokens;
+      break;
+    }
+    tokens += size.tokens;
+    bounds.num_targets += size.targets;
+  }
+  return bounds;
 }
 
 }  // namespace tessera

@@ -34,6 +34,8 @@ void check_context(const ModelConfig& config, int64_t prompt_tokens, int64_t new
 // Upper bounds of the tokens and targets in any `batch_size` of the samples or prompts.
 BatchBounds bounds_of(const std::vector<Sample>& samples, int64_t batch_size);
 BatchBounds bounds_of(const std::vector<std::vector<int32_t>>& prompts, int64_t batch_size);
+// The same for `num_batches` batches together. Each has complete samples with at most `batch_tokens` tokens.
+BatchBounds bounds_by_tokens(const std::vector<Sample>& samples, int64_t batch_tokens, int64_t num_batches = 1);
 
 // The data set of --eval-dataset, with prompts if --eval-generation is set. nullopt without --eval-dataset.
 std::optional<Dataset> eval_dataset_of(const Settings& settings, const Tokenizer& tokenizer, const ModelConfig& config,

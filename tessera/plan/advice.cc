@@ -113,7 +113,9 @@ std::string advice(const FitRequest& request) {
   }
   const WorkBounds work = request.work_of(request.settings);
   const bool has_length = work.training.num_tokens + work.evaluation.num_tokens > 0;
-  return fmt::format("No strategy, offload, batch size or checkpointing makes it fit. Use a smaller {}model{}",
+  const bool by_tokens = work.training.num_tokens > 0 && request.settings.batch_tokens > 0;
+  return fmt::format("No strategy, offload{} or checkpointing makes it fit. Use a smaller {}{}model{}",
+                     by_tokens ? "" : ", batch size", by_tokens ? "--batch-tokens, a smaller " : "",
                      has_length ? "--max-length, more ranks with a --strategy that shards, or a smaller " : "",
                      work.training.num_tokens > 0 ? "; tessera plan shows the memory by category" : "");
 }

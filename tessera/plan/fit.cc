@@ -68,7 +68,8 @@ std::vector<S::ActivationCheckpointing> checkpointings(const FitRequest& request
 // Divisors of batch_size × grad_accum in ascending order: the largest one up to each power of two, and batch_size.
 std::vector<int64_t> batch_sizes(const FitRequest& request) {
   const Settings& s = request.settings;
-  if (request.fixed.contains("batch_size") || request.fixed.contains("grad_accum")) return {s.batch_size};
+  const bool by_tokens = s.batch_tokens > 0;  // another number of tokens would change the results
+  if (by_tokens || request.fixed.contains("batch_size") || request.fixed.contains("grad_accum")) return {s.batch_size};
   constexpr int64_t kMost = 1024;
   const auto divides = [&](int64_t size) { return s.batch_size % size * s.grad_accum % size == 0; };
   std::vector<int64_t> sizes{1};
@@ -95,7 +96,7 @@ Row search_batch_size(const FitRequest& request, Settings settings, double step_
     // Try the largest size first, because often everything fits. Then bisect.
     const size_t i = row.too_large || row.fitting ? (begin + end) / 2 : end - 1;
     settings.batch_size = sizes[i];
-    settings.grad_accum = product / sizes[i];
+    if (sizes[i] > 0) settings.grad_accum = product / sizes[i];
     Configuration c = plan_configuration(request, settings, step_tokens);
     if (c.excess.fits()) {
       row.fitting = std::move(c);

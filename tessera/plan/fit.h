@@ -1,8 +1,8 @@
 // Finds the fastest configuration of a training run that fits into memory. It plans every candidate.
 //
 // The candidates are all combinations of strategy, offload, activation checkpointing and batch size. grad_accum changes
-// with the batch size: batch_size × grad_accum stays constant, and with it the results of the run. A cost model, not a
-// measurement, decides which configuration is faster: step_cost().
+// with the batch size: batch_size × grad_accum stays constant, and with it the results of the run. batch_tokens stays.
+// A cost model, not a measurement, decides which configuration is faster: step_cost().
 #pragma once
 
 #include <functional>

@@ -148,8 +148,8 @@ double step_flops(const PlanReport& r) {
 std::string summary_of(const Settings& settings) {
   const Record searched = searched_settings(settings);
   const auto text = [&](const char* key) { return searched.at(key).get<std::string>(); };
-  return fmt::format("{}, offload {}, activation checkpointing {}, {} x {} samples", text("strategy"), text("offload"),
-                     text("activation_checkpointing"), settings.batch_size, settings.grad_accum);
+  return fmt::format("{}, offload {}, activation checkpointing {}, {}", text("strategy"), text("offload"),
+                     text("activation_checkpointing"), settings.batch_words());
 }
 
 // "4.3 GiB too much (activations: 10.1 GiB)"
@@ -174,7 +174,9 @@ void print_fit(const PlanReport& report, Console& console) {
     const Record searched = searched_settings(c.settings);
     const auto text = [&](const char* key) { return searched.at(key).get<std::string>(); };
     table.row({fmt::format("{:.2f}x", c.cost.total_s() / fit.best->cost.total_s()), text("strategy"), text("offload"),
-               text("activation_checkpointing"), fmt::format("{} x {}", c.settings.batch_size, c.settings.grad_accum),
+               text("activation_checkpointing"),
+               fmt::format("{} x {}", c.settings.batch_tokens > 0 ? c.settings.batch_tokens : c.settings.batch_size,
+                           c.settings.grad_accum),
                account_of(c.excess)});
   }
   console.print(table.render(console.out_terminal()));
@@ -201,6 +203,7 @@ Record plan_record(const PlanReport& r) {
   record["ranks_per_node"] = r.rank.ranks_per_node;
   record["device"] = r.rank.device == DeviceKind::cuda ? "cuda" : "cpu";
   record.update(searched_settings(r.settings));
+  record["batch_tokens"] = r.settings.batch_tokens;
   const int64_t tokens = r.work.training.num_tokens;
   record["fused_micro_batches"] = r.fused;
   record["micro_batch_tokens"] = tokens;

@@ -50,6 +50,28 @@ void check_training(const ResolvedSettings& resolved) {
   }
 }
 
+void check_micro_batch(const ResolvedSettings& resolved) {
+  const S& s = resolved.settings;
+  if (!(resolved.groups & kOptimization)) return;
+  if (s.batch_size == 0 && s.batch_tokens == 0) {
+    throw UsageError(resolved.where("batch_size"), "must be at least 1, got 0",
+                     "Give --batch-size, or fill micro-batches by --batch-tokens");
+  }
+  if (s.batch_tokens > 0 && s.batch_tokens < s.max_length) {
+    throw UsageError(resolved.where("batch_tokens"),
+                     fmt::format("a micro-batch of {} tokens has no room for a sample of max_length {} ({})",
+                                 s.batch_tokens, s.max_length, resolved.where("max_length")),
+                     fmt::format("Give at least {}, or a smaller --max-length", s.max_length));
+  }
+  constexpr double kMostEpochs = 100'000;  // the steps of each are counted before the run
+  if (s.batch_tokens > 0 && s.max_steps == 0 && s.epochs > kMostEpochs) {
+    throw UsageError(
+        resolved.where("epochs"),
+        fmt::format("{} are too many with batch_tokens, because epochs differ in their numbers of steps", s.epochs),
+        fmt::format("Give at most {}, or --max-steps", kMostEpochs));
+  }
+}
+
 void check_rates(const ResolvedSettings& resolved) {
   const S& s = resolved.settings;
   if (s.warmup_min_lr > s.lr) {
@@ -118,6 +140,7 @@ void check_shape(const ResolvedSettings& resolved) {
 void check_consistent(const ResolvedSettings& resolved) {
   const S& s = resolved.settings;
   check_training(resolved);
+  check_micro_batch(resolved);
   check_effective(resolved);
   check_rates(resolved);
   check_best_model(resolved);

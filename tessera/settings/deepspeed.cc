@@ -277,6 +277,12 @@ void settle_batch(const DeepSpeedLayer& layer, ResolvedSettings& resolved) {
   Settings& s = resolved.settings;
   const int64_t total = *layer.train_batch_size, ranks = resolved.num_ranks;
   const std::string where = layer.name + ": train_batch_size";
+  if (s.batch_tokens > 0) {
+    throw UsageError(where,
+                     fmt::format("{} contradicts {} {}: steps filled by tokens differ in their numbers of samples",
+                                 total, resolved.where("batch_tokens"), s.batch_tokens),
+                     "Remove it or write \"auto\", or give --batch-size");
+  }
   const bool has_accumulation = resolved.is_given("grad_accum");
   // With "auto", the size of a micro-batch is the trainer's value or default, unless the other two numbers determine
   // it.

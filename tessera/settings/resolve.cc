@@ -192,6 +192,17 @@ static void settle_train_size(ResolvedSettings& resolved) {
   set_implied(resolved, "train_size_per_rank", total, value);
 }
 
+// Of batch_size and batch_tokens, the one with the higher precedence counts.
+static void settle_micro_batch(ResolvedSettings& resolved) {
+  Settings& s = resolved.settings;
+  if (!(resolved.groups & kOptimization) || s.batch_tokens == 0) return;
+  set_implied(resolved, "batch_tokens", *find_setting("batch_size"), int64_t{0});
+  if (s.batch_size > 0) {
+    s.batch_tokens = 0;
+    resolved.origins["batch_tokens"] = resolved.origins.at("batch_size");
+  }
+}
+
 // Applies the layers in ascending precedence. `deepspeed` may be nullptr.
 static ResolvedSettings layered(const SettingSources& sources, Groups groups, const std::string& verb,
                                 const std::vector<std::string>& verb_names, const DeepSpeedLayer* deepspeed) {
@@ -213,6 +224,7 @@ static ResolvedSettings layered(const SettingSources& sources, Groups groups, co
   apply_trainer_words(resolved);
   if (groups & kRanks) resolved.num_ranks = std::max(resolved.num_ranks, resolved.settings.nproc);
   settle_train_size(resolved);
+  settle_micro_batch(resolved);
   report_unused_sizes(resolved);
   return resolved;
 }

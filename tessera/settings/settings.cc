@@ -1,5 +1,8 @@
 #include "tessera/settings/settings.h"
 
+#include <fmt/format.h>
+
+#include "tessera/engine/engine.h"
 #include "tessera/settings/setting_declarations.h"
 
 namespace tessera {
@@ -91,8 +94,12 @@ std::vector<Setting> data_settings() {
 std::vector<Setting> optimization_settings() {
   return {
       text("experiment", &S::experiment, kOptimization, "NAME", "A label of the run, stored in summary.json"),
-      integer("batch_size", &S::batch_size, brief(kOptimization, "samples per micro-batch and rank"), "SAMPLES",
-              kPositive, "Samples per micro-batch on each rank", {"per_device_train_batch_size"}),
+      integer("batch_size", &S::batch_size, brief(kOptimization, "samples per micro-batch and rank"), "SAMPLES", kCount,
+              "Samples per micro-batch on each rank; 0: --batch-tokens decides", {"per_device_train_batch_size"}),
+      integer("batch_tokens", &S::batch_tokens, brief(kOptimization, "or: most tokens per micro-batch and rank"),
+              "TOKENS", {0, kMaxBatchTokens},
+              "Fill a micro-batch with complete samples up to this number of tokens, instead of --batch-size; at least "
+              "--max-length; 0: use --batch-size"),
       integer("grad_accum", &S::grad_accum, brief(kOptimization, "micro-batches per step"), "N", kPositive,
               "Micro-batches per optimizer step (gradient accumulation)", {"gradient_accumulation_steps"}),
       real("epochs", &S::epochs, brief(kOptimization, "passes over the data set"), "EPOCHS",
@@ -337,6 +344,11 @@ const char* title_of(Group group) {
       return "Presentation";
   }
   return "";
+}
+
+std::string Settings::batch_words() const {
+  return batch_tokens > 0 ? fmt::format("up to {} x {} tokens", batch_tokens, grad_accum)
+                          : fmt::format("{} x {} samples", batch_size, grad_accum);
 }
 
 const std::vector<Setting>& all_settings() {

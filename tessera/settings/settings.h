@@ -60,7 +60,9 @@ struct Settings {
   bool append_eos = true;
   // training
   std::string experiment;
-  int64_t batch_size = 4, grad_accum = 1;
+  // Exactly one is positive: micro-batches have a number of samples, or are filled up to a number of tokens.
+  int64_t batch_size = 4, batch_tokens = 0;
+  int64_t grad_accum = 1;
   double epochs = 3.0;
   int64_t max_steps = 0;
   std::string freeze;
@@ -169,6 +171,8 @@ struct Settings {
   std::optional<bool> bars() const {
     return progress == Progress::automatic ? std::nullopt : std::optional(progress == Progress::on);
   }
+  // "4 x 2 samples", or "up to 8192 x 2 tokens": a micro-batch, and the micro-batches of a step.
+  std::string batch_words() const;
   // The options of loss scaling in fp16. A zero is replaced by the default of the rules.
   LossScaleOptions loss_scaling() const;
 };

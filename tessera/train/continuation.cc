@@ -78,8 +78,8 @@ std::string listed(const std::vector<Change>& changes) {
   return text;
 }
 
-int64_t total_steps(int64_t max_steps, double epochs, int64_t steps_per_epoch) {
-  return max_steps > 0 ? max_steps : static_cast<int64_t>(std::ceil(epochs * static_cast<double>(steps_per_epoch)));
+int64_t total_steps(int64_t max_steps, double epochs, const EpochSteps& steps) {
+  return max_steps > 0 ? max_steps : steps.steps_of(epochs);
 }
 
 ScheduleOptions schedule_options(const Settings& settings, int64_t num_steps) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/data/batches.h"
 #include "tessera/optim/schedule.h"
 #include "tessera/report/record.h"
 #include "tessera/settings/settings.h"
@@ -33,8 +34,8 @@ std::vector<Change> forbidden_among(const std::vector<Change>& changes, bool in_
 // rest.
 std::string listed(const std::vector<Change>& changes);
 
-// The number of steps of a run. As in the Trainer, epochs are rounded up to full steps. max_steps 0: `epochs` decides.
-int64_t total_steps(int64_t max_steps, double epochs, int64_t steps_per_epoch);
+// The number of steps of a run. max_steps 0: `epochs` decides.
+int64_t total_steps(int64_t max_steps, double epochs, const EpochSteps& steps);
 // The learning-rate schedule of a run of `num_steps` steps.
 ScheduleOptions schedule_options(const Settings& settings, int64_t num_steps);
 // The message of a run that continues after `step` with another number of steps. It describes the effect on the

@@ -277,7 +277,12 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
     std::visit([&](const auto& value) { record[name] = value; }, setting->get(settings));
   }
   // Only the product matters: the ranks and micro-batches may differ.
-  record["batch_size x grad_accum x ranks"] = settings.batch_size * settings.grad_accum * num_ranks;
+  if (settings.batch_tokens > 0) {
+    record["batch_tokens"] = settings.batch_tokens;
+    record["grad_accum x ranks"] = settings.grad_accum * num_ranks;
+  } else {
+    record["batch_size x grad_accum x ranks"] = settings.batch_size * settings.grad_accum * num_ranks;
+  }
   // Follows the settings that determine the samples. If one of them differs, messages then name it first.
   record["dataset_samples"] = samples.size();
   record["dataset_checksum"] = checksum_of(samples);

@@ -22,15 +22,28 @@ namespace fs = std::filesystem;
 
 namespace {
 
-BatchOptions batch_options(const Settings& s, size_t num_samples, const Communicator& world) {
+std::vector<int64_t> lengths_of(const std::vector<Sample>& samples) {
+  std::vector<int64_t> lengths;
+  lengths.reserve(samples.size());
+  for (const Sample& sample : samples) lengths.push_back(std::ssize(sample.ids));
+  return lengths;
+}
+
+// `lengths` must outlive the result.
+BatchOptions batch_options(const Settings& s, const std::vector<int64_t>& lengths, const Model& model,
+                           const Communicator& world) {
   BatchOptions options;
   options.world_size = world.size();
   options.rank = world.rank();
-  options.num_samples = static_cast<int64_t>(num_samples);
+  options.num_samples = std::ssize(lengths);
   options.batch_size = s.batch_size;
   options.grad_accum = s.grad_accum;
   options.seed = static_cast<uint64_t>(s.seed);
   options.shuffle = s.shuffle;
+  options.batch_tokens = s.batch_tokens;
+  options.max_batch_samples = kMaxBatchSequences;
+  options.lengths = lengths;
+  options.cost = cost_of_samples(model);
   return options;
 }
 
@@ -38,7 +51,9 @@ BatchOptions batch_options(const Settings& s, size_t num_samples, const Communic
 
 WorkBounds training_work(const Settings& settings, const Dataset& train, const Dataset* eval, bool fused) {
   WorkBounds work;
-  work.training = bounds_of(train.samples, settings.batch_size * (fused ? settings.grad_accum : 1));
+  const int64_t at_once = fused ? settings.grad_accum : 1;
+  work.training = settings.batch_tokens > 0 ? bounds_by_tokens(train.samples, settings.batch_tokens, at_once)
+                                            : bounds_of(train.samples, settings.batch_size * at_once);
   work.micro_batches = fused ? 1 : settings.grad_accum;
   if (eval) work.evaluation = bounds_of(eval->samples, settings.eval_batch_size);
   if (eval && settings.eval_generation) {
@@ -110,7 +125,10 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
       fused_(runs_fused(settings, worker_, config_, train_, eval_ ? &*eval_ : nullptr)),
       work_(work_within_memory(settings, worker_, config_, train_, eval_ ? &*eval_ : nullptr, fused_)),
       engine_(within_memory([&] { return check_memory_again(); },
-                            [&] { return Engine(worker_.place(), config_, engine_options(settings)); })) {
+                            [&] { return Engine(worker_.place(), config_, engine_options(settings)); })),
+      lengths_(lengths_of(train_.samples)),
+      batch_options_(batch_options(settings_, lengths_, engine_.model(), worker_.world())),
+      epochs_(batch_options_) {
   if (worker_.is_first()) lock_.emplace(settings_.output_dir, settings_.owner_timeout);
   fingerprint_ = train_fingerprint(settings_, config_, train_.samples, worker_.num_ranks());
   if (eval_) {
@@ -119,28 +137,27 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
     fingerprint_["max_new_tokens"] = settings_.max_new_tokens;
     fingerprint_["workshop_scoring"] = settings_.scoring == Scoring::workshop;
   }
-  const BatchPlan plan(batch_options(settings_, train_.samples.size(), worker_.world()), 0);
-  steps_per_epoch_ = plan.num_steps();
-  num_steps_ = total_steps(settings_.max_steps, settings_.epochs, steps_per_epoch_);
+  num_steps_ = total_steps(settings_.max_steps, settings_.epochs, epochs_);
   schedule_ = schedule_options(settings_, num_steps_);
-  if (eval_) eval_every_ = interval(settings_.eval_strategy, settings_.eval_steps);
-  save_every_ = interval(settings_.save_strategy, settings_.save_steps);
+  if (eval_) eval_every_ = {settings_.eval_strategy, settings_.eval_steps};
+  save_every_ = {settings_.save_strategy, settings_.save_steps};
   if (settings_.precision == Settings::Precision::fp16) loss_scaler_.emplace(settings_.loss_scaling());
   check_ranks_agree(worker_.world(), fingerprint_);  // after this call the output folder exists for all ranks
   within_memory([&] { return check_memory_again(); }, [&] { engine_.prepare(work_); });
   if (settings_.save_async) background_ = std::make_unique<BackgroundCheckpoint>(worker_.host(), worker_.world());
 }
 
-Trainer::Interval Trainer::interval(Settings::Interval kind, int64_t steps) const {
-  switch (kind) {
+bool Trainer::due(const Interval& interval) const {
+  const bool is_last = state_.step == num_steps_;
+  switch (interval.kind) {
     case Settings::Interval::no:
-      return {0};
+      return false;
     case Settings::Interval::epoch:
-      return {steps_per_epoch_};
+      return is_last || epochs_.ends_after(state_.step);
     case Settings::Interval::steps:
-      return {steps};
+      return interval.steps > 0 && (is_last || state_.step % interval.steps == 0);
   }
-  return {0};
+  return false;
 }
 
 int Trainer::run() {
@@ -184,10 +201,9 @@ int Trainer::train() {
   const std::string ranks = worker_.num_ranks() == 1 ? "" : fmt::format("{} ranks of ", worker_.num_ranks());
   const int64_t all = engine_.model().num_parameters(), trained = engine_.model().num_trainable_parameters();
   const std::string some = trained < all ? fmt::format(" ({} of them train)", format_count(trained)) : "";
-  console_.note(fmt::format("{} parameters{}, {} samples, {} steps of {} x {} samples{}, {}{} threads",
-                            format_count(all), some, format_count(static_cast<int64_t>(train_.samples.size())),
-                            num_steps_, settings_.batch_size, settings_.grad_accum, ranks.empty() ? "" : " a rank",
-                            ranks, worker_.pool().num_threads()));
+  console_.note(fmt::format("{} parameters{}, {} samples, {} steps of {}{}, {}{} threads", format_count(all), some,
+                            format_count(std::ssize(train_.samples)), num_steps_, settings_.batch_words(),
+                            ranks.empty() ? "" : " a rank", ranks, worker_.pool().num_threads()));
   if (settings_.offload.uses(Tier::host) && worker_.device().host_visible()) {
     console_.note("On the CPU, device and host share the same memory. Offloading to the host saves no memory");
   }
@@ -202,18 +218,16 @@ int Trainer::train() {
   std::optional<BatchPlan> plan;
   for (int64_t epoch = -1;;) {
     const int64_t best_before = state_.best_step;
-    if (state_.step > 0 && state_.evaluated_step != state_.step && eval_every_.due(state_.step, num_steps_)) {
+    if (state_.step > 0 && state_.evaluated_step != state_.step && due(eval_every_)) {
       if (!evaluate_after_step()) return stop();
     }
     const bool best = settings_.load_best_model_at_end && state_.best_step != best_before;
-    if (state_.step > 0 && (save_every_.due(state_.step, num_steps_) || best)) checkpoint();
+    if (state_.step > 0 && (due(save_every_) || best)) checkpoint();
     if (state_.step >= num_steps_) break;
     if (stop_asked()) return stop();
-    if (state_.step / steps_per_epoch_ != epoch) {
-      epoch = state_.step / steps_per_epoch_;
-      plan.emplace(batch_options(settings_, train_.samples.size(), worker_.world()), epoch);
-    }
-    one_step(*plan, state_.step % steps_per_epoch_);
+    const EpochSteps::Place place = epochs_.place_of(state_.step);
+    if (std::exchange(epoch, place.epoch) != place.epoch) plan.emplace(batch_options_, epoch);
+    one_step(*plan, place.step);
     if (std::exchange(rotates_, false)) rotate();
   }
   progress_->finish();
@@ -235,7 +249,7 @@ bool Trainer::stop_asked() {
 
 int Trainer::stop() {
   if (state_.step > 0) {
-    const bool is_extra = last_saved_step_ != state_.step && !save_every_.due(state_.step, num_steps_);
+    const bool is_extra = last_saved_step_ != state_.step && !due(save_every_);
     if (is_extra) state_.stop_steps.push_back(state_.step);  // the next checkpoint replaces it
     checkpoint();
     finish_checkpoints();
@@ -254,11 +268,11 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
   worker_.enter(Phase::step);
   const double begin_s = steady_seconds();
   std::vector<PackedBatch> window;
-  for (const auto indices : plan.step(step_of_epoch)) {
-    window.push_back(pack(train_.samples, indices));
+  for (const MicroBatch& micro_batch : plan.step(step_of_epoch)) {
+    window.push_back(pack(train_.samples, micro_batch.indices));
     auto& numbers = window.back().sequence_numbers;
-    numbers.resize(indices.size());
-    std::iota(numbers.begin(), numbers.end(), plan.first_sequence(step_of_epoch, std::ssize(window) - 1));
+    numbers.resize(micro_batch.indices.size());
+    std::iota(numbers.begin(), numbers.end(), micro_batch.first_sequence);
   }
   if (fused_) window = {merged(window)};
   const double learning_rate = scheduled_rate(schedule_, settings_.warmup_min_lr, settings_.lr, engine_.num_updates());

@@ -53,11 +53,12 @@ class Trainer {
   }
 
  private:
-  struct Interval {  // every `every` steps; 0: never
-    int64_t every = 0;
-    bool due(int64_t step, int64_t last) const { return every > 0 && (step % every == 0 || step == last); }
+  struct Interval {
+    Settings::Interval kind = Settings::Interval::no;
+    int64_t steps = 0;  // of Settings::Interval::steps
   };
-  Interval interval(Settings::Interval kind, int64_t steps) const;
+  // Whether the run has reached a step where this interval ends. The last step ends every interval.
+  bool due(const Interval& interval) const;
   bool take_output_folder();
   void resume_or_start();
   enum class Source { nothing, newest, here, elsewhere };
@@ -99,7 +100,7 @@ class Trainer {
   Record memory_log_of_all_ranks();
   int64_t most_of_ranks(int64_t bytes) const;
   void print_table(const Record& summary) const;
-  double epoch_now() const { return static_cast<double>(state_.step) / static_cast<double>(steps_per_epoch_); }
+  double epoch_now() const { return epochs_.epochs_after(state_.step); }
   double runtime_s() const { return runtime_before_s_ + steady_seconds() - begin_s_; }
 
   const Settings settings_;
@@ -120,7 +121,10 @@ class Trainer {
   std::optional<ModelWriter> model_writer_;  // once the types of the initial model are known
   Record fingerprint_, preflight_;
 
-  int64_t steps_per_epoch_ = 0, num_steps_ = 0;
+  const std::vector<int64_t> lengths_;  // [samples] in tokens
+  const BatchOptions batch_options_;
+  const EpochSteps epochs_;
+  int64_t num_steps_ = 0;
   ScheduleOptions schedule_;
   Interval eval_every_, save_every_;
   TrainState state_;

@@ -192,8 +192,7 @@ void Trainer::resume(const Checkpoint& checkpoint, TrainState state, const std::
   const std::string text = checkpoint.trainer_state();
   const Record then = TrainState::fingerprint_in(text, state_file(checkpoint));
   if (changes.empty() || !then.contains("max_steps") || !then.contains("epochs")) return;
-  const int64_t steps_then =
-      total_steps(then["max_steps"].get<int64_t>(), then["epochs"].get<double>(), steps_per_epoch_);
+  const int64_t steps_then = total_steps(then["max_steps"].get<int64_t>(), then["epochs"].get<double>(), epochs_);
   if (steps_then != num_steps_) {
     console_.note(note_of_length(settings_, steps_then, num_steps_, state_.step, state_.num_updates));
   }

@@ -37,12 +37,15 @@ class Ledger(PlanTest):
                       ["--nproc", "2", "--strategy", "zero1", "--grad-accum", "2", "--offload", "optimizer:file",
                        "--offload-dir", "made/by/ranks"],
                       ["--nproc", "2", "--strategy", "full_shard", "--grad-accum", "3", "--save-async"],
+                      ["--nproc", "1", "--grad-accum", "3", "--batch-tokens", "150", "--max-length", "128"],
+                      ["--nproc", "2", "--strategy", "zero2", "--grad-accum", "2", "--batch-tokens", "150",
+                       "--max-length", "128"],
                       ["--nproc", "4", "--strategy", "hybrid_shard", "--ranks-per-node", "2", "--eval-generation",
                        "--eval-dataset", "eval.jsonl", "--max-new-tokens", "3"]]:
             with self.subTest(words=words):
                 if int(words[1]) > MOST_RANKS:
                     self.skipTest(f"needs {words[1]} ranks")
-                words = [*words, "--batch-size", "2", "--max-steps", "4"]
+                words += ["--max-steps", "4"] + ([] if "--batch-tokens" in words else ["--batch-size", "2"])
                 self.train("out", *words, "--resume", "none", "--overwrite", job=JOB)
                 summary, plan = self.json_of("out", "summary.json"), self.plan(*JOB, *words)
                 self.assertEqual(summary["world_size"], plan["world_size"])
@@ -102,6 +105,27 @@ class Ledger(PlanTest):
         self.assertEqual(many["first_rank"]["device"], several["first_rank"]["device"])
         self.assertEqual(many["step_bytes_sent"], plan["step_bytes_sent"] + 999999 * two)
         self.assertEqual(many["step_flops"], 1e6 * plan["step_flops"])
+
+    def test_long_rows(self):
+        """Memory grows with the tokens of a micro-batch, and not with the square of a row's length."""
+        words = ["--model", "llama-3.2-1b", "--device", "cuda", "--precision", "bf16", "--activation-checkpointing", "block"]
+
+        def activations(tokens, length):
+            plan = self.plan(*words, "--batch-tokens", str(tokens), "--max-length", str(length))
+            self.assertEqual((plan["batch_size"], plan["batch_tokens"], plan["micro_batch_tokens"]), (0, tokens, tokens))
+            return plan["first_rank"]["device"]["step"]["activations"], plan["micro_batch_flops"]
+
+        (once, flops), (long, long_flops) = activations(32768, 32768), activations(131072, 131072)
+        self.assertLess(abs(long / once - 4), 0.1)
+        self.assertGreater(long_flops, 4.5 * flops)
+        same, fewer_flops = activations(131072, 512)  # rows of any length
+        self.assertEqual(same, long)
+        self.assertLess(fewer_flops, long_flops / 2)
+        by_samples = self.plan(*words, "--batch-size", "4", "--max-length", "32768")
+        self.assertLess(by_samples["peak_bytes"] / self.plan(*words, "--batch-tokens", "131072", "--max-length", "32768")["peak_bytes"],
+                        1.001)
+        self.fails(2, "--max-length: 131073 tokens are more than the context of the model, 131072 tokens", "plan", *words,
+                   "--max-length", "131073")
 
     def test_precision_of_any_machine(self):
         words = ["--model", "bloom-560m", "--device", "cuda", "--device-memory", "80GiB"]

@@ -81,6 +81,23 @@ class Elsewhere(Checkpoints):
             self.assertEqual(self.read("exported", name), self.read("whole", "model", name), name)
 
 
+class ByTokens(Checkpoints):
+    """A step of micro-batches by tokens has the same samples for every division over ranks."""
+
+    def test_another_division_continues(self):
+        words = ["--strategy", "full_shard", "--batch-tokens", "150", "--max-length", "128"]
+        self.train_ranks("whole", *words)
+        for ranks, accum, last in (1, 4, 2), (2, 2, 6):
+            output = f"on-{ranks}"
+            self.copy(output, last)
+            self.train_ranks(output, *words, "--grad-accum", str(accum), ranks=ranks)
+            self.assert_near("whole", output)
+        self.copy("other", 6)
+        code, err = self.start("other", *words, ranks=2, job=JOB).end()
+        self.assertEqual(code, 2, err)
+        self.assert_one_error(err, "rank [01]: .*grad_accum x ranks = 4, and this run has 2")
+
+
 class Continued(Checkpoints):
     def test_longer_elsewhere_and_overwritten(self):
         for ranks in 2, 4:

@@ -97,7 +97,8 @@ class Run:
 
 class RanksTest(TinyJobTest):
     def words(self, output, *words, ranks=2, job=LONG):
-        return ["train", *job, "--output-dir", output, "--nproc", str(ranks), "--batch-size", str(12 // ranks), *words]
+        batch = [] if "--batch-tokens" in words else ["--batch-size", str(12 // ranks)]
+        return ["train", *job, "--output-dir", output, "--nproc", str(ranks), *batch, *words]
 
     def start(self, output, *words, ranks=2, job=LONG, **options):
         run = Run([PROGRAM, *self.words(output, *words, ranks=ranks, job=job)], self.folder, **options)

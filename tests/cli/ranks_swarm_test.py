@@ -103,7 +103,7 @@ class Job:
         self.ranks = ranks
         batch = draw.choice([1, 2, 3, 4, 8])
         accum = draw.choice([1, 1, 2, 3])
-        self.sizes = ["--grad-accum", accum]
+        self.accum = accum
         self.batch = batch
         # The fixed text of a prompt takes about 30 tokens.
         lengths, objectives = ([64, 200], ["completion", "causal_lm"]) if has_questions else ([16, 64, 200], ["causal_lm"])
@@ -137,6 +137,7 @@ class Job:
         self.memory = ["--activation-checkpointing", draw.choice(["none", "block"])]
         self.memory += ["--fuse-micro-batches", "off"] if ON_GPU and draw.flip() else []
         self.device = ["--device", "cuda" if ON_GPU else "cpu"]
+        self.tokens = self.text[1] * draw.randint(1, 4) + draw.randint(0, 50) if draw.flip(0.3) else None
 
     def draw_sharding(self, draw):
         strategies = ["no_shard", "zero1", "zero2", "zero3", "shard_grad_op", "full_shard"]
@@ -160,14 +161,21 @@ class Job:
         return words
 
     def words(self):
-        return self.common() + ["--batch-size", self.batch, "--precision", self.precision] + self.sharding + self.memory
+        sizes = self.sizes(self.batch, self.accum)
+        return self.common() + sizes + ["--precision", self.precision] + self.sharding + self.memory
 
     def plain(self):
         """The same steps on one rank, without sharding, offload and checkpointing."""
-        return self.common() + ["--batch-size", self.batch * self.ranks, "--precision", self.precision]
+        by_tokens = self.tokens is not None
+        sizes = self.sizes(self.batch * self.ranks, self.accum * (self.ranks if by_tokens else 1))
+        return self.common() + sizes + ["--precision", self.precision]
+
+    def sizes(self, batch, accum):
+        micro_batch = ["--batch-size", batch] if self.tokens is None else ["--batch-tokens", self.tokens]
+        return micro_batch + ["--grad-accum", accum]
 
     def common(self):
-        return (self.model + self.data + self.sizes + self.training + self.evaluation + self.saving + self.device)
+        return self.model + self.data + self.training + self.evaluation + self.saving + self.device
 
 
 class Swarm(TinyJobTest):

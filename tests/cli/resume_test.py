@@ -81,6 +81,10 @@ class Killed(Interrupted):
         self.check(EVALUATED + ["--max-steps", "80", "--save-strategy=steps", "--save-steps=1", "--eval-strategy=steps",
                                 "--eval-steps=1", "--save-total-limit=1", "--load-best-model-at-end", "--lr=0.1"], 3)
 
+    def test_micro_batches_by_tokens(self):
+        self.check(EVALUATED + ["--batch-tokens", "150", "--max-length", "128", "--grad-accum", "2", "--epochs", "12",
+                                "--save-strategy", "steps", "--save-steps", "5", "--save-total-limit", "3", "--eval-before"], 5)
+
     def test_accumulation_over_the_ends_of_epochs(self):
         self.check(LONG + ["--batch-size", "3", "--grad-accum", "2", "--activation-checkpointing", "block",
                            "--threads", "2"], 4)

@@ -39,6 +39,18 @@ class Flags(CliTest):
         for strategy in "steps", "no":
             self.succeeds("config", "train", "--save-steps", "2", "--save-strategy", strategy)
 
+    def test_micro_batches_by_samples_or_by_tokens(self):
+        self.fails(2, "--batch-tokens: 600 contradicts --batch-size 2. Give one of the two", "config", "train", "--batch-tokens",
+                   "600", "--batch-size", "2")
+        self.fails(2, "--batch-tokens: a micro-batch of 511 tokens has no room for a sample of max_length 512 (--max-length). "
+                   "Give at least 512, or a smaller --max-length", "config", "train", "--batch-tokens", "511")
+        self.fails(2, "--batch-tokens: must be at most 4194304, got 4194305", "config", "train", "--batch-tokens", "4194305")
+        self.write("run.toml", "batch_size = 2\n")
+        out = self.succeeds("config", "train", "run.toml", "--batch-tokens", "600")
+        self.assertRegex(out, r"(?m)^batch_size = 0 +# flag --batch-tokens$")
+        self.write("again.toml", out)
+        self.assertRegex(self.succeeds("config", "train", "again.toml"), r"(?m)^batch_tokens = 600 ")
+
     def test_more_ranks_than_a_machine_can_start(self):
         self.write("data.json", "{}")
         self.fails(2, "--nproc: 1000000 ranks are too many for this machine", "train", "--nproc", "1000000", "--model", "m",

@@ -249,40 +249,60 @@ void score_gradients(const Head<T>& head, const HeadGradients<T>& at, int64_t q0
   }
 }
 
-// d_v += dropout(P)ᵀ·d_o; d_q += dS·k; d_k += dSᵀ·q. The first block that reaches an element overwrites it.
+enum class Gradients { all, of_keys_and_values, of_queries };
+
+// d_v += dropout(P)ᵀ·d_o; d_q += dS·k; d_k += dSᵀ·q, for the block of keys from k0 on and the queries [begin, end)
+// among those that see them. The first block that reaches an element overwrites it.
 template <typename T>
-void backward_head(const Head<T>& head, const HeadGradients<T>& at, int64_t length, const Scratch<T>& scratch) {
-  const int64_t d = head.head_dim, stride = head.stride, block_keys = keys_of_block(d);
-  for (int64_t k0 = 0; k0 < length; k0 += block_keys) {
-    const int64_t block_end = std::min(length, k0 + block_keys), keys = block_end - k0;
-    const PackedBlock<T> block{head.pack_transposed(head.k, k0, keys, scratch.packed[0]),
-                               head.pack_transposed(head.v, k0, keys, scratch.packed[1]),
-                               head.pack_rows(head.k, k0, keys, scratch.packed[2])};
-    const int64_t queries_end = end_of_queries(block_end, head.window, length);
-    for (int64_t q0 = k0; q0 < queries_end; q0 += kQueries) {
-      const int64_t num_queries = std::min(kQueries, length - q0),
-                    num_keys = std::min(block_end, q0 + num_queries) - k0;
-      score_gradients(head, at, q0, num_queries, k0, num_keys, block, scratch);
+void backward_block(const Head<T>& head, const HeadGradients<T>& at, int64_t length, int64_t k0, int64_t begin,
+                    int64_t end, Gradients wanted, const Scratch<T>& scratch) {
+  const int64_t d = head.head_dim, stride = head.stride, block_keys = keys_of_block(d),
+                block_end = std::min(length, k0 + block_keys), keys = block_end - k0;
+  PackedBlock<T> block{head.pack_transposed(head.k, k0, keys, scratch.packed[0]),
+                       head.pack_transposed(head.v, k0, keys, scratch.packed[1]),
+                       {}};
+  if (wanted != Gradients::of_keys_and_values) block.keys = head.pack_rows(head.k, k0, keys, scratch.packed[2]);
+  const int64_t queries_end = std::min(end, end_of_queries(block_end, head.window, length));
+  for (int64_t q0 = std::max(begin, k0); q0 < queries_end; q0 += kQueries) {
+    const int64_t num_queries = std::min(kQueries, length - q0), num_keys = std::min(block_end, q0 + num_queries) - k0;
+    score_gradients(head, at, q0, num_queries, k0, num_keys, block, scratch);
+    if (wanted != Gradients::of_queries) {
       // This block of queries is the first to see some keys. The gradients of these keys are overwritten; nothing is
       // added to them.
       const int64_t old_keys = at.first_of_group ? std::min(num_keys, q0 - k0) : num_keys;
       auto add = [&](const T* left, const T* right, int64_t right_stride, T* result) {
-        auto part = [&](int64_t begin, int64_t end, Result how) {
-          if (begin == end) return;
-          multiply(Factors<T>{Transpose::yes, Transpose::no, end - begin, d, num_queries, left + begin, kStride, right,
+        auto part = [&](int64_t from, int64_t to, Result how) {
+          if (from == to) return;
+          multiply(Factors<T>{Transpose::yes, Transpose::no, to - from, d, num_queries, left + from, kStride, right,
                               right_stride},
-                   how, result + (k0 + begin) * stride, stride, scratch.product);
+                   how, result + (k0 + from) * stride, stride, scratch.product);
         };
         part(0, old_keys, Result::add);
         part(old_keys, num_keys, Result::set);
       };
       add(scratch.p, at.d_o + q0 * at.channels, at.channels, at.d_v);
       add(scratch.ds, head.q + q0 * stride, stride, at.d_k);
+    }
+    if (wanted != Gradients::of_keys_and_values) {
       const bool is_first = k0 == first_block(q0, head.window, block_keys);
       multiply_packed(num_queries, d, num_keys, scratch.ds, kStride, block.keys, is_first ? Result::set : Result::add,
                       at.d_q + q0 * stride, stride, scratch.product);
     }
   }
+}
+
+// Whether the work of one head in the longest sequence takes longer than the work of all, divided among the threads.
+// Then it is divided too, although scores are computed twice: 7 products in place of 5.
+bool is_longest_too_long(View starts, int64_t kv_heads, int64_t window, int num_threads) {
+  double longest = 0, sum = 0;
+  const auto* const at = starts.as<int32_t>();
+  for (int64_t b = 0; b + 1 < starts.num_elems(); ++b) {
+    const auto length = static_cast<double>(at[b + 1] - at[b]);
+    const double work = length * (window > 0 ? std::min(length, 2.0 * static_cast<double>(window)) : length);
+    longest = std::max(longest, work);
+    sum += work;
+  }
+  return 5 * longest * num_threads > 7 * sum * static_cast<double>(kv_heads);
 }
 
 void check(View qkv, const AttentionShape& shape, const Dropout& dropout) {
@@ -318,31 +338,63 @@ void attention_forward(Team& team, AttentionTasks& tasks, View qkv, View starts,
 }
 
 // A task owns the keys and values of a head in a sequence, and all heads of queries that share them. No two threads
-// write the same gradient, and the sums over these heads have one order.
+// write the same gradient, and the sums over these heads have one order. If the longest sequence would keep some
+// threads waiting, tasks own a block of keys and values, and then others a group of queries. Both ways add in the same
+// order, so they give the same bits.
 void attention_backward(Team& team, AttentionTasks& tasks, View qkv, View o, View log_sum_exp, View d_o, View starts,
                         const AttentionShape& shape, const Dropout& dropout, View d_qkv) {
   check(qkv, shape, dropout);
   const int64_t channels = shape.channels(), num_heads = shape.num_heads, width = shape.row_channels();
   TESSERA_ASSERT(o.shape == (Shape{qkv.shape[0], channels}) && d_o.shape == o.shape && d_qkv.shape == qkv.shape);
   TESSERA_ASSERT(log_sum_exp.shape == (Shape{qkv.shape[0], num_heads}));
-  tasks.plan(starts, qkv.shape[0], shape.kv_heads(), 0);
-  const int64_t group = HeadOffsets::queries_per_kv_head(shape);
+  const int64_t group = HeadOffsets::queries_per_kv_head(shape), block_keys = keys_of_block(shape.head_dim);
   with_float_type(qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
+    // Calls body(head, gradients) for head h of a task's sequence, and number i of its group.
+    const auto with_head = [&](const AttentionTasks::Task& task, int64_t h, int64_t i, const auto& body) {
+      const HeadOffsets offsets(shape, h);
+      const int64_t at = task.begin * channels + h * shape.head_dim;
+      T* d_row = d_qkv.as<T>() + task.begin * width;
+      body(Head<T>(qkv.as<T>() + task.begin * width, shape, h, dropout, task.begin, task.length),
+           HeadGradients<T>{o.as<T>() + at, d_o.as<T>() + at, log_sum_exp.as<T>() + task.begin * num_heads + h,
+                            d_row + offsets.q, d_row + offsets.k, d_row + offsets.v, channels, num_heads, i == 0});
+    };
+    const auto with_group = [&](const AttentionTasks::Task& task, const auto& body) {
+      for (int64_t i = 0; i < group; ++i) with_head(task, task.head * group + i, i, body);
+    };
+    if (!is_longest_too_long(starts, shape.kv_heads(), shape.window, team.num_threads())) {
+      tasks.plan(starts, qkv.shape[0], shape.kv_heads(), 0);
+      team.for_each(tasks.count(), [&](int64_t thread, int64_t index) {
+        const auto task = tasks[index];
+        with_group(task, [&](const Head<T>& head, const HeadGradients<T>& at) {
+          for (int64_t k0 = 0; k0 < task.length; k0 += block_keys) {
+            backward_block(head, at, task.length, k0, 0, task.length, Gradients::all,
+                           Scratch<T>(team.scratch<T>(thread)));
+          }
+        });
+      });
+      return;
+    }
+    tasks.plan(starts, qkv.shape[0], shape.kv_heads(), block_keys);
     team.for_each(tasks.count(), [&](int64_t thread, int64_t index) {
       const auto task = tasks[index];
-      for (int64_t i = 0; i < group; ++i) {
-        const int64_t h = task.head * group + i;
-        const Head<T> head(qkv.as<T>() + task.begin * width, shape, h, dropout, task.begin, task.length);
-        const HeadOffsets offsets(shape, h);
-        const int64_t at = task.begin * channels + h * shape.head_dim;
-        T* d_row = d_qkv.as<T>() + task.begin * width;
-        const HeadGradients<T> gradients{
-            o.as<T>() + at,    d_o.as<T>() + at,  log_sum_exp.as<T>() + task.begin * num_heads + h,
-            d_row + offsets.q, d_row + offsets.k, d_row + offsets.v,
-            channels,          num_heads,         i == 0};
-        backward_head(head, gradients, task.length, Scratch<T>(team.scratch<T>(thread)));
-      }
+      // Most queries see the first keys, so these come first.
+      const int64_t k0 = ((task.length - 1) / block_keys - task.block) * block_keys;
+      with_group(task, [&](const Head<T>& head, const HeadGradients<T>& at) {
+        backward_block(head, at, task.length, k0, 0, task.length, Gradients::of_keys_and_values,
+                       Scratch<T>(team.scratch<T>(thread)));
+      });
+    });
+    tasks.plan(starts, qkv.shape[0], num_heads, kGroup);
+    team.for_each(tasks.count(), [&](int64_t thread, int64_t index) {
+      const auto task = tasks[index];
+      const int64_t begin = task.block * kGroup, end = std::min(task.length, begin + kGroup);
+      with_head(task, task.head, task.head % group, [&](const Head<T>& head, const HeadGradients<T>& at) {
+        for (int64_t k0 = first_block(begin, head.window, block_keys); k0 < end; k0 += block_keys) {
+          backward_block(head, at, task.length, k0, begin, end, Gradients::of_queries,
+                         Scratch<T>(team.scratch<T>(thread)));
+        }
+      });
     });
   });
 }

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
+
+#include "tessera/base/random.h"
 
 namespace tessera {
 namespace {
@@ -13,7 +16,7 @@ using ::testing::IsEmpty;
 
 std::vector<std::vector<int64_t>> step_of(const BatchPlan& plan, int64_t step) {
   std::vector<std::vector<int64_t>> lists;
-  for (const auto indices : plan.step(step)) lists.emplace_back(indices.begin(), indices.end());
+  for (const MicroBatch& m : plan.step(step)) lists.emplace_back(m.indices.begin(), m.indices.end());
   return lists;
 }
 
@@ -57,13 +60,14 @@ TEST(BatchPlan, SlicesGoByRank) {
   BatchOptions second = options;
   second.rank = 1;
   const BatchPlan a(options, 0), b(second, 0);
-  EXPECT_EQ(a.num_micro_batches(), 3);
   EXPECT_EQ(a.num_steps(), 2);
   EXPECT_THAT(step_of(a, 0), ElementsAre(ElementsAre(0, 1), ElementsAre(4, 5)));
   EXPECT_THAT(step_of(b, 0), ElementsAre(ElementsAre(2, 3), ElementsAre(6, 7)));
+  EXPECT_EQ(b.step(0)[1].first_sequence, 6);
   // Three samples are left for two ranks, in a window of one micro-batch.
   EXPECT_THAT(step_of(a, 1), ElementsAre(ElementsAre(8)));
   EXPECT_THAT(step_of(b, 1), ElementsAre(ElementsAre(9, 10)));
+  EXPECT_EQ(b.step(1)[0].first_sequence, 1);
 }
 
 // Every sample occurs once per epoch. Every rank has the same number of steps and micro-batches. Slices differ by at
@@ -81,9 +85,9 @@ TEST(BatchPlan, EverySampleExactlyOnceOverAllRanks) {
             sizes.emplace_back();
             num_steps = plan.num_steps();
             for (int64_t s = 0; s < plan.num_steps(); ++s) {
-              for (const auto indices : plan.step(s)) {
-                seen.insert(seen.end(), indices.begin(), indices.end());
-                sizes.back().push_back(indices.size());
+              for (const MicroBatch& m : plan.step(s)) {
+                seen.insert(seen.end(), m.indices.begin(), m.indices.end());
+                sizes.back().push_back(m.indices.size());
               }
             }
           }
@@ -120,7 +124,7 @@ TEST(BatchPlan, OrderDependsOnlyOnSeedAndEpoch) {
   for (int64_t rank = 0; rank < 2; ++rank) {
     const BatchPlan plan(
         {.num_samples = 40, .batch_size = 2, .grad_accum = 2, .world_size = 2, .rank = rank, .seed = 5}, 1);
-    for (const auto indices : plan.step(3)) shared.insert(shared.end(), indices.begin(), indices.end());
+    for (const MicroBatch& m : plan.step(3)) shared.insert(shared.end(), m.indices.begin(), m.indices.end());
   }
   std::vector<int64_t> alone;
   for (const auto& indices : step_of(BatchPlan(options, 1), 3))
@@ -130,6 +134,235 @@ TEST(BatchPlan, OrderDependsOnlyOnSeedAndEpoch) {
 
 TEST(BatchPlan, NoSamplesGiveNoSteps) {
   EXPECT_EQ(BatchPlan({.num_samples = 0}, 0).num_steps(), 0);
+  EXPECT_EQ(BatchPlan({.num_samples = 0, .batch_tokens = 8}, 0).num_steps(), 0);
+}
+
+// ---- by tokens
+
+TEST(BatchPlan, ByTokensCutsTheOrderWhereASampleDoesNotFit) {
+  const std::vector<int64_t> lengths{3, 4, 2, 8, 1, 1, 6};
+  const BatchOptions options{
+      .num_samples = 7, .grad_accum = 3, .shuffle = false, .batch_tokens = 8, .lengths = lengths};
+  const BatchPlan plan(options, 0);
+  // {3, 4}, {2}, {8}, {1, 1, 6}. In a step, the most costly micro-batch comes first.
+  EXPECT_EQ(plan.num_steps(), 2);
+  EXPECT_THAT(step_of(plan, 0), ElementsAre(ElementsAre(3), ElementsAre(0, 1), ElementsAre(2)));
+  EXPECT_EQ(plan.step(0)[0].first_sequence, 3);
+  EXPECT_THAT(step_of(plan, 1), ElementsAre(ElementsAre(4, 5, 6)));
+
+  BatchOptions limited = options;
+  limited.max_batch_samples = 2;
+  EXPECT_THAT(step_of(BatchPlan(limited, 0), 1), ElementsAre(ElementsAre(6), ElementsAre(4, 5)));
+
+  // Two ranks: the second round goes in the opposite direction, and a rank without a micro-batch gets an empty one.
+  BatchOptions of_ranks = options;
+  of_ranks.world_size = 2, of_ranks.grad_accum = 2;
+  const BatchPlan first(of_ranks, 0);
+  of_ranks.rank = 1;
+  const BatchPlan second(of_ranks, 0);
+  EXPECT_EQ(first.num_steps(), 1);
+  EXPECT_THAT(step_of(first, 0), ElementsAre(ElementsAre(3), ElementsAre(2)));
+  EXPECT_THAT(step_of(second, 0), ElementsAre(ElementsAre(4, 5, 6), ElementsAre(0, 1)));
+  of_ranks.world_size = 5, of_ranks.rank = 4, of_ranks.grad_accum = 1;
+  EXPECT_THAT(step_of(BatchPlan(of_ranks, 0), 0), ElementsAre(IsEmpty()));
+}
+
+// A random job by tokens. `ways` of dividing the micro-batches of a step: (ranks, grad_accum).
+struct TokenJob {
+  std::vector<int64_t> lengths;
+  BatchOptions options;
+  std::vector<std::pair<int64_t, int64_t>> ways;
+  int64_t epoch;
+
+  explicit TokenJob(uint64_t seed) {
+    RandomStream random(seed, 31);
+    const auto between = [&](int64_t low, int64_t high) {
+      return low + static_cast<int64_t>(random.next_below(static_cast<uint64_t>(high - low + 1)));
+    };
+    const int64_t longest = between(1, 200);
+    lengths.resize(static_cast<size_t>(between(1, 150)));
+    for (int64_t& length : lengths) length = random.next_below(4) == 0 ? longest : between(1, longest);
+    options.num_samples = std::ssize(lengths);
+    options.batch_tokens = between(longest, 4 * longest);
+    options.seed = seed;
+    options.shuffle = between(0, 3) > 0;
+    if (between(0, 2) == 0) options.max_batch_samples = between(1, 5);
+    options.cost = [](int64_t length) { return length * (length + 50); };
+    options.lengths = lengths;
+    const int64_t micro_batches = std::vector<int64_t>{1, 2, 4, 6, 12}[random.next_below(5)];
+    for (int64_t ranks = 1; ranks <= micro_batches; ++ranks) {
+      if (micro_batches % ranks == 0) ways.emplace_back(ranks, micro_batches / ranks);
+    }
+    epoch = between(0, 3);
+  }
+  BatchPlan plan(std::pair<int64_t, int64_t> way, int64_t rank) const {
+    BatchOptions of_rank = options;
+    of_rank.world_size = way.first, of_rank.grad_accum = way.second, of_rank.rank = rank;
+    return BatchPlan(of_rank, epoch);
+  }
+};
+
+// Each sample once per epoch; no micro-batch over its bounds; the same numbers of steps and micro-batches on every
+// rank; the same samples with the same numbers in a step for every division over ranks.
+TEST(BatchPlan, ByTokensIsExactForEveryDivision) {
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    SCOPED_TRACE(seed);
+    const TokenJob job(seed);
+    std::vector<std::vector<std::pair<int64_t, int64_t>>> steps;  // [step] (number within the step, sample)
+    std::vector<std::vector<std::vector<int64_t>>> cuts;          // [step] the micro-batches
+    for (const auto& way : job.ways) {
+      const auto [ranks, grad_accum] = way;
+      const int64_t num_steps = job.plan(way, 0).num_steps();
+      std::vector<std::vector<std::pair<int64_t, int64_t>>> of_way(static_cast<size_t>(num_steps));
+      std::vector<std::vector<std::vector<int64_t>>> cuts_of_way(static_cast<size_t>(num_steps));
+      for (int64_t rank = 0; rank < ranks; ++rank) {
+        const BatchPlan plan = job.plan(way, rank);
+        ASSERT_EQ(plan.num_steps(), num_steps);
+        for (int64_t s = 0; s < num_steps; ++s) {
+          const auto micro_batches = plan.step(s);
+          ASSERT_EQ(micro_batches.size(), job.plan(way, 0).step(s).size());
+          ASSERT_LE(std::ssize(micro_batches), grad_accum);
+          if (s + 1 < num_steps) {
+            ASSERT_EQ(std::ssize(micro_batches), grad_accum);
+          }
+          for (const MicroBatch& m : micro_batches) {
+            int64_t tokens = 0, number = m.first_sequence;
+            for (const int64_t index : m.indices) {
+              tokens += job.lengths[static_cast<size_t>(index)];
+              of_way[static_cast<size_t>(s)].emplace_back(number++, index);
+            }
+            ASSERT_LE(tokens, job.options.batch_tokens);
+            ASSERT_LE(std::ssize(m.indices), job.options.max_batch_samples);
+            if (!m.indices.empty())
+              cuts_of_way[static_cast<size_t>(s)].emplace_back(m.indices.begin(), m.indices.end());
+          }
+        }
+      }
+      std::vector<int64_t> seen;
+      for (auto& step : of_way) {
+        std::sort(step.begin(), step.end());
+        for (size_t i = 0; i < step.size(); ++i) {
+          ASSERT_EQ(step[i].first, static_cast<int64_t>(i));
+          seen.push_back(step[i].second);
+        }
+      }
+      for (auto& step : cuts_of_way) std::sort(step.begin(), step.end());
+      std::sort(seen.begin(), seen.end());
+      ASSERT_EQ(std::ssize(seen), job.options.num_samples);
+      for (size_t i = 0; i < seen.size(); ++i) ASSERT_EQ(seen[i], static_cast<int64_t>(i));
+      if (steps.empty()) steps = of_way, cuts = cuts_of_way;
+      ASSERT_EQ(of_way, steps);
+      ASSERT_EQ(cuts_of_way, cuts);
+    }
+  }
+}
+
+// The samples are in the epoch's order, and a micro-batch ends only where the next sample does not fit.
+TEST(BatchPlan, ByTokensKeepsTheOrderAndFillsMicroBatches) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    const TokenJob job(seed);
+    BatchOptions by_samples = job.options;
+    by_samples.batch_tokens = 0;
+    by_samples.batch_size = job.options.num_samples;
+    const std::vector<int64_t> order = step_of(BatchPlan(by_samples, job.epoch), 0)[0];
+    const BatchPlan plan = job.plan({1, 1}, 0);
+    size_t at = 0;
+    for (int64_t s = 0; s < plan.num_steps(); ++s) {
+      const std::vector<int64_t> micro_batch = step_of(plan, s)[0];
+      int64_t tokens = 0;
+      for (const int64_t index : micro_batch) {
+        ASSERT_EQ(index, order[at++]);
+        tokens += job.lengths[static_cast<size_t>(index)];
+      }
+      if (at == order.size()) continue;
+      ASSERT_TRUE(std::ssize(micro_batch) == job.options.max_batch_samples ||
+                  tokens + job.lengths[static_cast<size_t>(order[at])] > job.options.batch_tokens);
+    }
+    ASSERT_EQ(at, order.size());
+  }
+}
+
+// Micro-batches of a round differ less than they would in their own order. The totals of ranks differ by at most one
+// micro-batch.
+TEST(BatchPlan, ByTokensBalancesCosts) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    const TokenJob job(seed);
+    for (const auto& way : job.ways) {
+      const int64_t num_steps = job.plan(way, 0).num_steps();
+      for (int64_t s = 0; s < num_steps; ++s) {
+        std::vector<int64_t> totals, highest, lowest;
+        int64_t most = 0;
+        for (int64_t rank = 0; rank < way.first; ++rank) {
+          const BatchPlan plan = job.plan(way, rank);
+          const auto micro_batches = plan.step(s);
+          highest.resize(micro_batches.size(), 0);
+          lowest.resize(micro_batches.size(), std::numeric_limits<int64_t>::max());
+          totals.push_back(0);
+          for (size_t round = 0; round < micro_batches.size(); ++round) {
+            int64_t cost = 0;
+            for (const int64_t i : micro_batches[round].indices)
+              cost += job.options.cost(job.lengths[static_cast<size_t>(i)]);
+            highest[round] = std::max(highest[round], cost);
+            lowest[round] = std::min(lowest[round], cost);
+            totals.back() += cost;
+            most = std::max(most, cost);
+          }
+        }
+        for (size_t round = 0; round + 1 < highest.size(); ++round) ASSERT_GE(lowest[round], highest[round + 1]);
+        const auto [low, high] = std::minmax_element(totals.begin(), totals.end());
+        ASSERT_LE(*high - *low, most);
+      }
+    }
+  }
+}
+
+// ---- epochs
+
+TEST(EpochSteps, BySamplesAllEpochsAreEqual) {
+  const EpochSteps steps({.num_samples = 11, .batch_size = 2, .grad_accum = 2});  // 3 steps
+  EXPECT_EQ(steps.steps_of(2), 6);
+  EXPECT_EQ(steps.steps_of(2.1), 7);
+  EXPECT_EQ(steps.place_of(7).epoch, 2);
+  EXPECT_EQ(steps.place_of(7).step, 1);
+  EXPECT_DOUBLE_EQ(steps.epochs_after(4), 4.0 / 3);
+  EXPECT_FALSE(steps.ends_after(0));
+  EXPECT_FALSE(steps.ends_after(4));
+  EXPECT_TRUE(steps.ends_after(6));
+}
+
+// Every epoch's number of steps is that of its plan. Asking for any step first gives the same answers.
+TEST(EpochSteps, ByTokensFollowsThePlans) {
+  int num_different = 0;
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    const TokenJob job(seed);
+    const EpochSteps steps(job.options);
+    constexpr int64_t kEpochs = 6;
+    int64_t step = 0;
+    std::set<int64_t> numbers;
+    for (int64_t epoch = 0; epoch < kEpochs; ++epoch) {
+      const int64_t num_steps = BatchPlan(job.options, epoch).num_steps();
+      numbers.insert(num_steps);
+      const EpochSteps fresh(job.options);
+      ASSERT_EQ(fresh.steps_of(static_cast<double>(epoch)), step);
+      ASSERT_EQ(fresh.steps_of(static_cast<double>(epoch) + 0.5), step + (num_steps + 1) / 2);
+      for (int64_t s = 0; s < num_steps; ++s, ++step) {
+        const EpochSteps resumed(job.options);
+        for (const EpochSteps* any : {&steps, &resumed}) {
+          ASSERT_EQ(any->place_of(step).epoch, epoch);
+          ASSERT_EQ(any->place_of(step).step, s);
+          ASSERT_DOUBLE_EQ(any->epochs_after(step),
+                           static_cast<double>(epoch) + static_cast<double>(s) / static_cast<double>(num_steps));
+          ASSERT_EQ(any->ends_after(step), step > 0 && s == 0);
+        }
+      }
+    }
+    ASSERT_EQ(steps.epochs_after(step), static_cast<double>(kEpochs));
+    num_different += numbers.size() > 1;
+  }
+  EXPECT_GT(num_different, 20);
 }
 
 }  // namespace

@@ -95,6 +95,33 @@ TEST(Fit, fixed_settings_stay) {
   EXPECT_THROW(find_fit(r), UsageError);
 }
 
+// Another number of tokens would cut the samples in another way.
+TEST(Fit, batch_tokens_stay) {
+  FitRequest r = request(2, kPlenty);
+  r.settings.batch_size = 0;
+  r.settings.batch_tokens = 2048;
+  r.work_of = [](const Settings& s) {
+    return WorkBounds{{s.batch_tokens, 9, s.batch_tokens, 512}, {}, {}, 0, s.grad_accum};
+  };
+  const FitResult all = find_fit(r);
+  ASSERT_TRUE(all.best);
+  r.limits.device_bytes = all.best->plan.device.peak_total() - 1;
+  const FitResult less = find_fit(r);
+  ASSERT_TRUE(less.best);
+  for (const Configuration* c : {&*all.best, &*less.best}) {
+    EXPECT_EQ(c->settings.batch_size, 0);
+    EXPECT_EQ(c->settings.batch_tokens, 2048);
+    EXPECT_EQ(c->settings.grad_accum, 3);
+  }
+  for (const auto& [flag, value] : flags_between(r.settings, less.best->settings)) {
+    EXPECT_NE(flag, "--batch-size");
+    EXPECT_NE(flag, "--grad-accum");
+  }
+  r.limits.device_bytes = 1;
+  r.limits.disk_bytes = 0;
+  EXPECT_NE(advice(r).find("Use a smaller --batch-tokens, a smaller --max-length"), std::string::npos) << advice(r);
+}
+
 TEST(Fit, flags_that_change_one_run_into_the_other) {
   Settings from, to;
   EXPECT_TRUE(flags_between(from, to).empty());

@@ -201,6 +201,10 @@ TEST_F(DeepSpeed, two_batch_sizes_determine_the_third) {
             P(4, 8));  // 4 is Tessera's default
   EXPECT_EQ(batch(R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": "auto"})", "grad_accum = 2"), P(16, 2));
   EXPECT_EQ(batch(R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": 4})", "grad_accum = 2"), P(4, 2));
+  EXPECT_EQ(batch(R"({"train_batch_size": "auto"})", "batch_tokens = 600"), P(0, 1));
+  EXPECT_NE(
+      error(R"({"train_batch_size": 64})", "batch_tokens = 600").find("64 contradicts c.toml:1: batch_tokens 600"),
+      std::string::npos);
   const ResolvedSettings r = resolved(R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4})", "", 2);
   EXPECT_EQ(origin(r, "grad_accum"), "ds.json: train_batch_size");
 }

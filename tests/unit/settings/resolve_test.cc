@@ -45,6 +45,42 @@ TEST(Resolve, flag_before_environment_before_file_before_default) {
   EXPECT_FALSE(resolved.is_given("batch_size"));
 }
 
+// Exactly one of batch_size and batch_tokens is positive.
+TEST(Resolve, micro_batches_by_samples_or_by_tokens) {
+  const auto given = [](const std::string& toml, std::vector<std::pair<const char*, const char*>> flags) {
+    SettingSources sources{.flags = {}, .environment = {}, .file = parse_config(toml, "c.toml")};
+    for (const auto& [name, value] : flags) sources.flags.emplace_back(find_setting(name), value);
+    ResolvedSettings resolved = resolve(sources, kAllGroups, "train", kVerbs);
+    check_consistent(resolved);
+    return resolved;
+  };
+  const auto sizes = [](const ResolvedSettings& r) {
+    return std::pair(r.settings.batch_size, r.settings.batch_tokens);
+  };
+  using P = std::pair<int64_t, int64_t>;
+  EXPECT_EQ(sizes(given("", {})), P(4, 0));
+  EXPECT_EQ(sizes(given("batch_tokens = 600", {})), P(0, 600));
+  EXPECT_EQ(sizes(given("batch_size = 2", {{"batch_tokens", "600"}})), P(0, 600));
+  EXPECT_EQ(sizes(given("batch_tokens = 600", {{"batch_size", "2"}})), P(2, 0));
+  EXPECT_EQ(sizes(given("batch_tokens = 600", {{"batch_tokens", "0"}})), P(4, 0));
+  EXPECT_EQ(sizes(given("batch_tokens = 600\nbatch_size = 0", {{"batch_size", "0"}})), P(0, 600));
+  const ResolvedSettings r = given("batch_tokens = 600", {});
+  EXPECT_EQ(r.origins.at("batch_size").to_string(), "c.toml:1");
+  EXPECT_EQ(r.settings.batch_words(), "up to 600 x 1 tokens");
+  EXPECT_EQ(sizes(resolve_toml(resolved_config_text(r))), P(0, 600));
+  EXPECT_EQ(sizes(resolve_toml(resolved_config_text(given("", {})))), P(4, 0));
+  EXPECT_EQ(error_of("batch_tokens = 600\nbatch_size = 2"),
+            "c.toml:1: batch_tokens: 600 contradicts c.toml:2: batch_size 2. Give one of the two");
+  EXPECT_EQ(
+      error_of("batch_size = 0"),
+      "c.toml:1: batch_size: must be at least 1, got 0. Give --batch-size, or fill micro-batches by --batch-tokens");
+  EXPECT_EQ(error_of("batch_tokens = 600\nmax_length = 601"),
+            "c.toml:1: batch_tokens: a micro-batch of 600 tokens has no room for a sample of max_length 601 (c.toml:2: "
+            "max_length). Give at least 601, or a smaller --max-length");
+  EXPECT_NE(error_of("batch_tokens = 600\nepochs = 1e6"), "");
+  EXPECT_EQ(error_of("batch_tokens = 600\nepochs = 1e6\nmax_steps = 3"), "");
+}
+
 TEST(Resolve, a_wrong_value_is_an_error_even_below_a_stronger_layer) {
   SettingSources sources{.flags = {{find_setting("lr"), "1"}}, .environment = {}, .file = parse_config("lr = -1", "c")};
   EXPECT_THROW(resolve(sources, kAllGroups, "train", kVerbs), UsageError);

@@ -96,7 +96,7 @@ TEST(SettingValue, whole_numbers_are_reals_but_not_the_other_way) {
 
 TEST(SettingValue, bounds) {
   EXPECT_EQ(error_of("batch_size", int64_t{1}), "");
-  EXPECT_EQ(error_of("batch_size", int64_t{0}), "here: must be at least 1, got 0");
+  EXPECT_EQ(error_of("grad_accum", int64_t{0}), "here: must be at least 1, got 0");
   EXPECT_EQ(error_of("batch_size", int64_t{1} << 31), "here: must be at most 2147483647, got 2147483648");
   EXPECT_EQ(error_of("beta2", 0.0), "");
   EXPECT_EQ(error_of("beta2", 1.0), "here: must be less than 1, got 1.0");

@@ -122,7 +122,7 @@ TEST_F(Sweep, errors_of_rules) {
   EXPECT_THAT(error_of("[settings]\ntrain_size = \"lr * 2\"\n"), HasSubstr("\"lr\" has no whole number"));
   EXPECT_THAT(error_of("[settings]\ntrain_size = \"eval_size\"\neval_size = \"train_size + 1\"\n"),
               HasSubstr("depends on itself"));
-  EXPECT_THAT(error_of("[settings]\nbatch_size = \"0 - 1\"\n"), HasSubstr("\"0 - 1\" = -1: must be at least 1"));
+  EXPECT_THAT(error_of("[settings]\ngrad_accum = \"0 - 1\"\n"), HasSubstr("\"0 - 1\" = -1: must be at least 1"));
   EXPECT_THAT(error_of("[settings]\nbatch_size = \"9 / 2\"\n"), HasSubstr("9 / 2 is not a whole number"));
 }
 

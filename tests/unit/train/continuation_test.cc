@@ -37,6 +37,22 @@ TEST(Continuation, LengthMayChangeAnywhereAndRatesInANewFolder) {
             "was made with seed = 42, and this run has 7; with lr = 5e-05, and this run has 0.001");
 }
 
+// The ranks and micro-batches of a step may change if their product stays. Tokens and samples exclude each other.
+TEST(Continuation, MicroBatches) {
+  const auto of = [](int64_t size, int64_t tokens, int64_t grad_accum, int ranks) {
+    Settings s;
+    s.batch_size = size, s.batch_tokens = tokens, s.grad_accum = grad_accum;
+    return train_fingerprint(s, ModelConfig{}, {}, ranks);
+  };
+  EXPECT_THAT(changes_between(of(0, 600, 4, 1), of(0, 600, 1, 4)), IsEmpty());
+  EXPECT_THAT(keys_of(forbidden_among(changes_between(of(0, 600, 4, 1), of(0, 600, 4, 2)), true)),
+              testing::ElementsAre("grad_accum x ranks"));
+  EXPECT_THAT(keys_of(forbidden_among(changes_between(of(0, 600, 1, 1), of(0, 601, 1, 1)), true)),
+              testing::ElementsAre("batch_tokens"));
+  EXPECT_FALSE(forbidden_among(changes_between(of(0, 600, 1, 1), of(4, 0, 1, 1)), true).empty());
+  EXPECT_FALSE(forbidden_among(changes_between(of(4, 0, 1, 1), of(0, 600, 1, 1)), true).empty());
+}
+
 // A change of any single fingerprint key is forbidden in the same folder, unless the key sets the length. A new folder
 // never forbids more.
 TEST(Continuation, EveryKeyIsJudged) {
@@ -82,12 +98,12 @@ TEST(Continuation, TheNoteSaysWhatTheScheduleDoes) {
 }
 
 TEST(Continuation, LengthRoundsUp) {
-  EXPECT_EQ(total_steps(7, 3, 10), 7);
+  EXPECT_EQ(total_steps(7, 3, EpochSteps({.num_samples = 10})), 7);
   for (uint64_t draw = 0; draw < 1000; ++draw) {
     const auto words = philox(3, draw, 0);
     const int64_t steps = 1 + words[0] % 1000;
     const double epochs = 0.01 * (1 + words[1] % 1000);
-    const int64_t total = total_steps(0, epochs, steps);
+    const int64_t total = total_steps(0, epochs, EpochSteps({.num_samples = steps}));
     EXPECT_GE(static_cast<double>(total), epochs * static_cast<double>(steps));
     EXPECT_LT(static_cast<double>(total - 1), epochs * static_cast<double>(steps));
   }
