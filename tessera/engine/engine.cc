@@ -55,7 +55,7 @@ Engine::Engine(EnginePlace place, ModelConfig config, EngineOptions options)
       block_graphs_(place.device.compute_stream(), options_.cuda_graphs && place.device.kind() == DeviceKind::cuda),
       loss_(place.device.allocate(sizeof(double), Category::workspace)) {}
 
-// Ends the streams, and with them their work, before the memory that they use is freed.
+// Ends the streams and waits for their work, before the memory that they use is freed.
 Engine::~Engine() {
   context_.streams = {};
 }
