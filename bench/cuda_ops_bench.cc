@@ -50,8 +50,9 @@ class Bench {
         device_->allocate(shape.num_elems() * static_cast<int64_t>(size_of(type)), Category::activations));
     return buffers_.back().view(shape, type);
   }
-  View integers(const std::vector<int32_t>& values) {
-    const View view = zeros({static_cast<int64_t>(values.size())}, DType::i32);
+  template <typename T>
+  View integers(const std::vector<T>& values) {
+    const View view = zeros({static_cast<int64_t>(values.size())}, dtype_of<T>());
     device_->copy_from_host(values.data(), view);
     return view;
   }
@@ -187,6 +188,11 @@ void head(Bench& bench, int64_t M) {
   const auto bytes = static_cast<double>(logits.bytes());
   bench.line(fmt::format("cross-entropy {}", M), 0, 2 * bytes, [&] { k.softmax_cross_entropy(logits, at, 1, loss); });
   bench.line(fmt::format("argmax {}", M), 0, bytes, [&] { k.argmax_rows(logits, ids); });
+  std::vector<int64_t> numbers(static_cast<size_t>(M), int64_t{1} << 62);
+  const View draws = bench.integers(numbers);
+  bench.line(fmt::format("sample {}", M), 0, bytes, [&] { k.sample_rows(logits, draws, {}, ids); });
+  bench.line(fmt::format("sample top_k top_p {}", M), 0, bytes,
+             [&] { k.sample_rows(logits, draws, {.top_k = 50, .top_p = 0.9}, ids); });
   bench.clear();
 }
 

@@ -289,6 +289,10 @@ void head(Bench& bench, int64_t rows, int64_t vocabulary, int64_t channels) {
   bench.line("cross-entropy " + shape, 2 * bytes, "GB/s",
              [&] { kernels.softmax_cross_entropy(logits, target_view, 1, loss); });
   bench.line("argmax " + shape, bytes, "GB/s", [&] { kernels.argmax_rows(logits, target_view); });
+  const std::vector<int64_t> numbers(static_cast<size_t>(rows), int64_t{1} << 62);
+  const View draws = bench.integers(numbers);
+  bench.line("sample " + shape, bytes, "GB/s",
+             [&] { kernels.sample_rows(logits, draws, {.top_k = 50, .top_p = 0.9}, target_view); });
   bench.clear();
   const View d_y = bench.floats({rows, channels}), d_weight = bench.floats({vocabulary, channels});
   std::vector<int32_t> tokens;

@@ -1,26 +1,152 @@
-// tessera generate: the model's answer to a question about a context, or its continuation of a prompt.
+// tessera generate: the model's answers to questions about contexts, or its continuations of prompts.
 #include <fmt/format.h>
 
-#include "tessera/app/machine.h"
-
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "tessera/app/machine.h"
+#include "tessera/app/run_as_ranks.h"
+#include "tessera/app/usage_errors.h"
 #include "tessera/app/verbs.h"
+#include "tessera/data/prompt_file.h"
 #include "tessera/data/prompts.h"
+#include "tessera/data/text_stream.h"
 #include "tessera/load/data_report.h"
 #include "tessera/load/datasets.h"
 #include "tessera/load/model_files.h"
+#include "tessera/ops/sampling_numbers.h"
 #include "tessera/plan/memory_check.h"
 #include "tessera/report/console.h"
 #include "tessera/report/progress.h"
 #include "tessera/report/record.h"
 #include "tessera/settings/engine_options.h"
+#include "tessera/settings/suggest.h"
+#include "tessera/store/atomic_folder.h"
+#include "tessera/store/checksum.h"
+#include "tessera/store/file.h"
+#include "tessera/train/evaluation.h"
+#include "tessera/train/train_state.h"
 #include "tessera/train/worker.h"
 
 namespace tessera {
 
+namespace {
+
+namespace fs = std::filesystem;
+
 // A prompt is never cut.
-static constexpr int64_t kAnyLength = int64_t{1} << 30;
+constexpr int64_t kAnyLength = int64_t{1} << 30;
+
+struct Prompts {
+  std::vector<PromptRow> rows;
+  std::vector<std::vector<int32_t>> ids;  // of each row
+};
+
+std::vector<PromptRow> rows_of(const Settings& settings) {
+  if (!settings.prompts.empty()) return load_prompts(settings.prompts);
+  PromptRow row;
+  row.example.question = settings.question;
+  row.example.context = settings.context;
+  if (!settings.prompt.empty()) row.example.text = settings.prompt;
+  return {row};
+}
+
+Prompts read_prompts(const Settings& settings, const Tokenizer& tokenizer, const ModelConfig& config,
+                     ThreadPool& pool) {
+  Prompts prompts{rows_of(settings), {}};
+  prompts.ids.resize(prompts.rows.size());
+  const EncodeFn encode = [&](TextPlace place, std::string_view text) { return tokenizer.encode_at(place, text); };
+  const PromptOptions options{.max_length = kAnyLength, .eos_id = config.eos_token_id, .around_answer = false};
+  pool.for_ranges(std::ssize(prompts.rows), 16, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      prompts.ids[i] = encode_prompt(prompts.rows[i].example, encode, options);
+    }
+  });
+  for (size_t i = 0; i < prompts.rows.size(); ++i) {
+    const std::string& place = prompts.rows[i].example.place;
+    if (prompts.ids[i].empty()) {
+      if (place.empty()) throw UsageError("--prompt", "has no tokens", "Give another text");
+      throw InputError(place, "the prompt has no tokens", "Remove the line, or give it another text");
+    }
+    check_context(config, std::ssize(prompts.ids[i]), settings.max_new_tokens, place);
+  }
+  return prompts;
+}
+
+// Prints how tokens are drawn, and what the model's file asks for and does not get.
+void note_sampling(const std::optional<Sampling>& sampling, const GenerationConfig& file, const Settings& settings,
+                   Console& console) {
+  const std::string path = generation_config_path(settings).string();
+  if (sampling) {
+    const std::string tokens = sampling->top_k == 0 ? "all" : std::to_string(sampling->top_k);
+    console.note(fmt::format("Sampling with temperature {}, top_k {}, top_p {} and seed {}", sampling->temperature,
+                             tokens, sampling->top_p, settings.seed));
+  } else if (file.do_sample) {
+    console.note(fmt::format("Each token is the most likely one. Give --do-sample to draw tokens as {} says", path));
+  }
+  if (!file.unused.empty()) {
+    console.note(fmt::format("warning: {}: not applied: {}", path, joined(file.unused, ", ")));
+  }
+}
+
+// The text of generated ids. An answer follows "Answer:" and a space.
+std::string generated_text(const std::vector<int32_t>& ids, const Example& example, const Tokenizer& tokenizer) {
+  std::string text = tokenizer.decode(ids, true);
+  if (!example.text && text.starts_with(' ')) text.erase(0, 1);
+  return text;
+}
+
+// Prints the parts of generated_text() as they become certain.
+class StreamedText {
+ public:
+  StreamedText(const Tokenizer& tokenizer, const Example& example, Console& console)
+      : stream_(tokenizer, true), console_(console), drops_space_(!example.text) {}
+  void add(int32_t id) { print(stream_.add(id)); }
+  void finish() { print(stream_.finish() + "\n"); }
+
+ private:
+  void print(std::string part) {
+    if (part.empty()) return;
+    if (std::exchange(drops_space_, false) && part.starts_with(' ')) part.erase(0, 1);
+    console_.print_part(part);
+  }
+
+  TextStream stream_;
+  Console& console_;
+  bool drops_space_;
+};
+
+Record result_of(const PromptRow& row, const std::vector<int32_t>& prompt, const std::vector<int32_t>& ids,
+                 const Settings& settings, const Tokenizer& tokenizer) {
+  Record record = Record::object();
+  if (!row.id_json.empty()) record["id"] = Record::parse(row.id_json);
+  if (!settings.prompts.empty()) {
+    const Example& example = row.example;
+    record["prompt"] = example.text ? *example.text : prompt_text(example.question, example.context);
+  }
+  record["text"] = generated_text(ids, row.example, tokenizer);
+  record["ids"] = ids;
+  record["finish_reason"] = std::ssize(ids) < settings.max_new_tokens ? "stop" : "length";
+  record["num_prompt_tokens"] = prompt.size();
+  return record;
+}
+
+bool prints_as_it_comes(const Settings& settings, const Console& console) {
+  if (settings.stream != Settings::Stream::automatic) return settings.stream == Settings::Stream::on;
+  return settings.prompts.empty() && !settings.json && settings.output.empty() && console.out_terminal().interactive;
+}
+
+uint64_t checksum_of_prompts(const Prompts& prompts) {
+  Checksum checksum;
+  for (const auto& ids : prompts.ids) {
+    const auto size = static_cast<uint64_t>(ids.size());
+    checksum.update(&size, sizeof size);
+    checksum.update(ids.data(), ids.size() * sizeof(int32_t));
+  }
+  return checksum.value();
+}
+
+}  // namespace
 
 int run_generate(const Invocation& invocation) {
   const Settings& settings = invocation.settings();
@@ -28,28 +154,34 @@ int run_generate(const Invocation& invocation) {
     throw UsageError(invocation.resolved.where("question"), "needs the passage that answers it",
                      "Give --context, or the complete text as --prompt");
   }
-  Console console = Console::of_process();
-  ReadAhead read_ahead = read_weights_ahead(settings, nullptr);
-  Worker worker(settings);
-  ThreadPool& pool = worker.pool();
+  check_target(invocation.resolved, "output", settings.output);
+  ReadAhead read_ahead = read_weights_ahead(settings, invocation.world);
+  Worker worker(settings, invocation.world);
+  Console console = worker.is_first() ? Console::of_process(settings.bars()) : Console::muted();
   ModelConfig config = model_config_of(settings);
   const Tokenizer tokenizer = tokenizer_of(settings, config);
-  const EncodeFn encode = [&](TextPlace place, std::string_view text) { return tokenizer.encode_at(place, text); };
-
-  Example example;
-  example.question = settings.question;
-  example.context = settings.context;
-  if (!settings.prompt.empty()) example.text = settings.prompt;
-  const PromptOptions options{.max_length = kAnyLength, .eos_id = config.eos_token_id, .around_answer = false};
-  const std::vector<int32_t> prompt = encode_prompt(example, encode, options);
-  if (prompt.empty()) throw UsageError("--prompt", "has no tokens", "Give another text");
+  const GenerationConfig file = generation_config_of(settings, config);
+  GenerationOptions options{.max_new_tokens = settings.max_new_tokens,
+                            .eos_id = config.eos_token_id,
+                            .sampling = sampling_of(invocation.resolved, file),
+                            .seed = static_cast<uint64_t>(settings.seed)};
+  if (options.sampling && config.vocab_size > kMaxSampledVocabulary) {
+    throw UsageError("--do-sample",
+                     fmt::format("the vocabulary of the model has {} tokens; the limit for random draws is {}",
+                                 config.vocab_size, kMaxSampledVocabulary),
+                     "Leave out --do-sample, --temperature, --top-k and --top-p");
+  }
+  const Prompts prompts = read_prompts(settings, tokenizer, config, worker.pool());
 
   const auto work_of = [&](const Settings& s) {
     WorkBounds work;
-    work.generation = {static_cast<int64_t>(prompt.size()), 1, 0};
+    work.generation = bounds_of(prompts.ids, s.eval_batch_size);
     work.max_new_tokens = s.max_new_tokens;
     return work;
   };
+  Record fingerprint = model_fingerprint(config);
+  fingerprint["prompts_checksum"] = checksum_text(checksum_of_prompts(prompts));
+  check_ranks_agree(worker.world(), fingerprint);
   const PlannedRank rank = worker.planned_rank();
   const LocalRanks local = worker.local_ranks();
   const auto check = [&] { check_memory(config, settings, work_of, rank, local, usable_gpu_bytes(worker.device())); };
@@ -59,27 +191,52 @@ int run_generate(const Invocation& invocation) {
   };
   check();
   check_disk(config, settings, work_of, rank, local);
+  const fs::path output = settings.output;
+  if (output.has_parent_path() && worker.is_first()) create_folders(output.parent_path());  // fails before the work
   worker.note_device(settings, console);
   Engine engine = within_memory(check_again, [&] { return Engine(worker.place(), config, engine_options(settings)); });
-  within_memory(check_again, [&] { engine.prepare(work_of(settings)); });
-  worker.note_unpinned(console);
-  load_or_initialize(engine, settings, worker.world(), pool);
-  read_ahead = {};
-  note_unused_keys(tokenizer.unused_keys(), console);
-  check_context(config, std::ssize(prompt), settings.max_new_tokens);
-  const double begin_s = steady_seconds();
-  const std::vector<int32_t> ids = engine.generate({&prompt, 1}, settings.max_new_tokens, config.eos_token_id)[0];
-  const double seconds = steady_seconds() - begin_s;
+  return run_among_ranks(invocation, [&] {
+    within_memory(check_again, [&] { engine.prepare(work_of(settings)); });
+    worker.note_unpinned(console);
+    load_or_initialize(engine, settings, worker.world(), worker.pool());
+    read_ahead = {};
+    note_unused_keys(tokenizer.unused_keys(), console);
+    note_sampling(options.sampling, file, settings, console);
 
-  std::string text = tokenizer.decode(ids, true);
-  if (settings.prompt.empty() && !text.empty() && text[0] == ' ') text.erase(0, 1);  // an answer follows "Answer:"
-  if (settings.json) {
-    console.print(
-        to_json({{"text", text}, {"ids", ids}, {"num_prompt_tokens", prompt.size()}, {"runtime_s", seconds}}));
-  } else {
-    console.print(text);
-  }
-  return static_cast<int>(ExitCode::kDone);
+    std::string written;  // for --output
+    const auto print = [&](const std::string& line) {
+      if (output.empty()) return console.print(line);
+      written += line + "\n";
+    };
+    const double begin_s = steady_seconds();
+    if (settings.prompts.empty()) {
+      const PromptRow& row = prompts.rows[0];
+      StreamedText streamed(tokenizer, row.example, console);
+      const bool streaming = prints_as_it_comes(settings, console);
+      if (streaming) options.on_token = [&](size_t, int32_t id) { streamed.add(id); };
+      generate_all(engine, worker.world(), prompts.ids, 1, options, [&](int64_t, const auto& texts) {
+        if (streaming) return streamed.finish();
+        if (!settings.json) return print(generated_text(texts[0], row.example, tokenizer));
+        Record record = result_of(row, prompts.ids[0], texts[0], settings, tokenizer);
+        record["runtime_s"] = steady_seconds() - begin_s;
+        print(to_json(record));
+      });
+    } else {
+      const int64_t at_once = settings.eval_batch_size * worker.num_ranks(), count = std::ssize(prompts.ids);
+      Progress progress(
+          console, {.description = "Generating", .total_steps = (count + at_once - 1) / at_once, .unit = "prompts"});
+      const auto take = [&](int64_t first, const std::vector<std::vector<int32_t>>& texts) {
+        for (size_t i = 0; i < texts.size(); ++i) {
+          const size_t at = static_cast<size_t>(first) + i;
+          print(to_json(result_of(prompts.rows[at], prompts.ids[at], texts[i], settings, tokenizer)));
+        }
+        progress.update(first / at_once + 1, std::ssize(texts));
+      };
+      generate_all(engine, worker.world(), prompts.ids, settings.eval_batch_size, options, take);
+    }
+    if (!output.empty() && worker.is_first()) write_file_atomically(output, written);
+    return static_cast<int>(ExitCode::kDone);
+  });
 }
 
 }  // namespace tessera

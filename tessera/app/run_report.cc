@@ -1,8 +1,5 @@
 // tessera report
-#include <fmt/format.h>
-
-#include <filesystem>
-
+#include "tessera/app/usage_errors.h"
 #include "tessera/app/verbs.h"
 #include "tessera/base/error.h"
 #include "tessera/compare/comparison.h"
@@ -46,14 +43,6 @@ std::string text_of(const std::vector<Sheet>& sheets, const RunSet& set, Setting
   return text;
 }
 
-// A name that the report can replace as one file.
-void check_target(const ResolvedSettings& resolved, const std::string& setting, const std::string& path) {
-  std::error_code error;
-  if (path.empty() || !std::filesystem::exists(path, error) || std::filesystem::is_regular_file(path, error)) return;
-  throw UsageError(resolved.where(setting), fmt::format("\"{}\" is not a regular file", printable(path)),
-                   "Name a new file, or one to replace");
-}
-
 }  // namespace
 
 int run_report(const Invocation& invocation) {
@@ -68,7 +57,7 @@ int run_report(const Invocation& invocation) {
       }
     }
   }
-  check_target(invocation.resolved, "output", settings.report_file);
+  check_target(invocation.resolved, "output", settings.output);
   check_target(invocation.resolved, "html", settings.html);
   const RunSet set = read_runs(invocation.operands);
   if (set.runs.empty()) {
@@ -84,14 +73,14 @@ int run_report(const Invocation& invocation) {
                                                    .scaling = scaling});
   const std::vector<Sheet> sheets = workshop ? workshop_sheets(set, scaling) : std::vector<Sheet>{comparison.sheet};
   const Terminal plain;
-  const bool to_file = !settings.report_file.empty();
+  const bool to_file = !settings.output.empty();
   const std::string text = text_of(sheets, set, settings.format, to_file ? plain : console.out_terminal());
   if (!settings.html.empty()) {
     write_file_atomically(settings.html,
                           html_page(set, comparison, workshop ? sheets : std::vector<Sheet>{}, TESSERA_VERSION));
   }
   if (to_file) {
-    write_file_atomically(settings.report_file, text + "\n");
+    write_file_atomically(settings.output, text + "\n");
   } else {
     console.print(text);
   }

@@ -22,6 +22,27 @@ namespace tessera {
 
 namespace fs = std::filesystem;
 
+// A token's bytes as text. Each byte that belongs to no complete character becomes "<0xE2>", as SentencePiece writes
+// bytes.
+static std::string text_of_bytes(std::string_view bytes) {
+  std::string text;
+  while (!bytes.empty()) {
+    const size_t valid = std::min(find_invalid_utf8(bytes), bytes.size());
+    text += bytes.substr(0, valid);
+    bytes.remove_prefix(valid);
+    if (bytes.empty()) break;
+    text += fmt::format("<0x{:02X}>", static_cast<unsigned char>(bytes[0]));
+    bytes.remove_prefix(1);
+  }
+  return text;
+}
+
+static std::string hexadecimal(std::string_view bytes) {
+  std::string text;
+  for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return text;
+}
+
 int run_tokenize(const Invocation& invocation) {
   const Settings& settings = invocation.settings();
   fs::path path = settings.tokenizer;
@@ -38,9 +59,13 @@ int run_tokenize(const Invocation& invocation) {
       console.print(line);
       return;
     }
-    std::vector<std::string> tokens;
-    for (const int32_t id : ids) tokens.push_back(tokenizer.decode(std::array{id}, false));
-    console.print(to_json({{"ids", ids}, {"tokens", tokens}, {"text", tokenizer.decode(ids, false)}}));
+    std::vector<std::string> tokens, bytes;
+    for (const int32_t id : ids) {
+      tokens.push_back(text_of_bytes(tokenizer.bytes_of(id)));
+      bytes.push_back(hexadecimal(tokenizer.bytes_of(id)));
+    }
+    console.print(
+        to_json({{"ids", ids}, {"tokens", tokens}, {"bytes", bytes}, {"text", tokenizer.decode(ids, false)}}));
   };
   if (!settings.prompt.empty()) {
     show(settings.prompt);

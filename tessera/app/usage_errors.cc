@@ -100,6 +100,7 @@ std::string remedy_by_content(const std::string& word, Groups groups, const std:
   if (word.ends_with(".json") || word.ends_with(".jsonl")) {
     if (groups & kDataset) return "Write --dataset " + word;
     if (groups & kEvalData) return "Write --eval-dataset " + word;
+    if (groups & kPromptFile) return "Write --prompts " + word;
   }
   if (groups & kPrompt && groups != kAllGroups) return fmt::format("Write --prompt \"{}\"", word);
   return "";
@@ -196,6 +197,13 @@ std::string remedy_for_word(const std::string& word, const std::vector<std::stri
   if (is_after_boolean && !remedy.ends_with(" or --no-" + dashed(before->setting->name))) return remedy;
   const std::string by_content = remedy_by_content(word, groups, verbs);
   return by_content.empty() ? remedy : by_content;
+}
+
+void check_target(const ResolvedSettings& resolved, const std::string& setting, const std::string& path) {
+  std::error_code error;
+  if (path.empty() || !std::filesystem::exists(path, error) || std::filesystem::is_regular_file(path, error)) return;
+  throw UsageError(resolved.where(setting), fmt::format("\"{}\" is not a regular file", printable(path)),
+                   "Name a new file, or one to replace");
 }
 
 void check_required(const Verb& verb, const ResolvedSettings& resolved) {

@@ -6,7 +6,7 @@ namespace tessera {
 static constexpr Groups kAnyModel = kModel | kTokenizer | kVocabulary | kShape | kMachine;
 // Settings that change what a training run computes. A plan takes them too.
 static constexpr Groups kTraining = kAnyModel | kText | kDataset | kTrainData | kEvalData | kOptimization |
-                                    kTrainEvaluation | kScoring | kGeneration | kSharding | kGradients;
+                                    kTrainEvaluation | kEvalBatch | kScoring | kGeneration | kSharding | kGradients;
 static constexpr Groups kTrainVerb =
     kTraining | kRanks | kCheckpoints | kSavedModel | kPreflight | kOutputDir | kMemoryLog | kPresentation;
 
@@ -23,20 +23,22 @@ const std::vector<Verb>& all_verbs() {
        .stops_on_signals = true},
       {.name = "eval",
        .help = "Measure a model on a data set: loss, exact match, F1",
-       .groups =
-           kAnyModel | kText | kEvalData | kScoring | kGeneration | kRanks | kSharding | kOutputDir | kPresentation,
+       .groups = kAnyModel | kText | kEvalData | kEvalBatch | kScoring | kGeneration | kRanks | kSharding | kOutputDir |
+                 kPresentation,
        .example = "tessera eval --model runs/mine --eval-dataset dev.json --eval-generation",
        .required = {"model", "eval_dataset"},
        .run = run_eval,
        .runs_as_ranks = true},
       {.name = "generate",
-       .help = "Answer a question, or continue a prompt",
-       .groups = kAnyModel | kGeneration | kQuestion | kPrompt | kSharding | kPresentation,
+       .help = "Answer a question, or continue prompts",
+       .groups = kAnyModel | kGeneration | kSampling | kQuestion | kPrompt | kPromptFile | kEvalBatch | kRanks |
+                 kSharding | kOutputFile | kPresentation,
        .example = "tessera generate --model runs/mine --question \"Where does Ada live?\""
                   " --context \"Ada lives in Oslo.\"",
        .required = {"model"},
-       .one_of = {"prompt", "question"},
-       .run = run_generate},
+       .one_of = {"prompt", "question", "prompts"},
+       .run = run_generate,
+       .runs_as_ranks = true},
       {.name = "plan",
        .help = "Show the memory of a run; find the fastest run that fits",
        .groups = kTraining | kRanks | kCheckpoints | kSavedModel | kPreflight | kOutputDir | kPlan | kPresentation,
@@ -67,7 +69,7 @@ const std::vector<Verb>& all_verbs() {
        .run_groups = kTrainVerb},
       {.name = "report",
        .help = "Compare runs in tables and on a page with charts",
-       .groups = kReport,
+       .groups = kReport | kOutputFile,
        .example = "tessera report runs/ --html report.html",
        .required = {},
        .operands = "RUN...",

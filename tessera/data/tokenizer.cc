@@ -161,15 +161,11 @@ std::vector<int32_t> Tokenizer::encode_at(TextPlace place, std::string_view text
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {
-  const auto skips = [&](int32_t id) {
-    return id < 0 || id >= vocab_size() || !state_->present[static_cast<size_t>(id)] ||
-           (skip_special && is_special(id));
-  };
   std::string bytes, text;
   std::vector<std::string> tokens;
   const bool byte_level = state_->decoder.is_byte_level();
   for (const int32_t id : ids) {
-    if (skips(id)) continue;
+    if (state_->omits(id, skip_special)) continue;
     const std::string& token = state_->tokens[static_cast<size_t>(id)];
     if (byte_level) {
       bytes += token;
@@ -181,6 +177,12 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) c
   if (is_utf8(bytes)) return bytes;
   append_repaired_utf8(text, bytes);
   return text;
+}
+
+std::string Tokenizer::bytes_of(int32_t id) const {
+  if (state_->omits(id, false)) return "";
+  const std::string& token = state_->tokens[static_cast<size_t>(id)];
+  return state_->decoder.is_byte_level() ? token : state_->decoder.bytes_of(token);
 }
 
 int32_t Tokenizer::vocab_size() const {

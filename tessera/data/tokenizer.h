@@ -48,6 +48,10 @@ class Tokenizer {
   // skip_special omits the special added tokens.
   std::string decode(std::span<const int32_t> ids, bool skip_special) const;
 
+  // The bytes that one token stands for inside a text. They may be a part of a character. Empty for an id without a
+  // token.
+  std::string bytes_of(int32_t id) const;
+
   // The largest id plus one: the minimum number of rows of an embedding.
   int32_t vocab_size() const;
   // The id of an added token or of a vocabulary entry as the file writes it ("Ġthe", "▁the").
@@ -60,6 +64,7 @@ class Tokenizer {
   const std::string& json_text() const;
 
  private:
+  friend class TextStream;
   struct State;
   explicit Tokenizer(std::unique_ptr<const State> state);
   std::unique_ptr<const State> state_;

@@ -114,6 +114,66 @@ bool Decoder::is_byte_level() const {
   return steps_.size() == 1 && steps_[0].step.kind == DecoderStep::Kind::byte_level;
 }
 
+bool Decoder::grows_by_token() const {
+  using Kind = DecoderStep::Kind;
+  bool fused = false, has_metaspace = false;
+  for (const auto& [step, replacer] : steps_) {
+    switch (step.kind) {
+      case Kind::byte_level:
+        return false;
+      case Kind::replace:
+        if (fused) return false;  // it may match across tokens
+        break;
+      case Kind::byte_fallback:
+        if (fused || has_metaspace) return false;
+        break;
+      case Kind::fuse:
+        fused = true;
+        break;
+      case Kind::strip:
+        if (fused && step.stop > 0) return false;
+        break;
+      case Kind::metaspace:
+        has_metaspace = true;
+        break;
+    }
+  }
+  return true;
+}
+
+bool Decoder::is_part(std::string token) const {
+  for (const auto& [step, replacer] : steps_) {
+    if (step.kind == DecoderStep::Kind::replace) token = (*replacer)(token);
+    if (step.kind == DecoderStep::Kind::strip) strip(token, step);
+    if (step.kind == DecoderStep::Kind::byte_fallback) return fallback_byte(token).has_value();
+  }
+  return false;
+}
+
+std::string Decoder::bytes_of(std::string token) const {
+  for (const auto& [step, replacer] : steps_) {
+    switch (step.kind) {
+      case DecoderStep::Kind::byte_level:
+        return byte_symbols_.bytes(token);
+      case DecoderStep::Kind::replace:
+        token = (*replacer)(token);
+        break;
+      case DecoderStep::Kind::byte_fallback:
+        if (const auto byte = fallback_byte(token)) return std::string(1, *byte);
+        break;
+      case DecoderStep::Kind::fuse:
+        return token;
+      case DecoderStep::Kind::strip:
+        strip(token, step);
+        break;
+      case DecoderStep::Kind::metaspace:
+        replace_metaspace(token, false, step);
+        break;
+    }
+  }
+  return token;
+}
+
 std::string Decoder::decode(Tokens tokens) const {
   for (const auto& [step, replacer] : steps_) {
     switch (step.kind) {

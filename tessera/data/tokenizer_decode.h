@@ -47,6 +47,13 @@ class Decoder {
   bool is_byte_level() const;
   // The text of valid UTF-8 tokens.
   std::string decode(std::vector<std::string> tokens) const;
+  // Whether a token that is_part() does not accept never changes the text of the tokens before it, nor is changed by
+  // those after it. Then the text only grows at such tokens.
+  bool grows_by_token() const;
+  // Whether the token is a byte whose text may depend on the next token.
+  bool is_part(std::string token) const;
+  // The bytes that a token stands for inside a text.
+  std::string bytes_of(std::string token) const;
 
  private:
   struct Step {

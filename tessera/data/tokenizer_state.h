@@ -95,6 +95,11 @@ struct Tokenizer::State {
   std::vector<BpeMerge> make_merges(const TokenizerJson& json) const;
   int32_t id_or_none(const std::string& token) const;
   void check_frame() const;
+  // Whether a decoded text omits this id.
+  bool omits(int32_t id, bool skip_special) const {
+    const auto index = static_cast<size_t>(id);
+    return id < 0 || index >= tokens.size() || !present[index] || (skip_special && special[index]);
+  }
 
   void encode(std::string_view text, bool inside, TokenizerScratch& scratch, std::vector<int32_t>& ids) const;
   void encode_plain(std::string_view text, PiecePlace place, TokenizerScratch& scratch,

@@ -123,6 +123,19 @@ void append_repaired_utf8(std::string& out, std::string_view bytes) {
   }
 }
 
+void move_repaired_utf8(std::string& out, std::string& bytes) {
+  size_t at = 0;
+  while (at < bytes.size()) {
+    const Sequence sequence = sequence_at(bytes, at);
+    const uint8_t lead = byte_at(bytes, at);
+    const bool continues = !sequence.valid && at + sequence.num_bytes == bytes.size() && lead >= 0xC2 && lead <= 0xF4;
+    if (continues) break;
+    at += sequence.num_bytes;
+  }
+  append_repaired_utf8(out, std::string_view(bytes).substr(0, at));
+  bytes.erase(0, at);
+}
+
 void append_code_point(std::string& out, char32_t code) {
   const auto put = [&](char32_t byte) { out += static_cast<char>(byte); };
   if (code < 0x80) return put(code);

@@ -14,6 +14,10 @@ bool is_utf8(std::string_view bytes);
 // String::from_utf8_lossy.
 void append_repaired_utf8(std::string& out, std::string_view bytes);
 
+// Moves the text of `bytes` to `out`, repaired as above. Bytes at the end that may be the beginning of a character stay
+// in `bytes`, for the bytes that follow them.
+void move_repaired_utf8(std::string& out, std::string& bytes);
+
 void append_code_point(std::string& out, char32_t code);
 
 struct CodePoint {

@@ -172,7 +172,7 @@ void Engine::rehearse(const WorkBounds& work, int64_t num_micro_batches) {
     std::vector<std::vector<int32_t>> prompts(static_cast<size_t>(work.generation.num_sequences), {0});
     prompts[0].resize(static_cast<size_t>(work.generation.num_tokens - work.generation.num_sequences + 1));
     // The cache has room for all new tokens. Every turn after the first needs the same memory, so two turns suffice.
-    generate(prompts, std::min<int64_t>(work.max_new_tokens, 2), -1);
+    generate(prompts, {.max_new_tokens = std::min<int64_t>(work.max_new_tokens, 2)});
   }
   rehearsing_ = false;
 }

@@ -58,6 +58,18 @@ struct WorkBounds {
   int64_t micro_batches = 1;  // of a training step
 };
 
+struct GenerationOptions {
+  int64_t max_new_tokens = 0;
+  int32_t eos_id = -1;                 // ends a text, as do the more_end_ids of the configuration; −1: none
+  std::optional<Sampling> sampling{};  // empty: the most likely token (greedy)
+  // Of the draws. A token depends on the seed, the number of its prompt and its position, and on the logits. It does
+  // not depend on the other prompts or ranks.
+  uint64_t seed = 0;
+  int64_t first_number = 0;  // the number of this call's first prompt; the others follow
+  // Called for every token of the result, as soon as it is known, with the prompt's index in this call.
+  std::function<void(size_t prompt, int32_t id)> on_token{};
+};
+
 struct StepResult {     // over all ranks
   double loss_sum = 0;  // over the targets of the step
   int64_t num_targets = 0, num_tokens = 0, num_sequences = 0;
@@ -156,10 +168,10 @@ class Engine {
   // Writes the logits [N, V] of every token to `host`, in options().dtype. For small inputs only.
   void logits(const PackedBatch& batch, void* host);
 
-  // Greedy continuation of each of this rank's prompts until eos or max_new_tokens. The result does not contain the
-  // eos. All prompts run together. No prompt may be empty.
-  std::vector<std::vector<int32_t>> generate(std::span<const std::vector<int32_t>> prompts, int64_t max_new_tokens,
-                                             int32_t eos_id);
+  // Continues each of this rank's prompts until an end-of-text token or max_new_tokens. The result does not contain the
+  // end-of-text token. All prompts run together. No prompt may be empty.
+  std::vector<std::vector<int32_t>> generate(std::span<const std::vector<int32_t>> prompts,
+                                             const GenerationOptions& options);
 
   int64_t num_updates() const { return num_updates_; }
   void set_num_updates(int64_t n) { num_updates_ = n; }  // on resume

@@ -1,10 +1,11 @@
-// Greedy generation with a cache of keys and values. First it reads the prompts, then it adds one token to each
-// sequence per turn. Sequences that have ended leave the batch. All ranks take the same number of turns. B sequences
+// Generation with a cache of keys and values. First it reads the prompts, then it adds one token to each sequence per
+// turn. Sequences that have ended leave the batch. All ranks take the same number of turns. B sequences
 // that still run, C channels, V vocabulary.
 #include <algorithm>
 #include <numeric>
 
 #include "tessera/engine/engine.h"
+#include "tessera/ops/sampling_numbers.h"
 
 namespace tessera {
 namespace {
@@ -37,7 +38,8 @@ PackedBatch pack_prompts(std::span<const std::vector<int32_t>> prompts) {
 }  // namespace
 
 std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<int32_t>> prompts,
-                                                   int64_t max_new_tokens, int32_t eos_id) {
+                                                   const GenerationOptions& options) {
+  const int64_t max_new_tokens = options.max_new_tokens;
   std::vector<std::vector<int32_t>> outputs(prompts.size());
   if (max_new_tokens <= 0) return outputs;
   const int64_t C = model_.config().hidden_size, L = model_.num_blocks();
@@ -50,9 +52,9 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
   const int64_t channels = model_.config().kv_channels();
   const int64_t layer_bytes = num_rows * channels * static_cast<int64_t>(size_of(options_.dtype));
   const Buffer rows = context_.device.allocate(2 * L * layer_bytes, Category::kv_cache);
-  const Buffer small =
-      context_.device.allocate(4 * 4 * most_sequences, Category::kv_cache);  // starts, lengths, last rows, next ids
-  const View small_view = small.view({4, B}, DType::i32);
+  // The random numbers, 8 bytes each. Then starts, lengths, last rows and next ids, 4 bytes each.
+  const Buffer small = context_.device.allocate((4 * 4 + 8) * most_sequences, Category::kv_cache);
+  const View small_view{small.data() + 8 * B, DType::i32, {4, B}}, draws_view{small.data(), DType::i64, {B}};
   const auto small_row = [&](int64_t row, int64_t count) {
     return small_view.rows(row, row + 1).reshaped({B}).rows(0, count);
   };
@@ -62,12 +64,25 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
     (l % 2 ? cache.values : cache.keys)
         .push_back({rows.data() + l * layer_bytes, options_.dtype, {num_rows, channels}});
   }
+  std::vector<size_t> running(prompts.size());  // the prompt that each row of the batch continues
+  std::iota(running.begin(), running.end(), size_t{0});
   std::vector<int32_t> next(prompts.size()), last_rows;
+  std::vector<int64_t> draws(prompts.size());
   const auto choose_next = [&](Frame& f, View x) {
     const View ids = small_row(3, x.shape[0]);
     const ParameterViews head = parameters_.acquire(model_.head_unit());  // also without rows, for the other ranks
     if (ids.num_elems() > 0) {
-      model_.head().argmax(f, head, x, ids);
+      if (options.sampling) {
+        for (size_t i = 0; i < running.size(); ++i) {
+          const int64_t number = options.first_number + static_cast<int64_t>(running[i]);
+          draws[i] = static_cast<int64_t>(sampling_draw(options.seed, number, std::ssize(outputs[running[i]])));
+        }
+        const View of_rows = draws_view.rows(0, ids.num_elems());
+        context_.device.copy_from_host(draws.data(), of_rows);
+        model_.head().sample(f, head, x, of_rows, *options.sampling, ids);
+      } else {
+        model_.head().argmax(f, head, x, ids);
+      }
       context_.device.copy_to_host(ids, next.data());
     }
     parameters_.release(model_.head_unit());
@@ -93,10 +108,8 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
 
   const std::vector<int32_t>& more_end_ids = model_.config().more_end_ids;
   const auto ends = [&](int32_t id) {
-    return id == eos_id || std::find(more_end_ids.begin(), more_end_ids.end(), id) != more_end_ids.end();
+    return id == options.eos_id || std::find(more_end_ids.begin(), more_end_ids.end(), id) != more_end_ids.end();
   };
-  std::vector<size_t> running(prompts.size());  // the prompt that each row of the batch continues
-  std::iota(running.begin(), running.end(), size_t{0});
   cache.decoding = true;
   for (int64_t turn = 1;; ++turn) {
     // Keep the sequences that have not ended: next[i] belongs to running[i].
@@ -107,6 +120,7 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
       if (ends(next[i])) continue;
       const size_t b = running[i];
       outputs[b].push_back(next[i]);
+      if (options.on_token) options.on_token(b, next[i]);
       if (turn == max_new_tokens) continue;
       still.push_back(b);
       packed.ids.push_back(next[i]);

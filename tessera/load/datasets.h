@@ -28,8 +28,9 @@ enum class DatasetUse { training, evaluation };
 Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& tokenizer, const ModelConfig& config,
                      bool with_prompts, ThreadPool& pool);
 
-// UsageError if a prompt and its continuation are longer than the model's context.
-void check_context(const ModelConfig& config, int64_t prompt_tokens, int64_t new_tokens);
+// UsageError if a prompt and its continuation are longer than the model's context. `place` names the prompt, if it is
+// not empty.
+void check_context(const ModelConfig& config, int64_t prompt_tokens, int64_t new_tokens, const std::string& place = "");
 
 // Upper bounds of the tokens and targets in any `batch_size` of the samples or prompts.
 BatchBounds bounds_of(const std::vector<Sample>& samples, int64_t batch_size);

@@ -123,6 +123,15 @@ void settle_end(ModelConfig& config, const Settings& settings, const Tokenizer& 
                    "Give the id of the token that ends a text: " + special_tokens_of(tokenizer));
 }
 
+// Adds the ids of generation_config.json to those that end a text.
+void add_end_ids(ModelConfig& config, const std::vector<int32_t>& ids) {
+  for (const int32_t id : ids) {
+    const bool known =
+        id == config.eos_token_id || std::ranges::find(config.more_end_ids, id) != config.more_end_ids.end();
+    if (!known) config.more_end_ids.push_back(id);
+  }
+}
+
 // A head tensor in the files of a tied head must be equal to the embedding. Each rank compares a part.
 void check_tied(const TensorSource& source, const Model& model, int rank, int num_ranks, ThreadPool& pool) {
   for (const std::string& name : model.tolerated_names()) {
@@ -252,7 +261,36 @@ Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config) {
                      "Use the tokenizer of the model");
   }
   settle_end(config, settings, tokenizer, path);
+  add_end_ids(config, generation_config_of(settings, config).end_ids);
   return tokenizer;
+}
+
+fs::path generation_config_path(const Settings& settings) {
+  return folder_of_model(settings) / "generation_config.json";
+}
+
+GenerationConfig generation_config_of(const Settings& settings, const ModelConfig& config) {
+  const fs::path path = generation_config_path(settings);
+  std::error_code ignored;  // an unreadable folder is reported when its other files are read
+  if (!fs::exists(path, ignored)) return {};
+  const std::string text = read_file(path, {.longest_bytes = kMaxCompanionBytes});
+  return parse_generation_config(text, path.string(), config.vocab_size);
+}
+
+std::optional<Sampling> sampling_of(const ResolvedSettings& resolved, const GenerationConfig& file) {
+  if (!asks_for_sampling(resolved)) return std::nullopt;
+  const Settings& s = resolved.settings;
+  const std::string path = generation_config_path(s).string();
+  const auto given_or = [&](const char* name, const auto& given, const auto& of_file) {
+    return resolved.is_given(name) ? given : of_file.value_or(given);
+  };
+  const Sampling sampling{.temperature = given_or("temperature", s.temperature, file.temperature),
+                          .top_k = given_or("top_k", s.top_k, file.top_k),
+                          .top_p = given_or("top_p", s.top_p, file.top_p)};
+  if (sampling.temperature > 0) return sampling;
+  throw UsageError(path,
+                   "\"temperature\" is 0, which takes the most likely token, but tokens are to be drawn at random",
+                   "Give --temperature");
 }
 
 ReadAhead read_weights_ahead(const Settings& settings, const World* world) {

@@ -6,7 +6,8 @@
 #include "tessera/comm/world.h"
 #include "tessera/data/tokenizer.h"
 #include "tessera/engine/engine.h"
-#include "tessera/settings/settings.h"
+#include "tessera/model/generation_config.h"
+#include "tessera/settings/resolve.h"
 #include "tessera/store/read_ahead.h"
 
 namespace tessera {
@@ -23,9 +24,18 @@ void check_model_is_kept(const Settings& settings);
 ModelConfig model_config_of(const Settings& settings);
 
 // The tokenizer of --tokenizer, otherwise of the model folder. Sets config.eos_token_id from the tokenizer if the
-// configuration does not define it. InputError if the tokenizer has ids beyond the model's vocabulary, or if its
-// end-of-text token differs from the configuration. UsageError.
+// configuration does not define it, and adds the end-of-text tokens of generation_config.json. InputError if the
+// tokenizer has ids beyond the model's vocabulary, or if its end-of-text token differs from the configuration.
+// UsageError.
 Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config);
+
+// The generation_config.json of --model; nothing in it if there is none. InputError.
+std::filesystem::path generation_config_path(const Settings& settings);
+GenerationConfig generation_config_of(const Settings& settings, const ModelConfig& config);
+
+// How to draw tokens, or nothing to take the most likely ones. Settings that are not given come from `file`, the
+// generation_config.json of the model. UsageError if its temperature is 0.
+std::optional<Sampling> sampling_of(const ResolvedSettings& resolved, const GenerationConfig& file);
 
 // Starts to read the weight files of --model into the page cache for load_or_initialize(). Only local rank 0 does this,
 // and only if all ranks are on one node. On several nodes, each rank reads only its own part, without reading ahead.

@@ -31,24 +31,6 @@ void read_bloom_config(const ConfigReader& read, ModelConfig& config) {
   for (int32_t* id : {&config.unk_token_id, &config.bos_token_id, &config.pad_token_id}) *id = std::min(*id, last_id);
 }
 
-// An id, or a list of ids. The first one is the end-of-text token in training.
-void read_end_ids(const ConfigReader& read, ModelConfig& config) {
-  const Json* value = read.value("eos_token_id");
-  if (!value) return;
-  std::vector<int32_t> ids;
-  const auto last_id = config.vocab_size - 1;
-  for (const Json& id : value->is_array() ? *value : Json::array({*value})) {
-    if (!id.is_number_integer() || id < 0 || id > last_id) {
-      throw InputError(read.where(), fmt::format("\"eos_token_id\" {} {}, not a whole number from 0 to {}",
-                                                 value->is_array() ? "contains" : "is", in_words(id), last_id));
-    }
-    ids.push_back(id.get<int32_t>());
-  }
-  if (ids.empty()) throw InputError(read.where(), "\"eos_token_id\" is an empty list", "Give the id of a token");
-  config.eos_token_id = ids[0];
-  config.more_end_ids.assign(ids.begin() + 1, ids.end());
-}
-
 void read_token_ids(const ConfigReader& read, ModelConfig& config) {
   const int64_t last_id = config.vocab_size - 1;
   for (const auto& [key, id] :
@@ -56,10 +38,29 @@ void read_token_ids(const ConfigReader& read, ModelConfig& config) {
         std::pair{"pad_token_id", &config.pad_token_id}}) {
     if (read.has(key)) *id = static_cast<int32_t>(read.integer({key}, -1, 0, last_id));
   }
-  read_end_ids(read, config);
+  // The first one ends the texts of the training.
+  const std::vector<int32_t> ids = read_end_ids(read, config.vocab_size);
+  if (ids.empty()) return;
+  config.eos_token_id = ids[0];
+  config.more_end_ids.assign(ids.begin() + 1, ids.end());
 }
 
 }  // namespace
+
+std::vector<int32_t> read_end_ids(const ConfigReader& read, int64_t vocab_size) {
+  std::vector<int32_t> ids;
+  const Json* value = read.value("eos_token_id");
+  if (!value) return ids;
+  for (const Json& id : value->is_array() ? *value : Json::array({*value})) {
+    if (!id.is_number_integer() || id < 0 || id >= vocab_size) {
+      throw InputError(read.where(), fmt::format("\"eos_token_id\" {} {}, not a whole number from 0 to {}",
+                                                 value->is_array() ? "contains" : "is", in_words(id), vocab_size - 1));
+    }
+    ids.push_back(id.get<int32_t>());
+  }
+  if (ids.empty()) throw InputError(read.where(), "\"eos_token_id\" is an empty list", "Give the id of a token");
+  return ids;
+}
 
 ModelConfig parse_model_config(std::string_view text, const std::string& where) {
   const Json json = parse_json<Json>(text, where, kOwn);

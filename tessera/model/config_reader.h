@@ -102,6 +102,9 @@ class ConfigReader {
   const std::string& where_;
 };
 
+// The ids of "eos_token_id", an id or a list; empty if the key is missing or null.
+std::vector<int32_t> read_end_ids(const ConfigReader& read, int64_t vocab_size);
+
 // ---- llama_config.cc
 
 // Whether this model type is one of Llama's family: llama, mistral, qwen2, qwen3.

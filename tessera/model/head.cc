@@ -88,16 +88,28 @@ void Head::loss_backward(Frame& f, const ParameterViews& p, const ParameterViews
   f.ops->scatter_rows(d_rows, f.batch.target_rows, d_x);
 }
 
-void Head::argmax(Frame& f, const ParameterViews& p, View x, View ids) const {
+template <typename Body>
+void Head::for_logits(Frame& f, const ParameterViews& p, View x, const Body& body) const {
   const MeasuredScope outer_scope(f.stack);
   const int64_t M = x.shape[0], rows = chunk_rows(f, M);
   for (int64_t begin = 0; begin < M; begin += rows) {
-    const int64_t m = std::min(rows, M - begin);
+    const int64_t end = std::min(begin + rows, M);
     const StackScope scope(f.stack);
-    const View chunk_logits = f.push(m, vocab_size_);
-    logits(f, p, x.rows(begin, begin + m), chunk_logits);
-    f.ops->argmax_rows(chunk_logits, ids.rows(begin, begin + m));
+    const View chunk_logits = f.push(end - begin, vocab_size_);
+    logits(f, p, x.rows(begin, end), chunk_logits);
+    body(chunk_logits, begin, end);
   }
+}
+
+void Head::argmax(Frame& f, const ParameterViews& p, View x, View ids) const {
+  for_logits(f, p, x,
+             [&](View of_chunk, int64_t begin, int64_t end) { f.ops->argmax_rows(of_chunk, ids.rows(begin, end)); });
+}
+
+void Head::sample(Frame& f, const ParameterViews& p, View x, View draws, const Sampling& sampling, View ids) const {
+  for_logits(f, p, x, [&](View of_chunk, int64_t begin, int64_t end) {
+    f.ops->sample_rows(of_chunk, draws.rows(begin, end), sampling, ids.rows(begin, end));
+  });
 }
 
 void Head::logits(Frame& f, const ParameterViews& p, View x, View logits) const {

@@ -34,6 +34,8 @@ class Head {
                      View d_x) const;
   // Writes to ids [M] i32 the most likely next token after each of the rows x [M, C].
   void argmax(Frame& frame, const ParameterViews& p, View x, View ids) const;
+  // Writes to ids [M] i32 a next token after each of the rows x [M, C], drawn with the random numbers draws [M] i64.
+  void sample(Frame& frame, const ParameterViews& p, View x, View draws, const Sampling& sampling, View ids) const;
   // Writes the logits [M, V] of the rows x [M, C]. For tests and small inputs.
   void logits(Frame& frame, const ParameterViews& p, View x, View logits) const;
 
@@ -41,6 +43,9 @@ class Head {
   using Handle = ParameterTable::Handle;
 
   int64_t chunk_rows(const Frame& frame, int64_t num_rows) const;
+  // Calls body(logits [m, V], begin, end) for the rows x [M, C] in chunks of rows [begin, end).
+  template <typename Body>
+  void for_logits(Frame& frame, const ParameterViews& p, View x, const Body& body) const;
   View bias_of(const ParameterViews& p) const { return bias_ ? p[*bias_] : View{}; }
 
   int64_t vocab_size_, hidden_size_;

@@ -39,6 +39,15 @@ struct Dropout {
   View row_ids;       // [N] i64
 };
 
+// How to draw a token from the probabilities that logits stand for. In this order: the logits are divided by the
+// temperature; top_k keeps the tokens with the k greatest logits; top_p keeps the most likely tokens of these until
+// their probabilities sum to p. A token that is as likely as the last kept one is kept too.
+struct Sampling {
+  double temperature = 1;  // greater than 0
+  int64_t top_k = 0;       // 0: all tokens
+  double top_p = 1;        // in [0, 1]; 1: all tokens, 0: only the most likely ones
+};
+
 struct LinearEpilogue {
   Activation activation = Activation::none;
   Dropout dropout;
@@ -205,6 +214,11 @@ class Kernels {
   virtual void softmax_cross_entropy(View logits /*[M, V]*/, View targets /*[M] i32*/, double d_scale,
                                      View loss /*[1] f64*/) = 0;
   virtual void argmax_rows(View logits /*[M, V]*/, View ids /*[M] i32*/) = 0;  // the first of equal maxima
+  // Draws one id for each row, with probabilities that are exact to 2^-42 (ops/sampling_numbers.h). draws[i] is a
+  // uniform random 64-bit number. For equal draws, the id depends only on the row's logits: not on other rows, threads
+  // or the device. A NaN is never drawn. A row without a finite logit gives 0. V ≤ kMaxSampledVocabulary.
+  virtual void sample_rows(View logits /*[M, V]*/, View draws /*[M] i64*/, const Sampling& sampling,
+                           View ids /*[M] i32*/) = 0;
 
   // ---- optimizer: AdamW (Loshchilov & Hutter 2019, as torch.optim.AdamW) on flat arrays of P elements
 

@@ -81,6 +81,12 @@ void Console::print(std::string_view line) {
   write_above_status(out_, line);
 }
 
+void Console::print_part(std::string_view text) {
+  const std::lock_guard lock(mutex_);
+  TESSERA_ASSERT(status_.empty());
+  if (!text.empty()) out_.write(text);
+}
+
 void Console::note(std::string_view line) {
   write_above_status(err_, line);
 }

@@ -43,8 +43,9 @@ class Console {
 
   Console(const Console&) = delete;
 
-  // Any thread may call these four functions. Pass a line without its newline; it may contain several lines.
+  // Any thread may call these five functions. Pass a line without its newline; it may contain several lines.
   void print(std::string_view line);        // to standard output
+  void print_part(std::string_view text);   // to standard output, without a newline; not while there is a status line
   void note(std::string_view line);         // to standard error
   void show_status(std::string_view line);  // replaces the status line; must be narrower than the terminal
   void clear_status();

@@ -111,6 +111,58 @@ void check_best_model(const ResolvedSettings& resolved) {
   if (s.eval_dataset.empty()) throw UsageError(where, "needs evaluations", "Give --eval-dataset");
 }
 
+bool is_greedy_temperature(const ResolvedSettings& resolved) {
+  return resolved.is_given("temperature") && resolved.settings.temperature == 0;
+}
+
+// Refuses contradictions on the command line. A file or the environment may hold settings for other runs.
+void check_sampling(const ResolvedSettings& resolved) {
+  const bool greedy = is_greedy_temperature(resolved);
+  for (const char* name : {"do_sample", "temperature", "top_k", "top_p"}) {
+    const bool draws = std::string_view(name) == "do_sample" ? resolved.settings.do_sample : true;
+    if (!draws || !on_command_line(resolved, name)) continue;
+    if (greedy && std::string_view(name) != "temperature") {
+      throw UsageError(resolved.where(name),
+                       fmt::format("contradicts temperature 0 ({}), which takes the most likely token",
+                                   resolved.where("temperature")),
+                       "Give a --temperature above 0, or leave one of the two out");
+    }
+    if (!greedy && resolved.is_given("do_sample") && !resolved.settings.do_sample) {
+      throw UsageError(
+          resolved.where(name),
+          fmt::format("draws tokens at random, which contradicts do_sample false ({})", resolved.where("do_sample")),
+          "Give only one of the two");
+    }
+  }
+}
+
+void check_prompts(const ResolvedSettings& resolved) {
+  const S& s = resolved.settings;
+  const auto contradicts = [&](const char* name, const char* other, const char* remedy) {
+    throw UsageError(resolved.where(name), fmt::format("contradicts {}", other), remedy);
+  };
+  if (!s.prompt.empty() && !s.question.empty()) {
+    contradicts("prompt", "question", "Give either --prompt, or --question with --context");
+  }
+  if (!s.context.empty() && s.question.empty()) {
+    throw UsageError(resolved.where("context"), "needs a question", "Give --question");
+  }
+  const char* const single = !s.prompt.empty() ? "prompt" : "question";
+  if (!s.prompts.empty() && (!s.prompt.empty() || !s.question.empty())) {
+    contradicts("prompts", single, "Give a single prompt, or a file of them");
+  }
+  if (s.stream == S::Stream::on) {
+    const char* remedy = "Only a single text on standard output can be printed as it comes";
+    if (!s.prompts.empty()) contradicts("stream", "prompts", remedy);
+    if (s.json) contradicts("stream", "json", remedy);
+    if (!s.output.empty()) contradicts("stream", "output", remedy);
+  }
+  const bool only_generates = resolved.groups & kPromptFile && !(resolved.groups & kEvalData);
+  if (only_generates && s.prompts.empty() && on_command_line(resolved, "eval_batch_size")) {
+    throw UsageError(resolved.where("eval_batch_size"), "does nothing with a single prompt", "Give --prompts");
+  }
+}
+
 // Refuses sizes for a model that already has a shape. Default values from a file or the environment are accepted, and
 // so are sizes of a weaker source than --model: a recipe's sizes belong to the recipe's model.
 void check_shape(const ResolvedSettings& resolved) {
@@ -145,6 +197,8 @@ void check_consistent(const ResolvedSettings& resolved) {
   check_rates(resolved);
   check_best_model(resolved);
   check_shape(resolved);
+  check_prompts(resolved);
+  check_sampling(resolved);
   check_sharding(resolved);
   check_nettest(resolved);
   if (s.hidden_size % s.num_heads != 0) {
@@ -156,13 +210,12 @@ void check_consistent(const ResolvedSettings& resolved) {
     throw UsageError(resolved.where("device_memory"), "contradicts fit",
                      "Both set the memory of a rank: give only one");
   }
-  if (!s.prompt.empty() && !s.question.empty()) {
-    throw UsageError(resolved.where("prompt"), "contradicts question",
-                     "Give either --prompt, or --question with --context");
-  }
-  if (!s.context.empty() && s.question.empty()) {
-    throw UsageError(resolved.where("context"), "needs a question", "Give --question");
-  }
+}
+
+bool asks_for_sampling(const ResolvedSettings& resolved) {
+  if (is_greedy_temperature(resolved)) return false;
+  if (resolved.is_given("do_sample")) return resolved.settings.do_sample;
+  return resolved.is_given("temperature") || resolved.is_given("top_k") || resolved.is_given("top_p");
 }
 
 void check_supported(const ResolvedSettings& resolved) {

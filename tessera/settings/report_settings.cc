@@ -32,7 +32,6 @@ std::vector<Setting> report_settings() {
               {"csv", S::ReportFormat::csv},
               {"json", S::ReportFormat::json}},
              "format of the tables"),
-      text("output", &S::report_file, kReport, "FILE", "write the tables to this file; empty: standard output"),
       text("html", &S::html, kReport, "FILE", "also write one self-contained page with tables and charts"),
   };
 }

@@ -63,6 +63,10 @@ struct SettingSources {
 ResolvedSettings resolve(const SettingSources& sources, Groups groups, const std::string& verb,
                          const std::vector<std::string>& verb_names);
 
+// Whether the settings ask for tokens that are drawn at random: --do-sample, or any of its numbers without
+// --no-do-sample, except a temperature of 0.
+bool asks_for_sampling(const ResolvedSettings& resolved);
+
 // Checks that settings do not contradict each other. Throws UsageError.
 void check_consistent(const ResolvedSettings& resolved);
 // The part of check_consistent() for sharding, offload and loss scaling.

@@ -197,8 +197,9 @@ std::vector<Setting> checkpoint_settings() {
 
 std::vector<Setting> generation_settings() {
   return {
-      integer("eval_batch_size", &S::eval_batch_size, kScoring, "SAMPLES", kPositive,
-              "Samples per evaluation batch on each rank", {"per_device_eval_batch_size"}),
+      integer("eval_batch_size", &S::eval_batch_size, kEvalBatch, "SAMPLES", kPositive,
+              "Samples per evaluation batch on each rank, or prompts per batch of generation",
+              {"per_device_eval_batch_size"}),
       boolean("eval_generation", &S::eval_generation, brief(kScoring, "generate answers for exact match and F1"),
               "Also generate answers and report exact match and F1", {"predict_with_generate"}),
       choice(
@@ -206,6 +207,17 @@ std::vector<Setting> generation_settings() {
           "official: SQuAD's rules over all reference answers; workshop: the rules of a workshop over the first one"),
       integer("max_new_tokens", &S::max_new_tokens, brief(kGeneration, "longest generated text", kQuestion), "TOKENS",
               {1, 1 << 20}, "Maximum number of tokens to generate per answer or text"),
+      boolean(
+          "do_sample", &S::do_sample, brief(kSampling, "draw tokens at random; without: the likeliest"),
+          "Draw each token at random from its probabilities. --temperature, --top-k and --top-p do this too. Values "
+          "that are not given come from the model's generation_config.json. Without: take the most likely token",
+          {"sample"}),
+      real("temperature", &S::temperature, kSampling, "T", {.min = 0, .max = 1e6},
+           "Divide the logits by this number before a token is drawn; 0: take the most likely token"),
+      integer("top_k", &S::top_k, kSampling, "K", kCount,
+              "Draw from the K most likely tokens, and those as likely as the last one; 0: all tokens"),
+      real("top_p", &S::top_p, kSampling, "P", kUnitInterval,
+           "Draw from the most likely tokens whose probabilities sum to P, after --top-k; 1: all tokens"),
       boolean("special_tokens", &S::special_tokens, kSpecialTokens,
               "Show the tokens that the tokenizer puts before and after a text (BOS, EOS)", {"add_special_tokens"}),
       text("prompt", &S::prompt, brief(kPrompt, "text to continue, used unchanged"), "TEXT",
@@ -214,6 +226,13 @@ std::vector<Setting> generation_settings() {
            "Question to answer; it is put into the prompt format of the training data"),
       text("context", &S::context, brief(kQuestion, "the passage that answers the question"), "TEXT",
            "Passage that contains the answer to --question"),
+      text("prompts", &S::prompts, brief(kPromptFile, "JSON lines of prompts or questions"), "FILE",
+           "JSON lines of {\"prompt\"} or {\"question\", \"context\"}, with an optional \"id\". The results are JSON "
+           "lines in "
+           "the same order"),
+      choice("stream", &S::stream, kPromptFile,
+             {{"auto", S::Stream::automatic}, {"on", S::Stream::on}, {"off", S::Stream::off}},
+             "Print the text of a single prompt as its tokens come. auto: only on a terminal; on: always; off: never"),
   };
 }
 
@@ -248,6 +267,7 @@ std::vector<Setting> machine_settings() {
       text("checkpoint", &S::checkpoint, brief(kCheckpoint, "folder checkpoint-<step>, or a run folder"), "PATH",
            "Checkpoint folder (checkpoint-<step>), or a folder of checkpoints to take the newest one"),
       text("output_dir", &S::output_dir, brief(kOutputDir, "folder for the results"), "PATH", "Folder for the results"),
+      text("output", &S::output, kOutputFile, "FILE", "Write the result to this file; empty: standard output"),
       boolean("json", &S::json, brief(kPresentation, "print the result as JSON", kQuestion | kPlan),
               "Print the result as JSON"),
       choice("progress", &S::progress, kPresentation,
@@ -300,6 +320,14 @@ const char* title_of(Group group) {
       return "Tokenizer";
     case kSpecialTokens:
       return "Tokens";
+    case kSampling:
+      return "Sampling";
+    case kPromptFile:
+      return "Prompts";
+    case kEvalBatch:
+      return "Batches without training";
+    case kOutputFile:
+      return "Output file";
     case kVocabulary:
       return "Vocabulary";
     case kDataset:

@@ -35,6 +35,7 @@ struct Settings {
   enum class Interval { no, epoch, steps };
   enum class Metric { eval_loss, exact_match, f1 };
   enum class Progress { automatic, on, off };
+  enum class Stream { automatic, on, off };
   enum class Preflight { none, nettest };
   enum class ReportFormat { table, markdown, csv, json };
   enum class ReportTables { comparison, workshop };
@@ -99,7 +100,11 @@ struct Settings {
   bool eval_generation = false;
   Scoring scoring = Scoring::official;
   bool special_tokens = true;
-  std::string prompt, question, context;
+  std::string prompt, question, context, prompts;
+  bool do_sample = false;
+  double temperature = 1.0, top_p = 1.0;
+  int64_t top_k = 0;
+  Stream stream = Stream::automatic;
   // machine
   int64_t seed = 42;
   Precision precision = Precision::fp32;
@@ -154,12 +159,12 @@ struct Settings {
   bool replace = false, submit = false;
   int64_t max_jobs = 1;
   // output
-  std::string output_dir, checkpoint;
+  std::string output_dir, output, checkpoint;
   MemoryLogPlace memory_log;
   bool json = false, dry_run = false;
   Progress progress = Progress::automatic;
   // report
-  std::string rows, columns, baseline, sort, report_file, html;
+  std::string rows, columns, baseline, sort, html;
   ReportFormat format = ReportFormat::table;
   ReportTables tables = ReportTables::comparison;
   Efficiency efficiency = Efficiency::automatic;
@@ -213,6 +218,10 @@ enum Group : Groups {
   kSweep = 1ull << 30,           // what a sweep does with its runs
   kReport = 1ull << 31,          // contents and format of a report
   kSpecialTokens = 1ull << 32,   // special_tokens
+  kSampling = 1ull << 33,        // how tokens are drawn
+  kPromptFile = 1ull << 34,      // many prompts, and how their texts are shown
+  kEvalBatch = 1ull << 35,       // eval_batch_size
+  kOutputFile = 1ull << 36,      // file of the result
 };
 inline constexpr Groups kAllGroups = ~Groups{0};
 

@@ -79,6 +79,22 @@ std::optional<LossEvaluation> evaluate_loss(Engine& engine, Communicator& world,
   return result;
 }
 
+bool generate_all(Engine& engine, Communicator& world, std::span<const std::vector<int32_t>> prompts,
+                  int64_t batch_size, GenerationOptions options, const TakeTexts& take, const StopNow& stop) {
+  const int64_t count = std::ssize(prompts), at_once = batch_size * world.size();
+  for (int64_t first = 0; first < count; first += at_once) {
+    if (stop && stop()) return false;
+    // Rank 0 gets the first prompt, because it may show tokens as they come.
+    const int64_t size = std::min(at_once, count - first), ranks = world.size();
+    const auto begin_of = [&](int64_t rank) { return first + (size * rank + ranks - 1) / ranks; };
+    const ElemRange part{begin_of(world.rank()), begin_of(world.rank() + 1)};
+    options.first_number = part.begin;
+    const auto own = prompts.subspan(static_cast<size_t>(part.begin), static_cast<size_t>(part.size()));
+    take(first, gather_tokens(world, engine.generate(own, options)));
+  }
+  return true;
+}
+
 std::optional<AnswerEvaluation> evaluate_answers(Engine& engine, Communicator& world, const Dataset& dataset,
                                                  const Tokenizer& tokenizer, int64_t batch_size, int64_t max_new_tokens,
                                                  Scoring scoring, Console& console, const StopNow& stop) {
@@ -88,17 +104,12 @@ std::optional<AnswerEvaluation> evaluate_answers(Engine& engine, Communicator& w
   const int64_t num_steps = (num_examples + at_once - 1) / at_once;
   Progress progress(console, {.description = "Answering", .total_steps = num_steps, .unit = "questions"});
   AnswerEvaluation result;
-  const int32_t eos_id = engine.model().config().eos_token_id;
-  for (int64_t step = 0; step < num_steps; ++step) {
-    if (stop && stop()) return std::nullopt;
-    const ElemRange part = part_of_rank(world, step * at_once, batch_size, num_examples);
-    const auto prompts =
-        std::span(dataset.prompts).subspan(static_cast<size_t>(part.begin), static_cast<size_t>(part.size()));
-    for (const auto& ids : gather_tokens(world, engine.generate(prompts, max_new_tokens, eos_id))) {
-      result.predictions.push_back(trimmed(tokenizer.decode(ids, true)));
-    }
-    progress.update(step + 1, std::min(at_once, num_examples - step * at_once));
-  }
+  const auto take = [&](int64_t first, const std::vector<std::vector<int32_t>>& texts) {
+    for (const auto& ids : texts) result.predictions.push_back(trimmed(tokenizer.decode(ids, true)));
+    progress.update(first / at_once + 1, std::ssize(texts));
+  };
+  const GenerationOptions options{.max_new_tokens = max_new_tokens, .eos_id = engine.model().config().eos_token_id};
+  if (!generate_all(engine, world, dataset.prompts, batch_size, options, take, stop)) return std::nullopt;
   double exact = 0, f1_sum = 0;
   for (size_t i = 0; i < dataset.examples.size(); ++i) {
     exact += exact_match(result.predictions[i], dataset.examples[i].answers, scoring);

@@ -1,4 +1,5 @@
-// Evaluation: the loss over a data set, and exact match and F1 of greedily generated answers.
+// Evaluation: the loss over a data set, and exact match and F1 of greedily generated answers. Also the generation of
+// any number of texts.
 #pragma once
 
 #include <functional>
@@ -26,6 +27,14 @@ using StopNow = std::function<bool()>;
 // returns true. Collective.
 std::optional<LossEvaluation> evaluate_loss(Engine& engine, Communicator& world, const std::vector<Sample>& samples,
                                             int64_t batch_size, Console& console, const StopNow& stop = {});
+
+// Continues all prompts, with batches of `batch_size` prompts per rank. After each batch, calls `take` on all ranks
+// with the texts of all ranks and the number of the first one; the others follow in order. Rank 0 gets the first
+// prompt. Sets options.first_number, so the result does not depend on ranks and batches. Returns false if `stop`
+// returned true. Collective.
+using TakeTexts = std::function<void(int64_t first, const std::vector<std::vector<int32_t>>& texts)>;
+bool generate_all(Engine& engine, Communicator& world, std::span<const std::vector<int32_t>> prompts,
+                  int64_t batch_size, GenerationOptions options, const TakeTexts& take, const StopNow& stop = {});
 
 struct AnswerEvaluation {
   AnswerMetrics metrics;  // means over all questions; questions that are too long for the model count as 0

@@ -224,7 +224,7 @@ class Models(BadInputTest):
         self.fails(USAGE, "exists and holds ", *words, "good/checkpoint-18", "--output-dir", "good")
 
     def test_questions(self):
-        self.fails(USAGE, "generate: needs --prompt or --question. Example: ", "generate", "--model", "good/model")
+        self.fails(USAGE, "generate: needs --prompt, --question or --prompts. Example: ", "generate", "--model", "good/model")
         self.fails(USAGE, "--prompt: is not valid UTF-8", "generate", "--model", "good/model", "--prompt", b"\xff\xfe")
         self.fails(USAGE, "--max-new-tokens: must be at most 1048576, got 2147483647", "generate", "--model", "good/model",
                    "--prompt", "a", "--max-new-tokens", "2147483647")

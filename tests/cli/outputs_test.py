@@ -124,6 +124,10 @@ class Outputs(TinyJobTest):
         self.assert_documented("eval.json", keys_of(self.json_output("eval", *words)), ["--eval-generation"])
         answer = self.json_output("generate", "--model", "out/model", "--prompt", "a")
         self.assert_documented("generate --json", answer)
+        self.write("prompts.jsonl", '{"id": 1, "prompt": "a"}\n{"prompt": "b"}\n')
+        of_lines = self.succeeds("generate", "--model", "out/model", "--prompts", "prompts.jsonl").splitlines()
+        self.assert_documented("generate --prompts", json.loads(of_lines[0]))
+        self.assert_documented("generate --prompts", json.loads(of_lines[1]), ["only if"])
         ids = self.json_output("tokenize", "--tokenizer", "tok", "--prompt", "a")
         self.assert_documented("tokenize --json", ids)
 

@@ -104,6 +104,20 @@ class Exactness(RanksTest):
                     self.assertEqual(several[key], alone[key])
                 self.assertEqual(self.json_of("several", "predictions.json"), self.json_of("alone", "predictions.json"))
 
+    def test_generation_on_its_own(self):
+        prompts = [{"prompt": text} for text in ["Who", "Where does Arlo live", "a", "b", "Who"]]
+        self.write("prompts.jsonl", "".join(json.dumps(row) + "\n" for row in prompts))
+        words = ["generate", "--model", "plain/model", "--prompts", "prompts.jsonl", "--temperature", "1.2", "--top-p",
+                 "0.95", "--max-new-tokens", "8", "--threads", "1"]
+        alone = self.succeeds(*words)
+        for ranks, strategy, size in (2, "full_shard", 2), (3, "no_shard", 1), (4, "full_shard", 8):
+            with self.subTest(ranks=ranks, strategy=strategy):
+                more = ["--nproc", str(ranks), "--strategy", strategy, "--eval-batch-size", str(size)]
+                self.assertEqual(self.succeeds(*words, *more), alone)
+        one = ["generate", "--model", "plain/model", "--prompt", "Who", "--top-k", "50", "--threads", "1"]
+        self.assertEqual(self.succeeds(*one, "--nproc", "2", "--strategy", "full_shard", "--stream", "on"),
+                         self.succeeds(*one))
+
     def test_deepspeeds_configuration(self):
         self.write("ds.json", json.dumps({"train_batch_size": 12, "train_micro_batch_size_per_gpu": 2,
                                           "zero_optimization": {"stage": 3}, "gradient_clipping": 0.5}))

@@ -104,8 +104,8 @@ class Verbs(CliTest):
                    "--dataset=", "--output-dir", "out")
         self.write("run.toml", 'model = "a"\noutput_dir = "out"\ndataset = ""\n')
         self.fails(2, "run.toml:3: dataset: is required by train. Example: ", "train", "run.toml")
-        self.fails(2, "generate: needs --model, and --prompt or --question. Example: tessera generate ", "generate")
-        self.fails(2, "generate: needs --prompt or --question. Example: tessera generate ", "generate", "--model", "a")
+        self.fails(2, "generate: needs --model, and --prompt, --question or --prompts. Example: tessera generate ", "generate")
+        self.fails(2, "generate: needs --prompt, --question or --prompts. Example: tessera generate ", "generate", "--model", "a")
         self.fails(2, "--question: needs the passage that answers it. Give --context, or the complete text as --prompt",
                    "generate", "--model", "a", "--question", "b")
 

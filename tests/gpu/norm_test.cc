@@ -116,5 +116,32 @@ TEST_P(LossTest, ArgmaxIsTheFirstOfEqualValues) {
   }
 }
 
+// The CPU draws from the same values in double. Only the last bit of an exponential may differ.
+TEST_P(LossTest, SampledTokensEqualTheCpus) {
+  RandomStream random(13, 4);
+  for (const int64_t V : {1, 2, 31, 33, 1000, 1024, 8193, 32000, 151936, 250880}) {
+    for (int turn = 0; turn < 12; ++turn) {
+      const int64_t rows = 1 + static_cast<int64_t>(random.next_below(V > 10000 ? 5 : 70));
+      std::vector<double> values =
+          random_values(rows * V, 100 * static_cast<uint64_t>(V) + static_cast<uint64_t>(turn));
+      for (double& x : values) x = 12 * x * x * x;
+      if (turn == 0) std::fill(values.begin(), values.end(), 0.25);  // all equal
+      if (turn == 1) values[0] = NAN;
+      std::vector<int64_t> draws(static_cast<size_t>(rows));
+      for (int64_t& draw : draws) draw = static_cast<int64_t>(random.next_u64());
+      const double temperatures[] = {0.01, 0.6, 1, 3}, masses[] = {0, 0.1, 0.9, 1};
+      const int64_t counts[] = {0, 1, 50, V / 2, V + 1};
+      const Sampling sampling{.temperature = temperatures[random.next_below(4)],
+                              .top_k = counts[random.next_below(5)],
+                              .top_p = masses[random.next_below(4)]};
+      SCOPED_TRACE(::testing::Message() << V << " rows " << rows << " T " << sampling.temperature << " top_k "
+                                        << sampling.top_k << " top_p " << sampling.top_p);
+      Tensor logits(dtype(), {rows, V}, values), of_rows(draws), ids(std::vector<int32_t>(draws.size(), -1));
+      on_both({&ids}, [&](Kernels& k, const Side& at) { k.sample_rows(at(logits), at(of_rows), sampling, at(ids)); });
+      ids.expect_same_integers("ids");
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera::testing

@@ -173,9 +173,9 @@ TEST_P(Parity, GreedyGeneration) {
     if (expected.back().back() == 2) expected.back().pop_back();  // </s>, which generate() does not return
   }
   ASSERT_GE(prompts.size(), 3u);
-  EXPECT_EQ(engine->generate(prompts, 12, 2), expected);  // together
-  for (size_t i = 0; i < prompts.size(); ++i) {           // and separately
-    EXPECT_EQ(engine->generate({&prompts[i], 1}, 12, 2)[0], expected[i]);
+  EXPECT_EQ(engine->generate(prompts, {.max_new_tokens = 12, .eos_id = 2}), expected);  // together
+  for (size_t i = 0; i < prompts.size(); ++i) {                                         // and separately
+    EXPECT_EQ(engine->generate({&prompts[i], 1}, {.max_new_tokens = 12, .eos_id = 2})[0], expected[i]);
   }
 }
 

@@ -208,7 +208,11 @@ class Rig {
     const LossSum loss = engine.evaluate(batch);
     const auto sums = world.sum({loss.loss_sum, static_cast<double>(loss.num_targets)}, "evaluation");
     outcome.eval_loss = sums[0] / sums[1];
-    outcome.answers = engine.generate(prompts_of(world.rank(), world.size()), kNewTokens, 1);
+    outcome.answers = engine.generate(prompts_of(world.rank(), world.size()),
+                                      {.max_new_tokens = kNewTokens,
+                                       .eos_id = 1,
+                                       .sampling = Sampling{.temperature = 0.8, .top_k = 20, .top_p = 0.9},
+                                       .first_number = 10 * world.rank()});
     enter(Phase::save);
     outcome.states = all_states(engine, world);
     // The parameters that each rank saves alone must equal those that it saves with the states.
@@ -258,7 +262,7 @@ class Rig {
     const BatchBounds reading = work_of(1).generation;
     std::vector<std::vector<int32_t>> prompts(static_cast<size_t>(reading.num_sequences), {5});
     prompts[0].resize(static_cast<size_t>(reading.num_tokens - reading.num_sequences + 1), 5);
-    engine.generate(prompts, kNewTokens, -1);
+    engine.generate(prompts, {.max_new_tokens = kNewTokens});
   }
 
   // The plain run: one process with all sequences.

@@ -46,6 +46,7 @@ class CountingKernels final : public Kernels {
   void attention_decode(View, const AttentionShape&, View, View, View, View, View) override {}
   void softmax_cross_entropy(View, View, double, View) override {}
   void argmax_rows(View, View) override {}
+  void sample_rows(View, View, const Sampling&, View) override {}
   void adamw(View, View, View, View, View, const AdamWStep&) override {}
   bool can_split_adamw() const override { return can_split_adamw_; }
 

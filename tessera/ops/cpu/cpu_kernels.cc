@@ -11,6 +11,7 @@
 #include "tessera/ops/cpu/product.h"
 #include "tessera/ops/cpu/rms_norm.h"
 #include "tessera/ops/cpu/rotary.h"
+#include "tessera/ops/cpu/sampling.h"
 #include "tessera/ops/cpu/team.h"
 
 namespace tessera {
@@ -114,6 +115,9 @@ class CpuKernels final : public Kernels {
     cpu::softmax_cross_entropy(team_, logits, targets, d_scale, loss);
   }
   void argmax_rows(View logits, View ids) override { cpu::argmax_rows(team_, logits, ids); }
+  void sample_rows(View logits, View draws, const Sampling& sampling, View ids) override {
+    cpu::sample_rows(team_, logits, draws, sampling, ids);
+  }
   void adamw(View parameters, View rest, View gradients, View m, View v, const AdamWStep& step) override {
     cpu::adamw(team_, parameters, rest, gradients, m, v, step);
   }

@@ -179,6 +179,10 @@ class EmulatedKernels final : public Kernels {
     const Widened call(*this, {&logits});
     wide_->argmax_rows(logits, ids);
   }
+  void sample_rows(View logits, View draws, const Sampling& sampling, View ids) override {
+    const Widened call(*this, {&logits});
+    wide_->sample_rows(logits, draws, sampling, ids);
+  }
 
  private:
   using Views = std::initializer_list<View*>;

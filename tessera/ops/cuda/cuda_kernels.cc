@@ -123,6 +123,9 @@ class CudaKernels final : public Kernels {
     cuda::softmax_cross_entropy(context_, logits, targets, d_scale, loss);
   }
   void argmax_rows(View logits, View ids) override { cuda::argmax_rows(context_, logits, ids); }
+  void sample_rows(View logits, View draws, const Sampling& sampling, View ids) override {
+    cuda::sample_rows(context_, logits, draws, sampling, ids);
+  }
   void adamw(View parameters, View rest, View gradients, View m, View v, const AdamWStep& step) override {
     cuda::adamw(context_, parameters, rest, gradients, m, v, step);
   }

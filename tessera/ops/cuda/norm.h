@@ -16,5 +16,6 @@ void rms_norm_backward(const Context& context, View d_y, View x, View weight, Vi
 
 void softmax_cross_entropy(const Context& context, View logits, View targets, double d_scale, View loss);
 void argmax_rows(const Context& context, View logits, View ids);
+void sample_rows(const Context& context, View logits, View draws, const Sampling& sampling, View ids);
 
 }  // namespace tessera::cuda

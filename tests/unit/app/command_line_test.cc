@@ -131,7 +131,7 @@ TEST(CommandLine, a_verb_about_a_verb_has_its_settings_and_needs_none) {
   };
   Verb eval = kTrain;
   eval.name = "eval";
-  eval.groups = kScoring;
+  eval.groups = kEvalBatch;
   EXPECT_EQ(run_command_line({"config", "eval", "--eval-batch-size", "2", "--json"}, {}, {kTrain, eval, config}), 41);
   EXPECT_EQ(run_command_line({"config", "--lr", "2"}, {}, {kTrain, eval, config}), 42);
   EXPECT_THROW(run_command_line({"config", "eval", "--lr", "2"}, {}, {kTrain, eval, config}), UsageError);

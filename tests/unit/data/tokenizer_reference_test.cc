@@ -9,6 +9,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/random.h"
+#include "tessera/data/text.h"
+#include "tessera/data/text_stream.h"
 #include "tessera/data/tokenizer.h"
 
 namespace tessera {
@@ -36,6 +39,57 @@ void check_decode(const Tokenizer& tokenizer, const Json& expected) {
   EXPECT_EQ(tokenizer.decode(ids, true), expected.value("text_without_special", text)) << expected;
 }
 
+// A text in parts equals the complete text. After each id, the parts are complete characters, and a prefix of every
+// longer text.
+void check_stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool skip_special) {
+  TextStream stream(tokenizer, skip_special);
+  std::string text;
+  for (const int32_t id : ids) {
+    const std::string part = stream.add(id);
+    ASSERT_EQ(find_invalid_utf8(part), std::string::npos);
+    text += part;
+  }
+  const std::string complete = tokenizer.decode(ids, skip_special);
+  ASSERT_TRUE(complete.starts_with(text)) << text << " is not a prefix of " << complete;
+  text += stream.finish();
+  ASSERT_EQ(text, complete);
+}
+
+// Random ids, with many single bytes: most of them are parts of characters.
+void check_streams(const Tokenizer& tokenizer, const Json& cases, uint64_t seed) {
+  RandomStream random(seed, 9);
+  for (const char* kind : {"encode", "decode"}) {
+    for (const Json& expected : cases[kind]) {
+      check_stream(tokenizer, expected["ids"].get<std::vector<int32_t>>(), random.next_below(2));
+    }
+  }
+  std::vector<int32_t> bytes;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (tokenizer.bytes_of(id).size() == 1) bytes.push_back(id);
+  }
+  for (int turn = 0; turn < 60; ++turn) {
+    std::vector<int32_t> ids;
+    for (uint64_t n = random.next_below(40); n > 0; --n) {
+      const bool is_byte = !bytes.empty() && random.next_below(4) > 0;
+      ids.push_back(is_byte ? bytes[random.next_below(bytes.size())]
+                            : static_cast<int32_t>(random.next_below(static_cast<uint64_t>(tokenizer.vocab_size()))));
+    }
+    check_stream(tokenizer, ids, random.next_below(2));
+    // What a stream returned before an id that ends the text early is a prefix too.
+    ids.resize(ids.size() / 2);
+    check_stream(tokenizer, ids, random.next_below(2));
+  }
+}
+
+// The bytes of the tokens make the text, except for a space that some decoders drop at its start.
+void check_bytes(const Tokenizer& tokenizer, const Json& expected) {
+  std::string bytes;
+  for (const auto id : expected["ids"].get<std::vector<int32_t>>()) bytes += tokenizer.bytes_of(id);
+  const auto text = expected["text"].get<std::string>();
+  if (find_invalid_utf8(bytes) != std::string::npos) return;  // see check_stream
+  EXPECT_TRUE(bytes == text || bytes == " " + text) << expected << " " << bytes;
+}
+
 void check_kind(const fs::path& folder, const std::string& name) {
   SCOPED_TRACE(name);
   const Tokenizer tokenizer = Tokenizer::load(folder / (name + ".tokenizer.json"));
@@ -53,8 +107,10 @@ void check_kind(const fs::path& folder, const std::string& name) {
       EXPECT_EQ(tokenizer.encode_with_special(input), tokenizer.encode(input));
     }
     check_decode(tokenizer, expected);
+    check_bytes(tokenizer, expected);
   }
   for (const Json& expected : cases["decode"]) check_decode(tokenizer, expected);
+  check_streams(tokenizer, cases, std::hash<std::string>()(name));
 }
 
 // Records speed for the comparison only. No test asserts a time.

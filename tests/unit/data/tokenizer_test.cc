@@ -63,6 +63,9 @@ TEST(Tokenizer, DecodesInvalidUtf8AndUnknownIds) {
   const auto ids = tokenizer.encode("\u4e2d");
   ASSERT_EQ(ids.size(), 3u);
   EXPECT_EQ(tokenizer.decode(std::span(ids).first(2), false), "\uFFFD");
+  EXPECT_EQ(tokenizer.bytes_of(ids[0]) + tokenizer.bytes_of(ids[1]) + tokenizer.bytes_of(ids[2]), "\u4e2d");
+  EXPECT_EQ(tokenizer.bytes_of(ids[0]), "\xE4");
+  EXPECT_EQ(tokenizer.bytes_of(-1) + tokenizer.bytes_of(tokenizer.vocab_size()), "");
   const std::vector<int32_t> strange = {-100, tokenizer.vocab_size(), INT32_MAX, INT32_MIN};
   EXPECT_EQ(tokenizer.decode(strange, false), "");
 }

@@ -5,6 +5,7 @@
 
 #include "engine_fixture.h"
 #include "tessera/base/random.h"
+#include "tessera/ops/sampling_numbers.h"
 
 namespace tessera {
 namespace {
@@ -123,9 +124,9 @@ TEST_F(EngineTest, GenerationDoesNotDependOnOtherPrompts) {
                                     small_config("qwen3"), small_config("mistral")}) {
     const auto engine = make(config, {});
     const std::vector<std::vector<int32_t>> prompts{{1, 2, 3}, {4}, {5, 6, 7, 8, 9, 10, 11}};
-    const auto together = engine->generate(prompts, 8, 2);
+    const auto together = engine->generate(prompts, {.max_new_tokens = 8, .eos_id = 2});
     for (size_t i = 0; i < prompts.size(); ++i) {
-      EXPECT_EQ(engine->generate({&prompts[i], 1}, 8, 2)[0], together[i]);
+      EXPECT_EQ(engine->generate({&prompts[i], 1}, {.max_new_tokens = 8, .eos_id = 2})[0], together[i]);
       // Generation equals repeated choice of the best next token of the complete text.
       std::vector<int32_t> text = prompts[i];
       for (const int32_t token : together[i]) {
@@ -137,6 +138,45 @@ TEST_F(EngineTest, GenerationDoesNotDependOnOtherPrompts) {
         text.push_back(token);
       }
     }
+  }
+}
+
+// A drawn token depends on its prompt's number and its position alone. Each equals a draw from the logits of the
+// complete text.
+TEST_F(EngineTest, SampledTextsDoNotDependOnOtherPrompts) {
+  for (const ModelConfig& config : {small_config("bloom"), untied(small_config("bloom")), small_config("qwen3")}) {
+    const auto engine = make(config, {});
+    const std::vector<std::vector<int32_t>> prompts{{1, 2, 3}, {4}, {5, 6, 7, 8, 9, 10, 11}, {4}};
+    GenerationOptions options{.max_new_tokens = 12,
+                              .eos_id = 2,
+                              .sampling = Sampling{.temperature = 1.3, .top_k = 11, .top_p = 0.95},
+                              .seed = 5,
+                              .first_number = 100};
+    std::vector<std::vector<int32_t>> seen(prompts.size());
+    options.on_token = [&](size_t prompt, int32_t id) { seen[prompt].push_back(id); };
+    const auto together = engine->generate(prompts, options);
+    EXPECT_EQ(seen, together);
+    EXPECT_NE(together[1], together[3]);  // the same prompt, with another number
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      GenerationOptions alone = options;
+      alone.on_token = {};
+      alone.first_number = options.first_number + static_cast<int64_t>(i);
+      EXPECT_EQ(engine->generate({&prompts[i], 1}, alone)[0], together[i]);
+      std::vector<int32_t> text = prompts[i];
+      for (size_t t = 0; t < together[i].size(); ++t) {
+        PackedBatch batch{text, std::vector<int32_t>(text.size(), -100), {0, static_cast<int32_t>(text.size())}, 0};
+        std::vector<float> logits(text.size() * 13);
+        engine->logits(batch, logits.data());
+        int64_t draw = static_cast<int64_t>(sampling_draw(options.seed, alone.first_number, static_cast<int64_t>(t)));
+        int32_t id = -1;
+        engine->ops().sample_rows(view_of(logits.data() + logits.size() - 13, {1, 13}), view_of(&draw, {1}),
+                                  *options.sampling, view_of(&id, {1}));
+        EXPECT_EQ(id, together[i][t]);
+        text.push_back(together[i][t]);
+      }
+    }
+    options.seed = 6;
+    EXPECT_NE(engine->generate(prompts, options), together);
   }
 }
 

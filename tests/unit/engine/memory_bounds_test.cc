@@ -158,7 +158,10 @@ void run_batches(Draw& draw, Engine& engine, const Job& job, const Plan& plan, i
     ASSERT_NO_THROW(engine.train_step(window, 1e-3)) << job.text();
     enter(Phase::evaluation);
     ASSERT_NO_THROW(engine.evaluate(draw_batch(draw, job.work.evaluation, V))) << job.text();
-    ASSERT_NO_THROW(engine.generate(draw_prompts(draw, job.work.generation), job.work.max_new_tokens, 0)) << job.text();
+    const auto sampling = i % 2 == 0 ? std::nullopt : std::optional(Sampling{.temperature = 0.5, .top_k = 3});
+    ASSERT_NO_THROW(engine.generate(draw_prompts(draw, job.work.generation),
+                                    {.max_new_tokens = job.work.max_new_tokens, .eos_id = 0, .sampling = sampling}))
+        << job.text();
     ASSERT_EQ(engine.ops().scratch_bytes(), scratch_bytes) << job.text();
   }
   for (const Phase phase : {Phase::step, Phase::evaluation}) {

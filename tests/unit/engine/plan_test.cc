@@ -42,7 +42,7 @@ TEST(Plan, EqualsTheLedger) {
     engine.train_step({&batch, 1}, 1e-3);
     enter(Phase::evaluation);
     engine.evaluate(batch);
-    engine.generate(std::vector<std::vector<int32_t>>{{1, 2, 3}, {4}}, 4, 2);
+    engine.generate(std::vector<std::vector<int32_t>>{{1, 2, 3}, {4}}, {.max_new_tokens = 4, .eos_id = 2});
     enter(Phase::save);
     engine.save_states([](StateKind, int64_t, ElemRange, View) {});
     engine.save_parameters([](int64_t, ElemRange, View) {});

@@ -239,6 +239,11 @@ TEST_P(Halves, Loss) {
   rig_->argmax_rows(logits.narrow(), view(chosen));
   rig_->argmax_rows(logits.exact(), view(exactly));
   EXPECT_EQ(chosen, exactly);  // 150 values of 8 bits have equal maxima
+  std::vector<int64_t> draws{0, -1, 1ll << 62, -1ll << 62, 1ll << 60, 77ll << 50, 5ll << 59, -3ll << 58, 9ll << 55};
+  const Sampling sampling{.temperature = 0.3, .top_k = 40, .top_p = 0.8};
+  rig_->sample_rows(logits.narrow(), view(draws), sampling, view(chosen));
+  rig_->sample_rows(logits.exact(), view(draws), sampling, view(exactly));
+  EXPECT_EQ(chosen, exactly);
   double loss = 0, exact_loss = 0;
   const double scale = 1.0 / 8;  // a larger denominator makes most of f16's results subnormal
   rig_->softmax_cross_entropy(logits.narrow(), view(targets), scale, view_of(&loss, {1}));

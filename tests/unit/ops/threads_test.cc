@@ -218,6 +218,13 @@ void run_head(Recorder<T>& run) {
     for (int64_t i = 0; i < rows; ++i) targets.push_back(static_cast<int32_t>((i * 7919 + 11) % vocabulary));
     run->argmax_rows(view(logits, {rows, vocabulary}), view(ids));
     run.keep(named("argmax_rows", {rows, vocabulary}), ids);
+    std::vector<int64_t> draws;
+    ids.assign(static_cast<size_t>(rows), -1);
+    RandomStream random(8, 1);
+    for (int64_t i = 0; i < rows; ++i) draws.push_back(static_cast<int64_t>(random.next_u64()));
+    run->sample_rows(view(logits, {rows, vocabulary}), view(draws), {.temperature = 0.5, .top_k = 900, .top_p = 0.9},
+                     view(ids));
+    run.keep(named("sample_rows", {rows, vocabulary}), ids);
     std::vector<double> loss{0.1};
     run->softmax_cross_entropy(view(logits, {rows, vocabulary}), view(targets), 0.3, view(loss));
     run.keep(named("softmax_cross_entropy loss", {rows, vocabulary}), loss);

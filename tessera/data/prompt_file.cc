@@ -1,0 +1,65 @@
+#include "tessera/data/prompt_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "tessera/base/error.h"
+#include "tessera/base/json.h"
+#include "tessera/base/read_file.h"
+#include "tessera/data/text.h"
+
+namespace tessera {
+
+static constexpr const char* kRowRemedy =
+    "Give one JSON object per line, as {\"prompt\": \"...\"}, or as {\"question\": \"...\", \"context\": \"...\"}";
+
+static PromptRow prompt_row(const nlohmann::json& row, const std::string& place) {
+  const auto refuse = [&](const std::string& what) { throw InputError(place, what, kRowRemedy); };
+  if (!row.is_object())
+    refuse(fmt::format("the line is {} {}, not an object", row.is_array() ? "an" : "a", row.type_name()));
+  const auto text_of = [&](const char* key) {
+    const auto found = row.find(key);
+    if (found == row.end()) refuse(fmt::format("key \"{}\" is missing", key));
+    if (!found->is_string()) refuse(fmt::format("\"{}\" is not a string", key));
+    return found->get<std::string>();
+  };
+  PromptRow prompt;
+  prompt.example.place = place;
+  if (!row.contains("prompt") && !row.contains("question")) refuse("the row has no \"prompt\" and no \"question\"");
+  if (row.contains("prompt") && row.contains("question")) refuse("the row has a \"prompt\" and a \"question\"");
+  if (row.contains("prompt")) {
+    prompt.example.text = text_of("prompt");
+  } else {
+    prompt.example.question = text_of("question");
+    prompt.example.context = text_of("context");
+  }
+  if (const auto id = row.find("id"); id != row.end() && !id->is_null()) {
+    if (!id->is_string() && !id->is_number_integer()) refuse("\"id\" is not a string or a whole number");
+    prompt.id_json = id->dump();
+  }
+  return prompt;
+}
+
+std::vector<PromptRow> prompts_from_text(std::string_view content, const std::string& where) {
+  if (content.starts_with("\xEF\xBB\xBF")) content.remove_prefix(3);  // a byte order mark
+  std::vector<PromptRow> prompts;
+  for (int64_t line = 1; !content.empty(); ++line) {
+    const size_t end = std::min(content.find('\n'), content.size());
+    const std::string_view row = content.substr(0, end);
+    content.remove_prefix(std::min(end + 1, content.size()));
+    if (row.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    prompts.push_back(prompt_row(parse_json(row, where, kRowRemedy, line), fmt::format("{}:{}", where, line)));
+  }
+  if (prompts.empty()) throw InputError(where, "the file has no prompt", kRowRemedy);
+  return prompts;
+}
+
+std::vector<PromptRow> load_prompts(const std::filesystem::path& path) {
+  const ReadOptions options{
+      .remedy = "Give a file of JSON lines", .longest_bytes = std::numeric_limits<uint64_t>::max(), .pipes = true};
+  return prompts_from_text(read_file(path, options), path.string());
+}
+
+}  // namespace tessera

@@ -1,0 +1,165 @@
+// Draws tokens from rows of logits. One block handles a row; its logits stay in L2 between the passes. Sums are of
+// integers (ops/sampling_numbers.h), so neither their order nor that of atomic additions matters.
+#include <limits>
+
+#include "tessera/ops/cuda/norm.h"
+#include "tessera/ops/cuda/reduce.cuh"
+#include "tessera/ops/cuda/types.cuh"
+#include "tessera/ops/sampling_numbers.h"
+
+namespace tessera::cuda {
+namespace {
+
+using Mass = unsigned long long;  // the type that atomicAdd takes
+
+constexpr int kThreads = 1024, kWarps = kThreads / kWarp;
+static_assert(kWarps == kWarp);
+
+__device__ inline Mass weight_of(uint32_t distance) {
+  return sampling_weight(exp(-(distance * kDistanceUnit)));
+}
+
+// What a block computes about its row. All members are for all threads together.
+template <typename T>
+struct Row {
+  const T* logits;
+  int64_t count;
+  double temperature;
+  Acc<T> largest;
+  Mass* warp_sums;  // [kWarps] shared
+  Mass* buckets;    // [kMaxSamplingBuckets] shared
+  Mass* chosen;     // [2] shared
+
+  __device__ uint32_t distance_of(int64_t i) const {
+    return sampling_distance(static_cast<double>(to_acc(logits[i])), static_cast<double>(largest), temperature);
+  }
+
+  // Σ weight of the tokens [begin, end) up to the distance `limit`, for this thread's tokens of its warp.
+  __device__ Mass part(int64_t begin, int64_t end, uint32_t limit, int first, int step) const {
+    Mass sum = 0;
+    for (int64_t i = begin + first; i < end; i += step) {
+      if (const uint32_t distance = distance_of(i); distance <= limit) sum += weight_of(distance);
+    }
+    return sum;
+  }
+
+  __device__ Mass mass(uint32_t limit) const {
+    const Mass sum =
+        block_reduce(part(0, count, limit, static_cast<int>(threadIdx.x), kThreads), Sum(), warp_sums, kWarps);
+    __syncthreads();  // before the sums are overwritten
+    return sum;
+  }
+
+  // The smallest distance whose tokens, with all closer ones, have at least `wanted` mass; at least `limit` if all up
+  // to there have less. With `by_weight`, the mass of a token is its weight, else 1.
+  template <bool by_weight>
+  __device__ uint32_t find_limit(Mass wanted, uint32_t limit) const {
+    uint32_t found = 0;  // its higher digits
+    for (int d = 0; d < kSamplingDigits; ++d) {
+      const SamplingDigit digit = sampling_digit(d);
+      const int num_buckets = 1 << digit.bits;
+      for (int b = static_cast<int>(threadIdx.x); b < num_buckets; b += kThreads) buckets[b] = 0;
+      __syncthreads();
+      for (int64_t i = static_cast<int64_t>(threadIdx.x); i < count; i += kThreads) {
+        const uint32_t distance = distance_of(i);
+        if (distance > limit || distance >> (digit.shift + digit.bits) != found) continue;
+        atomicAdd(buckets + (distance >> digit.shift & static_cast<uint32_t>(num_buckets - 1)),
+                  by_weight ? weight_of(distance) : Mass{1});
+      }
+      __syncthreads();
+      const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp,
+                per_warp = num_buckets / kWarps;
+      Mass sum = 0;
+      for (int b = lane; b < per_warp; b += kWarp) sum += buckets[warp * per_warp + b];
+      sum = warp_reduce(sum, Sum());
+      if (lane == 0) warp_sums[warp] = sum;
+      __syncthreads();
+      if (threadIdx.x == 0) {
+        int w = 0;
+        for (; w + 1 < kWarps && warp_sums[w] < wanted; ++w) wanted -= warp_sums[w];
+        int b = w * per_warp;
+        for (; b + 1 < num_buckets && buckets[b] < wanted; ++b) wanted -= buckets[b];
+        chosen[0] = static_cast<Mass>(b);
+        chosen[1] = wanted;
+      }
+      __syncthreads();
+      found = found << digit.bits | static_cast<uint32_t>(chosen[0]);
+      wanted = chosen[1];
+    }
+    return found;
+  }
+
+  // The first token whose weights, with those of the tokens before it, sum to more than `point`. Divides the row among
+  // the warps, then the part of the chosen warp, until one token is left.
+  __device__ int64_t find_token(Mass point, uint32_t limit) const {
+    const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+    int64_t begin = 0, end = count;
+    while (end - begin > 1) {
+      const int64_t per_warp = (end - begin + kWarps - 1) / kWarps, own = begin + warp * per_warp;
+      const Mass sum = warp_reduce(part(own, min(own + per_warp, end), limit, lane, kWarp), Sum());
+      if (lane == 0) warp_sums[warp] = sum;
+      __syncthreads();
+      if (threadIdx.x == 0) {
+        int w = 0;
+        for (; w + 1 < kWarps && point >= warp_sums[w]; ++w) point -= warp_sums[w];
+        chosen[0] = static_cast<Mass>(w);
+        chosen[1] = point;
+      }
+      __syncthreads();
+      begin += static_cast<int64_t>(chosen[0]) * per_warp;
+      end = min(begin + per_warp, end);
+      point = chosen[1];
+      __syncthreads();  // before the results are overwritten
+    }
+    return begin;
+  }
+};
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    sample_kernel(const T* __restrict__ logits, int64_t vocabulary, const int64_t* __restrict__ draws,
+                  Sampling sampling, int32_t* __restrict__ ids) {
+  using A = Acc<T>;
+  __shared__ A maxima[kWarps];
+  __shared__ Mass warp_sums[kWarps], buckets[kMaxSamplingBuckets], chosen[2];
+  const T* const own = logits + static_cast<int64_t>(blockIdx.x) * vocabulary;
+  A largest = -std::numeric_limits<A>::infinity();
+  for (int64_t i = static_cast<int64_t>(threadIdx.x); i < vocabulary; i += kThreads) {
+    const A x = to_acc(own[i]);
+    largest = largest < x ? x : largest;  // skips NaN
+  }
+  largest = block_reduce(largest, Max(), maxima, kWarps);
+  if (!(largest > -std::numeric_limits<A>::infinity())) {
+    if (threadIdx.x == 0) ids[blockIdx.x] = 0;
+    return;
+  }
+  const Row<T> row{own, vocabulary, sampling.temperature, largest, warp_sums, buckets, chosen};
+  uint32_t limit = kLargestDistance;
+  if (sampling.top_k > 0 && sampling.top_k < vocabulary) {
+    limit = row.template find_limit<false>(static_cast<Mass>(sampling.top_k), limit);
+  }
+  Mass mass = row.mass(limit);
+  if (sampling.top_p < 1) {
+    limit = row.template find_limit<true>(sampling_mass_of(sampling.top_p, mass), limit);
+    mass = row.mass(limit);
+  }
+  const int64_t id = row.find_token(sampling_point(static_cast<uint64_t>(draws[blockIdx.x]), mass), limit);
+  if (threadIdx.x == 0) ids[blockIdx.x] = static_cast<int32_t>(id);
+}
+
+}  // namespace
+
+void sample_rows(const Context& context, View logits, View draws, const Sampling& sampling, View ids) {
+  const int64_t num_rows = ids.num_elems(), vocabulary = logits.shape[1];
+  TESSERA_ASSERT(logits.shape[0] == num_rows && draws.num_elems() == num_rows);
+  TESSERA_ASSERT(vocabulary <= kMaxSampledVocabulary && sampling.temperature > 0);
+  if (num_rows == 0) return;
+  with_float_type(logits.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    sample_kernel<T><<<static_cast<unsigned>(num_rows), kThreads, 0, context.stream>>>(
+        data_of<T>(logits), vocabulary, draws.as<int64_t>(), sampling, ids.as<int32_t>());
+  });
+  check_launch("sample_kernel");
+}
+
+}  // namespace tessera::cuda

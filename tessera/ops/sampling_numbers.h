@@ -1,0 +1,67 @@
+// The arithmetic of drawing a token, the same on every device. A row of logits becomes integers:
+//
+//   distance = (largest logit − logit) / temperature, as a fixed-point number with 26 fraction bits;
+//   weight   = exp(−distance), as a fixed-point number with 42 fraction bits: the token's share before normalization.
+//
+// Sums of weights are therefore exact in any order. Tokens with equal distances count as equally likely. The weight of
+// a token that is less likely than 2^-43 times the most likely one is 0.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/base/random.h"
+#include "tessera/ops/kernels.h"
+
+namespace tessera {
+
+inline constexpr double kDistanceUnit = 0x1p-26, kWeightUnit = 0x1p-42;
+// Beyond this distance, 32, weights are 0. NaN and such logits have the distance kNeverDrawn, and no pass counts them.
+inline constexpr uint32_t kLargestDistance = 0x7FFFFFFFu, kNeverDrawn = 0x80000000u;
+// Sums of so many weights fit into 63 bits.
+inline constexpr int64_t kMaxSampledVocabulary = int64_t{1} << 20;
+
+// `largest` is finite or +∞, and no logit is greater.
+constexpr uint32_t sampling_distance(double logit, double largest, double temperature) {
+  if (logit == largest) return 0;
+  const double units = (largest - logit) / temperature * (1 / kDistanceUnit);
+  return units < static_cast<double>(kNeverDrawn) ? static_cast<uint32_t>(units) : kNeverDrawn;
+}
+
+// `share` is exp(−distance · kDistanceUnit).
+constexpr uint64_t sampling_weight(double share) {
+  return static_cast<uint64_t>(share * (1 / kWeightUnit) + 0.5);
+}
+
+// top_p keeps a token if the tokens that are more likely have less than this mass, of `total` for all.
+constexpr uint64_t sampling_mass_of(double top_p, uint64_t total) {
+  const double wanted = top_p * static_cast<double>(total);
+  auto mass = static_cast<uint64_t>(wanted);
+  if (static_cast<double>(mass) < wanted) ++mass;
+  return mass < 1 ? 1 : mass > total ? total : mass;
+}
+
+// floor(draw / 2^64 · total): uniform below `total`, for a uniform `draw`.
+constexpr uint64_t sampling_point(uint64_t draw, uint64_t total) {
+  const uint64_t low = (draw & 0xFFFFFFFFu) * (total & 0xFFFFFFFFu), a = (draw >> 32) * (total & 0xFFFFFFFFu),
+                 b = (draw & 0xFFFFFFFFu) * (total >> 32);
+  const uint64_t middle = (low >> 32) + (a & 0xFFFFFFFFu) + (b & 0xFFFFFFFFu);
+  return (draw >> 32) * (total >> 32) + (a >> 32) + (b >> 32) + (middle >> 32);
+}
+
+// Distances are searched by these digits, the highest first. The first digit spreads tokens evenly over its buckets.
+struct SamplingDigit {
+  int shift, bits;
+};
+inline constexpr int kSamplingDigits = 3, kMaxSamplingBuckets = 1 << 11;
+constexpr SamplingDigit sampling_digit(int digit) {
+  return digit == 0 ? SamplingDigit{20, 11} : digit == 1 ? SamplingDigit{10, 10} : SamplingDigit{0, 10};
+}
+
+// The random number of a text's token `position`, counted from its first new token. Depends on nothing else.
+inline uint64_t sampling_draw(uint64_t seed, int64_t text, int64_t position) {
+  constexpr uint64_t kStream = uint64_t{0x73616D70} << 32;  // "samp": keeps it separate from other draws with the seed
+  const auto words = philox(seed, static_cast<uint64_t>(position), kStream ^ static_cast<uint64_t>(text));
+  return static_cast<uint64_t>(words[0]) << 32 | words[1];
+}
+
+}  // namespace tessera
