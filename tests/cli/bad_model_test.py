@@ -71,7 +71,7 @@ class Models(BadInputTest):
             tensors = read_tensors(self.path("bad", "model.safetensors"))
             self.write("bad/model.safetensors", safetensors({**tensors, "lm_head.weight": head}))
 
-        message = ('bad/model.safetensors: tensor "lm_head.weight" is not equal to "word_embeddings.weight". By its '
+        message = ('bad/model.safetensors: tensor "lm_head.weight" is not equal to "word_embeddings.weight". In '
                    'config.json the head is tied to the embedding. Set "tie_word_embeddings" to false there')
         self.broken(message, lambda: damage((dtype, shape, other)))
         self.broken(message, lambda: damage((dtype, [shape[0] // 2, shape[1]], data[:len(data) // 2])))
