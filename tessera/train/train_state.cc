@@ -57,11 +57,11 @@ class RecordReader {
   LoadedTypes types(const char* key) const {
     LoadedTypes types;
     const RecordReader reader(object(key), where_);
-    for (const auto& [name, value] : reader.record_.items()) {
-      reader.checked(name.c_str(), [&](const Record& v) {
+    for (const auto& entry : reader.record_.items()) {
+      reader.checked(entry.key().c_str(), [&](const Record& v) {
         const auto known = std::find_if(kSavedTypes.begin(), kSavedTypes.end(),
                                         [&](DType dtype) { return v == Record(name_of(dtype)); });
-        if (known != kSavedTypes.end()) types[name] = *known;
+        if (known != kSavedTypes.end()) types[entry.key()] = *known;
         return known != kSavedTypes.end();
       });
     }

@@ -174,6 +174,19 @@ TEST_F(DeepSpeed, its_defaults_apply_to_missing_keys) {
   EXPECT_EQ(resolved(R"({"scheduler": {"type": "WarmupLR"}})", "warmup_ratio = 0.1").settings.warmup_steps, 0);
 }
 
+// Pinning does not change results. A file that does not name it gets the faster copies.
+TEST_F(DeepSpeed, offloaded_memory_is_pinned_unless_the_file_says_no) {
+  const auto pins = [&](const std::string& offload) {
+    const Settings s =
+        resolved(R"({"zero_optimization": {"stage": 2, "offload_optimizer": )" + offload + "}}").settings;
+    EXPECT_EQ(offload_text(s.offload), "optimizer:host,gradients:host");
+    return s.pin_memory;
+  };
+  EXPECT_TRUE(pins(R"({"device": "cpu"})"));
+  EXPECT_TRUE(pins(R"({"device": "cpu", "pin_memory": true})"));
+  EXPECT_FALSE(pins(R"({"device": "cpu", "pin_memory": false})"));
+}
+
 TEST_F(DeepSpeed, precedence) {
   const char* json = R"({"optimizer": {"params": {"lr": 0.5}}, "gradient_clipping": 0.5, "zero_optimization":
                          {"stage": 2}})";
