@@ -55,12 +55,13 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   if (const BatchBounds& batch = work.training; batch.num_sequences > 0) {
     const int64_t length = batch.num_tokens / batch.num_sequences;
     const int64_t first_trained = engine.model().first_trained();  // blocks below it only run forward
+    const CheckpointedBlocks checkpointed = engine.checkpointed_blocks();
     for (int64_t layer = 0; layer < config.num_layers; ++layer) {
       const int64_t channels = config.attention_channels(), window = config.window_of(layer);
       plan.micro_batch_flops +=
-          batch.num_sequences * (1 + layer < first_trained
-                                     ? attention_forward_flops(length, channels, window)
-                                     : attention_training_flops(length, channels, window, options.checkpoint_blocks));
+          batch.num_sequences * (1 + layer < first_trained ? attention_forward_flops(length, channels, window)
+                                                           : attention_training_flops(length, channels, window,
+                                                                                      checkpointed.contains(layer)));
     }
   }
   const auto head_bytes_of = [&](Phase phase) -> int64_t& { return plan.head_bytes[static_cast<size_t>(phase)]; };

@@ -35,7 +35,7 @@ void for_each_tensor(const Model& model, Visit&& visit) {
 }
 
 // The type of a tensor in the files of --model. f32 for types that are not saved (f64), and for tensors without a file:
-// it is the type of the masters. Loading reports files that are incomplete.
+// it is the type of the masters, except with bf16 states. Loading reports files that are incomplete.
 DType loaded_type(const std::optional<TensorSource>& source, const std::string& name) {
   const std::optional<DType> dtype = source ? source->dtype_of(name) : std::nullopt;
   const auto known = std::find(kSavedTypes.begin(), kSavedTypes.end(), dtype);
