@@ -78,7 +78,7 @@ def memory_kib(path, key):
 
 def run_measured(command, threads, limit_bytes, log_path):
     """Runs a command on the first `threads` cores. Returns peak resident bytes, seconds and CPU seconds. Raises if it
-    fails or exceeds the memory limit. It is stopped then, because the kernel might otherwise kill another process."""
+    fails or exceeds the memory limit. It is stopped then, because otherwise the kernel might kill another process."""
     cores = sorted(os.sched_getaffinity(0))[:threads]
     environment = os.environ | {name: str(threads) for name in
                                 ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Compares attention on a GPU: Tessera's kernels, and cuDNN's and FlashAttention-2's through torch. See README.md.
 
-    bench/cuda_attention.py [--ops-bench build/cuda_ops_bench]
+    bench/cuda_attention.py [--ops-bench build/cuda_ops_bench] [--skip-alibi]
 
-bf16, causal, 16 heads of 64, sequences of 512, as in bloom-560m. µs of the kernels only, measured by CUPTI.
+bf16, causal. The first table has 16 heads of 64 and sequences of 512, as in bloom-560m: µs of the kernels only, measured
+by CUPTI. The second has 16,384 tokens and grouped heads, as in Llama: µs and TFLOP/s (forward 2·N·T·C, backward 2.5 of it).
 """
 import argparse
 import re
@@ -29,15 +30,16 @@ def alibi_mask(batch):
     return mask.masked_fill(place[None, :] > place[:, None], float("-inf")).to(torch.bfloat16).expand(batch, -1, -1, -1)
 
 
-def theirs(batch, backend, alibi):
+def theirs(batch, backend, alibi, length=LENGTH, heads=HEADS, kv_heads=HEADS, head_dim=HEAD_DIM):
     """Returns µs of the forward and of the backward pass."""
-    q, k, v = (torch.randn(batch, HEADS, LENGTH, HEAD_DIM, device="cuda", dtype=torch.bfloat16, requires_grad=True)
-               for _ in range(3))
+    q, k, v = (torch.randn(batch, n, length, head_dim, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+               for n in (heads, kv_heads, kv_heads))
     d_o, mask = torch.randn_like(q), alibi_mask(batch) if alibi else None
 
     def step():
         with sdpa_kernel(backend):
-            o = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
+            o = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None,
+                                                                 enable_gqa=kv_heads != heads)
         torch.autograd.grad(o, (q, k, v), d_o)
 
     for _ in range(5):
@@ -49,36 +51,61 @@ def theirs(batch, backend, alibi):
         torch.cuda.synchronize()
     times = {event.key: event.self_device_time_total / STEPS for event in profiled.key_averages()
              if event.self_device_time_total and not OTHERS.search(event.key)}
-    forward = sum(time for name, time in times.items() if re.search(r"fprop|fwd", name))
+    forward = sum(time for name, time in times.items() if re.search(r"fprop|fwd|sdpa.*forward", name))
     return forward, sum(times.values()) - forward
 
 
 def ours(program):
-    """Returns {tokens: [forward, backward]}."""
+    """Returns {tokens: [forward, backward]} and {(length, heads, kv_heads, head_dim): [forward, backward]}."""
     done = subprocess.run([program, "attention", "bf16"], capture_output=True, text=True, check=True)
-    times = {}
-    for tokens, us in re.findall(r"^attention (?:forward|backward) (\d+)\s+([\d.]+)", done.stdout, re.M):
+    times, grouped = {}, {}
+    for tokens, us in re.findall(r"^attention (?:forward|backward) (\d+) {2,}([\d.]+)", done.stdout, re.M):
         times.setdefault(int(tokens), []).append(float(us))
-    return times
+    for *shape, us in re.findall(r"^attention (?:forward|backward) \d+ x (\d+), (\d+)/(\d+) heads of (\d+)\s+([\d.]+)",
+                                 done.stdout, re.M):
+        grouped.setdefault(tuple(map(int, shape)), []).append(float(us))
+    return times, grouped
+
+
+def print_grouped(mine):
+    tokens = 16384
+    print("\n| sequences | heads | | forward µs | TFLOP/s | backward µs | TFLOP/s |\n|---|---|---|---|---|---|---|")
+    for (length, heads, kv_heads, head_dim), found in mine.items():
+        if len(found) != 2:
+            continue
+        flops = 2 * tokens * length * heads * head_dim
+        rows = [("Tessera", *found)]
+        for name, backend in (("cuDNN", SDPBackend.CUDNN_ATTENTION), ("FlashAttention-2", SDPBackend.FLASH_ATTENTION)):
+            try:
+                rows.append((name, *theirs(tokens // length, backend, False, length, heads, kv_heads, head_dim)))
+            except RuntimeError as error:
+                print(f"{name}, heads of {head_dim}: {str(error).splitlines()[0][:100]}", file=sys.stderr)
+        for name, forward, backward in rows:
+            rates = [flops * factor / us / 1e6 if us else 0 for factor, us in ((1, forward), (2.5, backward))]
+            print(f"| {tokens // length} x {length} | {heads}/{kv_heads} of {head_dim} | {name} | {forward:.1f} | "
+                  f"{rates[0]:.0f} | {backward:.1f} | {rates[1]:.0f} |", flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ops-bench", default=ROOT / "build/cuda_ops_bench", type=Path)
+    parser.add_argument("--skip-alibi", action="store_true", help="only grouped heads")
     args = parser.parse_args()
     if not args.ops_bench.exists():
         sys.exit(f"error: {args.ops_bench} does not exist. Run tools/build.sh cuda_ops_bench")
-    mine = ours(args.ops_bench)
+    mine, grouped = ours(args.ops_bench)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}\n")
-    print("| tokens | | forward µs | backward µs |\n|---|---|---|---|")
-    for tokens in (2048, 8192):
-        rows = [("Tessera, ALiBi", *mine[tokens])]
-        for name, backend, alibi in (("cuDNN, ALiBi as a mask", SDPBackend.CUDNN_ATTENTION, True),
-                                     ("cuDNN, no ALiBi", SDPBackend.CUDNN_ATTENTION, False),
-                                     ("FlashAttention-2, no ALiBi", SDPBackend.FLASH_ATTENTION, False)):
-            rows.append((name, *theirs(tokens // LENGTH, backend, alibi)))
-        for name, forward, backward in rows:
-            print(f"| {tokens} | {name} | {forward:.1f} | {backward:.1f} |")
+    if not args.skip_alibi:
+        print("| tokens | | forward µs | backward µs |\n|---|---|---|---|")
+        for tokens in (2048, 8192):
+            rows = [("Tessera, ALiBi", *mine[tokens])]
+            for name, backend, alibi in (("cuDNN, ALiBi as a mask", SDPBackend.CUDNN_ATTENTION, True),
+                                         ("cuDNN, no ALiBi", SDPBackend.CUDNN_ATTENTION, False),
+                                         ("FlashAttention-2, no ALiBi", SDPBackend.FLASH_ATTENTION, False)):
+                rows.append((name, *theirs(tokens // LENGTH, backend, alibi)))
+            for name, forward, backward in rows:
+                print(f"| {tokens} | {name} | {forward:.1f} | {backward:.1f} |")
+    print_grouped(grouped)
 
 
 if __name__ == "__main__":

@@ -388,7 +388,7 @@ def print_table(rows, facts):
                  number(row.peer_mib, 5), number(row.median("mhz")), number(row.median("watt")), "; ".join(outcome)]
         print("| " + " | ".join(str(cell) for cell in cells) + " |")
     print("\nsamples/s: median (least … most) of the runs, over all GPUs. MFU against "
-          f"{PEAK_TFLOPS} TFLOP/s a GPU. Clock and power: means of NVML's samples over a run, the highest of the ranks.")
+          f"{PEAK_TFLOPS} TFLOP/s per GPU. Clock and power: means of NVML's samples over a run, the highest of the ranks.")
     for fact in facts:
         print(f"\n{fact}")
 

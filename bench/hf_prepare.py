@@ -62,7 +62,7 @@ def completion_rows(rows, count):
 
 
 def dense_rows(rows, count, tokenizer):
-    """Returns rows whose prompts have more than MAX_LENGTH tokens. Cut there, they hold nothing that could be skipped."""
+    """Returns rows whose prompts have more than MAX_LENGTH tokens. After cutting, nothing in them could be skipped."""
     chosen = completion_rows(rows, count)
     more = iter(completion_rows(rows, 8 * count)[::-1])
     dense = []

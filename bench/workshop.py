@@ -3,9 +3,9 @@
 
   bench/workshop.py small OUT.json --program build/tessera       all 39 on CPU ranks, with a small model
   bench/workshop.py gpus OUT.json --program build/tessera --data FILE [--most-ranks 2]
-                                                                 those of one GPU, or of up to two, in full size
+                                                                 the experiments of one GPU, or of up to two, in full size
   bench/workshop.py peers OUT.json --program build/tessera --data FILE --peers FOLDER
-                                                                 the speed of one GPU, beside the Trainer or DeepSpeed
+                                                                 the speed of one GPU, and of the Trainer or DeepSpeed
   bench/workshop.py plan OUT.json --program build/tessera --data FILE
                                                                  the planned memory of all 39 in full size; needs no GPU
 
@@ -148,7 +148,7 @@ def peers(args):
         results.append({"experiment": name, "samples_per_s": summary["train_samples_per_second_steady"],
                         "used_MiB": summary["gpu"]["memory_bytes"]["peak"] / 2**20,
                         "ledger_MiB": summary["ledger_peak_bytes"]["total"] / 2**20, "peer": peer(args, name)})
-        args.output.write_text(json.dumps(results))  # what there is, should the next one not end
+        args.output.write_text(json.dumps(results))  # keeps the results so far, if the next run does not end
     return {"peers": results}
 
 

@@ -13,7 +13,7 @@ def load(name):
 
 
 def middle(value):
-    """The number that stands for a value: the median, if the value has a spread."""
+    """The number to use for a value: the median, if the value has a spread."""
     return value["median"] if isinstance(value, dict) else value
 
 
@@ -30,12 +30,12 @@ def row_of(result, name, gpus=None):
 
 
 def fact(result, row, key):
-    """The machine or commit of a row. A row that has none is of the table's."""
+    """The machine or commit of a row, or of the table if the row has none."""
     return row.get(key) or result[key]
 
 
 class Comparison:
-    """Tessera beside a peer in one job. Speed is in samples/s. Memory is a rank's peak in GiB, or None if unknown."""
+    """Tessera and a peer in one job. Speed is in samples/s. Memory is a rank's peak in GiB, or None if unknown."""
 
     def __init__(self, job, hardware, peer, speed, memory, ratio, machine, commits):
         self.job, self.hardware, self.peer, self.machine, self.commits = job, hardware, peer, machine, commits
@@ -68,7 +68,7 @@ def gpu_comparison(job, name, gpus, has_memory=True):
 
 
 def comparisons():
-    """What the README shows."""
+    """The comparisons that the README shows."""
     return [
         cpu_comparison("questions (XQuAD), fp32", "XQuAD English, completion, bloom-560m shape"),
         gpu_comparison("questions (XQuAD), fp16, 1 × 4", "XQuAD English, completion, fp16, 1 × 4", 1),

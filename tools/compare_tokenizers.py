@@ -138,7 +138,7 @@ def shapes(texts, vocab_size):
 
 
 def framed(before="", after=""):
-    """Returns the post-processor of a template. The ids are those of train's special tokens."""
+    """Returns the post-processor of a template. It has the ids of train's special tokens."""
     from tokenizers import processors
     tokens = [(token, ("<unk>", "<s>", "</s>", "<pad>").index(token)) for token in (before, after) if token]
     single = f"{before} $A {after}".strip()

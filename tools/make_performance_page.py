@@ -23,8 +23,7 @@ DOCS = ROOT / "docs"
 PAGE, DETAILS = DOCS / "performance.md", DOCS / "performance-details.md"
 SECTIONS = ["CPU", "GPUs"]
 MADE_BY = """\
-`tools/make_performance_page.py` makes this page from [`bench/results/*.json`](../bench/results/README.md). Edit those files and not this
-page.
+`tools/make_performance_page.py` makes this page from [`bench/results/*.json`](../bench/results/README.md). To change it, edit those files.
 """
 BEGIN = """\
 # Performance
@@ -33,8 +32,8 @@ BEGIN = """\
 - Each heading links to all values of its table, their spread, and the commands of rows that have their own.
 - Compare values within one machine: `xeon-2` and `epyc-2` are CPU machines with 2 cores; `h200…` has NVIDIA H200 GPUs
   ([all machines](performance-details.md#machines)). A commit is the version whose documents first recorded the value.
-- `4 × 2` is a step of 2 micro-batches with 4 samples each on every rank. The model is bloom-560m's shape with random weights, and
-  every sample has 512 tokens that all carry loss, unless the row says otherwise. [tuning.md](tuning.md) says what to set.
+- `4 × 2` is a step of 2 micro-batches with 4 samples each on every rank. Unless the row says otherwise, the model has the shape of
+  bloom-560m and random weights, and every sample has 512 tokens that all carry loss. [tuning.md](tuning.md) says what to set.
 """
 BEGIN_DETAILS = """\
 # Performance: all recorded values
@@ -43,7 +42,7 @@ BEGIN_DETAILS = """\
 
 - **Machine** is a name from the table below. Compare values within one machine.
 - **Commit** is the version whose documents first recorded the value. The program is that version, or a few commits older.
-- "not recorded" means that nobody wrote it down at the time.
+- "not recorded" means that nobody recorded it at the time of the measurement.
 
 ## Machines
 """
@@ -63,26 +62,27 @@ def one_machine(name):
 
 
 SUBJECTS = [
-    Subject("CPU: training, beside the Hugging Face Trainer", "cpu-trainer.json",
+    Subject("CPU: training, compared with the Hugging Face Trainer", "cpu-trainer.json",
             ["tessera", "trainer", "speed", "tessera_peak", "trainer_peak", "memory"],
             about="fp32, batch 4 × accumulation 4, on the same two cores. The Trainer pads every row to 512 tokens."),
     Subject("CPU: two ranks, bloom-560m", "cpu-strategies-560m-dense.json", ["rate", "ratio", "planned", "resident"],
-            about="Two ranks of one thread beside one rank of two threads, fp32, 4 rows of up to 512 tokens a step."),
+            about="Two ranks with one thread each, compared with one rank with two threads. fp32, 4 rows of up to 512 tokens "
+                  "per step."),
     Subject("GPUs: training and generation", "gpu-speed.json",
             ["gpus", "rate", "mfu", "peer", "peer_rate", "ratio", "of"], names={"of": "of N × one GPU"},
-            about="MFU is relative to 989 TFLOP/s a GPU. The peers ran on GPUs of the same kind; their commits are not "
+            about="MFU is relative to 989 TFLOP/s per GPU. The peers ran on GPUs of the same kind; their commits are not "
                   "recorded."),
     Subject("GPUs: memory of a rank", "gpu-memory.json", ["gpus", "mib", "how", "peer", "peer_mib", "ratio"],
             rows=lambda row: "peer_mib" in row["values"],
-            about="What the ledger of memory or the plan counts, beside what torch's allocator gave out."),
-    Subject("GPU: the memory plan beside NVML", "gpu-ledger.json", ["ledger", "nvml", "r"],
-            about="The ledger equals the plan byte for byte. NVML counts what the process has on the GPU."),
+            about="Tessera's memory by its ledger or its plan, compared with the peak of torch's allocator."),
+    Subject("GPU: the memory plan compared with NVML", "gpu-ledger.json", ["ledger", "nvml", "r"],
+            about="The ledger equals the plan byte for byte. NVML counts the memory of the process on the GPU."),
     Subject("GPU: offload", "gpu-offload.json", ["rate"],
             rows=lambda row: row["machine"] == ("h200-1c" if "7b1" in row["name"] else "h200-1a"),
-            about="bf16, 4 × 4. AdamW's traffic in host memory limits these steps: 26 bytes a parameter."),
-    Subject("Losses beside transformers", "losses.json", ["tessera", "peer", "largest", "mean"],
-            about="The last of 100 steps with the same weights and rows; differences over all steps "
-                  "([curves](loss_curves.svg))."),
+            about="bf16, 4 × 4. AdamW's traffic in host memory limits these steps: 26 bytes per parameter."),
+    Subject("Losses compared with transformers", "losses.json", ["tessera", "peer", "largest", "mean"],
+            about="Both sides use the same weights and rows. \"Last loss\" is the loss of step 100. The differences are over all "
+                  "steps ([curves](loss_curves.svg))."),
 ]
 
 
@@ -292,7 +292,7 @@ def make_page():
 
 def figures():
     """The table of the README."""
-    lines = [["job", "on", "samples/s", "peer", "its samples/s", "speed ratio", "GiB a rank", "its GiB", "memory ratio",
+    lines = [["job", "on", "samples/s", "peer", "its samples/s", "speed ratio", "GiB per rank", "its GiB", "memory ratio",
               "machine", "commit"]]
     for c in comparisons():
         memory = [short(value) for value in c.memory] + [f"{c.memory_ratio:.2f}"] if c.memory else ["", "", ""]

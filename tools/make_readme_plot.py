@@ -45,7 +45,7 @@ def row(y, comparison, speed_scale):
     speed = c.speed_ratio * speed_scale
     memory_unit = PANEL_WIDTH - 92
     return [
-        text(MARGIN, ours, c.job, "strong"), text(MARGIN, theirs, f"{c.hardware}, beside {c.peer}", "faint"),
+        text(MARGIN, ours, c.job, "strong"), text(MARGIN, theirs, f"{c.hardware}, against {c.peer}", "faint"),
         bar(speed_x, y, speed, "ours"), text(speed_x + speed + 6, ours, f"{c.speed_ratio:.1f}×", "strong"),
         bar(speed_x, lower, speed_scale, "peer"),
         text(speed_x + speed_scale + 6, theirs, f"{short(c.speed[0])} against {short(c.speed[1])} samples/s", "faint"),
@@ -63,15 +63,15 @@ def draw():
     scale = (PANEL_WIDTH - 40) / max(c.speed_ratio for c in shown)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
-        'role="img" aria-label="Speed and memory of Tessera beside its peers">',
+        'role="img" aria-label="Speed and memory of Tessera and its peers">',
         f"<style>\n{STYLE}</style>",
         f'<rect x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8" class="ground"/>',
-        text(MARGIN, 34, "Fine-tuning bloom-560m: Tessera beside its peers", "title"),
+        text(MARGIN, 34, "Fine-tuning bloom-560m: Tessera and its peers", "title"),
         f'<rect x="{MARGIN}" y="48" width="12" height="12" rx="2" class="ours"/>', text(MARGIN + 18, 58, "Tessera"),
         f'<rect x="{MARGIN + 78}" y="48" width="12" height="12" rx="2" class="peer"/>',
         text(MARGIN + 96, 58, "the peer"),
         text(speed_x, 58, "speed, the peer = 1: longer is better", "strong"),
-        text(memory_x, 58, "peak memory of a rank: shorter is better", "strong"),
+        text(memory_x, 58, "peak memory per rank: shorter is better", "strong"),
     ]
     for x in (speed_x, memory_x):
         parts.append(f'<path d="M{x - 1} {TOP - 8}v{ROW * len(shown)}" class="axis"/>')

@@ -19,7 +19,7 @@ from bench_results import RESULTS, ROOT, short  # noqa: E402
 PAGE = ROOT / "docs" / "workshop.md"
 FILES = RESULTS / "workshop"
 MIB, GB = 2**20, 1e9
-GPU, CPU = "GPU", "CPU, small"  # what a value was measured on
+GPU, CPU = "GPU", "CPU, small"  # the place of a measurement
 STAGES = "deepspeed/deepspeed-multi-gpu/2_gpus_stages_comparison"
 SINGLE = "deepspeed/deepspeed-single-gpu"
 # The experiments of the tables whose rows are experiments. In the others, each column carries the name of its experiment.
@@ -71,12 +71,12 @@ def markdown(head, rows):
 
 
 class Tables:
-    """What the files hold."""
+    """The content of the files."""
 
     def __init__(self, sources):
         self.plan = {row["experiment"]: row for row in sources["plan"]["plan"]}
         self.peers = sources.get("peers")
-        self.measured = {}  # by what it was measured on: (tables by name, runs by experiment)
+        self.measured = {}  # by place: (tables by name, runs by experiment)
         self.origin = []
         for place, name in ((GPU, "gpus"), (CPU, "small")):
             source = sources.get(name)
@@ -169,7 +169,7 @@ class Tables:
     def stages(self):
         """Quiz 1."""
         head = ["GPUs", "stage", "offload", "planned GPU (MiB)", "planned host of a rank (MiB)", "GPU in use (MiB)",
-                "memory of all processes (MiB)", "samples/s of steps", "time of a step, over the same without offload"]
+                "memory of all processes (MiB)", "samples/s of steps", "time of a step / without offload"]
         return markdown(head, self.stage_rows(SINGLE, 1) + self.stage_rows(STAGES, 2))
 
     def scaling(self, names):

@@ -61,7 +61,7 @@ std::vector<std::string> values_of(const std::vector<Record>& ranks, const std::
   return values;
 }
 
-// What a difference in a version means.
+// The meaning of a difference in a version.
 struct VersionRow {
   const char* key;
   const char* name;
@@ -207,7 +207,7 @@ Record cluster_summary(const std::vector<Record>& ranks, const std::vector<Clock
     if (!clock.exceeds(kLargestClockSkew_s)) continue;
     warnings.push_back(
         fmt::format("the clock of {} is {:.1f} s {} that of {}. Synchronize the clocks (chrony, ntpd): "
-                    "runs judge by times of files whether another run lives",
+                    "a run uses file times to find out whether another run is alive",
                     host["host"].get<std::string>(), std::abs(clock.seconds), clock.seconds > 0 ? "ahead of" : "behind",
                     hosts[0]["host"].get<std::string>()));
   }

@@ -39,7 +39,7 @@ std::vector<std::string> names_of(const std::vector<Verb>& verbs);
 // word that is neither a flag of `groups` nor its value. A request for help stays.
 std::vector<std::string> take_command(std::vector<std::string>& words, Groups groups);
 
-// Resolves the words behind a verb that runs alone: a configuration file and flags. Throws UsageError.
+// Resolves the words after a verb that needs no other verb: a configuration file and flags. Throws UsageError.
 ResolvedSettings resolve_words(const std::vector<std::string>& words, const Environment& environment, const Verb& verb,
                                const std::vector<Verb>& verbs);
 // Checks that the settings are consistent, supported and sufficient for the verb. Throws UsageError.

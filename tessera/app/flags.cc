@@ -86,7 +86,7 @@ std::string option_names(const Setting& setting) {
   for (const auto& word : extras) {
     if (word.starts_with("-")) unknown_flag(word, verb, groups, verbs);
   }
-  // Of several words without a flag, CLI11 takes the first one for the configuration file.
+  // If there are several words without a flag, CLI11 takes the first one as the configuration file.
   std::vector<std::string> strays = extras;
   if (!config_file.ends_with(".toml")) strays.insert(strays.begin(), config_file);
   for (const auto& word : strays) {

@@ -61,7 +61,7 @@ std::string preset_text(const Setting& setting) {
   return text ? *text : toml_text(preset);
 }
 
-// The word behind the verb in a usage line.
+// The word after the verb in a usage line.
 std::string file_word(const Verb& verb) {
   return verb.own_file.empty() ? "[config.toml]" : verb.own_file;
 }
@@ -79,7 +79,7 @@ std::string usage_line(const Verb& verb, const Verb& subject) {
                      file_word(verb));
 }
 
-// Where settings can stand instead of flags. A verb with its own kind of file passes other flags to its runs.
+// The places for settings other than flags. A verb with its own kind of file passes other flags to its runs.
 std::string other_sources(const Verb& verb) {
   if (!verb.own_file.empty()) {
     return "\nIt also takes the settings of train, for every run: see tessera train --help.";
@@ -97,7 +97,7 @@ std::string help_command(const Verb& verb, const Verb& subject) {
   return (&subject == &verb ? verb.name : verb.name + " " + subject.name) + " --help";
 }
 
-// Shows the choices in the line of the flag if they fit there, else at the end of the text.
+// Shows the choices in the line of the flag if they fit there, otherwise at the end of the text.
 std::string setting_help(const Setting& setting) {
   std::string text = setting.help, head = "  " + setting.flag();
   if (setting.type == SettingType::boolean) {

@@ -14,7 +14,7 @@ std::string version_text();
 std::string program_help(const std::vector<Verb>& verbs);
 // The verbs whose first word is `word`.
 std::string family_help(const std::string& word, const std::vector<Verb>& verbs);
-// A verb: the settings that people need first, and one example.
+// A verb: the settings that new users need, and one example.
 std::string brief_help(const Verb& verb, const Verb& subject, Groups groups);
 // A verb: all its settings by group.
 std::string full_help(const Verb& verb, const Verb& subject, Groups groups);

@@ -23,7 +23,7 @@ int64_t ranks_of(const Settings& slurm) {
   return slurm.nodes * ranks_on_a_node(slurm);
 }
 
-// Settings of the job may not be among those of the run.
+// Settings of the job must not be given as settings of the run.
 void check_no_settings_of_job(const std::vector<std::string>& words) {
   for (const std::string& word : words) {
     const Setting* setting = word.starts_with("--") ? find_setting(word.substr(2, word.find('=') - 2)) : nullptr;
@@ -63,7 +63,7 @@ void check_limits_of_job(const ResolvedSettings& slurm) {
   const int64_t limit = parse_slurm_time(s.time, slurm.where("time"));
   if (s.signal_before < limit) return;
   throw UsageError(slurm.where("signal_before"),
-                   fmt::format("{} s before the end of {} s is before the start", s.signal_before, limit),
+                   fmt::format("{} s before the end of a job of {} s is before its start", s.signal_before, limit),
                    "Give a longer --time, or a shorter --signal-before");
 }
 

@@ -64,7 +64,7 @@ int run_report(const Invocation& invocation) {
     for (const char* name : {"rows", "columns", "baseline", "sort"}) {
       if (invocation.resolved.is_given(name)) {
         throw UsageError(invocation.resolved.where(name), "does nothing with the workshop's tables",
-                         "Leave it out, or add --html FILE, whose comparison it shapes");
+                         "Leave it out, or add --html FILE: it applies only to that page");
       }
     }
   }

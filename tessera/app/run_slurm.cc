@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 struct NewFile {
   std::string path;  // as the user submits it
   std::string text{};
-  fs::path folder{};  // of the log. Without it, Slurm ends the job at once and without a message
+  fs::path folder{};  // of the log. Without it, Slurm ends the job immediately and without a message
 };
 
 // Letters that every cluster accepts in the name of a job.
@@ -43,7 +43,7 @@ std::string path_of_this_program() {
   return error ? "tessera" : path.string();
 }
 
-// The job file of a run. An empty `file` or `name`: those of the output folder.
+// The job file of a run. If `file` or `name` is empty, it follows from the output folder.
 NewFile job_file_of(const JobCommand& command, std::string file, const std::string& name,
                     const Environment& environment) {
   const Settings& slurm = command.slurm;

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The flag and its value that stand directly before a word.
+// The flag and its value directly before a word.
 struct FlagBefore {
   const Setting* setting;
   std::string value;  // empty for a boolean
@@ -55,7 +55,7 @@ std::string remedy_for_boolean(const Setting& setting, const std::string& word) 
   return fmt::format("Write {} or --no-{}", setting.flag(), dashed(setting.name));
 }
 
-// `word` stands behind a flag that has its value already.
+// `word` follows a flag that already has its value.
 std::string remedy_for_second_value(const FlagBefore& before, const std::string& word) {
   const Setting& setting = *before.setting;
   const std::string flag = setting.flag();
@@ -85,7 +85,7 @@ bool is_model(const std::string& word) {
          fs::exists(fs::path(word) / "model" / "config.json", error);
 }
 
-// What the word itself says about the setting that it belongs to.
+// Advice from the word itself, if it belongs to a setting.
 std::string remedy_by_content(const std::string& word, Groups groups, const std::vector<Verb>& verbs) {
   const size_t equals = std::min(word.find('='), word.size());
   const Setting* setting = find_setting(word.substr(0, equals));

@@ -30,7 +30,8 @@ struct Verb {
   // Ranks may have different programs and settings: the verb reports the differences.
   bool accepts_differences = false;
   bool stops_on_signals = false;  // signals do not end the verb; it asks for received signals and stops itself
-  // The verb reads the file behind its name itself; how help texts name it. Empty: a configuration file.
+  // The name in help texts of the file after the verb's name, if the verb reads this file itself. Empty: a
+  // configuration file.
   std::string own_file{};
   Groups run_groups = 0;  // settings of runs that the verb starts; it gets their flags as written
 };

@@ -96,8 +96,9 @@ inline uint16_t f32_to_bf16(float value) {
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
-// The bits of an f32 equal the bits of its bf16, as the upper half, plus this rest. A rest of 2^15 does not fit.
-// Therefore a value halfway between two bf16 that is rounded down, to even, loses one ulp of f32 and keeps its bf16.
+// The bits of an f32 are the bits of its bf16, as the upper half, plus this rest. A rest of 2^15 does not fit into 16
+// bits. This would be the rest of a value halfway between two bf16 that is rounded down, to even. Such a value loses
+// one ulp of f32 and keeps its bf16.
 inline int16_t bf16_rest_of(float value) {
   const uint32_t upper = static_cast<uint32_t>(f32_to_bf16(value)) << 16;
   const auto rest = static_cast<int32_t>(std::bit_cast<uint32_t>(value) - upper);
@@ -135,8 +136,8 @@ inline uint16_t f32_to_f16(float value) {
 // An f32 is its f16 plus this rest times a unit. The unit is 2^-16 of the distance from that f16 to the next greater
 // magnitude. For magnitudes from 2^-17 on this is exact, except that a value halfway between subnormal f16s may lose
 // one ulp of f32. Smaller values are kept as multiples of 2^-40, the nearest one except next to such halfway points. A
-// rest of ±2^15 does not exist, so that a joined f16 and rest split into themselves again. Values that are not finite
-// get a rest of the largest magnitude.
+// rest of ±2^15 does not exist. If an f16 and a rest are joined, splitting the result therefore gives the same two
+// again. Values that are not finite get a rest of the largest magnitude.
 namespace detail {
 constexpr uint32_t kLeastF16Exponent = 113u << 23, kF32Exponent = 0xffu << 23;
 inline uint32_t f16_rest_unit(float f16) {  // as bits

@@ -31,8 +31,8 @@ struct Place {
   }
 };
 
-// The library's message without its own codes and position. It is cut to a line or two, however much of the file it
-// quotes.
+// The library's message without its own codes and position. It is cut to a line or two, because it may quote a large
+// part of the file.
 std::string reason_of(std::string_view message) {
   if (const size_t code = message.find("] "); code != message.npos) message.remove_prefix(code + 2);
   if (message.starts_with("parse error at ")) message.remove_prefix(message.find(": ") + 2);

@@ -1,4 +1,4 @@
-// Runs a function on a thread of its own, now and then.
+// Runs a function periodically on a thread of its own.
 #pragma once
 
 #include <condition_variable>

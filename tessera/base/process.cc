@@ -12,7 +12,8 @@
 
 namespace tessera {
 
-// The kernel's flag PF_EXITING. It is set before the memory of the process goes, and before the process is a zombie.
+// The kernel's flag PF_EXITING. It is set before the memory of the process is freed, and before the process is a
+// zombie.
 constexpr uint64_t kExiting = 0x4;
 
 std::optional<ProcessState> state_of_process(int pid) {

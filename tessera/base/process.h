@@ -13,7 +13,7 @@ struct ProcessState {
   uint64_t start_time = 0;  // in clock ticks since boot; distinguishes it from a later process with the same id
 };
 
-// Nothing if there is no such process, if it is ending, or if it is dead and nobody has waited for it.
+// Nothing if the process does not exist, if it is ending, or if it is dead and nobody has waited for it.
 std::optional<ProcessState> state_of_process(int pid);
 
 // The variables of this process, by name.

@@ -18,7 +18,7 @@ class ProcessTree {
   // Sums over the processes. Memory that several processes share counts for each of them.
   struct Sample {
     double cpu_percent =
-        0;  // since the sample before; 100 is one busy core; a process counts from its second sample on
+        0;  // since the previous sample; 100 is one busy core; a process counts from its second sample on
     int64_t resident_bytes = 0, virtual_bytes = 0;
     int num_processes = 0;
   };

@@ -52,7 +52,7 @@ struct View {
     TESSERA_ASSERT(dtype_of<T>() == dtype);
     return reinterpret_cast<T*>(data);
   }
-  // Rows [begin, end) along the first dimension.
+  // The rows [begin, end) of the first dimension.
   View rows(int64_t begin, int64_t end) const;
   // The same elements in another shape of equal size.
   View reshaped(Shape other) const {

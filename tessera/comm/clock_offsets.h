@@ -1,4 +1,4 @@
-// How far the clocks of hosts are apart.
+// Measures the differences between the clocks of hosts.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct ClockExchange {
 // The other clock is `seconds` ahead of rank 0's clock, plus or minus `uncertainty`.
 struct ClockOffset {
   double seconds = 0, uncertainty = 0;
-  // Whether the clocks differ by more than `limit_s` for certain.
+  // Whether the clocks certainly differ by more than `limit_s`.
   bool exceeds(double limit_s) const { return (seconds < 0 ? -seconds : seconds) - uncertainty > limit_s; }
 };
 

@@ -35,7 +35,7 @@ std::optional<PendingCollectives::Running> PendingCollectives::look(Clock::time_
   std::optional<Running> first;
   std::set<const Stream*> busy;
   for (Entry& entry : entries_) {
-    if (!busy.insert(entry.stream).second) continue;  // behind another entry of its stream
+    if (!busy.insert(entry.stream).second) continue;  // an earlier entry of its stream is not done
     if (!entry.since && entry.before.reached()) entry.since = now;
     if (entry.since && !first) first = {fmt::format("{} of {}", entry.collective, entry.what), now - *entry.since};
   }

@@ -1,5 +1,5 @@
-// Watches collectives that run on a device, because no thread of ours waits inside them. If a collective does not end,
-// or its library reports a failure, the watch names it in the error and ends the run.
+// Watches collectives that run on a device, because no thread of this program waits inside them. If a collective does
+// not end, or its library reports a failure, the watch names the collective in the error and ends the run.
 #pragma once
 
 #include <atomic>

@@ -23,12 +23,11 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // ---- Calls on a stream of the device. The stream's events show when they are done.
-  // The calls return at once, with two exceptions on a GPU: earlier work of the stream must have been passed to CUDA,
-  // and the first call of a group waits for all ranks.
-  // `what` names the collective's subject in errors ("parameters of h.3"). It must live as long as the program.
-  // A failure, or a rank that does not arrive within the time limit, is a CommunicationError of the stream. It names
-  // this rank, the collective, its subject and the missing ranks.
+  // ---- Calls on a stream of the device. The stream's events show when they are done. The calls return immediately,
+  // with two exceptions on a GPU: earlier work of the stream must have been passed to CUDA, and the first call of a
+  // group waits for all ranks. `what` names the collective's subject in errors ("parameters of h.3"). It must live as
+  // long as the program. A failure, or a rank that does not arrive within the time limit, is a CommunicationError of
+  // the stream. It names this rank, the collective, its subject and the missing ranks.
 
   // full [P] from each rank's shard [S], which may be its own part of `full`.
   virtual void all_gather(View shard, View full, Stream& stream, const char* what) = 0;

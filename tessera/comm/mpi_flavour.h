@@ -20,7 +20,7 @@ struct MpiFlavour {
   int major = 0;
   std::string text{};  // "Open MPI 5.0.11"
 
-  // Whether the mpirun of one can start ranks of the other.
+  // Whether the mpirun of one flavour can start ranks of the other.
   bool fits(const MpiFlavour& other) const {
     return family == other.family && (family != Family::open_mpi || major == other.major);
   }

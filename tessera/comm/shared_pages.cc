@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kNameFormat = "tessera-{}-{}-{:016x}";  // process, descriptor, and a token unique to these pages
 
-// What the system shows as the file behind a descriptor of these pages.
+// The text that the system shows for the file of a descriptor of these pages.
 std::string file_of(uint64_t token) {
   return fmt::format("/memfd:tessera-{:016x} (deleted)", token);
 }

@@ -52,13 +52,13 @@ class StatusBoard {
   int pid_of(int rank) const;  // 0: it has not joined
   // Whether the process that joined as this rank is alive. A new process with the same id does not count.
   bool is_there(int rank) const;
-  // Whether it joined and its process is gone, without having ended in order or reported a failure.
+  // Whether the rank joined and its process is gone, and the rank has neither ended normally nor reported a failure.
   bool is_lost(int rank) const;
-  // Ranks that were lost when the first rank failed, if that failure was one of communication. They are the causes.
+  // Ranks that were lost when the first rank failed, if that failure was a communication failure. They are its cause.
   std::vector<int> found_lost() const;
   bool has_ended(int rank) const;
   bool is_waiting(int rank) const;
-  // The highest exit code of the ranks when all have ended in order, otherwise nothing.
+  // The highest exit code of the ranks when all have ended normally, otherwise nothing.
   std::optional<int> exit_code() const;
   // Whether the board has shared pages. A board without them says nothing about other ranks.
   bool is_shared() const { return static_cast<bool>(pages_); }
@@ -77,7 +77,7 @@ class StatusBoard {
   // The error of a failure and the phase of its rank. Unless it is a communication failure, also what the others waited
   // in. For a usage error, the error alone.
   std::string account(const Failure& failure) const;
-  // "Rank 1 (process 17) is stopped, in phase step." for each rank that has neither failed nor ended in order, and that
+  // "Rank 1 (process 17) is stopped, in phase step." for each rank that has neither failed nor ended normally, and that
   // does not wait for others or is stopped or dead.
   std::string not_waiting() const;
 

@@ -48,7 +48,7 @@ class SelfWorld final : public World {
 std::optional<RankEnvironment> detect_ranks(const Environment& environment, const MpiFlavour& flavour) {
   using Family = MpiFlavour::Family;
   const auto get = [&](const char* name) { return number(environment, name); };
-  // Among launchers of MPI ranks, the one that fits this program's MPI wins.
+  // If variables of several MPI launchers are set, the variables of this program's MPI are used.
   std::optional<RankEnvironment> mpi;
   const auto consider = [&](std::optional<int> rank, std::optional<int> size, const char* source, bool fits) {
     if (rank && (!mpi || (fits && !mpi->has_mpi))) mpi = {*rank, size.value_or(1), source, fits};

@@ -22,11 +22,10 @@ struct RankEnvironment {
 };
 
 // Reads the variables in this order: RANK and WORLD_SIZE (torchrun), then OMPI_COMM_WORLD_* (mpirun of Open MPI) or
-// PMI_* (mpirun of MPICH, srun --mpi=pmi2), then PMIX_RANK with SLURM_*, then SLURM_PROCID of a job step. Among MPI's
-// variables, those that this program's MPI understands win. Returns nothing if none is set.
-// Under salloc every rank of mpirun sees the same SLURM_PROCID; therefore mpirun comes first. If torchrun's variables
-// contradict MPI's variables, they were inherited and are ignored.
-// Throws UsageError if a value is not a valid number.
+// PMI_* (mpirun of MPICH, srun --mpi=pmi2), then PMIX_RANK with SLURM_*, then SLURM_PROCID of a job step. If both kinds
+// of MPI variables are set, the kind of this program's MPI is used. Returns nothing if none is set. Under salloc every
+// rank of mpirun sees the same SLURM_PROCID; therefore mpirun comes first. If torchrun's variables contradict MPI's
+// variables, they were inherited and are ignored. Throws UsageError if a value is not a valid number.
 std::optional<RankEnvironment> detect_ranks(const Environment& environment, const MpiFlavour& flavour = mpi_flavour());
 
 // How ranks of one node move data. `automatic` reads the memory of other ranks directly where that is permitted, and
@@ -73,7 +72,7 @@ class World {
   // first failure to the user: it passes one line to `report`.
   [[noreturn]] virtual void fail(ExitCode code, const std::string& error,
                                  const std::function<void(const std::string&)>& report) = 0;
-  // Ends all ranks at once.
+  // Ends all ranks immediately.
   [[noreturn]] virtual void abort(ExitCode code) = 0;
 
  protected:

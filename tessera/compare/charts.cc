@@ -14,7 +14,7 @@ namespace tessera {
 namespace {
 
 constexpr double kLeft = 52, kRight = 14, kTop = 12, kBottom = 38;
-constexpr size_t kMostPoints = 240;  // of a curve: half a point a pixel
+constexpr size_t kMostPoints = 240;  // of a curve: half a point per pixel
 
 struct Axis {
   double low = 0, high = 1, from = 0, to = 1;  // values, and where they are in the picture

@@ -25,7 +25,7 @@ struct ChartOptions {
 // Text for HTML: & < > " ' escaped, invalid UTF-8 and control characters replaced.
 std::string html_escaped(std::string_view text);
 
-// At most `most` points, the first and the last among them: of each stretch the lowest and the highest value.
+// Keeps at most `most` points, including the first and the last: the lowest and the highest value of each stretch.
 void thin(std::vector<double>& x, std::vector<double>& y, size_t most);
 
 // Round numbers within [low, high], about `count` of them: steps of 1, 2 or 5 times a power of ten.

@@ -58,7 +58,7 @@ class Comparer {
   }
 
  private:
-  // The keys whose values make a row's label; none: the run's name does.
+  // The keys whose values form a row's label. Without keys, the label is the run's name.
   std::vector<std::string> label_keys() const {
     if (!options_.rows.empty()) return options_.rows;
     const auto& keys = result_.differing;
@@ -149,7 +149,7 @@ class Comparer {
       std::stable_sort(order.begin(), order.end(), [&](size_t i, size_t j) {
         const Cell a = cell(i), b = cell(j);
         const auto rank = [](const Cell& c) { return c.text == "-" || c.text == "n/a" || c.text == "NaN"; };
-        if (rank(a) || rank(b)) return !rank(a) && rank(b);  // rows without a value stand last
+        if (rank(a) || rank(b)) return !rank(a) && rank(b);  // rows without a value come last
         if (!a.values.empty() && !b.values.empty()) {
           return down ? b.values[0] < a.values[0] : a.values[0] < b.values[0];
         }
@@ -192,7 +192,7 @@ class Comparer {
     }
   }
 
-  // What a reader must know about a row.
+  // The notes about a row for the reader.
   std::vector<std::string> notes_of_row(size_t i) const {
     const RunGroup& group = result_.groups[i];
     std::vector<std::string> notes;
@@ -245,7 +245,7 @@ class Comparer {
     add_remarks();
   }
 
-  // Rows with the same keys are never merged: a note says what else differs.
+  // Rows with the same keys are never merged: a note shows the other differences.
   void add_differences(size_t i, Cell& label) const {
     std::vector<const RunFolder*> twins;
     for (size_t j = 0; j < result_.groups.size(); ++j) {

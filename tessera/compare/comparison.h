@@ -1,4 +1,4 @@
-// The comparison of any runs: one row a group of equal runs, one column a figure.
+// The comparison of any runs: one row per group of equal runs, one column per figure.
 #pragma once
 
 #include <string>
@@ -25,7 +25,7 @@ struct Comparison {
   size_t baseline = 0;                 // among the groups
 };
 
-// The runs side by side. UsageError: a column, row or sort key that no run has, a baseline that is no row or several.
+// Compares the runs. UsageError: a column, row or sort key that no run has, or a baseline that fits no row or several.
 Comparison compare_runs(const RunSet& set, const ComparisonOptions& options);
 
 // One cell: the median of the group, with its spread and notes; "-" if there is none.

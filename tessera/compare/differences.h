@@ -1,4 +1,5 @@
-// What differs among runs: the settings, and what makes two runs unequal (model, data, machine, program version).
+// Differences among runs: in their settings, and in model, data, machine or program version, which make two runs
+// unequal.
 #pragma once
 
 #include <string>
@@ -12,14 +13,14 @@ namespace tessera {
 // name. A run without the setting differs from one with it, except if the run has no settings at all.
 std::vector<std::string> settings_that_differ(const std::vector<const RunFolder*>& runs);
 
-// What a comparison must not hide.
+// Facts whose differences a comparison must show.
 struct Identity {
   std::string model, data, machine, version;
   bool operator==(const Identity&) const = default;
 };
 Identity identity_of(const RunFolder& run);
 // "other data than x: train.json, 500 samples; there train.json, 1,000 samples", one text for each kind that differs.
-// The number of samples alone may grow with the ranks: that is other data, too.
+// If only the number of samples differs, for example because it grows with the ranks, this is other data too.
 std::vector<std::string> unlike(const RunFolder& run, const RunFolder& other, const std::string& name_of_other);
 
 // Runs with equal settings except the seed and equal identity become one group. In the order of their first runs.

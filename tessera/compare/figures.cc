@@ -65,10 +65,10 @@ std::vector<Figure> declare_figures() {
       {"cpu_peak", {}, "peak CPU (MiB)", FigureUnit::mib, cpu_peak},
       {"cpu_average", {"cpu_avg"}, "average CPU (MiB)", FigureUnit::mib, cpu_average},
       {"cpu_mode", {}, "mode CPU (MiB)", FigureUnit::mib, cpu_mode},
-      {"planned_memory", {"planned"}, "planned, a rank (MiB)", FigureUnit::mib, bytes("planned_peak_bytes")},
+      {"planned_memory", {"planned"}, "planned per rank (MiB)", FigureUnit::mib, bytes("planned_peak_bytes")},
       {"resident_memory",
        {"measured"},
-       "measured, a rank (MiB)",
+       "measured per rank (MiB)",
        FigureUnit::mib,
        [](const RunFolder& run) {
          return is_on_gpu(run) ? of_key(run, "gpu.process_memory_bytes.peak", 1 / kMiB)

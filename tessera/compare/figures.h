@@ -1,5 +1,5 @@
-// The figures that a report shows of a run: where each is found, its title, unit and decimals; and the figures that
-// follow from a run and a baseline.
+// The figures of a run in a report: the source, title, unit and decimals of each; and the figures that are derived from
+// a run and a baseline.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace tessera {
 // The value of a figure for a run.
 struct Measure {
   std::vector<double> values{};  // one; several for the modes of memory; none: see note
-  std::string note{};            // what a reader must know: another source than usual, or why there is no value
+  std::string note{};            // for the reader: an unusual source, or why there is no value
   bool applies = true;           // false: the run cannot have it, such as a GPU's use on CPU ranks
 };
 
@@ -29,8 +29,8 @@ double median(std::vector<double> values);
 // The values that occur most often, in ascending order.
 std::vector<double> modes(const std::vector<double>& values);
 
-// How the work of a run grows with its ranks, and so the definition of the efficiency: strong T1/(N*TN), weak T1/TN.
-// `workshop` is the inverse ratio TN/T1. `automatic` takes strong or weak by the work of the two runs.
+// How the work of a run grows with its ranks. This decides the definition of the efficiency: strong T1/(N*TN), weak
+// T1/TN. `workshop` is the inverse ratio TN/T1. `automatic` takes strong or weak by the work of the two runs.
 enum class Scaling { automatic, strong, weak, workshop };
 
 // Efficiency from runtimes and ranks; a baseline of several ranks counts as one unit of that many.
@@ -44,7 +44,7 @@ struct Figure {
   std::string title;                   // of a column: "eval loss"
   FigureUnit unit = FigureUnit::none;
   std::function<Measure(const RunFolder&)> of_run{};
-  // For a figure that follows from a group and the baseline; null for others.
+  // For a figure that is derived from a group and the baseline; null for others.
   std::function<Measure(const RunGroup&, const RunGroup& baseline, Scaling)> derived{};
 };
 

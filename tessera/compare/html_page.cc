@@ -58,7 +58,7 @@ std::string html_page(const RunSet& set, const Comparison& comparison, const std
     body += html;
   };
   add("glance", "At a glance", glance_section(clusters));
-  const bool shows_results = !one || !notes_of(comparison.sheet).empty();  // else the tiles say it all
+  const bool shows_results = !one || !notes_of(comparison.sheet).empty();  // otherwise the tiles show everything
   if (shows_results)
     add("results", "Results",
         section("results", "Results", "",

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// `sheets`: tables beside the comparison. The page refers to nothing outside of itself.
+// `sheets`: tables in addition to the comparison. The page refers to no other file.
 std::string html_page(const RunSet& set, const Comparison& comparison, const std::vector<Sheet>& sheets,
                       const std::string& version);
 

@@ -29,7 +29,7 @@ static Measure either(Measure first, Measure other, const char* note) {
   return other;
 }
 
-// Sampled memory of the GPU that had most, from "memory_log": {"gpu": [{"peak_mib": ...}]}.
+// Sampled memory of the GPU with the highest value, from "memory_log": {"gpu": [{"peak_mib": ...}]}.
 static Measure sampled_gpu_memory(const RunFolder& run, const char* key) {
   const Record* most = nullptr;
   double highest = -1;
@@ -52,7 +52,7 @@ Measure gpu_peak(const RunFolder& run) {
   measure = either(measure, of_key(run, "gpu.memory_bytes.peak", 1 / kMiB), "");
   if (!is_on_gpu(run)) measure = either(measure, sampled_cpu_memory(run, "memory_log.cpu.peak_mb"), kNoGpuSamples);
   return either(measure, of_key(run, "ledger_peak_bytes.total", 1 / kMiB),
-                "What the first rank booked on its device (ledger_peak_bytes.total); there are no samples");
+                "Booked by the first rank on its device (ledger_peak_bytes.total); there are no samples");
 }
 
 Measure gpu_average(const RunFolder& run) {
@@ -70,7 +70,7 @@ Measure gpu_mode(const RunFolder& run) {
 
 Measure cpu_peak(const RunFolder& run) {
   return either(sampled_cpu_memory(run, "memory_log.cpu.peak_mb"), of_key(run, "peak_memory_bytes", 1 / kMiB),
-                "Resident memory of the rank that had most (peak_memory_bytes); there are no samples of all processes");
+                "Highest resident memory of a rank (peak_memory_bytes); there are no samples of all processes");
 }
 
 Measure cpu_average(const RunFolder& run) {
@@ -86,7 +86,7 @@ Measure cpu_mode(const RunFolder& run) {
 // Columns of the workshop's callbacks: means over steps and ranks.
 Measure callback_samples(const RunFolder& run) {
   return either(of_key(run, "callbacks.train/samples_per_second_mean"), of_key(run, "train_samples_per_second_steady"),
-                "Over the steps alone (train_samples_per_second_steady); the run has no callbacks");
+                "Over the steps only (train_samples_per_second_steady); the run has no callbacks");
 }
 
 Measure callback_memory(const RunFolder& run) {
@@ -155,7 +155,7 @@ static bool nearly(double a, double b) {
   return std::abs(a - b) <= 0.01 * std::max(std::abs(a), std::abs(b));
 }
 
-// Strong if both did the same work, weak if each rank did; nothing if neither is so.
+// Strong if both runs did the same work, weak if each rank did the same work, otherwise nothing.
 static std::optional<Scaling> scaling_of(const RunFolder& run, double ranks, const RunFolder& base, double base_ranks) {
   const auto samples = find_number(run.summary, "num_samples"), base_samples = find_number(base.summary, "num_samples");
   const auto size = find_number(run.summary, "num_parameters"), base_size = find_number(base.summary, "num_parameters");
@@ -178,7 +178,7 @@ Measure efficiency(const RunGroup& group, const RunGroup& base, Scaling scaling)
   if (scaling == Scaling::automatic) {
     const auto found = scaling_of(*group.runs[0], *n, *base.runs[0], *n1);
     if (!found) {
-      return absent("Neither the work nor the work of a rank is the baseline's. Choose --efficiency strong or weak");
+      return absent("Neither the work nor the work per rank equals the baseline's. Choose --efficiency strong or weak");
     }
     scaling = *found;
     const bool several = *n != *n1;
@@ -194,7 +194,7 @@ static Measure peak_for_savings(const RunFolder& run) {
 
 Measure memory_saved(const RunGroup& group, const RunGroup& base, Scaling) {
   const bool gpu = is_on_gpu(*group.runs[0]);
-  if (gpu != is_on_gpu(*base.runs[0])) return absent("The baseline's memory is of another kind of device");
+  if (gpu != is_on_gpu(*base.runs[0])) return absent("The memory of the baseline is from another kind of device");
   Measure saved = change(median_of(group, peak_for_savings), median_of(base, peak_for_savings));
   if (!saved.values.empty()) saved.values[0] = 0 - saved.values[0];  // no "-0"
   saved.note = gpu ? "" : "Of CPU memory: the run has no GPU";

@@ -1,4 +1,4 @@
-// Where the figures of a run come from, and what follows from a run and a baseline. Memory is in MiB.
+// The sources of a run's figures, and the figures derived from a run and a baseline. Memory is in MiB.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,10 @@
 namespace tessera::measures {
 
 Measure absent(std::string note = "");
-// A number of summary.json. NaN with a note: the key is there, and null.
+// A number of summary.json. NaN with a note: the key exists and is null.
 Measure of_key(const RunFolder& run, const char* key, double scale = 1);
 
-// Samples over time where the run has them, else what its ledger or the system counted; the note says which.
+// Samples over time if the run has them, otherwise the value of its ledger or of the system; the note names the source.
 Measure gpu_peak(const RunFolder& run);
 Measure gpu_average(const RunFolder& run);
 Measure gpu_mode(const RunFolder& run);

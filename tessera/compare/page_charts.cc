@@ -14,7 +14,7 @@ namespace tessera {
 
 namespace {
 
-constexpr size_t kOther = kNumColors;  // the grey of what remains, in bars
+constexpr size_t kOther = kNumColors;  // the grey of the rest, in bars
 
 std::string mib_text(double mib) {
   return std::isfinite(mib) && std::abs(mib) < 1e12 ? format_bytes(std::llround(mib * kMiB)) : "-";
@@ -192,7 +192,7 @@ std::string memory_bars(const std::vector<Cluster>& clusters) {
   return html + "</div>\n";
 }
 
-// Bars of stacked parts, one a run, each as long as its share of the longest.
+// Bars of stacked parts, one per run. The length of a bar is relative to the longest one.
 std::string stacked_bars(const std::vector<Cluster>& clusters, const std::vector<std::string>& names,
                          std::vector<double> (*values_of)(const RunFolder&), std::string (*text_of)(double)) {
   double longest = 0;

@@ -167,7 +167,7 @@ std::string settings_section(const Comparison& comparison) {
   }
   if (keys.empty()) return "";
   const int base = static_cast<int>(comparison.baseline);
-  if (comparison.groups.size() <= 6) {  // a column a run
+  if (comparison.groups.size() <= 6) {  // one column per run
     sheet.columns.push_back({"setting", ""});
     for (const std::string& label : comparison.labels) sheet.columns.push_back({label, ""});
     for (const std::string& key : keys) {

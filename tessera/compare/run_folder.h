@@ -46,10 +46,10 @@ struct RunSet {
 };
 
 // Reads the runs in these folders. A folder is a run if it holds a summary.json, metrics.jsonl or resolved-config.toml;
-// else the folders below it are searched. Never throws for what it finds there: it reports problems.
+// otherwise the folders below it are searched. Never throws because of the content of a folder: it reports problems.
 RunSet read_runs(const std::vector<std::string>& paths);
 
-// Settings as Tessera writes them to resolved-config.toml, one a line. Lines of another form are left out.
+// Settings as Tessera writes them to resolved-config.toml, one per line. Lines of another form are left out.
 std::map<std::string, std::string> parse_resolved_config(std::string_view text);
 
 // The two files of --memory-log: nvidia-smi's CSV (memory.used in MiB by GPU) and psrecord's table (resident MB). Lines

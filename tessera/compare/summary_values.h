@@ -1,4 +1,5 @@
-// Values of summary.json and metrics.jsonl by their keys. The one place of this room that knows how a record is stored.
+// Values of summary.json and metrics.jsonl by their keys. In this room, only these functions depend on how a record is
+// stored.
 #pragma once
 
 #include <optional>
@@ -13,7 +14,7 @@ namespace tessera {
 // A key has dots between the keys of nested objects: "gpu.power_w.mean". Nothing here throws: a value of another type
 // counts as absent.
 bool has_value(const Record& record, std::string_view key);
-bool is_null(const Record& record, std::string_view key);  // there, and JSON's null: NaN or infinite
+bool is_null(const Record& record, std::string_view key);  // the key exists with JSON's null: NaN or infinite
 std::optional<double> find_number(const Record& record, std::string_view key);  // finite
 std::vector<double> find_numbers(const Record& record, std::string_view key);   // of a list, or one number
 std::string find_text(const Record& record, std::string_view key);

@@ -10,7 +10,7 @@ namespace tessera {
 
 namespace {
 
-// The runs of one configuration of an experiment, and a note if runs of other configurations carry its name.
+// The runs of one configuration of an experiment, and a note if runs of other configurations have the same name.
 struct Found {
   RunGroup group;
   std::vector<std::string> notes;
@@ -84,7 +84,7 @@ class Filler {
   Cell cell(const WorkshopFigure& figure, const Found& found) const {
     if (found.group.runs.empty()) return {.text = "-", .is_number = true};
     const RunGroup* baseline = baseline_.group.runs.empty() ? nullptr : &baseline_.group;
-    // This table's work grows with the ranks by its design.
+    // In this table, the work is intended to grow with the ranks.
     const bool weak = figure.figure == "weak_efficiency";
     const Figure* known = find_figure(weak ? "efficiency" : figure.figure);
     Cell cell = cell_of({known, known ? "" : figure.figure}, found.group, baseline, weak ? Scaling::weak : scaling_);

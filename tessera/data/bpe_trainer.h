@@ -19,8 +19,8 @@ struct BpeTrainerOptions {
 // come first, then the 256 byte symbols in code-point order, then one token per merge.
 //
 // Each step merges the most frequent pair of adjacent tokens within words. Among equally frequent pairs, it takes the
-// smaller left id, then the smaller right id. The result depends only on the multiset of words. It equals that of
-// tokenizers' BpeTrainer with the byte alphabet as initial_alphabet.
+// smaller left id, then the smaller right id. The result depends only on the multiset of words. The BpeTrainer of
+// tokenizers gives the same result with the byte alphabet as initial_alphabet.
 //
 // UsageError: invalid options. Bytes that are not UTF-8 count as U+FFFD, as in Tokenizer::encode.
 std::string train_bpe_tokenizer(std::span<const std::string_view> texts, const BpeTrainerOptions& options);

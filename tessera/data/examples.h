@@ -42,11 +42,11 @@ struct ExampleRows {
 //     "answer_start": [...]}}, as in Hugging Face data sets. id and answer_start are optional. answers may also have
 //     SQuAD's form;
 //   - rows {"text": ...}, as an array or as JSONL.
-// In files, answer_start counts code points. If the context does not have the answer there, the nearest occurrence is
-// used (without answer_start: the first). Every answer must occur in its context, except kNoAnswer. A row with another
-// structure, or with an answer that is not in its context, is a bad row. A malformed paragraph or article of SQuAD
-// counts as one bad row. Throws InputError, with path and line, if the file cannot be read, is not UTF-8 (with the byte
-// offset), is not JSON, or has no row.
+// In files, answer_start counts code points. If the answer is not at this position of the context, the nearest
+// occurrence is used (without answer_start: the first). Every answer must occur in its context, except kNoAnswer. A row
+// with another structure, or with an answer that is not in its context, is a bad row. A malformed paragraph or article
+// of SQuAD counts as one bad row. Throws InputError, with path and line, if the file cannot be read, is not UTF-8 (with
+// the byte offset), is not JSON, or has no row.
 ExampleRows load_rows(const std::filesystem::path& path);
 // The same, but every row must be good. The first bad row is an InputError with its line (JSONL) or its key
 // (data[3].paragraphs[0].qas[2]).

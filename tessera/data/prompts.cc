@@ -25,7 +25,7 @@ struct Range {
 // bytes [answer.begin, answer.end) of `text`.
 //
 // The encoding has no offsets. Therefore the text before the answer is encoded separately. Tokens at the start of both
-// encodings are before the answer. In the same way, common tokens at the end are behind it. The tokens in between
+// encodings are before the answer. In the same way, common tokens at the end are after it. The tokens in between
 // contain the answer, and the token counts give its middle.
 Range window_around(const Ids& tokens, std::string_view text, Range answer, int64_t room, const EncodeFn& encode) {
   const Ids before = encode(TextPlace::inside, text.substr(0, static_cast<size_t>(answer.begin)));
@@ -102,7 +102,7 @@ Sample finish(Ids ids, Ids unshifted_labels, int64_t max_length) {
 }
 
 // Splits into consecutive pieces of at most max_length tokens. A last piece of one token would have no target, so the
-// piece before gives it another token if possible.
+// previous piece gives it another token if possible.
 std::vector<Sample> split(const Ids& ids, int64_t max_length) {
   std::vector<Sample> pieces;
   const int64_t size = std::ssize(ids);

@@ -15,12 +15,12 @@ namespace tessera {
 
 class ThreadPool;
 
-// Encodes text to token ids, as Tokenizer::encode_at does. Several threads may call it at once.
+// Encodes text to token ids, as Tokenizer::encode_at does. Several threads may call it at the same time.
 using EncodeFn = std::function<std::vector<int32_t>(TextPlace, std::string_view)>;
 
-// The tokens of a sample, and which of them carry loss. P = "Question: {question} Context: {context} Answer:".
-// If the tokenizer puts tokens before a text (BOS), P and a plain text begin with them. `encode` gives them at
-// TextPlace::start, so they never stand in the middle of a sample.
+// The tokens of a sample, and which of them carry loss. P = "Question: {question} Context: {context} Answer:". If the
+// tokenizer puts tokens before a text (BOS), P and a plain text begin with them. `encode` gives them only at
+// TextPlace::start, so they never occur in the middle of a sample.
 enum class Objective {
   completion,  // P, then " {answer}" and the end-of-sequence token; only these two carry loss
   causal_lm,   // the same tokens, or a plain text and the end-of-sequence token; all carry loss
@@ -74,22 +74,22 @@ struct EncodedRow {
 
 // Encodes the samples of an example.
 //
-// Prompt and answer are encoded separately. The ids equal those of the complete text "… Answer: {answer}" for
-// tokenizers with two properties: they start a new piece at a space before a letter, and they never join a colon with
-// the space behind it (BLOOM, GPT-2, Llama 2 and 3, Mistral, Qwen). A prompt that fits is encoded in one
+// Prompt and answer are encoded separately. For tokenizers with two properties, the ids are the same as for the
+// complete text "… Answer: {answer}": the tokenizer starts a new piece at a space before a letter, and it never joins a
+// colon with the space after it (BLOOM, GPT-2, Llama 2 and 3, Mistral, Qwen). A prompt that fits is encoded in one
 // piece. If the context must be shortened, the prompt is cut into question, context and "Answer:" at places with the
 // same property.
 //
-// A context shortened around its answer keeps a window of its tokens, with the answer as near to the middle as the ends
-// of the context allow. If the answer is longer than the window, both of its ends are cut evenly in the context.
+// A context shortened around its answer keeps a window of its tokens. The answer is as near to the middle of the window
+// as the ends of the context allow. If the answer is longer than the window, both ends of the answer are cut evenly.
 //
 // The pieces of a plain text have no gap and no overlap. All have max_length tokens, except the last one. If only one
-// token would remain for the last piece, the piece before gives it another. Only the first piece begins with BOS.
+// token would remain for the last piece, the previous piece gives it another one. Only the first piece begins with BOS.
 //
 // Objective::separate: the unshifted labels end with the answer's last token, at the prompt's last position. If the
 // answer is longer than the prompt, only its end is used. Then the model's shift applies: position t predicts the label
-// of position t + 1. This equals encoding prompts and answers separately, padding both on the left to one length, and
-// using them as inputs and labels. The answer therefore has no space before it. It has no BOS.
+// of position t + 1. The result is the same as if prompts and answers were encoded separately, padded on the left to
+// one length, and used as inputs and labels. The answer therefore has no space before it. It has no BOS.
 //
 // A row has a fault if its question and answer alone exceed max_length under Truncation::context, or if `encode` throws
 // InputError for its text. Throws UsageError for a plain text under an objective other than causal_lm.
@@ -100,9 +100,8 @@ std::vector<EncodedRow> encode_rows(std::span<const Example> examples, const Enc
                                     const PromptOptions& options, ThreadPool& pool);
 
 // The prompt alone, for generation, with at most max_length tokens. A longer context is cut at its end; under
-// Truncation::right, the row is cut at max_length. A plain text is its own prompt; of a longer one, BOS and the last
-// tokens are used.
-// Throws UsageError if the question alone exceeds max_length.
+// Truncation::right, the row is cut at max_length. A plain text is its own prompt. If it is too long, BOS and its last
+// tokens are used. Throws UsageError if the question alone exceeds max_length.
 std::vector<int32_t> encode_prompt(const Example& example, const EncodeFn& encode, const PromptOptions& options);
 
 }  // namespace tessera

@@ -63,7 +63,7 @@ bool is_case_ignorable(char32_t c) {
   }
 }
 
-// Whether the capital sigma at `i` ends a word: a cased letter is before it, and none is behind it.
+// Whether the capital sigma at `i` ends a word: a cased letter precedes it, and none follows it.
 bool is_final_sigma(std::u32string_view text, size_t i) {
   size_t before = i, behind = i + 1;
   while (before > 0 && is_case_ignorable(text[before - 1])) --before;

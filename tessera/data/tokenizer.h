@@ -12,17 +12,17 @@
 
 namespace tessera {
 
-// Where a text stands in a sample.
+// The place of a text in a sample.
 enum class TextPlace : uint8_t {
   start,   // it begins the sample: the ids are preceded by those that the post-processor puts before a text (BOS)
   inside,  // it continues another text: nothing is put before it, also no space or "▁" of the tokenizer
 };
 
 // A BPE tokenizer: byte-level (BLOOM, GPT-2, Llama 3, Qwen, ...) or of SentencePiece's style (Llama 2, Mistral). Ids
-// and texts equal those of Hugging Face's `tokenizers` (0.23) without truncation and padding. Character classes and
-// normal forms are those of the library (unicode.h).
+// and texts are the same as from Hugging Face's `tokenizers` (0.23) without truncation and padding. Character classes
+// and normal forms follow the library (unicode.h).
 //
-// Several threads may call all const members at once.
+// Several threads may call all const members at the same time.
 class Tokenizer {
  public:
   // InputError, with path and key, if the file cannot be read or is not such a tokenizer.
@@ -40,8 +40,8 @@ class Tokenizer {
   std::vector<int32_t> encode(std::string_view text) const;
   // The same with add_special_tokens=True: with the ids that the file's post_processor puts before and after a text.
   std::vector<int32_t> encode_with_special(std::string_view text) const;
-  // The ids of a text in a sample. No place has the ids that a post-processor puts after a text (EOS): they must not
-  // stand between a prompt and its answer.
+  // The ids of a text in a sample. They never contain the ids that a post-processor puts after a text (EOS), because
+  // EOS must not come between a prompt and its answer.
   std::vector<int32_t> encode_at(TextPlace place, std::string_view text) const;
 
   // The text of the ids. Bytes that do not form UTF-8 become U+FFFD as above. Ids without a token give nothing.

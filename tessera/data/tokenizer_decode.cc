@@ -17,7 +17,7 @@ std::string joined(const Tokens& tokens) {
   return text;
 }
 
-// The byte of a token "<0x41>". As in Rust, a plus sign may stand before a single digit.
+// The byte of a token "<0x41>". As in Rust, a plus sign may precede a single digit.
 std::optional<char> fallback_byte(const std::string& token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
   const auto value_of = [](char c) {

@@ -218,7 +218,7 @@ std::vector<int32_t> ids_of_special(const Node& processor, const std::string& na
   return ids;
 }
 
-// A template such as "<s> $A </s>". Later processors put their ids outside of those of earlier ones.
+// A template such as "<s> $A </s>". Later processors put their ids around the ids of earlier ones.
 void read_template(const Node& node, SpecialFrame& frame) {
   const Node single = node.at("single");
   std::vector<int32_t> before, after;

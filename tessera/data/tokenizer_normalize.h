@@ -1,4 +1,4 @@
-// Normalizers of a tokenizer: what happens to a text before it is split.
+// Normalizers of a tokenizer. They change a text before it is split.
 #pragma once
 
 #include <memory>

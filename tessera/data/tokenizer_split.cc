@@ -76,7 +76,7 @@ class RegexMatcher : public Matcher {
       }
       const Span match{static_cast<size_t>(region->beg[0]), static_cast<size_t>(region->end[0])};
       if (match.begin == match.end &&
-          match.end == last_end) {  // an empty match right behind the last one: step forward
+          match.end == last_end) {  // an empty match directly after the last one: step forward
         at = match.end < text.size() ? match.end + code_point_at(text, match.end).num_bytes : text.size() + 1;
         continue;
       }

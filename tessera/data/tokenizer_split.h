@@ -28,9 +28,9 @@ inline constexpr const char* kBloomPattern = " ?[^(\\s|[.,!?…。，、।۔،]
 inline constexpr const char* kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// `where` (file and key) is part of the InputErrors: for a pattern that Oniguruma rejects, and those of find().
-// Character classes are those of unicode.h. make_matcher has its own code for the two patterns above, several times
-// faster and with the same matches.
+// `where` (file and key) is part of the InputErrors, which are thrown for a pattern that Oniguruma rejects, and by
+// find(). Character classes follow unicode.h. make_matcher has its own code for the two patterns above, which is
+// several times faster and gives the same matches.
 std::unique_ptr<const Matcher> make_regex_matcher(const std::string& pattern, const std::string& where);
 std::unique_ptr<const Matcher> make_matcher(const std::string& pattern, const std::string& where);
 

@@ -27,7 +27,7 @@ struct TokenizerStep {
   MetaspacePrefix prefix;
 };
 
-// Where a text between added tokens stands.
+// The place of a text between added tokens.
 enum class PiecePlace : uint8_t {
   beginning,   // of the complete text
   continuing,  // at the beginning of a text that continues another one
@@ -36,7 +36,7 @@ enum class PiecePlace : uint8_t {
 
 inline constexpr std::string_view kMetaspace = "\u2581";
 
-// Working memory of encode(). The tokenizer keeps them, because the word cache pays off only when it is reused.
+// Working memory of encode(). The tokenizer keeps these objects, because the word cache pays off only if it is reused.
 struct TokenizerScratch {
   WordCache cache;
   Bpe::Scratch bpe;

@@ -66,7 +66,7 @@ int options_of(NormalForm form) {
   return 0;
 }
 
-// Decomposes each code point, sorts the marks behind a base by their class, and composes again if the form asks for it.
+// Decomposes each code point, sorts the marks after a base by their class, and composes again if the form requires it.
 // utf8proc_map() does the same, but sorts in quadratic time.
 void append_normal_form(std::string& out, std::string_view text, NormalForm form) {
   constexpr utf8proc_ssize_t kMostParts = 32;  // a code point has at most 18 parts
@@ -148,7 +148,7 @@ CodePoint code_point_before(std::string_view text, size_t end) {
 
 std::string normalize(std::string_view text, NormalForm form) {
   std::string result;
-  // A newer character is a starter that composes with nothing, so the text before and behind it is independent of it.
+  // A newer character is a starter that composes with nothing, so the text before and after it is independent of it.
   size_t begin = 0;
   bool unchanged = true;
   const auto finish = [&](size_t end) {

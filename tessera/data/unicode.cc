@@ -189,7 +189,7 @@ bool is_newly_normalized(char32_t code) {
   static const std::vector<bool> table = [] {
     std::vector<bool> newer(kNumCodes);
     for (char32_t c = 0; c < kNumCodes; ++c) {
-      // The ranges leave out what is not assigned.
+      // The ranges leave out code points that are not assigned.
       newer[c] = category_table()[c] == Category::cn || contains(kNewlyNormalized, c);
     }
     return newer;

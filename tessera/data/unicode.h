@@ -76,7 +76,7 @@ bool is_white_space(char32_t code);
 // \w of Rust's regex crate, for the neighbours of added tokens: alphabetic, marks, decimal digits, connectors and the
 // zero-width (non-)joiner.
 bool is_word_character(char32_t code);
-// Whether the normalizers of the library pass over the code point, because their Unicode (9) is older than it.
+// Whether the normalizers of the library ignore the code point, because it is newer than their Unicode version (9).
 bool is_newly_normalized(char32_t code);
 
 }  // namespace tessera

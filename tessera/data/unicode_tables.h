@@ -17,7 +17,7 @@ extern const std::span<const uint32_t> kCategoryRuns;
 // The following ranges are ascending.
 // \w of Oniguruma without letters, letter numbers, marks, decimal digits and connectors.
 extern const std::span<const CodeRange> kOtherWordCharacters;
-// What the pre-tokenizer Digits takes for a digit, although its category is not a number.
+// Code points that the pre-tokenizer Digits treats as digits, although their category is not a number.
 extern const std::span<const CodeRange> kOtherDigits;
 // Assigned code points that the normalizers do not know: they have no decomposition, composition or combining class.
 extern const std::span<const CodeRange> kNewlyNormalized;

@@ -1,6 +1,6 @@
 // A device owns memory, books it, and has streams of work. The CPU computes immediately, with the team of the calling
-// thread, and uses threads for concurrent work. The counting device allocates nothing and runs nothing. An engine on it
-// computes the plan of a run.
+// thread, and uses threads for concurrent work. The counting device allocates nothing and runs nothing. An engine on
+// the counting device computes the plan of a run.
 #pragma once
 
 #include <cstdint>

@@ -46,7 +46,7 @@ class WatchedNumber {
   std::atomic<int64_t> value_;
 };
 
-// One thread at a time books. Other threads may call current(), current_total() and phase() meanwhile.
+// Only one thread at a time may book. At the same time, other threads may call current(), current_total() and phase().
 class Ledger {
  public:
   void add(Category category, int64_t bytes);

@@ -1,5 +1,5 @@
-// Launches a block's kernels, about 25 forward and backward, as one CUDA graph. At a few hundred tokens, launching each
-// kernel takes the host longer than running it takes the GPU. Gathering and reducing stay on their own streams outside
+// Launches a block's kernels, about 25 forward and backward, as one CUDA graph. At a few hundred tokens, the host needs
+// more time to launch a kernel than the GPU needs to run it. Gathering and reducing stay on their own streams outside
 // the graphs, so the same graphs serve every strategy.
 #pragma once
 
@@ -27,9 +27,9 @@ class BlockGraphs {
   // `on`: false launches every kernel separately.
   BlockGraphs(Stream& compute, bool on);
 
-  // Runs work that depends on the key alone. The first time a key is used, the work runs directly. From the second time
-  // on it runs as a graph, up to the number of graphs that limit_to() allows. The frame's stack changes as the work
-  // changes it. The work may only launch kernels on the compute stream.
+  // Runs work that depends only on the key. The first time a key is used, the work runs directly. From the second time
+  // on it runs as a graph, up to the number of graphs that limit_to() allows. In both cases the frame's stack changes
+  // in the same way. The work may only launch kernels on the compute stream.
   void run(const Key& key, Frame& frame, const Work& work);
 
   void limit_to(int64_t most_graphs) { most_graphs_ = most_graphs; }

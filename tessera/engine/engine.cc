@@ -63,7 +63,7 @@ Engine::Engine(EnginePlace place, ModelConfig config, EngineOptions options)
   }
 }
 
-// Ends the streams, and with them their work, before the memory that they use is freed.
+// Ends the streams and waits for their work, before the memory that they use is freed.
 Engine::~Engine() {
   context_.streams = {};
 }

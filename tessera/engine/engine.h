@@ -1,5 +1,5 @@
-// The engine holds a rank's part of a model on a device. It runs steps, evaluations and generations there. The order of
-// its work depends on sizes alone. On the counting device the same code computes the plan of a run.
+// The engine holds a rank's part of a model on a device. It runs steps, evaluations and generations on this device. The
+// order of its work depends only on sizes. On the counting device the same code computes the plan of a run.
 //
 // With more than one rank, every public call that computes is collective: all ranks make the same calls.
 //
@@ -38,8 +38,8 @@ struct EngineOptions {
   ShardOptions sharding;
 };
 
-// Where an engine works: the device, the memory of the host tier (a host device with its own ledger), and the ranks.
-// All of them must outlive the engine.
+// The place where an engine works: the device, the memory of the host tier (a host device with its own ledger), and the
+// ranks. All of them must outlive the engine.
 struct EnginePlace {
   Device& device;
   Device& host;
@@ -54,7 +54,7 @@ struct BatchBounds {
 
 // The work that a run will ask of the engine. A bound with no tokens means "never".
 struct WorkBounds {
-  BatchBounds training, evaluation, generation;  // generation: tokens of the prompts that are read at once
+  BatchBounds training, evaluation, generation;  // generation: tokens of the prompts that are read together
   int64_t max_new_tokens = 0;
   int64_t micro_batches = 1;  // of a training step
 };
@@ -72,8 +72,8 @@ struct LossSum {
   int64_t num_targets = 0;
 };
 
-// What a checkpoint holds for a unit, in the type of the states: arrays with the elements of the trainable part of its
-// table, and frozen parameters with those of the frozen part.
+// What a checkpoint holds for a unit, in the type of the states. `frozen` has the elements of the frozen part of the
+// unit's table. The other arrays have the elements of the trainable part.
 enum class StateKind { parameters, moment1, moment2, frozen };
 inline constexpr StateKind kStateKinds[] = {StateKind::parameters, StateKind::moment1, StateKind::moment2,
                                             StateKind::frozen};
@@ -101,10 +101,10 @@ class Engine {
   int64_t num_graph_launches() const { return block_graphs_.num_launches(); }
   // Bytes that this rank has sent to others.
   int64_t bytes_sent() const;
-  // The bytes of these that went to groups of ranks within one node.
+  // The part of these bytes that went to groups of ranks within one node.
   int64_t bytes_sent_within_nodes() const;
 
-  // Bytes of the files to which this rank offloads.
+  // Bytes of this rank's files for offloaded arrays.
   int64_t file_bytes() const { return context_.file_bytes; }
 
   // Peak bytes of the head on the activation stack since the last call.
@@ -165,7 +165,7 @@ class Engine {
   void logits(const PackedBatch& batch, void* host);
 
   // Greedy continuation of each of this rank's prompts until eos or max_new_tokens. The result does not contain the
-  // eos. All prompts run at once. No prompt may be empty.
+  // eos. All prompts run together. No prompt may be empty.
   std::vector<std::vector<int32_t>> generate(std::span<const std::vector<int32_t>> prompts, int64_t max_new_tokens,
                                              int32_t eos_id);
 

@@ -25,7 +25,8 @@ class RankGroups {
 };
 
 // The streams of a rank; train_step.cc draws one step on them. On the CPU, the compute stream is the calling thread.
-// Uploads have their own stream: what the next forward needs first must not wait for the update of what it needs last.
+// Uploads have their own stream: the first parameters of the next forward must not wait for the update of its last
+// ones.
 struct Streams {
   Stream* compute = nullptr;       // runs kernels
   std::unique_ptr<Stream> comm;    // runs collectives, in the same order on all ranks
@@ -55,12 +56,12 @@ struct EngineContext {
   // The type of master parameters and moments. Masters wider than the computation are split.
   DType state_dtype() const { return bf16_states ? DType::bf16 : sum_dtype(); }
   int64_t num_units() const { return model.num_units(); }
-  // The outer units are those that are not blocks: the root, and a head that is not tied. Their sizes differ from the
-  // blocks' sizes. Of the slots for complete units, each outer unit has its own, and the blocks share those after them.
+  // The outer units are the units that are not blocks: the root, and an untied head. Their sizes differ from the
+  // blocks' sizes. Each outer unit has its own slot for the complete unit. The blocks share the slots after these.
   size_t num_outer_units() const { return static_cast<size_t>(num_units() - model.num_blocks()); }
   bool is_outer(int64_t unit) const { return !model.is_block(unit); }
   size_t slot_of_outer(int64_t unit) const { return unit == 0 ? 0 : 1; }
-  // Elements of a slot, where elems(unit) are those of a unit.
+  // Elements of a slot. elems(unit) is the number of elements of a unit.
   template <typename Elems>
   int64_t slot_elems(size_t slot, Elems&& elems) const {
     if (slot < num_outer_units()) return elems(slot == 0 ? 0 : model.head_unit());

@@ -1,4 +1,4 @@
-// From a slot to the accumulators: what happens to the gradients of one micro-batch after their reduction.
+// Moves the gradients of one micro-batch from a slot to the accumulators after their reduction.
 //
 //   accumulators              first micro-batch of the step        later micro-batches
 //   the backward buffers      convert the wire back                (reduced once per step)
@@ -178,7 +178,7 @@ View UnitGradients::incoming_piece(const Transfer& transfer, int64_t i) {
   return buffers_of(transfer, i).incoming.view({transfer.size(i)}, transfer.part.dtype);
 }
 
-// The sums themselves in host memory, or the buffer for those in the file.
+// The sums in host memory, or the buffer for sums that are in the file.
 View UnitGradients::summed_piece(const Transfer& transfer, int64_t i) {
   if (tier() == Tier::file) return buffers_of(transfer, i).stored.view({transfer.size(i)}, dtype());
   return accumulators_.view(transfer.unit).rows(transfer.first(i), transfer.last(i));

@@ -14,7 +14,7 @@ static std::vector<int64_t> accumulated_elems(const EngineContext& context) {
   return elems;
 }
 
-// The type in which ranks reduce gradients of `dtype`. Set only for a 16-bit type other than `dtype`; sums are never
+// The type of the reduction, for gradients of `dtype`. Set only for a 16-bit type other than `dtype`; sums are never
 // widened.
 static std::optional<DType> wire_dtype(const ShardPlan& plan, DType dtype) {
   const std::optional<DType> wanted = plan.options().reduce_dtype;
@@ -92,8 +92,8 @@ void UnitGradients::load_sum(int64_t unit, int64_t first, View to, Stream& strea
   accumulators_.load(unit, (direct_ ? range(unit).begin : 0) + first, to, stream);
 }
 
-// Moves the gradients of a head that is not tied, if its slot holds any. Backward completes them first, so they move
-// before those of blocks: the norm adds up units in the order of moving.
+// Moves the gradients of an untied head, if its slot holds any. Backward completes them first, so they must move before
+// the gradients of blocks: the norm adds up units in the order of moving.
 void UnitGradients::empty_head_slot() {
   if (context_.num_outer_units() < 2) return;
   Slot& slot = slots_[context_.slot_of_outer(context_.model.head_unit())];

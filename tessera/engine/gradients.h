@@ -4,7 +4,7 @@
 // micro-batch. Otherwise a slot holds a unit's gradients of one micro-batch. The ranks reduce the slot. This rank then
 // adds the part that it updates to the accumulators, on any tier.
 //
-// Frozen parameters have no gradients. A unit of frozen parameters takes no slot and no part in the reductions.
+// Frozen parameters have no gradients. A unit with only frozen parameters takes no slot and is not reduced.
 //
 // A micro-batch's gradients have the type gradient_dtype(). The accumulators have the same type if a step has one
 // micro-batch, and otherwise f32 (or f64). Outer units have slots of their own. With one micro-batch, their sums
@@ -24,10 +24,10 @@ class UnitGradients {
 
   void begin_step();
   void begin_micro_batch(bool last_of_step) { last_micro_batch_ = last_of_step; }
-  // The complete gradients of a unit, without those of frozen parameters. The compute stream may add to them until
-  // reduce(). One block at a time, in addition to outer units. If they are fresh, they hold nothing of this step, or of
-  // this micro-batch. Weights with decay then have unspecified contents, or zeros if the rank does not compute. The
-  // rest holds zeros.
+  // The complete gradients of a unit's trainable parameters. The compute stream may add to them until reduce(). One
+  // block at a time, in addition to outer units. Fresh gradients contain nothing of this step or of this micro-batch
+  // yet: the gradients of weights with decay are unspecified, or zeros if the rank does not compute, and all others are
+  // zeros.
   struct Acquired {
     ParameterViews views;
     bool fresh;

@@ -69,9 +69,8 @@ std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces(PartOf&& part_of) const 
   return all;
 }
 
-// Takes units in the order in which backward completes them, with the root last. While one unit's squares are added up,
-// later units may still arrive. With one micro-batch, the device adds them up for every tier, which gives the same
-// bits.
+// Takes units in the order of backward, with the root last. While one unit's squares are added up, later units may
+// still arrive. With one micro-batch, the device adds them up for every tier, which gives the same bits.
 double UnitOptimizer::sum_of_squares() {
   // For replicated gradients, each rank counts its own part, as with sharded gradients. This gives the same bits.
   const auto counted = [&](int64_t unit) {
@@ -208,8 +207,7 @@ int64_t UnitOptimizer::num_late_blocks() {
   return may_be_late() ? std::min(context_.plan.options().late_blocks.value_or(0), context_.model.num_blocks()) : 0;
 }
 
-// In forward order. Then the moments of the first `num_late` blocks, in the order in which the next backward completes
-// their gradients.
+// In forward order. Then the moments of the first `num_late` blocks, in the order of the next backward.
 std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces_of_update(int64_t num_late) const {
   std::vector<Piece> all = pieces([&](int64_t unit) { return ElemRange{0, range(unit).size()}; });
   std::vector<Piece> late;

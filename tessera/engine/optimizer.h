@@ -15,7 +15,7 @@ class UnitOptimizer {
   UnitOptimizer(EngineContext& context, UnitParameters& parameters, UnitGradients& gradients);
 
   // The sum of squares of the step's gradients that this rank counts. Over all ranks, each element counts once. Ranks
-  // outside the first replica return 0, unless their sum is not finite: then they return it.
+  // outside the first replica return 0, or their sum if it is not finite.
   double sum_of_squares();
   // Runs AdamW number `number` on everything that this rank updates. Offloaded states move in pieces. Each unit gets an
   // event. The next forward waits for it. `seed`: of the stochastic rounding of bf16 states.

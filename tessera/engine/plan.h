@@ -1,4 +1,5 @@
-// What a run will need. Found by running its largest step, evaluation and generation on the counting device.
+// The memory and work that a run will need. To find them, the largest step, evaluation and generation run on the
+// counting device.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Which rank holds what. A strategy is a row of a table. A ShardPlan applies the row to a world of ranks. Pure
+// Which rank holds what. A strategy is a row of a table. A ShardPlan applies the row to the ranks of a run. Pure
 // arithmetic.
 //
 // Letters: R ranks of the world, S ranks of a shard group, P elements of a unit, s elements of a rank's shard.
@@ -57,7 +57,7 @@ struct ShardOptions {
   BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;
   bool forward_prefetch = true;
   int max_units_in_flight = 2;               // gathered blocks that exist at a time, if they are freed after forward
-  int64_t bucket_bytes = int64_t{25} << 20;  // approximate size of the pieces in which replicated gradients are reduced
+  int64_t bucket_bytes = int64_t{25} << 20;  // approximate size of the pieces of a reduction of replicated gradients
   // Large arrays move between tiers in pieces of this size: enough for full speed, and small compared with a unit.
   int64_t piece_elems = int64_t{8} << 20;
   // Number of blocks whose moments an update in host memory defers to the next backward (engine/late_moments), if that

@@ -6,7 +6,7 @@
 //
 // The five streams of a rank over a step with one micro-batch: full_shard, gradients and optimizer states in host
 // memory. Time runs to the right. Unit 0 is the root with a tied head, 1 to 3 are blocks, and two gathered blocks fit
-// on the device. A head that is not tied is unit 4: it is gathered after g3, computed after F3 and reduced before r3.
+// on the device. An untied head is unit 4: it is gathered after g3, computed after F3 and reduced before r3.
 //
 //           | forward                | backward                       | update                 | next step
 //   upload  | b                      |                                |                        | b

@@ -13,8 +13,8 @@ class UnitArrays {
   UnitArrays() = default;
   // Allocates zeroed arrays of elems[unit] elements. Tier::file uses one unnamed file in the folder. The file
   // disappears when the process ends. Every rank that needs the folder creates it if it is missing. If given[unit]
-  // exists, a unit's array is that device memory, owned by the caller. OutOfMemoryError. RunError: the folder cannot be
-  // written or has no room.
+  // exists, the unit's array is this device memory, owned by the caller. OutOfMemoryError. RunError: the folder cannot
+  // be written or has no room.
   UnitArrays(EngineContext& context, Tier tier, Category category, DType dtype, std::vector<int64_t> elems,
              std::vector<View> given = {});
   ~UnitArrays();

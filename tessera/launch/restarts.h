@@ -21,8 +21,8 @@ bool made_checkpoint(const Checkpoints& before, const Checkpoints& after);
 // restart. The maximum is 300 s, or first_s if that is longer.
 double restart_pause_s(double first_s, int64_t restart);
 
-// The arguments of a restart. If the run `has_saved` a checkpoint of its own, it continues from there, whatever
-// --resume said.
+// The arguments of a restart. If the run `has_saved` a checkpoint of its own, the restart continues from this
+// checkpoint and ignores --resume.
 std::vector<std::string> restart_arguments(std::vector<std::string> arguments, const Settings& settings,
                                            bool has_saved);
 

@@ -6,8 +6,9 @@
 
 namespace tessera {
 
-// A signal that arrives so soon after the first one belongs to the same request. timeout(1) signals its child and then
-// the complete process group. Batch systems signal the processes of a step and also the shell that started them.
+// A signal that arrives within this time after the first one belongs to the same request. timeout(1) signals its child
+// and then the complete process group. Batch systems signal the processes of a step and also the shell that started
+// them.
 inline constexpr std::chrono::milliseconds kSameRequest{100};
 
 // Handles the signals from construction to destruction. Only one object may exist at a time. After destruction the

@@ -1,4 +1,5 @@
-// What a process inherits from its parent and cannot rely on: dispositions and masks of signals, standard streams.
+// State that a process inherits from its parent and must not trust: dispositions and masks of signals, standard
+// streams.
 #pragma once
 
 namespace tessera {
@@ -12,9 +13,9 @@ namespace tessera {
 //   streams 0, 1, 2    open: a closed one refuses reads and writes, but no file of the run gets its number
 void prepare_process();
 
-// Whether the parent wants the process to ignore this signal: SIGHUP under nohup, SIGINT in a shell's background. Other
-// signals are ignored by accident, and may be handled: a job script that traps SIGTERM for itself does not mean its
-// children.
+// Whether the parent wants the process to ignore this signal: SIGHUP under nohup, SIGINT in a shell's background. If
+// other signals are ignored, this is not intended, and they may be handled: a job script that traps SIGTERM for itself
+// does not intend to protect its children.
 bool parent_ignores(int signal);
 
 }  // namespace tessera

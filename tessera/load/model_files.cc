@@ -103,7 +103,7 @@ void settle_end(ModelConfig& config, const Settings& settings, const Tokenizer& 
     config.eos_token_id = named.value_or(kUsual);
     return;
   }
-  // Of several tokens that end a text, the tokenizer's one ends the texts of the training.
+  // If several tokens can end a text, training uses the tokenizer's one.
   const auto other = std::find(config.more_end_ids.begin(), config.more_end_ids.end(), named.value_or(-1));
   if (other != config.more_end_ids.end()) std::swap(*other, config.eos_token_id);
   const int32_t id = config.eos_token_id;
@@ -130,7 +130,7 @@ void check_tied(const TensorSource& source, const Model& model, int rank, int nu
     throw InputError(
         source.file_of(name).string(),
         fmt::format("tensor \"{}\" is not equal to \"{}\"", name, model.embedding_name()),
-        "By its config.json the head is tied to the embedding. Set \"tie_word_embeddings\" to false there to use the "
+        "In config.json the head is tied to the embedding. Set \"tie_word_embeddings\" to false there to use the "
         "tensor as the head, or remove the tensor to use the embedding");
   }
 }
@@ -160,7 +160,7 @@ void freeze(ModelConfig& config, const Settings& settings) {
     if (std::any_of(names.begin(), names.end(), is_meant)) continue;
     const std::string meant = did_you_mean(pattern, names);
     throw UsageError("--freeze", fmt::format("no tensor of the model has a name like \"{}\"", printable(pattern)),
-                     fmt::format("{}{}The names are those of the model's files, as {} and {}", meant,
+                     fmt::format("{}{}Use the names in the model's files, such as {} and {}", meant,
                                  meant.empty() ? "" : " ", names.front(), names.back()));
   }
   if (model.num_trainable_parameters() == 0) {
@@ -169,7 +169,7 @@ void freeze(ModelConfig& config, const Settings& settings) {
   }
 }
 
-// The configuration without what the run makes of it.
+// The configuration as the files define it, before the run changes it.
 ModelConfig plain_config_of(const Settings& settings);
 
 }  // namespace

@@ -34,8 +34,8 @@ ReadAhead read_weights_ahead(const Settings& settings, const World* world);
 
 // Reads the tensors of a Hugging Face folder into the engine's parameters. Each rank reads the parts that it keeps.
 // With sync_module_states, rank 0 reads everything and sends it to the other ranks. InputError: a tensor is missing,
-// unexpected or has a wrong shape, or the head differs from the embedding. UsageError: the weights differ from those of
-// rank 0. Collective.
+// unexpected or has a wrong shape, or the head differs from the embedding. UsageError: the weights differ from the
+// weights of rank 0. Collective.
 void load_parameters(Engine& engine, const std::filesystem::path& folder, Communicator& world, ThreadPool& pool);
 
 // Reads the parameters from the folder of --model, or with --init random draws them from --seed. Collective.

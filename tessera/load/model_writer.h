@@ -19,8 +19,9 @@ namespace tessera {
 // All ranks write the folder together, each the elements that it keeps. No rank holds the model.
 class ModelWriter {
  public:
-  // Decides the type of each tensor: --save-dtype, or the type in the files of --model. It does so at the start of a
-  // run, because these files may be gone at its end. All arguments must outlive it. Collective. InputError.
+  // Decides the type of each tensor: --save-dtype, or the type in the files of --model. The constructor does this at
+  // the start of a run, because the files may no longer exist at the end. All arguments must outlive it. Collective.
+  // InputError.
   ModelWriter(const Model& model, const Tokenizer& tokenizer, const Settings& settings, Communicator& world,
               ThreadPool& pool);
 

@@ -13,7 +13,7 @@ namespace tessera {
 
 namespace {
 
-// The model types that the error for another one lists.
+// The supported model types, as the error for another type lists them.
 constexpr const char* kSupported =
     "Tessera supports \"bloom\", \"gpt\", \"llama\", \"mistral\", \"qwen2\" and \"qwen3\"";
 

@@ -28,7 +28,7 @@ struct ModelConfig {
   // Token ids; −1: not given. Without eos_token_id, the tokenizer decides which token ends a text.
   int32_t unk_token_id = 0, bos_token_id = 1, pad_token_id = 3, eos_token_id = -1;  // as in BLOOM
   std::vector<int32_t> more_end_ids;  // other tokens that end a generated text
-  // Patterns of the shell (* ? [...]) for the names of tensors that training leaves as they are. Not in config.json.
+  // Shell patterns (* ? [...]) for the names of tensors that training does not change. Not in config.json.
   std::vector<std::string> frozen;
   std::string original_json;  // the text that this was read from; used when the model is saved again
 

@@ -1,5 +1,5 @@
-// The head: final norm, and the product over the vocabulary. Its weight is the embedding in the root's table (a tied
-// head, which is a part of the root), or it is a unit of its own, the model's last.
+// The head: final norm, and the product over the vocabulary. The weight of a tied head is the embedding in the root's
+// table, and the head is a part of the root. An untied head is a unit of its own, the last one of the model.
 #pragma once
 
 #include <optional>
@@ -49,7 +49,7 @@ class Head {
   std::optional<Handle> bias_;
 };
 
-// A head that is not tied.
+// An untied head.
 class HeadUnit final : public Unit {
  public:
   HeadUnit(const ModelConfig& config, const Head::Parts& parts, const Initializer& embedding_init)

@@ -67,7 +67,7 @@ HeadNorms LlamaBlock::head_norms(const Views& p) const {
   return {optional(p, query_norm_), optional(p, key_norm_), epsilon_};
 }
 
-// The kernel sums the gradients of both norms on its way. The sum of a frozen norm goes to the stack.
+// The kernel always sums the gradients of both norms. The sum of a frozen norm goes to the stack and is not used.
 View LlamaBlock::head_norm_gradient(Frame& f, const Views& g,
                                     const std::optional<ParameterTable::Handle>& tensor) const {
   return tensor ? or_unwanted(f, g[*tensor], attention_.head_dim, f.dtype) : View{};

@@ -31,7 +31,7 @@ const ModelType* find_type(const std::string& name) {
   return found == std::end(kTypes) ? nullptr : found;
 }
 
-// Settings that change the mathematics and that Tessera does not have.
+// Settings that change the computation and that Tessera does not support.
 void refuse_unsupported(const ConfigReader& read) {
   for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
     const Json* value = read.value(key);
@@ -129,7 +129,7 @@ void read_rope(const ConfigReader& read, Rope& rope) {
 
 void read_windows(const ConfigReader& read, const ModelType& type, ModelConfig& config) {
   if (type.window == ModelType::Window::never) return;
-  // A null means no window, and a missing key the default.
+  // A null means no window. A missing key means the default.
   const bool is_null = read.is_null("sliding_window");
   const int64_t window = is_null ? 0 : read.integer({"sliding_window"}, kDefaultWindow, 1, INT32_MAX);
   if (type.window == ModelType::Window::always) {
@@ -166,7 +166,7 @@ void read_windows(const ConfigReader& read, const ModelType& type, ModelConfig& 
   config.sliding_layers = std::move(slides);
 }
 
-// The longest row that the positions of the model can number.
+// The longest row that the positions of the model cover.
 int64_t longest_row(const Rope& rope, int64_t max_positions) {
   switch (rope.scaling) {
     case Rope::Scaling::none:
@@ -193,7 +193,7 @@ void read_llama_config(const ConfigReader& read, ModelConfig& config) {
   config.num_layers = read.integer({"num_hidden_layers"}, -1, 1, kMaxLayers);
   config.num_heads = read.integer({"num_attention_heads"}, -1, 1, kMaxDimension);
   config.ff_dim = read.integer({"intermediate_size"}, -1, 1, kMaxDimension * 4);
-  // A null means one head of keys for each head of queries, and a missing key the default.
+  // A null means one head of keys for each head of queries. A missing key means the default.
   const int64_t most_heads = config.num_heads;
   config.num_kv_heads = read.is_null("num_key_value_heads") || type.kv_heads == 0 ? most_heads : type.kv_heads;
   config.num_kv_heads = read.integer({"num_key_value_heads"}, config.num_kv_heads, 1, kMaxDimension);
@@ -235,7 +235,7 @@ void write_llama_config(const ModelConfig& config, Json& json) {
   if (type.may_have_biases) set_default("attention_bias", config.o_bias);
   if (type.may_have_mlp_bias) set_default("mlp_bias", config.mlp_bias);
   if (!json.contains("rope_parameters")) set_default("rope_theta", config.rope.theta);
-  // Only known shapes come without a config.json. They have no scaling or llama3's, and no window.
+  // Only known shapes have no config.json. They have either no scaling or the scaling of llama3, and no window.
   TESSERA_ASSERT(!config.original_json.empty() || config.sliding_window == 0);
   if (config.original_json.empty() && config.rope.scaling == Rope::Scaling::llama3) {
     json["rope_scaling"] = {{"rope_type", "llama3"},

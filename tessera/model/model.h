@@ -20,7 +20,7 @@ class Model {
   const Block& block(int64_t i) const { return *blocks_[static_cast<size_t>(i)]; }
   const Head& head() const { return head_ ? head_->head() : *root_->tied_head(); }
 
-  // Units in forward order: unit 0 is the root, unit 1 + i is block i. A head that is not tied is the last unit.
+  // Units in forward order: unit 0 is the root, unit 1 + i is block i. An untied head is the last unit.
   int64_t num_units() const { return 1 + num_blocks() + (head_ ? 1 : 0); }
   const Unit& unit(int64_t u) const;
   int64_t head_unit() const { return head_ ? 1 + num_blocks() : 0; }  // holds the head's tensors

@@ -23,7 +23,7 @@ struct ParameterSpec {
   Initializer init;
   bool decays = false;    // weight decay applies
   bool trainable = true;  // otherwise frozen: no gradient, no optimizer state, no update
-  bool joined = false;    // follows the tensor before it without a gap: kernels use both as one, and both train or none
+  bool joined = false;    // follows the previous tensor without a gap: kernels use both as one, and both train or none
 };
 
 // Trainable tensors come first, those with weight decay before the others. Frozen tensors come last. The trainable part

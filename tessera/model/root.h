@@ -15,7 +15,7 @@ class Root final : public Unit {
 
   // Computes y [N, C] from frame.batch.ids. With `saved`, the views for backward stay on the stack.
   void embed_forward(Frame& frame, const ParameterViews& p, View y, SavedViews* saved) const;
-  // Fresh gradients are those of a root without a head: the embedding's may have unspecified contents.
+  // With fresh gradients, the gradient of the embedding may have unspecified contents, if the root has no head.
   void embed_backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, const SavedViews& saved,
                       View d_y) const;
 

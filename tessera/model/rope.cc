@@ -7,7 +7,8 @@
 namespace tessera {
 namespace {
 
-// Long wavelengths are divided by the factor, short ones stay. Between them, both are mixed.
+// Frequencies with long wavelengths are divided by the factor. Those with short wavelengths stay. In between, both
+// values are mixed.
 float llama3_scaled(const Rope& rope, float frequency) {
   const double turns = rope.original_positions * double{frequency} / (2 * std::numbers::pi);  // in the old context
   if (turns < rope.low_freq_factor) return static_cast<float>(double{frequency} / rope.factor);

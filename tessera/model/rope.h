@@ -24,7 +24,7 @@ struct Rope {
 // The angle for each position of channel pairs 0 … head_dim/2 − 1, in radians. f32 steps, as in transformers.
 std::vector<float> rope_frequencies(const Rope& rope, int64_t head_dim);
 
-// What attention_factor is in yarn if a configuration does not give it. 0: mscale is not given.
+// The attention_factor of yarn if a configuration does not give it. 0: mscale is not given.
 double yarn_attention_factor(double factor, double mscale, double mscale_all_dim);
 
 }  // namespace tessera

@@ -77,16 +77,18 @@ class Block : public Unit {
   // Computes y [N, C] from x [N, C]. y may be empty if only the saved views are needed. With `saved`, the views for
   // backward stay on the stack above y. Without it, nothing stays.
   virtual void forward(Frame& frame, const ParameterViews& p, View x, View y, SavedViews* saved) const = 0;
-  // Computes d_x [N, C] from d_y [N, C] and adds to the gradients g, except those of frozen parameters. Fresh gradients
-  // hold zeros, except those of weights with decay. `x` is the input of forward. Leaves the stack unchanged.
+  // Computes d_x [N, C] from d_y [N, C] and adds to the gradients g of trainable parameters. Fresh gradients of weights
+  // with decay have unspecified contents; all other fresh gradients hold zeros. `x` is the input of forward. Leaves the
+  // stack unchanged.
   virtual void backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, View x, const SavedViews& saved,
                         View d_y, View d_x) const = 0;
 };
 
-// The gradients of a linear layer, unless its parameters are frozen: their views are empty then.
+// The gradients of a linear layer. If a parameter is frozen, its view is empty and nothing is computed for it.
 void weight_gradient(Frame& frame, View d_y, View x, View d_weight);
 void bias_gradients(Frame& frame, std::initializer_list<BiasGradient> gradients);
-// A kernel may sum a gradient although nobody wants it. Returns the gradient, or room [elems] on the stack.
+// For a kernel that always sums a gradient, even if nobody needs it. Returns the gradient, or space [elems] on the
+// stack if it is empty.
 View or_unwanted(Frame& frame, View gradient, int64_t elems, DType dtype);
 // As Kernels::layer_norm_backward, with an empty view for the gradient of a frozen weight or bias.
 void norm_backward(Frame& frame, View d_y, View x, View weight, View bias, View stats, View residual, View d_x,

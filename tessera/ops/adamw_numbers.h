@@ -9,8 +9,9 @@ namespace tessera {
 
 // torch.optim.AdamW, in its order of operations:
 //   p *= 1 − lr·decay;  m += (g − m)·(1 − β₁);  v = β₂·v + (1 − β₂)·g²;  p −= (lr / bc₁)·m / (√v / √bc₂ + ε)
-// This header decides which products and sums are fused into one rounding. Compilers do not: files that use it are
-// compiled without contraction. Denormal numbers count as 0. Therefore CPUs and GPUs compute the same bits.
+// This header decides which products and sums are fused into one rounding. Compilers must not decide this: files that
+// use the header are compiled without contraction. Denormal numbers count as 0. Therefore CPUs and GPUs compute the
+// same bits.
 template <typename T>
 struct AdamWNumbers {
   explicit AdamWNumbers(const AdamWStep& step)

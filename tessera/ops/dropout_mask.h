@@ -1,5 +1,5 @@
-// Which elements a dropout keeps: a pure function of (seed, site, row id, column). Recomputing a block, sharding a
-// batch or running on another device therefore repeats the mask.
+// Which elements a dropout keeps: a pure function of (seed, site, row id, column). The mask is therefore the same if a
+// block is recomputed, a batch is sharded, or another device computes it.
 //
 // 64 columns use the four words of 16 Philox counters. 16 neighbouring columns use the same word of 16 neighbouring
 // counters, so vector code needs no shuffles.

@@ -5,13 +5,13 @@
 
 namespace tessera {
 
-// [N, I] · [I, O]. Each of the two products of the backward pass takes as many.
+// [N, I] · [I, O]. Each of the two products of the backward pass needs the same number.
 inline int64_t linear_flops(int64_t num_rows, int64_t channels_in, int64_t channels_out) {
   return 2 * num_rows * channels_in * channels_out;
 }
 
 // Causal attention over one sequence of T tokens: q·kᵀ and p·v, each 2·H·D per pair of positions. Query heads that
-// share keys need as many as others. A query sees at most `window` positions, if it is not 0.
+// share keys do not need fewer operations. A query sees at most `window` positions, if it is not 0.
 inline int64_t attention_forward_flops(int64_t num_tokens, int64_t channels, int64_t window = 0) {
   const int64_t hidden = window > 0 && num_tokens > window ? num_tokens - window : 0;  // from the last query
   return 4 * channels * (num_tokens * (num_tokens + 1) / 2 - hidden * (hidden + 1) / 2);

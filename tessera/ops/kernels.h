@@ -7,9 +7,9 @@
 //
 // Floating-point views of one call share one type T, unless stated otherwise: f32, bf16, f16, or f64 for gradient
 // checks. With a 16-bit T, statistics (stats, log_sum_exp) are f32, and gradients of parameters (d_weight, d_bias) are
-// f32 or T. Results are overwritten, gradients of parameters are added to, and results must not overlap inputs. Where
-// the comment says "or empty", an empty View means "not wanted". All kernels are deterministic: the same inputs on the
-// same device give the same bits, for any number of threads.
+// f32 or T. A call overwrites results and adds to gradients of parameters. Results must not overlap inputs. Where the
+// comment says "or empty", an empty View means that the caller does not need the array. All kernels are deterministic:
+// the same inputs on the same device give the same bits, for any number of threads.
 #pragma once
 
 #include <memory>
@@ -30,7 +30,8 @@ inline constexpr int64_t kMaxAnyNormChannels = 4096;  // otherwise
 enum class Activation { none, gelu_tanh, relu, silu };
 
 // Inverted dropout: kept elements are divided by (1 − rate). The mask of element (row, column) depends only on (seed,
-// site, row_ids[row], column), and not on the row's place in a batch. Therefore recomputing or re-sharding repeats it.
+// site, row_ids[row], column), and not on the row's place in a batch. Therefore the mask is the same after recomputing
+// or re-sharding.
 struct Dropout {
   float rate = 0;     // 0: no dropout, and the other members are ignored
   uint64_t seed = 0;  // of the run; row ids differ between updates
@@ -44,7 +45,7 @@ struct LinearEpilogue {
   View residual;  // [N, O] or empty; may be the same view as the result
 };
 
-// Where a row of qkv [N, W] holds the queries, keys and values of a head. Query head h uses the keys and values of head
+// The places of a head's queries, keys and values in a row of qkv [N, W]. Query head h uses the keys and values of head
 // h / (H / K), for K heads of keys and values.
 enum class QkvLayout {
   interleaved,  // head · 3D + {0, D, 2D}; K = H: BLOOM
@@ -102,7 +103,8 @@ class Kernels {
   // same types for x.
   virtual void convert(View from, View to) = 0;
   virtual void join(View narrow, View rest, View x) = 0;  // x f32 from its f16 or bf16 and the rest; equal shapes
-  // Element i of x draws from counter first_elem + i of (seed, stream), so a shard equals that part of the full array.
+  // Element i of x draws from counter first_elem + i of (seed, stream). A shard therefore gets the same values as in
+  // the full array.
   virtual void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
   virtual void fill_uniform(View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
   virtual void add(View x, View sum) = 0;  // sum += x: equal shapes; one type, or x of 16 bits and sum f32
@@ -172,10 +174,11 @@ class Kernels {
   virtual void linear_backward_input(View d_y /*[N, O]*/, View weight /*[O, I]*/, const LinearEpilogue& epilogue,
                                      View preactivation /*[N, I] or empty*/, View d_x /*[N, I]*/,
                                      View x /*[N, I], may be preactivation; or empty*/) = 0;
-  // A fresh d_weight has unspecified contents and is overwritten; otherwise it is added to.
+  // Overwrites a fresh d_weight, which has unspecified contents. Adds to any other.
   virtual void linear_backward_weight(View d_y /*[N, O]*/, View x /*[N, I]*/, bool fresh,
                                       View d_weight /*[O, I] = or +=*/) = 0;
-  // Gradients of the biases of several layers in one call. They are small work: on a GPU two cost little more than one.
+  // Gradients of the biases of several layers in one call. Each is little work: on a GPU, two cost little more than
+  // one.
   virtual void linear_backward_bias(std::span<const BiasGradient> gradients) = 0;
   // d_x = d_y ∘ mask: the gradient through the dropout on a linear layer's output.
   virtual void dropout_backward(View d_y /*[N, O]*/, const Dropout& dropout, View d_x /*[N, O]; may be d_y*/) = 0;

@@ -1,4 +1,4 @@
-// AdamW's settings and the numbers of one update (Loshchilov & Hutter 2019; as torch.optim.AdamW).
+// AdamW's settings and the coefficients of one update (Loshchilov & Hutter 2019; as torch.optim.AdamW).
 #pragma once
 
 #include "tessera/ops/kernels.h"
@@ -9,7 +9,8 @@ struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
 };
 
-// The numbers of update `step` (from 1). It multiplies gradients by `gradient_scale`. num_decayed refers to the shard.
+// The coefficients of update `step` (from 1). The update multiplies gradients by `gradient_scale`. num_decayed refers
+// to the shard.
 AdamWStep adamw_step(const AdamWOptions& options, int64_t step, double learning_rate, double gradient_scale,
                      int64_t num_decayed);
 

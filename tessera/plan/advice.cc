@@ -29,7 +29,7 @@ bool knows_complete_command(const FitRequest& request) {
   return request.rank.world_size == 1 || find_launcher(environment_of_process()).has_value();
 }
 
-// Searches a configuration for evaluation and generation, which only keep parameters.
+// Searches for a configuration for evaluation or generation, which only keep parameters.
 std::optional<Configuration> find_forward_fit(const FitRequest& request) {
   using enum Tier;
   for (const Tier tier : {device, host, file}) {

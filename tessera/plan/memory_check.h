@@ -45,8 +45,8 @@ std::string advice_for_less(const ModelConfig& config, const Settings& settings,
                             const PlannedRank& rank, LocalRanks local, std::optional<int64_t> gpu_bytes);
 
 // Runs `work`, which should fit into memory by its plan. If it runs out of memory, calls `check`. If `check` throws
-// OutOfMemoryError (with advice for the memory that is left), adds what failed to it. If `check` returns, its text is
-// the advice in the error.
+// OutOfMemoryError (with advice for the memory that is left), adds the failed allocation to this error. If `check`
+// returns, its text is the advice in the error.
 template <typename Work>
 auto within_memory(const std::function<std::string()>& check, const Work& work) -> decltype(work()) {
   try {

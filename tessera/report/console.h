@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-// The abilities of the screen behind an output.
+// The abilities of the screen that an output goes to.
 struct Terminal {
   bool interactive = false;  // lines can be redrawn: the output is a terminal, and TERM is not dumb
   bool color = false;        // interactive, and NO_COLOR is unset or empty (no-color.org)

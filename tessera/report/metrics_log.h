@@ -27,9 +27,9 @@ class MetricsLog {
   // repeats the steps after the checkpoint. InputError if the file is missing or shorter, or if no line ends there.
   static MetricsLog resume(const std::string& path, int64_t size_bytes);
 
-  // Writes one record. It has left the process on return. kind: "train", "eval", "summary", ...; step: the optimizer
-  // step, from 1. values must not use the keys schema, kind, step, epoch, timing. RunError if the disk fails; the file
-  // then ends with the previous record. Returns the record.
+  // Writes one record. On return, the operating system has it. kind: "train", "eval", "summary", ...; step: the
+  // optimizer step, from 1. values must not use the keys schema, kind, step, epoch, timing. RunError if the disk fails;
+  // the file then ends with the previous record. Returns the record.
   Record append(std::string_view kind, int64_t step, double epoch, const Record& values, const Record& timing = {});
 
   // Syncs all records to the disk and returns the size for a checkpoint.

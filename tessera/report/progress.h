@@ -46,7 +46,7 @@ class Progress {
   Progress(const Progress&) = delete;
 
   // Call it after a step: `step` steps are done in total, with `num_units` samples since the last call. The last given
-  // loss stays on the screen. A bar is redrawn at most ten times a second.
+  // loss stays on the screen. A bar is redrawn at most ten times per second.
   void update(int64_t step, int64_t num_units, std::optional<double> loss = {});
 
   // Call these around other work (an evaluation, a checkpoint). Its time does not count, and another Progress may use

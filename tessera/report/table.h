@@ -21,7 +21,7 @@ class Table {
 
   // Adds one row, with as many cells as columns. A cell is one line.
   Table& row(std::vector<std::string> cells);
-  // Adds a line between the rows before and after.
+  // Adds a line between the previous row and the next one.
   Table& rule();
 
   // The table. Frames use Unicode if the terminal supports it, else ASCII. No newline at the end.

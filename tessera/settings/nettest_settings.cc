@@ -73,8 +73,8 @@ std::vector<Setting> measurement_settings() {
              "Data type of the messages; auto: the type of --precision"),
       real("min_busbw", &S::min_busbw, brief_line("fail below this mean bus bandwidth, in GB/s"), "GB/S",
            kNonNegativeReal,
-           "Lowest mean bus bandwidth in GB/s (10^9 bytes); less ends with exit code 5. With --pairs, of the slowest "
-           "pair. 0: no limit"),
+           "Lowest mean bus bandwidth in GB/s (10^9 bytes); below it the exit code is 5. With --pairs, every pair must "
+           "reach it. 0: no limit"),
       boolean("pairs", &S::pairs, brief_line("test all pairs of nodes, to find the slow one"),
               "Test all pairs of nodes (on one node: of ranks) to find the slow one"),
       boolean("workshop_exit_codes", &S::workshop_exit_codes, kNettest,
@@ -88,7 +88,7 @@ std::vector<Setting> check_settings() {
              "Check before the model is read. nettest: measure all_reduce between the ranks for a few seconds and "
              "check its data"),
       real("preflight_min_busbw", &S::preflight_min_busbw, kPreflight, "GB/S", kNonNegativeReal,
-           "Lowest bus bandwidth for --preflight nettest in GB/s; less ends the run with exit code 5. 0: no limit"),
+           "Lowest bus bandwidth for --preflight nettest in GB/s; below it the run ends with exit code 5. 0: no limit"),
       text("shared", &S::shared, kShared, "PATH",
            "A folder that all nodes must share, such as the folder of the data; every rank writes a file there and "
            "looks for the files of the others"),

@@ -11,11 +11,11 @@ std::vector<Setting> report_settings() {
       text("rows", &S::rows, kReport, "KEY[,KEY...]",
            "settings or keys of summary.json that name the rows; empty: the settings that differ"),
       text("columns", &S::columns, kReport, "NAME[,NAME...]",
-           "figures, settings or keys of summary.json that make the columns; empty: losses, scores, speed, memory and "
-           "what follows from them"),
+           "figures, settings or keys of summary.json for the columns; empty: losses, scores, speed, memory and the "
+           "figures derived from them"),
       text("baseline", &S::baseline, kReport, "RUN|VALUE",
-           "the run, the experiment or the row that speed-up, efficiency and memory saved compare with; empty: the "
-           "experiment named baseline, else the run with the fewest ranks"),
+           "the reference for speed-up, efficiency and saved memory: a run, an experiment or a row; empty: the "
+           "experiment named baseline, otherwise the run with the fewest ranks"),
       text("sort", &S::sort, kReport, "[-]NAME",
            "order the rows by this figure or setting, with - from the highest down; empty: as the folders are given"),
       choice(
@@ -31,9 +31,9 @@ std::vector<Setting> report_settings() {
               {"markdown", S::ReportFormat::markdown},
               {"csv", S::ReportFormat::csv},
               {"json", S::ReportFormat::json}},
-             "how the tables are written"),
+             "format of the tables"),
       text("output", &S::report_file, kReport, "FILE", "write the tables to this file; empty: standard output"),
-      text("html", &S::html, kReport, "FILE", "write one self-contained page with tables and charts, too"),
+      text("html", &S::html, kReport, "FILE", "also write one self-contained page with tables and charts"),
   };
 }
 

@@ -44,7 +44,7 @@ class FileLayer {
             ResolvedSettings& resolved)
       : sources_(sources), verb_(verb), verb_names_(verb_names), resolved_(resolved) {}
 
-  // The entries of one file stand together.
+  // The entries of one file follow each other.
   void apply_all() {
     for (std::span<const FileEntry> rest = sources_.file; !rest.empty();) {
       const auto end = std::ranges::find_if(rest, [&](const FileEntry& e) { return e.file != rest.front().file; });

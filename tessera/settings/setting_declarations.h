@@ -30,7 +30,7 @@ struct Placement {
   Groups brief_for = 0;
 };
 
-// A setting that people need first. The short help shows it with one line, for verbs that take a group of `verbs`.
+// A setting that new users need. The short help shows it with one line, for verbs that take a group of `verbs`.
 inline Placement brief(Group group, const char* line, Groups verbs = kAllGroups) {
   Placement placement(group);
   placement.line = line;

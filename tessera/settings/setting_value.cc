@@ -21,7 +21,7 @@ std::string number_text(double x) {
   return text;
 }
 
-// What to write instead of `text`, which is not a value of the setting.
+// A proposal to replace `text`, which is not a value of the setting.
 std::string remedy_for_text(const Setting& setting, const std::string& text, const std::string& where) {
   if (setting.type == SettingType::boolean) {
     if (!where.starts_with("--")) return "";  // a file or the environment

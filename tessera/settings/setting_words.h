@@ -20,8 +20,8 @@ int64_t parse_bytes(std::string_view text, const std::string& where);
 // The same amount with the largest unit that divides it: "25MiB", "500MB", "1001".
 std::string bytes_text(int64_t bytes);
 
-// Reads the size of a message: as parse_bytes(), or with one letter as nccl-tests has it: "8K" and "4G" are powers of
-// 1024. At least one byte.
+// Reads the size of a message: as parse_bytes(), or with one letter as in nccl-tests: "8K" and "4G" are powers of 1024.
+// At least one byte.
 int64_t parse_message_size(std::string_view text, const std::string& where);
 // Reads a comma-separated list of them. An empty text is an empty list.
 std::vector<int64_t> parse_message_sizes(std::string_view text, const std::string& where);

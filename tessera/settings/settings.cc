@@ -30,7 +30,7 @@ std::vector<Setting> model_settings() {
       real("dropout", &S::dropout, kShape, "P", kBelowOne,
            "Dropout probability of hidden activations and attention weights"),
       boolean("tie_word_embeddings", &S::tie_word_embeddings, kShape,
-              "Use the embedding as the weight of the head; otherwise the head has its own"),
+              "Use the embedding as the weight of the head; otherwise the head has its own weight"),
   };
 }
 
@@ -190,7 +190,7 @@ std::vector<Setting> checkpoint_settings() {
       boolean("overwrite", &S::overwrite, kCheckpoints,
               "Replace the run in --output-dir if the new run does not continue it", {"overwrite_output_dir"}),
       real("owner_timeout", &S::owner_timeout, kCheckpoints, "SECONDS", {.min = 0.1, .max = 1e8},
-           "Seconds after the last sign of life of a run on another node until it loses --output-dir"),
+           "Seconds without a heartbeat after which a run on another node loses --output-dir"),
       choice("save_strategy", &S::save_strategy, kCheckpoints, intervals(),
              "When to save a checkpoint. no: never; epoch: after each epoch; steps: every --save-steps"),
       integer("save_steps", &S::save_steps, kCheckpoints, "STEPS", kCount,
@@ -228,7 +228,7 @@ std::vector<Setting> generation_settings() {
               {1, 1 << 20}, "Maximum number of tokens to generate per answer or text"),
       boolean("special_tokens", &S::special_tokens, kSpecialTokens,
               "Show the tokens that the tokenizer puts before and after a text (BOS, EOS)", {"add_special_tokens"}),
-      text("prompt", &S::prompt, brief(kPrompt, "text to continue, used as it is"), "TEXT",
+      text("prompt", &S::prompt, brief(kPrompt, "text to continue, used unchanged"), "TEXT",
            "Text to continue; it is used unchanged"),
       text("question", &S::question, brief(kQuestion, "a question about the context"), "TEXT",
            "Question to answer; it is put into the prompt format of the training data"),
@@ -283,7 +283,7 @@ std::vector<Setting> declare_all() {
                      report_settings, slurm_settings, sweep_settings, tracker_settings, trainer_settings}) {
     for (auto& setting : part()) all.push_back(std::move(setting));
   }
-  // The settings of a group stand together, in the order of the groups' first settings.
+  // The settings of a group follow each other, in the order of the groups' first settings.
   std::vector<Group> order;
   for (const Setting& setting : all) {
     if (std::ranges::find(order, setting.group) == order.end()) order.push_back(setting.group);

@@ -209,7 +209,7 @@ enum Group : Groups {
   kMemoryAnalysis = 1ull << 28,  // which of those logs to read
   kSlurm = 1ull << 29,           // the resources of a job, and the file that asks Slurm for them
   kSweep = 1ull << 30,           // what a sweep does with its runs
-  kReport = 1ull << 31,          // what a report compares, and how it is written
+  kReport = 1ull << 31,          // contents and format of a report
   kSpecialTokens = 1ull << 32,   // special_tokens
 };
 inline constexpr Groups kAllGroups = ~Groups{0};
@@ -243,7 +243,8 @@ struct Setting {
   Groups brief_for = 0;
   Range range{};
   std::vector<std::string> choices{};
-  // Other tools' words for a choice and the words here, in lower case with underscores: {"backward_pre", "pre"}.
+  // The words of other tools for a choice, each with Tessera's word, in lower case with underscores: {"backward_pre",
+  // "pre"}.
   std::vector<std::pair<std::string, std::string>> synonyms{};
   // For a text with a grammar: returns its canonical form. Throws UsageError with the place (second argument).
   std::function<std::string(const std::string&, const std::string&)> canonical{};

@@ -12,7 +12,7 @@ namespace tessera::declaring {
 
 namespace {
 
-// A text that stands in a line of the job file. sbatch would read blanks and quotes in it as its own syntax.
+// A text in a line of the job file. sbatch would read blanks and quotes in it as its own syntax.
 std::string checked_word(const std::string& text, const std::string& where) {
   const auto is_wrong = [](char c) { return static_cast<unsigned char>(c) <= ' ' || c == 0x7f || c == '#'; };
   if (std::ranges::any_of(text, is_wrong) || text.find_first_of("\"'\\`$") != std::string::npos) {
@@ -48,7 +48,7 @@ std::vector<Setting> slurm_settings() {
       integer("nodes", &S::nodes, brief(kSlurm, "nodes"), "N", {1, 1 << 20},
               "Number of nodes; by default as many as the run's nproc needs, or 1"),
       integer("gpus_per_node", &S::gpus_per_node, brief(kSlurm, "GPUs of each node"), "N", {0, 1024},
-              "Number of GPUs on each node, and the most that a run of fewer ranks gets; 0: compute on CPUs"),
+              "Number of GPUs on each node; a run with fewer ranks gets at most this many; 0: compute on CPUs"),
       integer("ntasks_per_node", &S::ntasks_per_node, brief(kSlurm, "ranks of each node; 0: one for each GPU"), "RANKS",
               {0, 4096}, "Number of ranks on each node; 0: one for each GPU, or one without GPUs"),
       integer("cpus_per_task", &S::cpus_per_task, brief(kSlurm, "cores of each rank"), "N", {0, 4096},
@@ -80,8 +80,8 @@ std::vector<Setting> slurm_settings() {
               "Maximum number of times that the job queues itself again"),
       integer("signal_before", &S::signal_before, brief(kSlurm, "when to stop and save before the time limit"),
               "SECONDS", {0, 65535},
-              "Seconds before the time limit at which the run stops, saves and queues again; it must load and save in "
-              "less; 0: never"),
+              "Seconds before the time limit at which the run stops, saves and queues again; loading and saving must "
+              "take less time; 0: never"),
       text("job_file", &S::job_file, brief(kSlurm, "the file to write; -: print it"), "FILE|-",
            "The job file to write; -: print it; empty: job.sbatch in the output folder. Of a sweep: the script that "
            "submits "
@@ -90,7 +90,7 @@ std::vector<Setting> slurm_settings() {
       boolean("submit", &S::submit, brief(kSlurm, "also submit the job"),
               "Submit the job, or all jobs of a sweep, with sbatch"),
       integer("max_jobs", &S::max_jobs, kSlurm, "N", {0, 1 << 20},
-              "Number of jobs of a sweep that may run at once; each other one waits for the end of a job; 0: no limit"),
+              "Number of jobs of a sweep that may run at the same time; the others wait; 0: no limit"),
   };
 }
 

@@ -6,7 +6,7 @@ namespace tessera::declaring {
 std::vector<Setting> sweep_settings() {
   return {
       boolean("dry_run", &S::dry_run, brief(kSweep, "print the commands of the runs, and start none"),
-              "Check all runs and print their commands, one a line, without starting any"),
+              "Check all runs and print their commands, one per line, without starting any"),
   };
 }
 

@@ -11,12 +11,12 @@ std::vector<Setting> trainer_settings() {
   std::vector<Setting> all{
       std::move(optim),
       boolean("gradient_checkpointing", &S::gradient_checkpointing, kOptimization,
-              "The Trainer's word for --activation-checkpointing block"),
-      text("report_to", &S::report_to, kOptimization, "NAMES", "The Trainer's word for trackers of the run, or none"),
+              "The Trainer's name for --activation-checkpointing block"),
+      text("report_to", &S::report_to, kOptimization, "NAMES", "The Trainer's name for --tracker"),
       text("fsdp_config", &S::fsdp_config, kSharding, "PATH",
            "JSON file of the Trainer's option --fsdp_config. A TOML file may have a table [fsdp_config] instead"),
-      boolean("fp16", &S::fp16, kMachine, "The Trainer's word for --precision fp16"),
-      boolean("bf16", &S::bf16, kMachine, "The Trainer's word for --precision bf16"),
+      boolean("fp16", &S::fp16, kMachine, "The Trainer's name for --precision fp16"),
+      boolean("bf16", &S::bf16, kMachine, "The Trainer's name for --precision bf16"),
   };
   for (Setting& setting : all) setting.stands_for_others = true;
   return all;

@@ -1,5 +1,5 @@
-// The words of the Hugging Face Trainer that have no direct counterpart among the settings here: fsdp, fsdp_config,
-// fp16, bf16, gradient_checkpointing, optim and report_to. Each sets other settings, or is checked.
+// The settings of the Hugging Face Trainer that have no direct counterpart in Tessera: fsdp, fsdp_config, fp16, bf16,
+// gradient_checkpointing, optim and report_to. Each sets other settings, or is checked.
 #pragma once
 
 #include <string>

@@ -10,9 +10,9 @@
 namespace tessera {
 
 // Runs `work` on this rank. Returns the results of all ranks, in rank order, on every rank. If `work` throws on any
-// rank, every rank throws the error of the first such rank, of the same kind. The error names this rank. Collective:
-// exactly one exchange, whatever fails. `work` must not communicate, because a rank that fails would leave the others
-// waiting. A world of one rank throws what `work` throws. `what` as in Communicator.
+// rank, every rank throws an error of the same kind as the first of these ranks. The error names that rank. Collective:
+// exactly one exchange, also in case of an error. `work` must not communicate, because a rank that fails would leave
+// the others waiting. A world of one rank throws what `work` throws. `what` as in Communicator.
 std::vector<std::string> on_all_ranks(Communicator& world, const char* what, const std::function<std::string()>& work);
 
 }  // namespace tessera

@@ -17,9 +17,10 @@ namespace tessera {
 
 class BackgroundCheckpoint {
  public:
-  // The copy is on `host`, a device of host memory. The first save allocates it, and it is kept. Category::staging,
-  // with the bytes of the rank's ranges, each rounded up to Device::kAlignment. The writing thread has its own
-  // communicator, a duplicate of `world`: collective. `host` must outlive this object.
+  // The copy is on `host`, a device of host memory. The first save allocates it, and later saves use it again. It
+  // belongs to Category::staging and has the bytes of the rank's ranges, each rounded up to Device::kAlignment. The
+  // writing thread has its own communicator, a duplicate of `world`. Therefore the constructor is collective. `host`
+  // must outlive this object.
   BackgroundCheckpoint(Device& host, Communicator& world);
   // Waits for the save in progress and drops its error. Call wait() before, unless the run already fails.
   ~BackgroundCheckpoint() = default;

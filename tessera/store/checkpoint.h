@@ -25,7 +25,7 @@ class Checkpoint {
  public:
   // Collective: each rank checks a part of the bytes, and all ranks have the same outcome. DamageError names the
   // missing or damaged file. InputError: no such folder, another version, or different folders on different ranks.
-  // Other errors: as File, if something cannot be read. The second form is for a process that is alone.
+  // Other errors: as File, if something cannot be read. The second form is for a process without other ranks.
   static Checkpoint open_verified(const std::filesystem::path& folder, Communicator& world, ThreadPool* pool = nullptr);
   static Checkpoint open_verified(const std::filesystem::path& folder, ThreadPool* pool = nullptr);
 
@@ -55,9 +55,9 @@ class Checkpoint {
 // folder that cannot be read is an error, not an empty list.
 std::vector<int64_t> checkpoint_steps(const std::filesystem::path& output_folder);
 
-// The newest complete checkpoint; nullopt if there are none at all. On rank 0, calls `warn` for each newer one that is
-// damaged or incomplete. Collective: rank 0 lists the checkpoints, and all ranks have the same outcome. InputError: all
-// of them are damaged. A checkpoint that cannot be read is not skipped: its error is thrown.
+// The newest complete checkpoint; nullopt if the folder has no checkpoints. On rank 0, calls `warn` for each newer one
+// that is damaged or incomplete. Collective: rank 0 lists the checkpoints, and all ranks have the same outcome.
+// InputError: all of them are damaged. A checkpoint that cannot be read is not skipped: its error is thrown.
 std::optional<Checkpoint> latest_checkpoint(const std::filesystem::path& output_folder, Communicator& world,
                                             const std::function<void(const std::string&)>& warn,
                                             ThreadPool* pool = nullptr);

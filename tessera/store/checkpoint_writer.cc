@@ -1,4 +1,5 @@
-// All ranks write a checkpoint, or none does. There are three exchanges. Every rank takes part in each, whatever fails:
+// All ranks write a checkpoint, or none does. There are three exchanges. Every rank takes part in each, also if it
+// fails:
 //   1. Rank 0 creates the temporary folder and sends its name.
 //   2. Each rank writes and syncs its file, and sends its part of the manifest.
 //   3. Rank 0 writes the manifest, renames the folder, and reports success.

@@ -35,7 +35,7 @@ class CheckpointPart {
   // Writes the next elements of a range from host memory. They have the declared type or are converted from another
   // floating-point type. The caller may reuse their memory on return. RunError.
   virtual void write(std::string_view name, const View& values) = 0;
-  // Adds a file with this name. Only rank 0's texts count; those of other ranks are ignored. RunError.
+  // Adds a file with this name. Only rank 0's texts are used; texts of other ranks are ignored. RunError.
   virtual void add_text(std::string_view name, std::string_view text) = 0;
 };
 using WritePart = std::function<void(CheckpointPart& part)>;

@@ -25,8 +25,8 @@ bool is_out_of_room(int error) {
   return error == ENOSPC || error == EDQUOT || error == EFBIG;
 }
 
-// How often a failed call is retried, and after which pauses. A server that restarts, a file that another node
-// replaces, or too many open files for a moment must not end a run of days.
+// The pauses before each retry of a failed call. A server that restarts, a file that another node replaces, or too many
+// open files for a moment must not end a run that takes days.
 class Patience {
  public:
   // Whether to retry after this errno. Waits before it returns true.

@@ -21,12 +21,13 @@ class File {
   static File open_to_read(const std::filesystem::path& path);
   // The same, but returns nothing if the file does not exist.
   static std::optional<File> open_if_there(const std::filesystem::path& path);
-  // Creates a new file for `expected_bytes`. Reserves the space at once if the file system supports it, so a full disk
-  // is found before the work. RunError: exists already, not writable, no space. Without space, the file is removed.
+  // Creates a new file for `expected_bytes`. Reserves the space immediately if the file system supports it, so a full
+  // disk is found before the work. RunError: exists already, not writable, no space. Without space, the file is
+  // removed.
   static File create_new(const std::filesystem::path& path, uint64_t expected_bytes);
   // Opens a file of `expected_bytes` that exists, only to write. Several processes may write different bytes of it. It
-  // must have its final size: a client of NFS may otherwise write zeros around its own bytes, over those of others.
-  // RunError.
+  // must have its final size. Otherwise a client of NFS may write zeros around its own bytes, over the bytes of other
+  // processes. RunError.
   static File open_to_write(const std::filesystem::path& path, uint64_t expected_bytes);
 
   File(File&& other) noexcept;

@@ -1,4 +1,5 @@
-// Who owns an output folder: the content of an owner file, and what this process can find out about the owner.
+// The owner of an output folder: the content of an owner file, and the information that this process can get about the
+// owner.
 #pragma once
 
 #include <chrono>
@@ -43,9 +44,10 @@ int64_t file_system_now_ns(const std::filesystem::path& path);
 class OwnerWatch {
  public:
   enum class Verdict { alive, gone, unknown };
-  // An owner with a comparable process is alive if its process is. Any other owner is alive if its heartbeat changes
-  // while it is watched. It is gone if its last heartbeat is older than stale_after_s by the file system's clock and
-  // has not changed for one and a half heartbeat intervals. The second condition covers hosts with different clocks.
+  // An owner with a comparable process is alive if its process is alive. Any other owner is alive if its heartbeat
+  // changes while it is watched. It is gone if its last heartbeat is older than stale_after_s by the file system's
+  // clock and has not changed for one and a half heartbeat intervals. The second condition covers hosts with different
+  // clocks.
   Verdict look(const OwnerFile& file, const std::filesystem::path& path);
   double age_s() const { return age_s_; }  // age of the heartbeat at the last look; 0 if it did not matter
 

@@ -80,7 +80,7 @@ ManifestArray array_of(const nlohmann::json& json, const std::string& where) {
   return array;
 }
 
-// What is wrong with the pieces of an array; empty if they cover it.
+// A text about the error in the pieces of an array; empty if they cover the array.
 std::string fault_of(const ManifestArray& array, int world_size) {
   int64_t reached = 0;
   for (const ArrayPiece& piece : array.pieces) {

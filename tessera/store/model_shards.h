@@ -15,7 +15,7 @@
 
 namespace tessera {
 
-// Which tensor is where. The same arguments give the same files on every rank.
+// The file and place of each tensor. The same arguments give the same files on every rank.
 class ModelShards {
  public:
   // Fills one file after the other with the tensors in their order, up to `max_bytes` of tensors each. A larger tensor

@@ -1,4 +1,4 @@
-// How a folder changes hands if its owner is gone. Several runs may find out at the same time:
+// How a run takes a folder from an owner that is gone. Several runs may notice at the same time that it is gone:
 //   1. A run creates the marker for this owner's text. Only one of the runs succeeds. The marker is already the run's
 //      own owner file.
 //   2. It reads the owner file again. Only the holder of the marker may replace this file.

@@ -1,4 +1,4 @@
-// Which process wrote a lock or a temporary file, and whether it is still alive.
+// The process that wrote a lock or a temporary file. Finds out whether it is still alive.
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,7 @@ struct StopRequests {
 
 // Runs this program with the arguments. Standard output and error are added to the file `log`. Returns the exit code,
 // or 128 + n if signal n killed it. Passes new stop requests to the child and waits until it ends; the third one kills
-// it. Calls `tick` about once a second. RunError: the process or the log cannot be created.
+// it. Calls `tick` about once per second. RunError: the process or the log cannot be created.
 int run_child(const std::vector<std::string>& arguments, const std::filesystem::path& log, ForwardedSignals& signals,
               StopRequests& stops, const std::function<void()>& tick);
 

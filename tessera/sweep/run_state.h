@@ -15,7 +15,7 @@ enum class RunState {
 };
 
 // Looks at the files of the run: metrics.jsonl ends with a summary, summary.json exists, and resolved-config.toml has
-// the same settings, except those that do not shape a result (waiting times, presentation). Incomplete or unreadable
+// the same settings, except settings that do not affect a result (timeouts, presentation). Incomplete or unreadable
 // files mean `open`: `tessera train` then reports what is wrong with them.
 RunState state_of_run(const std::filesystem::path& folder, const ResolvedSettings& resolved);
 

@@ -36,7 +36,7 @@ bool is_finished(SweepState state) {
   return state != SweepState::not_started && state != SweepState::stopped;
 }
 
-// The runs in order, with a status line on a terminal and else one line for each run.
+// The runs in order, with a status line on a terminal, and otherwise with one line for each run.
 class Sweeper {
  public:
   Sweeper(const std::vector<SweepRun>& runs, Console& console)

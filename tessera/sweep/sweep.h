@@ -44,8 +44,8 @@ struct SweepProgress {
 // "Sweep 3/12 (1 failed), nproc=2 0:12, 4:10 left" in at most `columns` columns.
 std::string progress_text(const SweepProgress& progress, int columns);
 
-// The time that `num_left` runs take, the current one included: the mean of finished runs, less the time that the
-// current run has had. Nothing without a finished run.
+// The time that `num_left` runs take, including the current one: the mean of finished runs, minus the time that the
+// current run has already taken. Nothing without a finished run.
 std::optional<double> estimated_left_s(const std::vector<double>& finished_s, size_t num_left, double run_s);
 
 // Starts every run that is not done, in order, and continues after a failure. A stop signal goes to the current run,
@@ -63,7 +63,8 @@ SweepEnd run_sweep(const std::vector<SweepRun>& runs, Console& console);
 // The results as a table, followed by the errors of failed runs.
 std::string sweep_report(const std::vector<SweepRun>& runs, const std::vector<SweepResult>& results,
                          const Terminal& terminal);
-// {"runs": [{"name": …, "output_dir": …, "command": …, "state": …}]}. Without results: what each run's folder shows.
+// {"runs": [{"name": …, "output_dir": …, "command": …, "state": …}]}. Without results, the states come from the folders
+// of the runs.
 Record sweep_record(const std::vector<SweepRun>& runs, const std::vector<SweepResult>& results);
 
 // The command of a run, for a shell.

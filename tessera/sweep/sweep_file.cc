@@ -123,7 +123,7 @@ class SweepReader {
   [[noreturn]] void unknown_key(const toml::key& key, const std::string& place) const {
     const std::string name(key.str());
     if (find_setting(name)) {
-      throw UsageError(place, "is a setting, and settings of a sweep stand below [settings] or [matrix]",
+      throw UsageError(place, "is a setting, and settings of a sweep belong below [settings] or [matrix]",
                        fmt::format("Write it there. To run {} as one run: tessera train {}", path_, path_));
     }
     const std::string remedy = did_you_mean(underscored(name), {"base", "recipes", "name", "output_dir", "repeats",
@@ -158,7 +158,7 @@ class SweepReader {
     return tables;
   }
 
-  // A recipe beside the sweep file.
+  // A recipe in the folder of the sweep file.
   std::string recipe_at(const std::string& text, const std::string& place) const {
     const fs::path recipe = (fs::path(path_).parent_path() / text).lexically_normal();
     std::error_code none;
@@ -293,7 +293,7 @@ class SweepReader {
   std::string base_;
 };
 
-// Removes the recipes that another one includes: they are not runs of their own.
+// Removes recipes that another recipe includes, because they are not separate runs.
 void remove_included(std::vector<std::string>& recipes) {
   std::set<fs::path> included;
   for (const std::string& recipe : recipes) {

@@ -44,7 +44,7 @@ class SpeedFigures {
 
   // After each step.
   void add(int64_t num_samples);
-  // The figures since the log before. Empty if no step has ended since then.
+  // The figures since the previous log. Empty if no step has ended since then.
   Record log(double now_s);
   // The means of all logs so far. Empty without one.
   Record means() const;

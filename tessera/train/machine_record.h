@@ -1,4 +1,4 @@
-// The machines of a run, for summary.json: what a comparison of runs must know about them.
+// The machines of a run, for summary.json. A comparison of runs needs these values.
 #pragma once
 
 #include "tessera/comm/communicator.h"

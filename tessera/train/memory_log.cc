@@ -20,7 +20,7 @@ namespace tessera {
 
 namespace {
 
-// What the other ranks need to know of a rank.
+// Facts about a rank that the other ranks need.
 struct RankFacts {
   int pid = 0;
   std::string gpu;  // PCI address; empty: none
@@ -32,7 +32,7 @@ struct RankFacts {
   }
 };
 
-// The launcher of --nproc, with all that it has started, or the ranks of this node.
+// The launcher of --nproc with all processes that it has started, or the ranks of this node.
 std::vector<int> roots_of(const std::vector<RankFacts>& node) {
   if (find_launcher(environment_of_process())) {
     if (const int launcher = ancestor_with_same_program()) return {launcher};

@@ -17,8 +17,8 @@ namespace tessera {
 
 class MemoryLog {
  public:
-  // Takes the first sample. `warn` is called at most once, perhaps from the log's thread: a file cannot be written, so
-  // the log ends.
+  // Takes the first sample. Calls `warn` at most once, possibly from the log's thread, when a file cannot be written.
+  // The log then ends.
   MemoryLog(const MemoryLogNames& names, MemorySources sources, double interval_s,
             std::function<void(const std::string&)> warn, std::function<double()> now_s);
 
@@ -40,7 +40,7 @@ class MemoryLog {
   std::optional<PeriodicThread> thread_;
 };
 
-// The log that the settings ask for, or null. RunError: the folder is not writable. `world` may be null. Collective.
+// The log that the settings request, or null. RunError: the folder is not writable. `world` may be null. Collective.
 std::unique_ptr<MemoryLog> start_memory_log(const Settings& settings, const Worker& worker, const World* world,
                                             Console& console);
 

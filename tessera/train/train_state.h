@@ -29,7 +29,7 @@ struct EpochRow {
 // Indicators of a run that diverges.
 struct TrainHealth {
   int64_t num_skipped = 0;           // steps whose update was skipped
-  int64_t skipped_in_a_row = 0;      // latest consecutive skipped updates, without those of the loss-scale search
+  int64_t skipped_in_a_row = 0;      // latest consecutive skipped updates, except in the loss-scale search
   std::optional<double> first_loss;  // the first finite loss
   int64_t sound_checkpoint = -1;     // step of the last checkpoint after which a loss was finite; -1: none
 };

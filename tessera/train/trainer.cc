@@ -88,7 +88,7 @@ std::string Trainer::check_memory_again() const {
   const LocalRanks local = worker_.local_ranks();
   check_memory(config_, settings_, work_of, rank, local, usable_gpu_bytes(worker_.device()));
   if (fused_ && !fits_fused(settings_, worker_, config_, train_, eval)) {
-    throw OutOfMemoryError("memory", "another process took GPU memory after this run was found to fit",
+    throw OutOfMemoryError("memory", "another process took GPU memory after the memory check of this run",
                            "Start the run again, or add --fuse-micro-batches off");
   }
   return advice_for_less(config_, settings_, work_of, rank, local, usable_gpu_bytes(worker_.device()));

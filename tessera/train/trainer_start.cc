@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// What a finished run leaves in its folder.
+// The files that a finished run leaves in its folder.
 constexpr const char* kMetrics = "metrics.jsonl";
 constexpr const char* kResults[] = {"model", "summary.json"};
 constexpr const char* kOverwrittenRun = "overwritten-run";

@@ -13,7 +13,7 @@ EVERY_STEP = ["--save-strategy", "steps", "--save-steps", "1"]
 # After the first update the parameters are finite, but activations overflow.
 TOO_FAST = ["--lr", "1e25", "--max-steps", "20", *EVERY_STEP]
 MODEL = ("model", "model.safetensors")
-KEPT = ("overwritten-run", *MODEL)  # from the run before; a run that fails does not replace it
+KEPT = ("overwritten-run", *MODEL)  # from the previous run; a run that fails does not replace it
 
 
 def set_element(tensors, name, index, value):
@@ -84,7 +84,7 @@ class Skipped(DivergenceTest):
         self.assertEqual(self.json_of("out", "summary.json")["skipped_steps"], 19)
         self.assertEqual(len(self.metrics("out", "skipped")), 19)
         self.assertIn("\nwarning: the last 19 updates of the run were skipped, because", err)
-        # The mean leaves out what is not finite.
+        # The mean leaves out losses that are not finite.
         self.assertEqual(self.json_of("out", "summary.json")["train_loss"], self.metrics("out", "train")[0]["loss"])
 
     def test_the_count_is_resumed(self):

@@ -1,4 +1,4 @@
-"""Frozen parameters (--freeze) and heads that are not tied."""
+"""Frozen parameters (--freeze) and untied heads."""
 import json
 
 from tessera_cli import main

@@ -1,4 +1,4 @@
-"""Models of Llama's family: training, evaluation, generation, saving, and what is refused."""
+"""Models of Llama's family: training, evaluation, generation, saving, and refused configurations."""
 import json
 
 from tessera_cli import main

@@ -1,4 +1,4 @@
-"""`--memory-log` of a run, and `tessera memory` beside an independent implementation of its definitions."""
+"""`--memory-log` of a run, and `tessera memory` compared with an independent implementation of its definitions."""
 import errno
 import json
 import os

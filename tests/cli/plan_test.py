@@ -223,7 +223,7 @@ class Advice(TinyJobTest):
     """A run that does not fit gets advice: a command that fits on this machine with little memory."""
 
     def on_a_small_machine(self, kib, *words, shell=None, cwd=None):
-        """Runs a command that sees another MemTotal: in an own mount namespace, with another /proc/meminfo."""
+        """Runs a command that sees another MemTotal: in its own mount namespace, with another /proc/meminfo."""
         with open("/proc/meminfo", encoding="ascii") as file:
             self.write("meminfo", re.sub(r"(?m)^MemTotal:.*$", f"MemTotal: {kib} kB", file.read()))
         inside = 'mount --bind "$0" /proc/meminfo && ' + (shell or 'exec "$@"')

@@ -1,4 +1,4 @@
-"""Models that several ranks save together: the same folder as of one rank, or none."""
+"""Models that several ranks save together: the same folder as one rank writes, or none."""
 import errno
 import os
 import shutil

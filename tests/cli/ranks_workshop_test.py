@@ -1,4 +1,4 @@
-"""Every recipe of the workshop runs to its end with a tiny model, and has the sizes that its table gives."""
+"""Every recipe of the workshop runs to its end with a tiny model, and has the sizes in the table of recipes."""
 import json
 import os
 import re

@@ -13,7 +13,7 @@ VOID = {"meta", "br", "wbr", "hr", "img", "input", "link"}
 
 
 class Balanced(html.parser.HTMLParser):
-    """Fails on a tag that is not closed, and on what would load something."""
+    """Fails on a tag that is not closed, and on an element that would load something."""
 
     def __init__(self):
         super().__init__()

@@ -38,7 +38,7 @@ class Interrupted(TinyJobTest):
         """Kills runs at random moments until one reaches its end. Returns the number of kills."""
         for kills in range(1000):
             process = self.start(output, job=job)
-            # At once, or up to 60 lines after the last line of the run before: anywhere in a step or a save.
+            # At once, or up to 60 lines after the last line of the previous run: anywhere in a step or a save.
             if self.wait_for_lines(output, self.num_lines(output) + source.randint(-10, 60), process):
                 time.sleep(source.uniform(0, 0.005))
                 process.kill()
@@ -130,7 +130,7 @@ class Stopped(Interrupted):
         process = self.start("out", "--batch-size", "100000", "--grad-accum", "1", job=self.slow_job())
         self.assertTrue(self.wait_for_lines("out", 1, process))
         for number in signal.SIGSTOP, signal.SIGTERM, signal.SIGUSR1, signal.SIGCONT:
-            process.send_signal(number)  # two at once are one request
+            process.send_signal(number)  # two at the same time are one request
         while self.has_pending_signals(process):  # a second SIGUSR1 would merge with a pending one
             time.sleep(0.001)
         process.send_signal(signal.SIGSTOP)  # a GPU would finish the step before the second request
@@ -173,7 +173,7 @@ class Resume(Interrupted):
         self.assertEqual(self.checkpoints("whole"), [70, 231, 238, 240])  # the best and the newest
 
     def stopped(self, output):
-        """A copy of the complete run, as after a kill behind checkpoint 238."""
+        """A copy of the complete run, as after a kill that followed checkpoint 238."""
         shutil.copytree(self.path("whole"), self.path(output))
         for name in ["model", "checkpoint-240"]:
             shutil.rmtree(self.path(output, name))

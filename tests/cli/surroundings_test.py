@@ -1,4 +1,4 @@
-"""What a run inherits from its parent (ignored and blocked signals, closed streams), and what it can lose later."""
+"""State that a run inherits from its parent (ignored and blocked signals, closed streams), and lost streams."""
 import json
 import os
 import pty

@@ -1,4 +1,4 @@
-"""`tessera sweep`: many trainings by one command, started, stopped, resumed and skipped."""
+"""`tessera sweep`: many trainings with one command, started, stopped, resumed and skipped."""
 import json
 import os
 import shlex

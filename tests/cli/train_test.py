@@ -255,7 +255,7 @@ class Strategies(TinyJobTest):
                 plan = json.loads(self.succeeds("plan", *EVALUATED, *words, "--json"))
                 self.assertEqual(plan["num_parameters"], summary["num_parameters"])
                 for category, measured in summary["ledger_peak_bytes"].items():
-                    if category in ("workspace", "total"):  # the libraries of a real device have own workspaces
+                    if category in ("workspace", "total"):  # the libraries of a real device have workspaces of their own
                         continue
                     planned = max(phase[category] for phase in plan["first_rank"]["device"].values())
                     self.assertEqual(planned, measured, category)

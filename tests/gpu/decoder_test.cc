@@ -21,7 +21,7 @@ double largest(const Values& values) {
   return most;
 }
 
-// x · rstd · weight of C elements; returns rstd.
+// Computes x · rstd · weight for C elements and returns rstd.
 double norm(const double* x, const double* weight, size_t C, double epsilon, double* y) {
   double squares = 0;
   for (size_t c = 0; c < C; ++c) squares += x[c] * x[c];

@@ -26,7 +26,7 @@ struct Grouped {
   }
 };
 
-// One query head of one sequence, in double. Rows are those of qkv [N, W] in `blocked` layout.
+// One query head of one sequence, in double. The rows are rows of qkv [N, W] in `blocked` layout.
 struct Reference {
   const Grouped& c;
   const std::vector<double>&qkv, &d_o;
@@ -146,7 +146,7 @@ class GroupedAttentionTest : public TypedTest {
     const double scores = arithmetic_roundoff(dtype()) * (64 + 2 * static_cast<double>(c.head_dim));
     expect_close(log_sum_exp, reference.log_sum_exp, 2 * scores, "log_sum_exp");
     expect_close(o, reference.o, 2 * scores + 4 * roundoff(dtype()), "o");
-    // Sums over the queries of a group have as many times the terms.
+    // Sums over the queries of a group have more terms, by the number of these queries.
     expect_close(d_qkv, reference.d_qkv, (8 * scores + 12 * roundoff(dtype())) * largest(reference.d_qkv), "d_qkv");
   }
 };
@@ -195,7 +195,7 @@ TEST_P(GroupedAttentionTest, DecodeContinuesAPrompt) {
     SCOPED_TRACE(::testing::Message() << c.heads << "/" << c.kv_heads << " heads of " << c.head_dim);
     const int64_t D = c.head_dim, N = c.rows(), C = c.heads * D, KD = c.kv_heads * D, W = C + 2 * KD,
                   B = static_cast<int64_t>(c.lengths.size());
-    // The same sequences, each one token longer: their last rows are what decode must give.
+    // The same sequences, each one token longer. Decode must give their last rows.
     Grouped longer = c;
     for (int32_t& n : longer.lengths) ++n;
     std::vector<int32_t> cache_starts;

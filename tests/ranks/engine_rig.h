@@ -42,7 +42,7 @@ inline ModelConfig small_config(const std::string& architecture) {
   config.hidden_dropout = config.attention_dropout = 0.1;
   if (config.is_llama_like()) {
     config.num_kv_heads = 1;
-    config.head_channels = 6;  // 18 channels of queries beside 24 of the model
+    config.head_channels = 6;  // 18 channels of queries and 24 of the model
     config.head_norms = config.qkv_bias = true;
   }
   return config;

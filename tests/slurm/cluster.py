@@ -42,7 +42,7 @@ PartitionName=debug Nodes=ALL Default=YES State=UP
 
 
 def missing():
-    """What this machine lacks for the cluster, one text each."""
+    """The programs and files that this machine lacks for the cluster, one text each."""
     lacks = []
     if os.geteuid() != 0:
         lacks.append("the rights of root (namespaces)")
@@ -101,7 +101,7 @@ class Cluster:
                 process.wait()
 
     def lose(self, host):
-        """The host stops at once: its processes are killed, and nothing answers at its address."""
+        """The host stops immediately: its processes are killed, and its address does not answer."""
         process = self.first.pop(host)
         os.kill(self.inits.pop(host), signal.SIGKILL)
         process.wait()
@@ -124,7 +124,7 @@ class Cluster:
         return done.stdout
 
     def submit(self, job_file, *options, env=None):
-        """Submits a job file from another folder than its own, and returns the number of the job."""
+        """Submits a job file from a folder other than its own, and returns the number of the job."""
         return self.run("sbatch", "--parsable", *options, job_file, env=env).strip()
 
     def job(self, number):
@@ -132,14 +132,14 @@ class Cluster:
         return dict(re.findall(r"(\S+?)=(\S*)", self.run("scontrol", "--oneliner", "show", "job", number)))
 
     def wait_for_state(self, number, states, limit_s):
-        """Waits until the job is in one of `states`, and returns its fields. A waiting job may start at once."""
+        """Waits until the job is in one of `states`, and returns its fields. A waiting job may start immediately."""
         def reached():
             fields = self.job(number)
             return fields if fields["JobState"] in states else None
         return wait_for(f"job {number} to be {' or '.join(states)}", reached, limit_s)
 
     def start_now(self, number):
-        """A requeued job waits about two minutes. This makes it start at once."""
+        """A requeued job waits about two minutes. This makes it start immediately."""
         self.run("scontrol", "update", f"JobId={number}", "StartTime=now")
 
     def _write(self, name, text):
@@ -172,7 +172,7 @@ class Cluster:
             self.inits[host] = int(file.read().split()[0])
 
     def _start_host(self, host):
-        for kind in ["spool", "tmp"]:  # as on a host that keeps them in memory: Slurm 22.05 fails on what a lost host left
+        for kind in ["spool", "tmp"]:  # as on a host that keeps them in memory: Slurm 22.05 fails on files of a lost host
             shutil.rmtree(os.path.join(self.folder, f"{kind}-{host}"), ignore_errors=True)
             os.makedirs(os.path.join(self.folder, f"{kind}-{host}"))
         self._start_namespaces(host, "mount -t tmpfs none /dev/shm && mount -t tmpfs none /tmp && "

@@ -1,4 +1,4 @@
-// A stand-in for NCCL. Its collectives only call a function of the test, and return what the test has set.
+// A stand-in for NCCL. Its collectives only call a function of the test, and return the result that the test sets.
 #include <nccl.h>
 
 #include <atomic>

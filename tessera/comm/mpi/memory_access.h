@@ -13,12 +13,12 @@ namespace tessera {
 // This process's ancestors, parent first, without process 1. The list ends early if the system hides one of them.
 std::vector<pid_t> ancestors();
 
-// The nearest process that is in all chains of ancestors. 0: there is none below process 1.
+// The nearest process that is in all chains of ancestors. 0: only process 1 is.
 pid_t nearest_common(std::span<const std::vector<pid_t>> chains);
 
-// While objects exist, the descendants of their readers may read this process's memory. If there are several readers,
-// all ancestors of this process, the farthest one is named, because the others descend from it. A reader of 0 names
-// nobody.
+// While objects exist, the descendants of their readers may read this process's memory. All readers are ancestors of
+// this process. If there are several, the process names the farthest one, because the others descend from it. A reader
+// of 0 names nobody.
 class MemoryAccess {
  public:
   explicit MemoryAccess(pid_t reader);

@@ -44,7 +44,7 @@ class MpiLibrary {
   std::optional<RendezvousLimit> end_;  // limits MPI_Finalize
 };
 
-// Whether an error begins with "rank 3: ". Then another rank met it and reported it to this one.
+// Whether an error begins with "rank 3: ". Then it occurred on another rank, which reported it to this one.
 bool names_a_rank(std::string_view error) {
   constexpr std::string_view kBegin = "rank ";
   if (!error.starts_with(kBegin)) return false;
@@ -182,8 +182,8 @@ class MpiWorld final : private MpiLibrary, public World {
     const bool reports = options_.board.empty() && board_->claim_report();
     if (reports && report) report(account(lost));
     if (!reports && options_.board.empty()) sleep_ms(1000);  // mpirun must not kill the rank that reports
-    // MPI_Abort would make Hydra kill the other ranks at once. They may be about to release the output folder, and the
-    // launcher gives them time for it.
+    // MPI_Abort would make Hydra kill the other ranks immediately. They may be about to release the output folder, and
+    // the launcher gives them time for it.
     if (!options_.board.empty() && !mpirun_ends_ranks(mpi_flavour())) std::_Exit(static_cast<int>(code));
     end_all(code);
   }
@@ -195,7 +195,7 @@ class MpiWorld final : private MpiLibrary, public World {
                             fmt::format("rank {} (process {}) was killed, or ended without an error message", *lost,
                                         board_->pid_of(*lost))});
   }
-  // Ends as SIGTERM does by default. The other ranks see an orderly end and not an accident.
+  // Ends in the same way as by SIGTERM without a handler. For the other ranks this is a normal end, not a failure.
   void terminate() {
     if (!failing_.try_lock()) return;  // this rank is about to report a failure, and then ends
     board_->end(rank(), 128 + SIGTERM);

@@ -1,4 +1,4 @@
-// Ranks that mpirun or srun started have no launcher of ours that reports their fate. Therefore they watch each other.
+// If mpirun or srun started the ranks, no Tessera launcher reports how they end. Therefore the ranks watch each other.
 #pragma once
 
 #include <condition_variable>
@@ -12,10 +12,10 @@
 
 namespace tessera {
 
-// A thread that looks for ranks of this node whose processes are gone without having ended in order or failed. It polls
-// the next rank only; each rank is thus watched by one other. When a rank dies, mpirun ends the others with SIGTERM. If
-// SIGTERM would end this process at once, the watch delays it until its thread has looked. Only one watch may exist at
-// a time.
+// A thread that looks for lost ranks of this node: their process is gone, and it has neither ended normally nor
+// reported a failure. It polls only the next rank, so each rank is watched by one other rank. When a rank dies, mpirun
+// ends the others with SIGTERM. If SIGTERM would end this process at once, the watch delays it until its thread has
+// looked. Only one watch may exist at a time.
 class PeerWatch {
  public:
   // All ranks of this node have joined the board, which must outlive the watch. Both functions are called from the

@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-// Lives while all ranks meet. If that takes longer than --comm-timeout plus a few seconds, this rank reports who is
-// missing and ends, which ends all ranks.
+// Exists while the ranks wait for each other. If this takes longer than --comm-timeout plus a few seconds, this rank
+// reports which ranks are missing and ends. Then all ranks end.
 class RendezvousLimit {
  public:
   // `what` the ranks have done at the end: "met", "ended". `board` may be null. The board and the options must outlive

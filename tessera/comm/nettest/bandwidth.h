@@ -11,8 +11,8 @@ enum class NetCollective { all_reduce, all_gather, reduce_scatter, broadcast };
 
 const char* name_of(NetCollective collective);
 
-// What a call moves, for a size in bytes that the user asks for. Letters as in communicator.h: R ranks, P elements of a
-// full array, S = P / R.
+// The data that a call moves, for a size in bytes that the user requests. Letters as in communicator.h: R ranks, P
+// elements of a full array, S = P / R.
 struct NetMessage {
   int64_t num_elems = 0;  // P
   int64_t count = 0;      // the column "count": P, or S for all_gather and reduce_scatter

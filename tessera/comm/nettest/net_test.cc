@@ -156,7 +156,7 @@ NetResult run_net_test(Communicator& group, Device& device, Buffer& buffer, cons
   NetResult result{.collective = test.collective, .message = trial.message(), .iterations = test.iterations};
   int64_t wrong = trial.check(), warmup = test.warmup;
   if (test.longest_s > 0) {
-    const double once = measure(group, trial, 1);  // the same on all ranks, like all that follows from it
+    const double once = measure(group, trial, 1);  // the same on all ranks, like all values derived from it
     const auto affordable = static_cast<int64_t>(std::min(1e9, test.longest_s / std::max(once, 1e-9)));
     result.iterations = std::clamp<int64_t>(affordable * 4 / 5, 1, test.iterations);
     warmup = std::clamp<int64_t>(affordable / 5, 0, test.warmup);

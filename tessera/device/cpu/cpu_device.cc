@@ -1,5 +1,5 @@
-// Allocates host memory directly from the kernel. Pages are created when first touched (huge pages where the system
-// allows them) and are returned immediately when freed, so resident memory follows the ledger.
+// Allocates host memory directly from the kernel. Pages are created at the first access (huge pages if the system
+// allows them) and are returned immediately when freed. Resident memory therefore follows the ledger.
 #include "tessera/device/cpu/cpu_device.h"
 
 #include <sys/mman.h>

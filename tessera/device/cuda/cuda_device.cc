@@ -173,7 +173,7 @@ class PinnedHostDevice final : public CpuDevice {
   void shrink(int64_t most_bytes) {
     while (!kept_.empty() && (kept_bytes_ > most_bytes || most_bytes == 0)) {
       const auto last = std::prev(kept_.end());
-      // After a CUDA error, which ends the process, pages stay locked. Then their addresses must stay reserved, too.
+      // After a CUDA error, which ends the process, pages stay locked. Their addresses must then stay reserved too.
       if (cudaHostUnregister(last->second) == cudaSuccess) CpuDevice::give_back(last->second, last->first);
       forget(last);
     }

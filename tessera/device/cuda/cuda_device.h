@@ -28,8 +28,8 @@ struct CudaInfo {
 CudaInfo cuda_info();
 
 // A GPU. Allocations are zeroed, and the ledger records exactly the requested bytes. The driver allocates pieces of 2
-// MiB, so a few large allocations waste least. Makes the GPU current in the calling thread, which must be the thread
-// that computes on it. Throws UsageError if there is no such GPU, RunError if CUDA fails.
+// MiB, so a few large allocations waste the least memory. Makes the GPU current in the calling thread, which must be
+// the thread that computes on it. Throws UsageError if there is no such GPU, RunError if CUDA fails.
 std::unique_ptr<Device> make_cuda_device(int ordinal);
 
 // The GPU for a rank of this machine: the rank's number modulo the number of visible GPUs. For example,
@@ -40,8 +40,8 @@ int cuda_ordinal_of_rank(int local_rank);
 // booked under Category::context before it is allocated. Measured on H200s with driver 580: 532 to 540 MiB for models
 // of 0.5 to 7 billion parameters, independent of batch sizes. The rest is for graphs.
 inline constexpr int64_t kCudaContextBytes = int64_t{576} << 20;
-// How many block graphs fit into the rest of kCudaContextBytes plus 1.5 % of what a process holds on its GPU. This
-// keeps the ledger within 2 % of the measured memory. A graph took 145 to 157 KiB in measurements.
+// The number of block graphs that fit into the rest of kCudaContextBytes plus 1.5 % of the bytes that a process holds
+// on its GPU. This keeps the ledger within 2 % of the measured memory. A graph took 145 to 157 KiB in measurements.
 constexpr int64_t most_cuda_graphs(int64_t held_bytes) {
   constexpr int64_t kGraphBytes = int64_t{150} << 10, kLeftBytes = int64_t{36} << 20;
   return (kLeftBytes + held_bytes / 1000 * 15) / kGraphBytes;

@@ -81,8 +81,8 @@ CudaStream::~CudaStream() {
   cudaStreamDestroy(stream_);
 }
 
-// The returned event is reached when `call` was made. After a failure of the stream's own thread no more calls are
-// made, and the event has failed.
+// The returned event is reached when `call` has been made. After a failure of the stream's own thread, no more calls
+// are made, and the event fails.
 Event CudaStream::issue(std::function<void()> call) {
   const auto on_device = [ordinal = ordinal_, call = std::move(call)] {
     check(cudaSetDevice(ordinal), "cudaSetDevice");

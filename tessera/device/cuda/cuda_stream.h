@@ -12,7 +12,8 @@ namespace tessera::cuda {
 // work to CUDA until it has caught up. Other code can wait for an event before this thread has reached it.
 class CudaStream final : public Stream {
  public:
-  // Without its own thread, the caller does all of this. The stream whose handle the kernels hold works this way.
+  // Without its own thread, the caller waits and runs the code itself. The stream whose handle the kernels hold works
+  // this way.
   enum class Waits { in_caller, in_own_thread };
 
   CudaStream(int ordinal, Waits waits);

@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-// Mean and peak of one sampled value. Samples may lack the value; then nothing is added.
+// Mean and peak of one sampled value. A sample without the value adds nothing.
 struct Statistic {
   double sum = 0, peak = 0;
   int64_t count = 0;

@@ -1,5 +1,5 @@
-// NVIDIA's management library (NVML), the source of what nvidia-smi shows. It comes with the driver and is opened at
-// run time. Builds do not need it, and a run works without it.
+// NVIDIA's management library (NVML). nvidia-smi takes its values from it too. It comes with the driver and is opened
+// at run time. Builds do not need it, and a run works without it.
 #pragma once
 
 #include <memory>
@@ -35,8 +35,8 @@ class Nvml {
   std::string driver_version() const;  // "580.159.03"; empty if not reported
   std::string version() const;         // of the library: "13.580.159.03"
 
-  // Finds a GPU by its PCI address, "0000:1b:00.0". NVML's own numbers are the driver's and ignore
-  // CUDA_VISIBLE_DEVICES. RunError: there is none.
+  // Finds a GPU by its PCI address, "0000:1b:00.0". NVML numbers the GPUs as the driver does and ignores
+  // CUDA_VISIBLE_DEVICES. RunError: there is no such GPU.
   using Gpu = void*;
   Gpu gpu_at(const std::string& pci_address) const;
   GpuSample sample(Gpu gpu) const;

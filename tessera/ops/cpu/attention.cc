@@ -263,7 +263,8 @@ void backward_head(const Head<T>& head, const HeadGradients<T>& at, int64_t leng
       const int64_t num_queries = std::min(kQueries, length - q0),
                     num_keys = std::min(block_end, q0 + num_queries) - k0;
       score_gradients(head, at, q0, num_queries, k0, num_keys, block, scratch);
-      // This block of queries is the first to see some keys. Their gradients are set and not added to.
+      // This block of queries is the first to see some keys. The gradients of these keys are overwritten; nothing is
+      // added to them.
       const int64_t old_keys = at.first_of_group ? std::min(num_keys, q0 - k0) : num_keys;
       auto add = [&](const T* left, const T* right, int64_t right_stride, T* result) {
         auto part = [&](int64_t begin, int64_t end, Result how) {

@@ -1,5 +1,5 @@
-// Attention of one new token per sequence over the cached keys and values: one matrix-vector product per head, bound by
-// reading the cache.
+// Attention of one new token per sequence over the cached keys and values: one matrix-vector product per head. Reading
+// the cache limits the speed.
 #include <cmath>
 #include <limits>
 

@@ -10,7 +10,7 @@
 namespace tessera::cpu {
 
 // The words of 16 counters: words[16·w + j] is word w of counter (low + j·low_step, high + j·high_step). Runs the
-// rounds of philox() in base/random.h for all lanes at once.
+// rounds of philox() in base/random.h for all lanes together.
 inline void philox16(uint64_t key, uint64_t low, uint64_t low_step, uint64_t high, uint64_t high_step,
                      uint32_t (&words)[64]) {
   uint32_t c0[16], c1[16], c2[16], c3[16];

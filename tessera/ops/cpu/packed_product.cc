@@ -27,7 +27,7 @@ static_assert(kTileColumns == kColumns && kRowUnit == kRows && kColumnUnit == kS
 using Vector = float __attribute__((vector_size(64), may_alias));
 using UnalignedVector = float __attribute__((vector_size(64), aligned(4), may_alias));
 
-// Memory beyond L2 has a long latency. Prefetches what is packed next while other work is computed.
+// Memory beyond L2 has a long latency. Prefetches the next data to pack while other work is computed.
 void prefetch(const float* from) {
   __builtin_prefetch(from, 0, 2);
 }
@@ -176,7 +176,8 @@ void pack_panels(Transpose transpose, const float* a, int64_t lda, int64_t depth
   }
 }
 
-// The stored block of a that is packed next: rows [0, rows), columns [0, depth); if transposed, the other way round.
+// The stored block of a that is packed next: rows [0, rows) and columns [0, depth), or, if a is transposed, rows [0,
+// depth) and columns [0, rows).
 struct Source {
   const float* at;
   int64_t ld, depth, rows;

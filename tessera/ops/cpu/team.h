@@ -14,7 +14,7 @@
 
 namespace tessera::cpu {
 
-// While an object lives, its thread flushes denormal results to 0. They carry no useful value here, and each would cost
+// While an object lives, its thread flushes denormal results to 0. Their values do not matter here, and each would cost
 // a hundred cycles.
 class FlushDenormals {
  public:

@@ -13,7 +13,7 @@ namespace tessera::cpu {
 inline constexpr float kRoundingShift = 0x1.8p23f;
 
 // eˣ within 2 ulp for x in [−87.33, 87]. 0 below, e^87 above (neither it nor its inverse is denormal). NaN stays NaN.
-// Range reduction of Cody and Waite: x = n·ln 2 + r, |r| ≤ ln 2 / 2. The polynomial is that of expf in Moshier's Cephes
+// Range reduction of Cody and Waite: x = n·ln 2 + r, |r| ≤ ln 2 / 2. The polynomial is from expf in Moshier's Cephes
 // library.
 inline float exp(float x) {
   constexpr float kLowest = -87.33f, kHighest = 87.0f;

@@ -4,6 +4,7 @@
 #include "tessera/ops/cuda/attention_plain.h"
 #include "tessera/ops/cuda/attention_tiled.h"
 #include "tessera/ops/cuda/attention_wgmma.h"
+#include "tessera/ops/cuda/attention_wide.h"
 
 namespace tessera::cuda {
 namespace {
@@ -27,6 +28,9 @@ void attention_forward(const Context& context, View qkv, View starts, const Atte
   if (wgmma_attention_can(context, qkv, shape)) {
     return wgmma_attention_forward(context, qkv, starts, shape, dropout, o, log_sum_exp);
   }
+  if (wide_attention_can(context, qkv, shape, dropout)) {
+    return wide_attention_forward(context, qkv, starts, shape, o, log_sum_exp);
+  }
   if (mma_attention_can(context, qkv, shape)) {
     return mma_attention_forward(context, qkv, starts, shape, dropout, o, log_sum_exp);
   }
@@ -44,6 +48,9 @@ void attention_backward(const Context& context, View qkv, View o, View log_sum_e
   if (qkv.shape[0] == 0) return;
   if (wgmma_attention_can(context, qkv, shape)) {
     return wgmma_attention_backward(context, qkv, o, log_sum_exp, d_o, starts, shape, dropout, d_qkv);
+  }
+  if (wide_attention_can(context, qkv, shape, dropout)) {
+    return wide_attention_backward(context, qkv, o, log_sum_exp, d_o, starts, shape, d_qkv);
   }
   if (mma_attention_can(context, qkv, shape)) {
     return mma_attention_backward(context, qkv, o, log_sum_exp, d_o, starts, shape, dropout, d_qkv);

@@ -1,4 +1,4 @@
-// What launches of every CUDA kernel need: the stream and the fixed scratch. After construction nothing here allocates
+// Every launch of a CUDA kernel needs this: the stream and the fixed scratch. After construction nothing here allocates
 // or waits, so all of it can be captured in a CUDA graph.
 #pragma once
 

@@ -54,7 +54,7 @@ bool fuse_forward(Product& product, View bias, const LinearEpilogue& epilogue, V
     product.added = epilogue.residual;
     return true;
   }
-  // Not for double: cuBLASLt rounds √(2/π) differently from our GELU, and double shows the difference.
+  // Not for double: cuBLASLt and Tessera's GELU round √(2/π) differently, and the difference is visible in double.
   if (epilogue.residual || !bias || product.left.dtype == DType::f64) return false;
   product.fused = preactivation ? Fused::gelu_keep : Fused::gelu;
   product.aux = preactivation;

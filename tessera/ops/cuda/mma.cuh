@@ -30,8 +30,8 @@ __device__ inline void multiply_add(float (&c)[4], const FragmentA& a, const Fra
   }
 }
 
-// The products of attention's kernels on tiles [64, kWidth], for four warps of 16 rows. 32 rows per warp would halve
-// the reads of tiles, but measured no faster.
+// The products of attention's kernels on tiles [64, kWidth], for four warps of 16 rows. With 32 rows per warp, tiles
+// are read half as often. Measurements showed no gain.
 template <typename T, int kWidth>
 struct MmaProducts {
   using Element = T;

@@ -1,4 +1,4 @@
-// How the rows of a norm are distributed over threads. A row is in the registers of one warp, or of the warps of one
+// The distribution of the rows of a norm over threads. A row is in the registers of one warp, or of the warps of one
 // block, and is read once.
 #pragma once
 

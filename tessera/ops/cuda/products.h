@@ -57,7 +57,7 @@ class Products {
   void set_tuning(bool on) { tuning_ = on; }
 
  private:
-  // About 20 shapes come again in every step. The others are heads whose number of rows with loss may vary.
+  // About 20 shapes occur in every step. The others belong to heads whose number of rows with loss may vary.
   static constexpr int kMaxMeasured = 32;
   struct Plan;
   using Key = std::tuple<int, int, DType, DType, DType, int64_t, int64_t, int64_t, int>;

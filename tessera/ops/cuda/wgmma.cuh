@@ -7,57 +7,109 @@
 namespace tessera::cuda {
 
 // The descriptor of a SwizzledRows tile for wgmma (PTX ISA, "Matrix descriptor"). Groups of eight rows are 1,024 bytes
-// apart. The other distance is unused if 64 elements are the full width. Descriptors count in units of 16 bytes. One
-// step of 16 inner elements is 32 bytes if they are in a row, because the swizzle applies to addresses. It is 16 rows
-// if the inner elements are rows.
-__device__ inline uint64_t tile_descriptor(const void* tile) {
+// apart. `next_columns` is the distance from 64 columns to the next 64. It is used if the inner elements are rows and the
+// product is wider than 64. Descriptors count in units of 16 bytes. If the inner elements are in a row, a step of 16 of
+// them is 32 bytes, because the swizzle applies to addresses. If the inner elements are rows, the step is 16 rows.
+__device__ inline uint64_t tile_descriptor(const void* tile, uint64_t next_columns = 1) {
   constexpr uint64_t kRowGroup = 1024 / 16, kSwizzle128 = 1;
-  return (shared_address(tile) & 0x3ffff) >> 4 | uint64_t{1} << 16 | kRowGroup << 32 | kSwizzle128 << 62;
+  return (shared_address(tile) & 0x3ffff) >> 4 | next_columns << 16 | kRowGroup << 32 | kSwizzle128 << 62;
 }
 inline constexpr uint32_t kStepInRow = 32 / 16, kStepOfRows = 16 * 128 / 16;
 
-// wgmma with an accumulator's 32 registers, %0 to %31, followed by its operands.
-#define TESSERA_WGMMA(C, BEFORE, TYPES, FACTORS, ...)                                                                \
-  asm volatile(BEFORE "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPES                                            \
-                      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
-                      "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, " FACTORS                        \
-               : "+f"(C.at[0][0]), "+f"(C.at[0][1]), "+f"(C.at[0][2]), "+f"(C.at[0][3]), "+f"(C.at[1][0]),           \
-                 "+f"(C.at[1][1]), "+f"(C.at[1][2]), "+f"(C.at[1][3]), "+f"(C.at[2][0]), "+f"(C.at[2][1]),           \
-                 "+f"(C.at[2][2]), "+f"(C.at[2][3]), "+f"(C.at[3][0]), "+f"(C.at[3][1]), "+f"(C.at[3][2]),           \
-                 "+f"(C.at[3][3]), "+f"(C.at[4][0]), "+f"(C.at[4][1]), "+f"(C.at[4][2]), "+f"(C.at[4][3]),           \
-                 "+f"(C.at[5][0]), "+f"(C.at[5][1]), "+f"(C.at[5][2]), "+f"(C.at[5][3]), "+f"(C.at[6][0]),           \
-                 "+f"(C.at[6][1]), "+f"(C.at[6][2]), "+f"(C.at[6][3]), "+f"(C.at[7][0]), "+f"(C.at[7][1]),           \
-                 "+f"(C.at[7][2]), "+f"(C.at[7][3])                                                                  \
+// wgmma with an accumulator's registers %0, %1, ..., followed by its operands.
+#define TESSERA_FOUR(C, n) "+f"(C.at[n][0]), "+f"(C.at[n][1]), "+f"(C.at[n][2]), "+f"(C.at[n][3])
+#define TESSERA_WGMMA_64(C, BEFORE, TYPES, FACTORS, ...)                                                              \
+  asm volatile(BEFORE "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPES                                             \
+               " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, "                        \
+               "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, " FACTORS                 \
+               : TESSERA_FOUR(C, 0), TESSERA_FOUR(C, 1), TESSERA_FOUR(C, 2), TESSERA_FOUR(C, 3),                      \
+                 TESSERA_FOUR(C, 4), TESSERA_FOUR(C, 5), TESSERA_FOUR(C, 6), TESSERA_FOUR(C, 7)                       \
+               : __VA_ARGS__)
+#define TESSERA_WGMMA_128(C, BEFORE, TYPES, FACTORS, ...)                                                             \
+  asm volatile(BEFORE "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPES                                            \
+               " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, "                        \
+               "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                          \
+               "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, "                          \
+               "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "                          \
+               "%62, %63}, " FACTORS                                                                                  \
+               : TESSERA_FOUR(C, 0), TESSERA_FOUR(C, 1), TESSERA_FOUR(C, 2), TESSERA_FOUR(C, 3),                      \
+                 TESSERA_FOUR(C, 4), TESSERA_FOUR(C, 5), TESSERA_FOUR(C, 6), TESSERA_FOUR(C, 7),                      \
+                 TESSERA_FOUR(C, 8), TESSERA_FOUR(C, 9), TESSERA_FOUR(C, 10), TESSERA_FOUR(C, 11),                    \
+                 TESSERA_FOUR(C, 12), TESSERA_FOUR(C, 13), TESSERA_FOUR(C, 14), TESSERA_FOUR(C, 15)                   \
                : __VA_ARGS__)
 
-// Starts c = or += left·rightᵀ: [64, 16] by [64, 16], elements of a row contiguous.
-template <typename T>
-__device__ inline void start_product(Accumulator<64>& c, uint64_t left, uint64_t right, bool adds) {
-#define TESSERA_OF_TILES(TYPES)                                                                                     \
-  TESSERA_WGMMA(c, "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n", TYPES, "%32, %33, p, 1, 1, 0, 0;\n}\n", "l"(left), \
-                "l"(right), "r"(adds ? 1 : 0))
-  if constexpr (std::is_same_v<T, Bf16>) {
-    TESSERA_OF_TILES("bf16.bf16");
+// Starts c = or += left·rightᵀ: [64, 16] by [kN, 16], elements of a row contiguous.
+template <typename T, int kN>
+__device__ inline void start_product(Accumulator<kN>& c, uint64_t left, uint64_t right, bool adds) {
+  static_assert(kN == 64 || kN == 128);
+#define TESSERA_OF_TILES(WGMMA, TYPES, A, B, ADDS)                                                              \
+  WGMMA(c, "{\n.reg .pred p;\nsetp.ne.b32 p, " ADDS ", 0;\n", TYPES, A ", " B ", p, 1, 1, 0, 0;\n}\n", "l"(left), \
+        "l"(right), "r"(adds ? 1 : 0))
+  if constexpr (kN == 64 && std::is_same_v<T, Bf16>) {
+    TESSERA_OF_TILES(TESSERA_WGMMA_64, "bf16.bf16", "%32", "%33", "%34");
+  } else if constexpr (kN == 64) {
+    TESSERA_OF_TILES(TESSERA_WGMMA_64, "f16.f16", "%32", "%33", "%34");
+  } else if constexpr (std::is_same_v<T, Bf16>) {
+    TESSERA_OF_TILES(TESSERA_WGMMA_128, "bf16.bf16", "%64", "%65", "%66");
   } else {
-    TESSERA_OF_TILES("f16.f16");
+    TESSERA_OF_TILES(TESSERA_WGMMA_128, "f16.f16", "%64", "%65", "%66");
   }
 #undef TESSERA_OF_TILES
 }
 
-// Starts c += left·right: [64, 16] in registers by [16, 64].
-template <typename T>
-__device__ inline void start_product(Accumulator<64>& c, const FragmentA& left, uint64_t right) {
-#define TESSERA_OF_REGISTERS(TYPES)                                                                         \
-  TESSERA_WGMMA(c, "", TYPES, "{%32, %33, %34, %35}, %36, 1, 1, 1, 1;\n", "r"(left.at[0]), "r"(left.at[1]), \
-                "r"(left.at[2]), "r"(left.at[3]), "l"(right))
-  if constexpr (std::is_same_v<T, Bf16>) {
-    TESSERA_OF_REGISTERS("bf16.bf16");
+// Starts c += left·right: [64, 16] in registers by [16, kN].
+template <typename T, int kN>
+__device__ inline void start_product(Accumulator<kN>& c, const FragmentA& left, uint64_t right) {
+  static_assert(kN == 64 || kN == 128);
+#define TESSERA_OF_REGISTERS(WGMMA, TYPES, FACTORS)                                                       \
+  WGMMA(c, "", TYPES, FACTORS ", 1, 1, 1, 1;\n", "r"(left.at[0]), "r"(left.at[1]), "r"(left.at[2]), "r"(left.at[3]), \
+        "l"(right))
+  if constexpr (kN == 64 && std::is_same_v<T, Bf16>) {
+    TESSERA_OF_REGISTERS(TESSERA_WGMMA_64, "bf16.bf16", "{%32, %33, %34, %35}, %36");
+  } else if constexpr (kN == 64) {
+    TESSERA_OF_REGISTERS(TESSERA_WGMMA_64, "f16.f16", "{%32, %33, %34, %35}, %36");
+  } else if constexpr (std::is_same_v<T, Bf16>) {
+    TESSERA_OF_REGISTERS(TESSERA_WGMMA_128, "bf16.bf16", "{%64, %65, %66, %67}, %68");
   } else {
-    TESSERA_OF_REGISTERS("f16.f16");
+    TESSERA_OF_REGISTERS(TESSERA_WGMMA_128, "f16.f16", "{%64, %65, %66, %67}, %68");
   }
 #undef TESSERA_OF_REGISTERS
 }
-#undef TESSERA_WGMMA
+#undef TESSERA_WGMMA_64
+#undef TESSERA_WGMMA_128
+#undef TESSERA_FOUR
+
+// Products that are started between begin_products and commit_products are one group.
+__device__ inline void begin_products() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ inline void commit_products() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+// The compiler does not know that a running product changes registers. This keeps uses of c after the wait.
+template <int kN>
+__device__ inline void keep(Accumulator<kN>& c) {
+#pragma unroll
+  for (int n = 0; n < kN / 8; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) asm volatile("" : "+f"(c.at[n][e])::"memory");
+  }
+}
+// The same for a left factor. It must not be changed before the wait either.
+__device__ inline void keep(FragmentA& a) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(a.at[i])::"memory");
+}
+// Waits until at most `kPending` groups are outstanding. None of them writes `c`.
+template <int kPending, typename... Accumulators>
+__device__ inline void wait_for_products(Accumulators&... c) {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+  (keep(c), ...);
+}
+// Makes this thread's writes to shared memory visible to wgmma and the copy engine. A barrier must follow.
+__device__ inline void publish_tiles() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
 
 // The same interface as MmaProducts, for tiles [64, 64].
 template <typename T>
@@ -70,12 +122,12 @@ struct WgmmaProducts {
   __device__ static void multiply_transposed(Accumulator<64>& c, const T* left, const T* right) {
     const uint64_t left_tile = tile_descriptor(left), right_tile = tile_descriptor(right);
     keep(c);
-    begin();
+    begin_products();
 #pragma unroll
     for (uint32_t d = 0; d < 4; ++d) {
       start_product<T>(c, left_tile + d * kStepInRow, right_tile + d * kStepInRow, d > 0);
     }
-    commit();
+    commit_products();
   }
 
   // Starts c += of(left) · right. The caller must wait for c.
@@ -88,42 +140,20 @@ struct WgmmaProducts {
     const uint64_t right_tile = tile_descriptor(right);
     keep(c);
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(a[k].at[i])::"memory");
-    }
-    begin();
+    for (int k = 0; k < 4; ++k) keep(a[k]);
+    begin_products();
 #pragma unroll
     for (uint32_t k = 0; k < 4; ++k) start_product<T>(c, a[k], right_tile + k * kStepOfRows);
-    commit();
+    commit_products();
   }
 
   // Waits until at most `kPending` products are outstanding. None of them writes `c`.
   template <int kPending, typename... Accumulators>
   __device__ static void wait(Accumulators&... c) {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
-    (keep(c), ...);
+    wait_for_products<kPending>(c...);
   }
   // Call it before the barrier that precedes reading the tiles. It makes this thread's writes visible to wgmma.
-  __device__ static void publish_tiles() {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-  }
-
- private:
-  __device__ static void begin() {
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-  }
-  __device__ static void commit() {
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-  }
-  // The compiler does not know that a running product changes registers. This keeps uses of c after the wait.
-  __device__ static void keep(Accumulator<64>& c) {
-#pragma unroll
-    for (int n = 0; n < 8; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) asm volatile("" : "+f"(c.at[n][e])::"memory");
-    }
-  }
+  __device__ static void publish_tiles() { cuda::publish_tiles(); }
 };
 
 }  // namespace tessera::cuda

@@ -8,8 +8,8 @@ namespace tessera {
 // Every record of metrics.jsonl has this tag in trackers.
 inline constexpr const char* kEpochTag = "train/epoch";
 
-// The numbers of a record of metrics.jsonl by tag: train/epoch, train/loss, eval/loss, train/train_runtime, ...
-// Null stands for NaN and infinity.
+// The numbers of a record of metrics.jsonl by tag: train/epoch, train/loss, eval/loss, train/train_runtime, ... NaN and
+// infinity are null.
 Record tags_of(const Record& line);
 
 }  // namespace tessera

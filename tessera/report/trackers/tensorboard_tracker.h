@@ -13,8 +13,8 @@ namespace tessera {
 
 class TensorboardTracker : public Tracker {
  public:
-  // `files`: the names of the run's files so far. Removes what they hold after the first `rows_to_keep` rows, and
-  // begins a new file: a reader that watches the folder never sees a file change that it has read.
+  // `files`: the names of the run's files so far. Removes their content after the first `rows_to_keep` rows, and begins
+  // a new file. If a program watches the folder, a file that it has read does not grow again.
   TensorboardTracker(const std::filesystem::path& folder, std::vector<std::string> files, int64_t rows_to_keep,
                      const Record& config);
 

@@ -18,7 +18,7 @@ struct TrackerRow {
 class Tracker {
  public:
   virtual ~Tracker() = default;
-  // The rows that are in the tracker's files from before: the first rows of metrics.jsonl.
+  // The number of rows that the tracker's files have at the start: the first rows of metrics.jsonl.
   virtual int64_t num_rows() const = 0;
   virtual void append(const TrackerRow& row) = 0;
   // The state of the machine: gpu.0.memoryAllocatedBytes, ...

@@ -153,7 +153,7 @@ WandbTracker::WandbTracker(const fs::path& parent, const Place& earlier, int64_t
     fs::remove(folder() / (log_name + mark), error);
   }
   fs::remove(parent_ / "latest-run", error);
-  fs::create_directory_symlink(place_.folder_name, parent_ / "latest-run", error);  // a comfort: may fail
+  fs::create_directory_symlink(place_.folder_name, parent_ / "latest-run", error);  // for convenience: may fail
 }
 
 // Removes all that follows the last row to keep: later rows, and the end of the run.

@@ -93,7 +93,7 @@ TEST(Figures, SourcesOfMemory) {
     return Record{{"index", index}, {"peak_mib", mib}, {"mode_mib", std::vector<double>{mib - 2, mib - 1}}};
   };
   run.summary["memory_log"] = Record{{"gpu", std::vector<Record>{gpu(0, 10), gpu(1, 30), gpu(2, 20)}}};
-  EXPECT_THAT(peak.of_run(run).values, ElementsAre(30));  // the GPU that had most
+  EXPECT_THAT(peak.of_run(run).values, ElementsAre(30));  // the GPU with the highest value
   EXPECT_EQ(peak.of_run(run).note, "");
   EXPECT_THAT(find_figure("gpu_mode")->of_run(run).values, ElementsAre(28, 29));
 }

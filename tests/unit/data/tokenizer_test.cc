@@ -226,7 +226,7 @@ std::vector<std::filesystem::path> reference_files() {
   return files;
 }
 
-// Prompts and answers are encoded apart. For the tokenizers of language models, their ids equal those of one text.
+// Prompts and answers are encoded separately. For the tokenizers of language models, one text gives the same ids.
 TEST(Tokenizer, PartsOfASampleGiveTheIdsOfTheCompleteText) {
   static constexpr const char* kWords[] = {"word", "Ada", "él",   "渡轮",     "12",     "1999",
                                            "x.",   "(a)", "it's", "👍🏽", "\u0301b"};

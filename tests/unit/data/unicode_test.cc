@@ -1,5 +1,5 @@
-// Character classes and normal forms of all code points. tools/compare_tokenizers.py recorded those of Hugging Face's
-// `tokenizers` in sweeps.json: the number of bytes and their FNV-1a hash.
+// Character classes and normal forms of all code points. tools/compare_tokenizers.py recorded the results of Hugging
+// Face's `tokenizers` in sweeps.json: the number of bytes and their FNV-1a hash.
 #include "tessera/data/unicode.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // Tests the order of an offloaded update under the latest possible schedule: a stream's work runs only when somebody
-// waits for it. A hand-over without its event then gives a wrong order or wrong bits.
+// waits for it. If an event is missing, the order or the bits are then wrong.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -237,8 +237,8 @@ TEST_F(OrderTest, LateMomentsAreWrittenDuringTheNextBackward) {
   }
 }
 
-// The next step may write a unit's gradients when the update has read this step's gradients of that unit. It does not
-// wait for other units.
+// The next step may write a unit's gradients as soon as the update has read the unit's gradients of this step. It does
+// not wait for other units.
 TEST_F(OrderTest, GradientsWaitForTheUpdateThatReadsThem) {
   const Model model(small_config("bloom"), *device_);
   const auto ops = make_kernels(*device_);

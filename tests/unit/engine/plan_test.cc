@@ -181,8 +181,7 @@ TEST(Plan, CountsTheBytesOfAStep) {
   count_bytes_of_a_step(untied(small_config("bloom", 0)));
 }
 
-// One slot for the root, one for a head that is not tied, and one for each block in flight, for parameters and for
-// gradients.
+// One slot for the root, one for an untied head, and one for each block in flight, for parameters and for gradients.
 void check_slots(ModelConfig config) {
   config.num_layers = 5;
   const auto device = make_counting_device();

@@ -27,7 +27,7 @@ inline ModelConfig small_config(const std::string& architecture, double dropout 
   config.o_bias = config.mlp_bias = architecture == "llama";
   if (architecture == "qwen3") {
     config.head_norms = true;
-    config.head_channels = 6;  // 18 channels of queries beside 12 of the model
+    config.head_channels = 6;  // 18 channels of queries and 12 of the model
     config.sliding_window = 3;
     config.sliding_layers = {false, true};
   }

@@ -91,7 +91,7 @@ TEST(ParameterTable, FrozenTensorsComeLast) {
   EXPECT_EQ(Model(config, *device).first_trained(), 4);
 }
 
-// A head that is not tied is the last unit. It holds the final norm and the weight, whose name in files has no prefix.
+// An untied head is the last unit. It holds the final norm and the weight, whose name in files has no prefix.
 TEST(Model, AHeadThatIsNotTiedIsAUnit) {
   const auto device = make_counting_device();
   const ModelConfig tied = parse_model_config(

@@ -59,7 +59,7 @@ TEST(RmsNorm, GradientsMatchFiniteDifferences) {
     const auto d_weight_alone = d_weight;
     expect_gradient(x, d_x, value, "x");
     expect_gradient(weight, d_weight_alone, value, "weight");
-    // d_weight is added to, the residual is added, and results may replace inputs.
+    // The call adds to d_weight and adds the residual. Results may replace inputs.
     value();
     auto in_place = residual;
     rig->rms_norm_backward(view(r, shape), view(x, shape), view(weight), view(rstd, {rows, 1}), view(in_place, shape),

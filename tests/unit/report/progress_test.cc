@@ -101,7 +101,7 @@ TEST_F(ProgressTest, BarStaysBelowOtherOutputAndEndsAsALine) {
 TEST_F(ProgressTest, RedrawsAtMostTenTimesASecond) {
   Progress progress(terminal_, options(1000));
   for (int step = 1; step <= 1000; ++step) {
-    now_s_ += 0.015625;  // 64 steps a second, for 15.6 seconds; 7 steps make 0.1 s
+    now_s_ += 0.015625;  // 64 steps per second, for 15.6 seconds; 7 steps make 0.1 s
     progress.update(step, 1);
   }
   EXPECT_EQ(count_redraws(), 1u + 1000 / 7);

@@ -1,4 +1,4 @@
-// Kills a child process at one of its system calls, to test what a sudden death leaves behind.
+// Kills a child process at one of its system calls, to test the state after a sudden death.
 #pragma once
 
 #include <sys/ptrace.h>

@@ -162,7 +162,7 @@ TEST(OutputLock, ARunThatLostTheFolderMayNotWrite) {
   EXPECT_THAT(error_of<RunError>([&] { lock.check_held(); }), HasSubstr("taken over by another run (process"));
 }
 
-// A run dies at any of its system calls. The next run then takes the folder at once.
+// A run dies at any of its system calls. The next run then takes the folder immediately.
 TEST(OutputLock, SurvivesDeathAtAnySystemCall) {
   for (int n = 0;; ++n) {
     TemporaryFolder parent(memory_folder());

@@ -16,8 +16,8 @@
 
 namespace tessera {
 
-// The state that the ranks of a group share. When a rank leaves, the ranks that wait for it fail at once. A test of a
-// skipped collective therefore ends.
+// The state that the ranks of a group share. When a rank leaves, the ranks that wait for it fail immediately. A test of
+// a skipped collective therefore ends.
 class ThreadGroup {
  public:
   explicit ThreadGroup(int size) : texts_(static_cast<size_t>(size)) {}

@@ -193,7 +193,7 @@ TEST_F(Sweep, errors_of_the_file) {
       {"[matrix]\nnproc = [2, 2]\n", "matrix.nproc: has 2 twice"},
       {"[matrix]\nlr = [1]\nlearning_rate = [2]\n", "is given twice"},
       {"[matrix]\nlr = [[1]]\n", "must be a text, a number or a boolean"},
-      {"lr = 1\n", "s.toml:1: lr: is a setting, and settings of a sweep stand below [settings] or [matrix]"},
+      {"lr = 1\n", "s.toml:1: lr: is a setting, and settings of a sweep belong below [settings] or [matrix]"},
       {"matirx = 1\n", "s.toml:1: matirx: unknown key of a sweep. Did you mean \"matrix\"?"},
       {"base = \"none.toml\"\n", "s.toml:1: base: the recipe none.toml does not exist. Paths"},
       {"base = 1\n", "must be a text"},

@@ -46,7 +46,7 @@ TEST_F(RunFolder, finished_run_with_the_same_settings_is_done) {
   EXPECT_EQ(state(), RunState::open);
   finish();
   EXPECT_EQ(state(), RunState::done);
-  resolved_.settings.owner_timeout = 7;  // shapes no result
+  resolved_.settings.owner_timeout = 7;  // affects no result
   resolved_.settings.output_dir = "x/../y";
   resolved_.settings.json = true;
   EXPECT_EQ(state(), RunState::done);

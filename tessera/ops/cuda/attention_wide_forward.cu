@@ -1,0 +1,248 @@
+#include <cmath>
+#include <limits>
+
+#include "tessera/ops/cuda/attention_wide.cuh"
+#include "tessera/ops/cuda/attention_wide.h"
+
+namespace tessera::cuda {
+namespace {
+
+constexpr int kKeys = 128;  // that are loaded at a time
+
+template <typename T>
+struct Shared {
+  WideTile<T, kWideRows> q, o;
+  WideTile<T, kKeys> k[2], v[2];
+  Barrier q_full, q_empty, k_full[2], k_empty[2], v_full[2], v_empty[2];
+  WideTask task;
+};
+
+// For each of the two rows of a thread: the maximum in powers of two, and this thread's part of the sum.
+struct Softmax {
+  float maximum[2], sum[2];
+};
+
+// s holds products q·k of kKeys keys from k0 on. Replaces them by exp(score − maximum) and returns, for each row, by
+// what earlier results must be multiplied. A sequence's last block of keys comes first, so every row has seen a key.
+template <bool kBiased>
+__device__ inline void softmax_block(Accumulator<kKeys>& s, const Scores& scores, int first_row, int k0, int window,
+                                     Softmax& softmax, float (&correction)[2]) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  if constexpr (kBiased) {
+    const float first_bias = scores.bias(k0 + lane % 4 * 2);
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float bias = fmaf(scores.slope, static_cast<float>(n * 8 + e % 2), first_bias);
+        s.at[n][e] = fmaf(s.at[n][e], scores.scale, bias);
+      }
+    }
+  }
+  const float scale = kBiased ? 1.0f : scores.scale;
+  if (needs_mask(first_row, k0, kKeys, window)) {
+    mask_scores(s, first_row, k0, window, -std::numeric_limits<float>::infinity());
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float most = fmaxf(s.at[0][2 * half], s.at[0][2 * half + 1]);
+#pragma unroll
+    for (int n = 1; n < kKeys / 8; ++n) most = fmaxf(most, fmaxf(s.at[n][2 * half], s.at[n][2 * half + 1]));
+    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
+    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
+    most = fmaxf(softmax.maximum[half], most * scale);
+    correction[half] = fast_exp2(softmax.maximum[half] - most);
+    softmax.maximum[half] = most;
+    float sum[2] = {0, 0};
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        float& x = s.at[n][2 * half + e];
+        x = fast_exp2(fmaf(x, scale, -most));
+        sum[e] += x;
+      }
+    }
+    softmax.sum[half] = fmaf(softmax.sum[half], correction[half], sum[0] + sum[1]);
+  }
+}
+
+template <typename T>
+__device__ inline void produce(Shared<T>& shared, const CUtensorMap& map, const Heads& heads, int num_blocks) {
+  const bool leads = threadIdx.x == 0;
+  int count = 0, tasks = 0;  // blocks of keys and tasks so far
+  for_each_task(heads, heads.num_heads, num_blocks, [&](const Block& block, int head) {
+    const int q0 = block.index * kWideRows, kv_head = head / heads.group;
+    for (int k0 = q0; k0 >= heads.first_block(q0, kKeys); k0 -= kKeys, ++count) {
+      const int stage = count & 1, before = (count >> 1 & 1) ^ 1;
+      wait_for(&shared.k_empty[stage], before);
+      if (leads) {
+        arrive_expecting(&shared.k_full[stage], WideTile<T, kKeys>::kBytes);
+        copy_tile(map, &shared.k_full[stage], shared.k[stage], place_of_key(heads, kv_head), block.begin + k0);
+      }
+      if (k0 == q0) {
+        wait_for(&shared.q_empty, (tasks & 1) ^ 1);
+        if (leads) {
+          shared.task = {block.begin, block.length, block.index, head};
+          arrive_expecting(&shared.q_full, WideTile<T, kWideRows>::kBytes);
+          copy_tile(map, &shared.q_full, shared.q, place_of_query(heads, head), block.begin + q0);
+        }
+      }
+      wait_for(&shared.v_empty[stage], before);
+      if (leads) {
+        arrive_expecting(&shared.v_full[stage], WideTile<T, kKeys>::kBytes);
+        copy_tile(map, &shared.v_full[stage], shared.v[stage], place_of_value(heads, kv_head), block.begin + k0);
+      }
+    }
+    ++tasks;
+  });
+  wait_for(&shared.q_empty, (tasks & 1) ^ 1);
+  if (leads) {
+    shared.task.head = -1;
+    arrive(&shared.q_full);
+  }
+}
+
+template <typename T, bool kBiased>
+__device__ inline void consume(Shared<T>& shared, const Heads& heads, float scale, T* o_out, float* log_sum_exp) {
+  const int group = static_cast<int>(threadIdx.x) / kGroupThreads - 1,
+            warp = static_cast<int>(threadIdx.x) / kWarp % 4, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int own_row = group * 64 + warp * 16;
+  // The consumers take turns: while one computes exponentials, the other has the tensor cores.
+  const auto begin_turn = [&] { meet(1 + group, kConsumers * kGroupThreads); };
+  const auto end_turn = [&] { announce(2 - group, kConsumers * kGroupThreads); };
+  if (group == 1) end_turn();
+
+  for (int tasks = 0, count = 0;; ++tasks) {
+    wait_for(&shared.q_full, tasks & 1);
+    const WideTask task = shared.task;
+    if (task.head < 0) return;
+    const int q0 = task.index * kWideRows, first_row = q0 + own_row, first_block = heads.first_block(q0, kKeys);
+    const Scores scores(scale, heads.slope(task.head));
+    Accumulator<kKeys> s;
+    Accumulator<kWideColumns> o;
+    FragmentA p[kKeys / 16];
+    o.clear();
+    Softmax softmax;
+    softmax.maximum[0] = softmax.maximum[1] = -std::numeric_limits<float>::infinity();
+    softmax.sum[0] = softmax.sum[1] = 0;
+    float correction[2];
+
+    wait_for(&shared.k_full[count & 1], count >> 1 & 1);
+    begin_turn();
+    start_transposed(s, shared.q, group * 64, shared.k[count & 1]);
+    end_turn();
+    wait_for_products<0>(s);
+    release(&shared.k_empty[count & 1]);
+    softmax_block<kBiased>(s, scores, first_row, q0, heads.window, softmax, correction);
+    round_to_left<T>(s, p);
+    for (int k0 = q0 - kKeys; k0 >= first_block; k0 -= kKeys, ++count) {
+      const int stage = count & 1, next = (count + 1) & 1;
+      wait_for(&shared.k_full[next], (count + 1) >> 1 & 1);
+      begin_turn();
+      start_transposed(s, shared.q, group * 64, shared.k[next]);
+      wait_for(&shared.v_full[stage], count >> 1 & 1);
+      start_sum(o, p, shared.v[stage]);
+      end_turn();
+      wait_for_products<1>(s);
+      release(&shared.k_empty[next]);
+      softmax_block<kBiased>(s, scores, first_row, k0, heads.window, softmax, correction);
+      wait_for_products<0>(o);
+      release(&shared.v_empty[stage]);
+      round_to_left<T>(s, p);
+      // Most blocks do not change a maximum.
+      if (__any_sync(kAllLanes, correction[0] < 1 || correction[1] < 1)) {
+#pragma unroll
+        for (int n = 0; n < kWideColumns / 8; ++n) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) o.at[n][e] *= correction[e / 2];
+        }
+      }
+    }
+    release(&shared.q_empty);
+    wait_for(&shared.v_full[count & 1], count >> 1 & 1);
+    start_sum(o, p, shared.v[count & 1]);
+    wait_for_products<0>(o);
+    release(&shared.v_empty[count & 1]);
+    ++count;
+
+    const int rows = task.length - first_row;
+    const int64_t row = int64_t{task.begin} + first_row;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float sum = softmax.sum[half];
+      sum += __shfl_xor_sync(kAllLanes, sum, 1);
+      sum += __shfl_xor_sync(kAllLanes, sum, 2);
+      softmax.sum[half] = sum;
+      const int r = half * 8 + lane / 4;
+      if (log_sum_exp && lane % 4 == 0 && r < rows) {
+        log_sum_exp[(row + r) * heads.num_heads + task.head] = (softmax.maximum[half] + log2f(sum)) * kLn2;
+      }
+    }
+    store_wide_rows(o, shared.o, own_row, o_out + row * heads.channels + task.head * heads.head_dim, heads.channels,
+                    rows, heads.head_dim, [&](int half) { return 1.0f / softmax.sum[half]; });
+    __syncwarp();  // before the next task's results
+  }
+}
+
+template <typename T, bool kBiased>
+__global__ void __launch_bounds__(kWideThreads, 1)
+    wide_forward_kernel(const __grid_constant__ CUtensorMap map, Heads heads, int num_blocks, float scale, T* o,
+                        float* log_sum_exp) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  auto& shared = *reinterpret_cast<Shared<T>*>(memory);
+  if (threadIdx.x == 0) {
+    init_barrier(&shared.q_full, 1);
+    init_barrier(&shared.q_empty, kConsumerWarps);
+    for (int stage = 0; stage < 2; ++stage) {
+      init_barrier(&shared.k_full[stage], 1);
+      init_barrier(&shared.v_full[stage], 1);
+      init_barrier(&shared.k_empty[stage], kConsumerWarps);
+      init_barrier(&shared.v_empty[stage], kConsumerWarps);
+    }
+    publish_barriers();
+  }
+  __syncthreads();
+  if (threadIdx.x < kGroupThreads) {
+    Registers<40, 232>::give_back();
+    if (threadIdx.x < kWarp) produce(shared, map, heads, num_blocks);
+  } else {
+    Registers<40, 232>::take();
+    consume<T, kBiased>(shared, heads, scale, o, log_sum_exp);
+  }
+}
+
+}  // namespace
+
+bool wide_attention_can(const Context& context, View qkv, const AttentionShape& shape, const Dropout& dropout) {
+  return context.has_wgmma && size_of(qkv.dtype) == 2 && shape.head_dim % 8 == 0 && shape.head_dim > 64 &&
+         shape.head_dim <= kWideColumns && dropout.rate == 0;
+}
+
+void wide_attention_forward(const Context& context, View qkv, View starts, const AttentionShape& shape, View o,
+                            View log_sum_exp) {
+  const Heads heads = Heads::of(shape, starts);
+  const CUtensorMap map = map_of_heads(qkv, heads_of_row(shape), shape.head_dim, qkv.shape[1], kKeys);
+  const auto blocks = static_cast<int>(num_blocks(qkv.shape[0], kWideRows, heads.num_sequences));
+  const auto grid = static_cast<unsigned>(std::min(context.num_multiprocessors, blocks * heads.num_heads));
+  const auto launch = [&](auto zero, auto biased) {
+    using T = decltype(zero);
+    auto* const kernel = wide_forward_kernel<T, biased>;
+    allow_shared(kernel, sizeof(Shared<T>));
+    kernel<<<grid, kWideThreads, sizeof(Shared<T>), context.stream>>>(
+        map, heads, blocks, 1 / std::sqrt(static_cast<float>(shape.head_dim)), data_of<T>(o),
+        data_of<float>(log_sum_exp));
+  };
+  const auto with_bias = [&](auto zero) {
+    if (heads.slopes) return launch(zero, std::true_type());
+    launch(zero, std::false_type());
+  };
+  if (qkv.dtype == DType::f16) {
+    with_bias(Half{});
+  } else {
+    with_bias(Bf16{});
+  }
+  check_launch("wide_forward_kernel");
+}
+
+}  // namespace tessera::cuda
