@@ -42,7 +42,8 @@ EngineContext Engine::make_context(const EnginePlace& place, const Model& model,
           options.dtype,
           std::move(streams),
           cut_units(model, plan, &ParameterTable::num_trainable),
-          cut_units(model, plan, &ParameterTable::num_frozen)};
+          cut_units(model, plan, &ParameterTable::num_frozen),
+          options.bf16_states};
 }
 
 Engine::Engine(EnginePlace place, ModelConfig config, EngineOptions options)
@@ -53,7 +54,14 @@ Engine::Engine(EnginePlace place, ModelConfig config, EngineOptions options)
       context_(make_context(place, model_, options_, *ops_, own_host_ops_)),
       parameters_(context_),
       block_graphs_(place.device.compute_stream(), options_.cuda_graphs && place.device.kind() == DeviceKind::cuda),
-      loss_(place.device.allocate(sizeof(double), Category::workspace)) {}
+      loss_(place.device.allocate(sizeof(double), Category::workspace)) {
+  TESSERA_ASSERT(!options_.bf16_states || options_.dtype == DType::bf16);
+  const int64_t wanted = options_.checkpointed_blocks, L = model_.num_blocks();
+  if (wanted != kAllBlocks && wanted > L) {
+    throw UsageError("--activation-checkpointing", fmt::format("{} blocks, but the model has {}", wanted, L),
+                     fmt::format("Give at most {}, or block for all of them", L));
+  }
+}
 
 // Ends the streams and waits for their work, before the memory that they use is freed.
 Engine::~Engine() {

@@ -15,17 +15,21 @@
 #include "tessera/data/batches.h"
 #include "tessera/device/stack.h"
 #include "tessera/engine/block_graphs.h"
+#include "tessera/engine/checkpointed_blocks.h"
 #include "tessera/engine/optimizer.h"
 
 namespace tessera {
 
 struct EngineOptions {
-  DType dtype = DType::f32;        // of the computation; f64 in gradient checks
-  bool tf32 = false;               // f32 products on a GPU may round their factors to tf32
-  bool checkpoint_blocks = false;  // keep only the blocks' inputs and run each block's forward again in backward
+  DType dtype = DType::f32;         // of the computation; f64 in gradient checks
+  bool tf32 = false;                // f32 products on a GPU may round their factors to tf32
+  int64_t checkpointed_blocks = 0;  // this number of blocks, or kAllBlocks (checkpointed_blocks.h)
   AdamWOptions adamw;
+  // AdamW's moments are bf16, and the parameters have no fp32 masters: AdamW updates the bf16 parameters. All three are
+  // rounded stochastically (ops/stochastic_rounding.h). Only for a computation in bf16.
+  bool bf16_states = false;
   double max_grad_norm = 0;  // 0: no clipping
-  uint64_t seed = 0;         // of dropout
+  uint64_t seed = 0;         // of dropout and of stochastic rounding
   bool cuda_graphs = true;   // launch a GPU's blocks as CUDA graphs; the results have the same bits
   // Bytes of logits that exist at a time. Large enough for a product over the vocabulary at nearly full speed, and
   // small compared with a model. Each chunk reads and writes the complete gradient of the embedding. This costs
@@ -83,7 +87,7 @@ struct LossSum {
   int64_t num_targets = 0;
 };
 
-// What a checkpoint holds for a unit, in the type of the masters. `frozen` has the elements of the frozen part of the
+// What a checkpoint holds for a unit, in the type of the states. `frozen` has the elements of the frozen part of the
 // unit's table. The other arrays have the elements of the trainable part.
 enum class StateKind { parameters, moment1, moment2, frozen };
 inline constexpr StateKind kStateKinds[] = {StateKind::parameters, StateKind::moment1, StateKind::moment2,
@@ -94,7 +98,8 @@ inline int64_t num_elems_of(StateKind kind, const ParameterTable& table) {
 
 class Engine {
  public:
-  // Allocates the parameters with unspecified contents. UsageError: the sharding does not fit the world.
+  // Allocates the parameters with unspecified contents. UsageError: the sharding does not fit the world, or the model
+  // has fewer blocks than checkpointed_blocks.
   Engine(EnginePlace place, ModelConfig config, EngineOptions options);
   ~Engine();  // waits for an update that is still running
 
@@ -104,6 +109,9 @@ class Engine {
   Kernels& ops() { return *ops_; }
   const ShardPlan& shard_plan() const { return context_.plan; }
   const EngineOptions& options() const { return options_; }
+  CheckpointedBlocks checkpointed_blocks() const {
+    return {std::max<int64_t>(0, model_.first_trained() - 1), options_.checkpointed_blocks};
+  }
   // Number of blocks launched as graphs so far.
   int64_t num_graph_launches() const { return block_graphs_.num_launches(); }
   // Bytes that this rank has sent to others.
@@ -122,6 +130,9 @@ class Engine {
   void prepare(const WorkBounds& work);
 
   // ---- parameters and states (states.cc)
+
+  // The type of masters and moments, as save_states() passes them when training: f32, or bf16 for bf16 states.
+  DType state_dtype() const { return context_.state_dtype(); }
 
   // Reads elements `range` of a unit's flat buffer, or of a StateKind, into a view in host memory, of any
   // floating-point type.
@@ -146,7 +157,7 @@ class Engine {
   void save_states(const WriteState& write);
 
   using WriteParameters = std::function<void(int64_t unit, ElemRange range, View from)>;
-  // The same with the parameters alone, in the masters' type.
+  // The same with the parameters alone.
   void save_parameters(const WriteParameters& write);
 
   // Returns the first unit whose parameters contain NaN or infinity on any rank, or nothing. When training, it checks

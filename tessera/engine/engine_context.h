@@ -46,12 +46,15 @@ struct EngineContext {
   DType dtype;  // type of the computation
   Streams streams;
   std::vector<UnitShards> units, frozen_units;  // how the trainable and the frozen part of each unit are cut
+  bool bf16_states = false;                     // see EngineOptions
   int64_t file_bytes = 0;                       // bytes of arrays on Tier::file
 
   // The type of one micro-batch's gradients.
   DType gradient_dtype() const { return tessera::gradient_dtype(dtype, plan.options().reduce_dtype); }
-  // The type of master parameters, moments, and gradients accumulated over micro-batches.
-  DType master_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+  // The type of gradients accumulated over micro-batches.
+  DType sum_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+  // The type of master parameters and moments. Masters wider than the computation are split.
+  DType state_dtype() const { return bf16_states ? DType::bf16 : sum_dtype(); }
   int64_t num_units() const { return model.num_units(); }
   // The outer units are the units that are not blocks: the root, and an untied head. Their sizes differ from the
   // blocks' sizes. Each outer unit has its own slot for the complete unit. The blocks share the slots after these.

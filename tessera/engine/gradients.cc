@@ -25,7 +25,7 @@ UnitGradients::UnitGradients(EngineContext& context, int64_t micro_batches)
     : context_(context),
       one_micro_batch_(micro_batches == 1),
       direct_(!context.plan.reduce_every_micro_batch()),
-      backward_dtype_(direct_ && micro_batches > 1 ? context.master_dtype() : context.gradient_dtype()),
+      backward_dtype_(direct_ && micro_batches > 1 ? context.sum_dtype() : context.gradient_dtype()),
       wire_dtype_(wire_dtype(context.plan, backward_dtype_)),
       next_slot_(context.num_outer_units()),
       complete_(context.units.size(), std::vector<Event>(1)),
@@ -33,7 +33,7 @@ UnitGradients::UnitGradients(EngineContext& context, int64_t micro_batches)
       begun_(context.units.size(), 0) {
   if (!direct_ || wire_dtype_) allocate_slots();
   const Tier tier = context.plan.options().offload.gradients;
-  const DType sum_dtype = micro_batches > 1 ? context.master_dtype() : context.gradient_dtype();
+  const DType sum_dtype = micro_batches > 1 ? context.sum_dtype() : context.gradient_dtype();
   std::vector<View> in_slots(context.units.size());
   for (int64_t u = 0; u < context.num_units(); ++u) {
     const bool stays =

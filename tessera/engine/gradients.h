@@ -7,7 +7,7 @@
 // Frozen parameters have no gradients. A unit with only frozen parameters takes no slot and is not reduced.
 //
 // A micro-batch's gradients have the type gradient_dtype(). The accumulators have the same type if a step has one
-// micro-batch, and otherwise the masters' type. Outer units have slots of their own. With one micro-batch, their sums
+// micro-batch, and otherwise f32 (or f64). Outer units have slots of their own. With one micro-batch, their sums
 // can stay in these slots.
 #pragma once
 

@@ -20,7 +20,7 @@ static std::vector<int64_t> updated_elems(const EngineContext& context) {
 UnitOptimizer::UnitOptimizer(EngineContext& context, UnitParameters& parameters, UnitGradients& gradients)
     : context_(context), parameters_(parameters), gradients_(gradients) {
   const Tier tier = context.plan.options().offload.optimizer;
-  const DType dtype = context.master_dtype();
+  const DType dtype = context.state_dtype();
   const std::vector<int64_t> elems = updated_elems(context);
   const Tier kept = parameters.kept().tier();
   if (kept != tier) own_master_ = UnitArrays(context, tier, Category::master, context.dtype, elems);
@@ -29,6 +29,11 @@ UnitOptimizer::UnitOptimizer(EngineContext& context, UnitParameters& parameters,
   v_ = UnitArrays(context, tier, Category::optimizer, dtype, elems);
   sum_ =
       (gradients.tier() == Tier::device ? context.device : context.host).allocate(sizeof(double), Category::workspace);
+  int64_t first_elem = 0;
+  for (const UnitShards& unit : context.units) {
+    first_elems_.push_back(first_elem);
+    first_elem += unit.num_elems;
+  }
   const int64_t staging_elems = context.staging_elems(elems);
   if (tier == Tier::device) {
     if (kept == Tier::file) {
@@ -144,14 +149,17 @@ View UnitOptimizer::gradient_in(const PieceBuffers& buffers, const Piece& piece)
 AdamWStep UnitOptimizer::step_of(const AdamWStep& step, const Piece& piece) const {
   AdamWStep of_piece = step;
   const int64_t begin = range(piece.unit).begin + piece.first;
+  of_piece.first_elem = first_elems_[static_cast<size_t>(piece.unit)] + begin;
   of_piece.writes = piece.writes;
   of_piece.num_decayed =
       std::clamp<int64_t>(context_.model.unit(piece.unit).table().num_decayed() - begin, 0, piece.size());
   return of_piece;
 }
 
-void UnitOptimizer::update(const AdamWOptions& options, int64_t number, double learning_rate, double gradient_scale) {
-  const AdamWStep step = adamw_step(options, number, learning_rate, gradient_scale, 0);
+void UnitOptimizer::update(const AdamWOptions& options, uint64_t seed, int64_t number, double learning_rate,
+                           double gradient_scale) {
+  AdamWStep step = adamw_step(options, number, learning_rate, gradient_scale, 0);
+  step.seed = seed;
   if (piece_buffers_.empty()) {
     update_on_device(step);
     return;

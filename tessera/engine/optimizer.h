@@ -18,12 +18,12 @@ class UnitOptimizer {
   // outside the first replica return 0, or their sum if it is not finite.
   double sum_of_squares();
   // Runs AdamW number `number` on everything that this rank updates. Offloaded states move in pieces. Each unit gets an
-  // event. The next forward waits for it.
-  void update(const AdamWOptions& options, int64_t number, double learning_rate, double gradient_scale);
+  // event. The next forward waits for it. `seed`: of the stochastic rounding of bf16 states.
+  void update(const AdamWOptions& options, uint64_t seed, int64_t number, double learning_rate, double gradient_scale);
 
   // The arrays of the updated part, range(unit) of each unit. This part begins at element first_master_elem() of
   // master(). Masters have the type of the computation. For 16-bit masters, rest() holds the remaining bits of the f32
-  // value.
+  // value, except with bf16 states.
   ElemRange range(int64_t unit) const { return context_.plan.updated(context_.cut(unit)); }
   const UnitArrays& master() const { return own_master_.empty() ? parameters_.kept() : own_master_; }
   int64_t first_master_elem(int64_t unit) const { return own_master_.empty() ? first_kept_elem(unit) : 0; }
@@ -63,8 +63,9 @@ class UnitOptimizer {
   UnitParameters& parameters_;
   UnitGradients& gradients_;
   UnitArrays own_master_;  // empty if the kept parameters are the masters
-  UnitArrays rest_;        // empty unless the computation has 16 bits
+  UnitArrays rest_;        // empty unless the states are wider than the computation
   UnitArrays m_, v_;
+  std::vector<int64_t> first_elems_;         // of each unit's trainable part, among those of the model
   std::vector<PieceBuffers> piece_buffers_;  // for offloaded states
   PieceBuffers leaving_;                     // for states on the device with parameters kept elsewhere
   std::optional<LateMoments>

@@ -68,8 +68,8 @@ struct ShardOptions {
 };
 
 // The type of one micro-batch's gradients after backward, for a computation in `dtype`. It is `dtype`, except when
-// 16-bit gradients are reduced in another type: then it is f32. Sums over several micro-batches always have the
-// masters' type. A 16-bit gradient with several parts in a micro-batch is rounded once per part. The embedding's
+// 16-bit gradients are reduced in another type: then it is f32. Sums over several micro-batches are always
+// f32 (or f64). A 16-bit gradient with several parts in a micro-batch is rounded once per part. The embedding's
 // gradient, for example, has one part per chunk of the head.
 inline DType gradient_dtype(DType dtype, std::optional<DType> reduce_dtype) {
   return size_of(dtype) == 2 && reduce_dtype.value_or(dtype) != dtype ? DType::f32 : dtype;

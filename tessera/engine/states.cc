@@ -145,11 +145,11 @@ void Engine::save_range(int64_t unit, ElemRange range, const Write& write) {
   }
 }
 
-// Frozen parameters have the type of the computation. They leave in the type of the masters.
+// Frozen parameters have the type of the computation. They leave in the type of the states.
 void Engine::save_frozen(int64_t unit, ElemRange range, const Write& write) {
   if (range.size() <= 0) return;
   const int64_t first = range.begin - parameters_.kept_frozen_range(unit).begin;
-  const DType dtype = optimizer_ ? context_.master_dtype() : context_.dtype;
+  const DType dtype = optimizer_ ? context_.state_dtype() : context_.dtype;
   if (dtype == context_.dtype) return save_array(parameters_.frozen(), unit, range, first, write);
   const int64_t most = std::min(kPiecesOfPart * context_.piece_elems(), range.size());
   const Buffer buffer = context_.host.allocate(bytes_of(most, dtype), Category::staging);
@@ -191,14 +191,14 @@ void Engine::load_parameters(const ReadParameters& read, bool from_rank_0) {
 void Engine::load_from_rank_0(const ReadParameters& read) {
   Stream& comm = *context_.streams.comm;
   DeviceStaging staging(*this);
-  const View all_sent = staging.take(context_.piece_elems(), context_.master_dtype());
+  const View all_sent = staging.take(context_.piece_elems(), context_.state_dtype());
   const Buffer own = context_.host.allocate(all_sent.bytes(), Category::staging);
   for (int64_t u = 0; u < context_.num_units(); ++u) {
     const int64_t num_elems = model_.unit(u).table().num_elems();
     for (int64_t at = 0; at < num_elems; at += context_.piece_elems()) {
       const ElemRange piece{at, std::min(at + context_.piece_elems(), num_elems)};
       const View sent = all_sent.rows(0, piece.size());
-      const View here = own.view({piece.size()}, context_.master_dtype());
+      const View here = own.view({piece.size()}, context_.state_dtype());
       if (context_.ranks.world->rank() == 0 && !counting()) {
         read(u, piece, here);
         comm.copy(here, sent);

@@ -53,7 +53,7 @@ StepResult Engine::train_step(std::span<const PackedBatch> window, double learni
   if (!result.skipped) {
     ++num_updates_;
     const double scale = clip_factor(result.gradient_norm, options_.max_grad_norm) / loss_scale;
-    optimizer_->update(options_.adamw, num_updates_, learning_rate, scale);
+    optimizer_->update(options_.adamw, options_.seed, num_updates_, learning_rate, scale);
   }
   return result;
 }
@@ -115,7 +115,7 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
                             address(from.data),         address(to.data)};
   };
 
-  // Phase 2: forward. Keep each block's input. Keep the values for its backward too, unless blocks are checkpointed.
+  // Phase 2: forward. Keep each block's input. Keep the values for its backward too, unless the block is checkpointed.
   std::vector<View> x(static_cast<size_t>(L + 1));  // [N, C] inputs of the blocks; x[L] is the input of the head
   std::vector<SavedViews> saved(static_cast<size_t>(L));
   SavedViews saved_embedding;
@@ -123,13 +123,20 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   // two activations.
   const int64_t first_trained = model_.first_trained();
   const auto trains_from = [&](int64_t unit) { return unit >= first_trained; };
+  const CheckpointedBlocks checkpointed = checkpointed_blocks();
+  // Backward frees the values of each block after their last use. Its own two gradients lie below all of them.
+  View d_y, d_x;
+  const auto push_gradients = [&] { d_y = f.push(N, C), d_x = f.push(N, C); };
+  std::vector<int64_t> height(static_cast<size_t>(L));  // of the stack that a block's backward needs
   x[0] = f.push(N, C);
   const ParameterViews root = parameters_.acquire(0);
   if (computes) model_.root().embed_forward(f, root, x[0], trains_from(0) ? &saved_embedding : nullptr);
   parameters_.release(0);
   for (int64_t i = 0; i < L; ++i) {
     const auto n = static_cast<size_t>(i);
-    const bool keeps_values = trains_from(1 + i) && !options_.checkpoint_blocks;
+    const bool keeps_values = trains_from(1 + i) && !checkpointed.contains(i);
+    if (i == checkpointed.first) push_gradients();
+    height[n] = stack_->mark();
     x[n + 1] = trains_from(i) || i == 0 ? f.push(N, C) : x[n - 1];
     const ParameterViews p = parameters_.acquire(1 + i);
     if (sharding.forward_prefetch) parameters_.prefetch(2 + i);
@@ -139,10 +146,11 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
       });
     }
     parameters_.release(1 + i);
+    if (keeps_values) height[n] = stack_->mark();
   }
+  if (checkpointed.first == L) push_gradients();  // no block has a backward
 
   // Phase 3: loss and backward, in reverse order.
-  View d_y = f.push(N, C), d_x = f.push(N, C);
   const int64_t head_unit = model_.head_unit();
   const ParameterViews head = parameters_.acquire(head_unit);
   UnitGradients::Acquired outer = gradients_->acquire(head_unit, computes);
@@ -158,12 +166,13 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
     if (sharding.backward_prefetch == BackwardPrefetch::pre && i > 0 && trains_from(i)) parameters_.prefetch(i);
     const auto [g, is_fresh] = gradients_->acquire(1 + i, computes);
     f.fresh_gradients = is_fresh;
+    stack_->pop_to(height[n]);
     if (computes) {
       block_graphs_.run(key(is_fresh ? BlockWork::first_backward : BlockWork::backward, 1 + i, p, g, d_y, d_x), f,
                         [&, g = g](Frame& frame) {  // clang 14 cannot capture a structured binding
                           const StackScope recomputed(*stack_);
                           // Checkpointed: run forward again for the saved values. Its output is not needed.
-                          if (options_.checkpoint_blocks) model_.block(i).forward(frame, p, x[n], {}, &saved[n]);
+                          if (checkpointed.contains(i)) model_.block(i).forward(frame, p, x[n], {}, &saved[n]);
                           model_.block(i).backward(frame, p, g, x[n], saved[n], d_y, d_x);
                         });
     }

@@ -32,8 +32,8 @@ void for_each_tensor(const Model& model, Visit&& visit) {
   }
 }
 
-// The index in kSavedTypes. 0, which is f32, for other types and for tensors without a file. Loading reports files that
-// are incomplete.
+// The index in kSavedTypes. 0, which is f32, for types that are not saved (f64), and for tensors without a file: it is the
+// type of the masters, except with bf16 states. Loading reports files that are incomplete.
 size_t index_of_type(const std::optional<TensorSource>& source, const std::string& name) {
   const std::optional<DType> dtype = source ? source->dtype_of(name) : std::nullopt;
   const auto known = std::find(kSavedTypes.begin(), kSavedTypes.end(), dtype);

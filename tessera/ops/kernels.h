@@ -96,6 +96,10 @@ struct AdamWStep {
   double gradient_scale = 1;                          // multiplies the gradient when it is read (clipping, loss scale)
   int64_t num_decayed = 0;                            // the first elements decay, the others do not
   AdamWWrites writes = AdamWWrites::all;
+  // Stochastic rounding of bf16 states (stochastic_rounding.h).
+  uint64_t seed = 0;
+  int64_t number = 1;      // of the update, from 1
+  int64_t first_elem = 0;  // element of the model at which the arrays begin
 };
 
 class Kernels {
@@ -226,6 +230,8 @@ class Kernels {
   // f32 stored in two arrays: f16 or bf16, and their `rest`. If only moments are written, the call does not access
   // parameters, and they may be empty. GPUs and x86 CPUs with fused multiply-add give the same f32 bits, except for
   // NaN.
+  // Moments and parameters may also be bf16, without a rest. They are updated in f32, each from the unrounded others,
+  // and rounded stochastically when they are stored.
   virtual void adamw(View parameters /*[P]*/, View rest /*[P] or empty*/, View gradients /*[P]*/, View m /*[P]*/,
                      View v /*[P]*/, const AdamWStep& step) = 0;
   // Whether adamw() accepts every value of AdamWStep::writes.

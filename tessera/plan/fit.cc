@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
@@ -25,7 +26,10 @@ struct NominalMachine {
 };
 constexpr NominalMachine kCpu{2e11, 16, 4e9, 1e9, 8e9, 1e9, 1e10};
 constexpr NominalMachine kGpu{3e14, 512, 2e11, 2.5e10, 2.5e10, 3e9, 5e10};
-constexpr double kUpdateBytes = 24;  // per element: parameter, m and v, read and written; without the gradient
+// Bytes of AdamW per element, without the gradient: masters, m and v, read and written.
+double update_bytes(const EngineOptions& options) {
+  return options.bf16_states ? 12 : 24;
+}
 
 const NominalMachine& nominal(DeviceKind device) {
   return device == DeviceKind::cuda ? kGpu : kCpu;
@@ -59,10 +63,10 @@ std::vector<Offload> offloads(const FitRequest& request) {
   return all;
 }
 
-std::vector<S::ActivationCheckpointing> checkpointings(const FitRequest& request) {
-  using enum S::ActivationCheckpointing;
+// The numbers of checkpointed blocks to try with every batch size. fewest_checkpointed() tries those between.
+std::vector<int64_t> checkpointings(const FitRequest& request) {
   if (request.fixed.contains("activation_checkpointing")) return {request.settings.activation_checkpointing};
-  return {none, block};
+  return {0, kAllBlocks};
 }
 
 // Divisors of batch_size × grad_accum in ascending order: the largest one up to each power of two, and batch_size.
@@ -107,6 +111,27 @@ Row search_batch_size(const FitRequest& request, Settings settings, double step_
     }
   }
   return row;
+}
+
+// For a batch size that fits only with checkpointed blocks: the configuration with the fewest of them. Memory falls and
+// time grows with their number. Returns nothing if only all blocks fit, or if it takes `limit_s` seconds or more.
+std::optional<Configuration> fewest_checkpointed(const FitRequest& request, Settings settings, double step_tokens,
+                                                 double limit_s) {
+  std::optional<Configuration> found;
+  int64_t begin = 1, end = request.config.num_layers;  // the fewest is in [begin, end], where `end` means none found
+  for (int64_t blocks = 1; begin < end; blocks = (begin + end) / 2) {
+    settings.activation_checkpointing = blocks;
+    Configuration c = plan_configuration(request, settings, step_tokens);
+    if (c.cost.total_s() >= limit_s) {
+      end = blocks;  // more blocks are slower still
+    } else if (c.excess.fits()) {
+      end = blocks;
+      found = std::move(c);
+    } else {
+      begin = blocks + 1;
+    }
+  }
+  return found;
 }
 
 }  // namespace
@@ -201,30 +226,30 @@ StepCost step_cost(const Settings& settings, const Plan& plan, const WorkBounds&
   if (offload.optimizer != Tier::device) {
     host_updates = updated;
     host_bytes += updated * (size + (offload.gradients == Tier::device ? sum_size : 0));
-    if (offload.optimizer == Tier::file) file_bytes += 24 * updated;  // masters, m and v are read and written
+    if (offload.optimizer == Tier::file) file_bytes += update_bytes(options) * updated;
   }
   moved(offload.gradients, gradient_size * updated * accum);
   moved(offload.parameters, (shards.free_after_forward() ? 2 : 1) * size * kept * accum);
-  cost.offload_s = host_bytes / m.host + file_bytes / m.file + (kUpdateBytes + sum_size) * host_updates / m.update;
+  cost.offload_s =
+      host_bytes / m.host + file_bytes / m.file + (update_bytes(options) + sum_size) * host_updates / m.update;
   return cost;
 }
 
 Record cost_model(DeviceKind device) {
   const NominalMachine& m = nominal(device);
-  return {
-      {"compute_s",
-       "FLOPs of a step (with recomputation) / flops_per_s x (1 + half_speed_tokens / tokens of a micro-batch)"},
-      {"communication_s", "bytes sent / within_node_bytes_per_s or between_nodes_bytes_per_s"},
-      {"offload_s",
-       "bytes between tiers / host_bytes_per_s or file_bytes_per_s, plus (24 + bytes of its gradient) for each element "
-       "that the host updates / update_bytes_per_s"},
-      {"flops_per_s", m.flops_per_s},
-      {"half_speed_tokens", m.half_speed_tokens},
-      {"within_node_bytes_per_s", m.within_node},
-      {"between_nodes_bytes_per_s", m.between_nodes},
-      {"host_bytes_per_s", m.host},
-      {"file_bytes_per_s", m.file},
-      {"update_bytes_per_s", m.update}};
+  return {{"compute_s",
+           "FLOPs of a step (with recomputation) / flops_per_s x (1 + half_speed_tokens / tokens of a micro-batch)"},
+          {"communication_s", "bytes sent / within_node_bytes_per_s or between_nodes_bytes_per_s"},
+          {"offload_s",
+           "bytes between tiers / host_bytes_per_s or file_bytes_per_s, plus (bytes of its gradient + 24, or + 12 with "
+           "bf16 optimizer states) for each element that the host updates / update_bytes_per_s"},
+          {"flops_per_s", m.flops_per_s},
+          {"half_speed_tokens", m.half_speed_tokens},
+          {"within_node_bytes_per_s", m.within_node},
+          {"between_nodes_bytes_per_s", m.between_nodes},
+          {"host_bytes_per_s", m.host},
+          {"file_bytes_per_s", m.file},
+          {"update_bytes_per_s", m.update}};
 }
 
 Record searched_settings(const Settings& settings) {
@@ -255,23 +280,37 @@ FitResult find_fit(const FitRequest& request) {
       static_cast<double>(request.work_of(request.settings).training.num_tokens * request.settings.grad_accum);
   std::vector<Configuration> too_large;
   FitResult result;
+  const auto best_s = [&] {
+    return result.best ? result.best->cost.total_s() : std::numeric_limits<double>::infinity();
+  };
+  const auto take_if_faster = [&](std::optional<Configuration> c) {
+    if (c && c->cost.total_s() < best_s()) result.best = std::move(c);
+  };
   for (const ShardingStrategy strategy : strategies(request)) {
     for (const Offload& offload : offloads(request)) {
-      for (const S::ActivationCheckpointing checkpointing : checkpointings(request)) {
-        Settings settings = request.settings;
-        settings.strategy = strategy;
-        settings.offload = offload;
+      Settings settings = request.settings;
+      settings.strategy = strategy;
+      settings.offload = offload;
+      if (offload.uses(Tier::file)) settings.offload_dir = offload_folder(settings);
+      const bool same_as_no_shard = request.rank.world_size == 1 && strategy == ShardingStrategy::full_shard &&
+                                    offload.parameters == Tier::device;
+      if (same_as_no_shard && !request.fixed.contains("strategy")) continue;
+      if (!is_consistent(settings, request.rank)) continue;
+      std::vector<int64_t> fitting_sizes;  // the largest batch size that fits, for each of checkpointings()
+      for (const int64_t checkpointing : checkpointings(request)) {
         settings.activation_checkpointing = checkpointing;
-        if (offload.uses(Tier::file)) settings.offload_dir = offload_folder(settings);
-        const bool same_as_no_shard = request.rank.world_size == 1 && strategy == ShardingStrategy::full_shard &&
-                                      offload.parameters == Tier::device;
-        if (same_as_no_shard && !request.fixed.contains("strategy")) continue;
-        if (!is_consistent(settings, request.rank)) continue;
         Row row = search_batch_size(request, settings, step_tokens);
-        if (row.fitting && (!result.best || row.fitting->cost.total_s() < result.best->cost.total_s())) {
-          result.best = std::move(row.fitting);
-        }
+        fitting_sizes.push_back(row.fitting ? row.fitting->settings.batch_size : 0);
+        take_if_faster(std::move(row.fitting));
         if (row.too_large) too_large.push_back(std::move(*row.too_large));
+      }
+      if (fitting_sizes.size() == 1) continue;
+      const int64_t product = settings.batch_size * settings.grad_accum;
+      for (const int64_t size : batch_sizes(request)) {
+        if (size <= fitting_sizes.front() || size > fitting_sizes.back()) continue;
+        settings.batch_size = size;
+        settings.grad_accum = product / size;
+        take_if_faster(fewest_checkpointed(request, settings, step_tokens, best_s()));
       }
     }
   }

@@ -1,8 +1,8 @@
 // Finds the fastest configuration of a training run that fits into memory. It plans every candidate.
 //
-// The candidates are all combinations of strategy, offload, activation checkpointing and batch size. grad_accum changes
-// with the batch size: batch_size × grad_accum stays constant, and with it the results of the run. batch_tokens stays.
-// A cost model, not a measurement, decides which configuration is faster: step_cost().
+// The candidates are all combinations of strategy, offload, number of checkpointed blocks and batch size. grad_accum
+// changes with the batch size: batch_size × grad_accum stays constant, and with it the results of the run. batch_tokens
+// stays. A cost model, not a measurement, decides which configuration is faster: step_cost().
 #pragma once
 
 #include <functional>
@@ -65,7 +65,7 @@ struct FitRequest {
 struct FitResult {
   std::optional<Configuration> best;
   // Faster configurations that do not fit, the fastest first. One batch size for each combination of the other
-  // settings.
+  // settings, with no or with all blocks checkpointed.
   std::vector<Configuration> faster;
   std::optional<Configuration> smallest;  // if nothing fits: the configuration with the least excess
 };

@@ -48,6 +48,13 @@ void check_training(const ResolvedSettings& resolved) {
                      fmt::format("{} contradicts warmup_steps {}", s.warmup_ratio, s.warmup_steps),
                      "Give one of the two");
   }
+  if (s.optimizer_states == S::OptimizerStates::bf16 && s.precision != S::Precision::bf16) {
+    const SettingValue precision = find_setting("precision")->get(s);
+    throw UsageError(
+        resolved.where("optimizer_states"),
+        fmt::format("\"bf16\" keeps the weights in bf16 too, but the precision is {}", toml_text(precision)),
+        "Give --precision bf16, or --optimizer-states fp32");
+  }
 }
 
 void check_micro_batch(const ResolvedSettings& resolved) {

@@ -43,8 +43,9 @@ EngineOptions engine_options(const Settings& s) {
                   : s.precision == Settings::Precision::fp16 ? DType::f16
                                                              : DType::f32;
   options.tf32 = s.precision == Settings::Precision::tf32;
-  options.checkpoint_blocks = s.activation_checkpointing == Settings::ActivationCheckpointing::block;
+  options.checkpointed_blocks = s.activation_checkpointing;
   options.adamw = {s.beta1, s.beta2, s.adam_epsilon, s.weight_decay};
+  options.bf16_states = s.optimizer_states == Settings::OptimizerStates::bf16;
   options.max_grad_norm = s.max_grad_norm;
   options.seed = static_cast<uint64_t>(s.seed);
   options.cuda_graphs = s.cuda_graphs;

@@ -173,6 +173,7 @@ SettingValue checked_value(const Setting& setting, const SettingValue& value, co
     case SettingType::text:
     case SettingType::choice: {
       const auto* text = std::get_if<std::string>(&value);
+      if (!text && setting.takes_scalars) return setting.canonical(toml_text(value), where);
       if (!text) wrong_type(setting, value, where);
       if (!is_utf8(*text)) throw UsageError(where, "is not valid UTF-8");
       if (setting.canonical) return setting.canonical(*text, where);

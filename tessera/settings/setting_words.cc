@@ -134,4 +134,26 @@ std::string offload_text(const Offload& offload) {
   return items.empty() ? "none" : joined(items, ",");
 }
 
+int64_t parse_checkpointing(std::string_view text, const std::string& where) {
+  const std::string word = lower(trimmed(text));
+  for (const char* none : {"none", "off", "false", "no"}) {
+    if (word == none) return 0;
+  }
+  for (const char* all : {"block", "all", "on", "true", "yes"}) {
+    if (word == all) return kAllBlocks;
+  }
+  int64_t blocks = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), blocks);
+  if (error == std::errc() && end == word.data() + word.size() && blocks >= 0 && blocks < kAllBlocks) return blocks;
+  std::string remedy = did_you_mean(word, {"none", "block"});
+  if (!remedy.empty()) remedy += " ";
+  throw UsageError(where,
+                   fmt::format("must be none, block or a number of blocks, got {}", quoted_value(std::string(text))),
+                   remedy + "Write none, block for all blocks, or the number of blocks to checkpoint");
+}
+
+std::string checkpointing_text(int64_t blocks) {
+  return blocks == 0 ? "none" : blocks == kAllBlocks ? "block" : fmt::format("{}", blocks);
+}
+
 }  // namespace tessera

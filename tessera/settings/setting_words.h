@@ -1,4 +1,4 @@
-// Settings whose values have a grammar: amounts of bytes, offload, and the place of memory logs.
+// Settings whose values have a grammar: amounts of bytes, offload, checkpointing, and the place of memory logs.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +38,12 @@ std::vector<std::string> parse_collectives(std::string_view text, const std::str
 Offload parse_offload(std::string_view text, const std::string& where);
 // The canonical text: "none", "optimizer:file,parameters:host".
 std::string offload_text(const Offload& offload);
+
+// Reads the number of blocks to checkpoint: "none" (also off, false, no), "block" for kAllBlocks (also all, on, true,
+// yes), or a number. Throws UsageError with `where`.
+int64_t parse_checkpointing(std::string_view text, const std::string& where);
+// The canonical text: "none", "block", "12".
+std::string checkpointing_text(int64_t blocks);
 
 // The trackers of a run.
 struct TrackerChoice {

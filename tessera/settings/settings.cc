@@ -91,6 +91,28 @@ std::vector<Setting> data_settings() {
   };
 }
 
+Setting activation_checkpointing() {
+  Setting setting{
+      .name = "activation_checkpointing",
+      .group = kOptimization,
+      .type = SettingType::text,
+      .unit = "none|block|N",
+      .help =
+          "Blocks that keep only their input and compute their activations again in the backward pass: none, block "
+          "(all "
+          "of them), or the first N. More of them need less memory and more time; the losses have the same bits",
+      .get = [](const S& s) { return SettingValue(checkpointing_text(s.activation_checkpointing)); },
+      .set =
+          [](S& s, const SettingValue& value) {
+            s.activation_checkpointing = parse_checkpointing(std::get<std::string>(value), "");
+          }};
+  setting.canonical = [](const std::string& text, const std::string& where) {
+    return checkpointing_text(parse_checkpointing(text, where));
+  };
+  setting.takes_scalars = true;
+  return setting;
+}
+
 std::vector<Setting> optimization_settings() {
   return {
       text("experiment", &S::experiment, kOptimization, "NAME", "A label of the run, stored in summary.json"),
@@ -137,9 +159,13 @@ std::vector<Setting> optimization_settings() {
       integer("max_skipped_updates", &S::max_skipped_updates, kOptimization, "N", kCount,
               "Stop the run after this many consecutive updates with NaN or infinite loss or gradients; 0: never. "
               "Updates skipped by the search for fp16's loss scale do not count"),
-      choice("activation_checkpointing", &S::activation_checkpointing, kOptimization,
-             {{"none", S::ActivationCheckpointing::none}, {"block", S::ActivationCheckpointing::block}},
-             "none: keep all activations; block: recompute each block's activations in the backward pass"),
+      choice(
+          "optimizer_states", &S::optimizer_states, kOptimization,
+          {{"fp32", S::OptimizerStates::fp32}, {"bf16", S::OptimizerStates::bf16}},
+          "What AdamW keeps of a parameter. fp32: two fp32 moments and an fp32 master weight (12 bytes with weight and "
+          "moments); bf16, with --precision bf16 only: two bf16 moments and the bf16 weight, without a master (6 "
+          "bytes). AdamW then rounds all three stochastically"),
+      activation_checkpointing(),
       choice("fuse_micro_batches", &S::fuse_micro_batches, kOptimization,
              {{"auto", S::FuseMicroBatches::automatic}, {"off", S::FuseMicroBatches::off}},
              "auto: a GPU with enough memory runs the micro-batches of a step as one batch (faster, results differ "

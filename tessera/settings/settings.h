@@ -17,6 +17,7 @@
 #include "tessera/data/examples.h"
 #include "tessera/data/prompts.h"
 #include "tessera/data/scoring.h"
+#include "tessera/engine/checkpointed_blocks.h"
 #include "tessera/engine/shard_plan.h"
 #include "tessera/optim/loss_scaler.h"
 #include "tessera/optim/schedule.h"
@@ -28,8 +29,8 @@ namespace tessera {
 // that nothing was given. A zero may have a special meaning; see the help text.
 struct Settings {
   enum class Init { pretrained, random };
-  enum class ActivationCheckpointing { none, block };
   enum class FuseMicroBatches { automatic, off };
+  enum class OptimizerStates { fp32, bf16 };
   enum class Precision { fp32, tf32, fp16, bf16 };
   enum class DeviceChoice { automatic, cpu, cuda };
   enum class Interval { no, epoch, steps };
@@ -75,7 +76,8 @@ struct Settings {
   Warmup warmup_type = Warmup::linear;
   double warmup_min_lr = 0.0;
   int64_t lr_decay_steps = 0;
-  ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;
+  OptimizerStates optimizer_states = OptimizerStates::fp32;
+  int64_t activation_checkpointing = 0;  // number of blocks, or kAllBlocks
   FuseMicroBatches fuse_micro_batches = FuseMicroBatches::automatic;
   bool cuda_graphs = true;
   int64_t logging_steps = 10;
@@ -259,6 +261,8 @@ struct Setting {
   std::vector<std::pair<std::string, std::string>> synonyms{};
   // For a text with a grammar: returns its canonical form. Throws UsageError with the place (second argument).
   std::function<std::string(const std::string&, const std::string&)> canonical{};
+  // A number or a boolean without quotes also counts as text.
+  bool takes_scalars = false;
   // After resolution, other settings hold the values that it implies. It is then printed only as a comment.
   bool stands_for_others = false;
   std::function<SettingValue(const Settings&)> get{};

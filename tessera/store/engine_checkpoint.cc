@@ -23,7 +23,8 @@ void declare_checkpoint(CheckpointPart& part, const Engine& engine) {
     for (const StateKind kind : kStateKinds) {
       const ElemRange range = engine.saved_range(kind, u);
       if (range.size() == 0) continue;
-      part.declare({array_name(kind, unit), num_elems_of(kind, unit.table()), range.begin, range.end}, DType::f32);
+      part.declare({array_name(kind, unit), num_elems_of(kind, unit.table()), range.begin, range.end},
+                   engine.state_dtype());
     }
   }
 }

@@ -31,9 +31,15 @@ constexpr std::pair<const char*, MayChange> kMayChange[] = {
     {"hidden_dropout", MayChange::in_a_new_folder},
     {"attention_dropout", MayChange::in_a_new_folder},
     {"precision", MayChange::in_a_new_folder},
+    {"optimizer_states", MayChange::in_a_new_folder},
     {"load_best_model_at_end", MayChange::in_a_new_folder},
     {"metric_for_best_model", MayChange::in_a_new_folder},
 };
+
+// What a checkpoint without this key means, because it is older than the key.
+std::string value_without(const std::string& key) {
+  return key == "optimizer_states" ? "fp32" : "";
+}
 
 MayChange may_change(const std::string& key) {
   for (const auto& [name, when] : kMayChange) {
@@ -53,7 +59,7 @@ std::vector<Change> changes_between(const Record& then, const Record& now) {
   for (const auto& [key, value] : now.items()) {
     const auto before = then.find(key);
     if (before != then.end() && *before == value) continue;
-    if (before == then.end() && value == "") continue;  // the checkpoint is older than the key, and this run needs none
+    if (before == then.end() && value == value_without(key)) continue;
     changes.push_back({key, before != then.end() ? to_json(*before) : "nothing", to_json(value), may_change(key)});
   }
   return changes;

@@ -269,6 +269,7 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
                            "warmup_min_lr",
                            "lr_decay_steps",
                            "precision",
+                           "optimizer_states",
                            "freeze",
                            "load_best_model_at_end",
                            "metric_for_best_model"}) {

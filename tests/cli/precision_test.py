@@ -5,7 +5,7 @@ import shutil
 import unittest
 
 from tessera_cli import main
-from tiny_job import EVALUATED, JOB, MOST_RANKS, ON_GPU, TinyJobTest, questions
+from tiny_job import EVALUATED, JOB, MOST_RANKS, ON_GPU, TinyJobTest, questions, read_tensors
 
 NOTE, NOTED = "The CPU emulates ", 0 if ON_GPU else 1
 FP16 = EVALUATED + ["--precision", "fp16", "--epochs", "6", "--save-strategy", "steps", "--save-steps", "4"]
@@ -29,18 +29,21 @@ class Training(PrecisionTest):
         """First losses agree within 4 u: a few roundings per layer (tests/unit/engine). Later, the runs diverge."""
         self.train("fp32", "--epochs", "2")
         single = self.metrics("fp32", "train")
-        for precision, u in [("bf16", 2**-8), ("fp16", 2**-11)]:
-            with self.subTest(precision=precision):
+        for name, u in [("bf16", 2**-8), ("fp16", 2**-11), ("bf16 bf16", 2**-8)]:
+            with self.subTest(name=name):
+                precision, states = name.split()[0], name.split()[1:]
                 code, _, err = self.run_tessera("train", *EVALUATED, "--epochs", "2", "--precision", precision,
-                                                "--output-dir", precision)
+                                                "--output-dir", name, *(["--optimizer-states"] + states if states else []))
                 self.assertEqual((code, err.count(NOTE)), (0, NOTED), err)
-                losses = [record["loss"] for record in self.metrics(precision, "train")]
+                losses = [record["loss"] for record in self.metrics(name, "train")]
                 self.assertAlmostEqual(losses[0], single[0]["loss"], delta=4 * u * single[0]["loss"])
                 self.assertNotEqual(losses[0], single[0]["loss"])
                 self.assertLess(losses[-1], losses[0] - 0.5)
 
     def test_plan_is_what_happens(self):
-        for words in [["--precision", "bf16"], ["--precision", "fp16", "--activation-checkpointing", "block"]]:
+        for words in [["--precision", "bf16"], ["--precision", "fp16", "--activation-checkpointing", "block"],
+                      ["--precision", "fp16", "--activation-checkpointing", "1"],
+                      ["--precision", "bf16", "--optimizer-states", "bf16", "--save-async"]]:
             with self.subTest(words=words):
                 self.train("out", *words, "--epochs", "1", "--resume", "none", "--overwrite")
                 measured = self.json_of("out", "summary.json")["ledger_peak_bytes"]
@@ -63,6 +66,37 @@ class Training(PrecisionTest):
         row = questions(7, 2)[0]
         answer = self.succeeds("generate", *words, "--question", row["question"], "--context", row["context"])
         self.assertEqual(answer.strip(), answers[row["id"]].strip())
+
+    def test_bf16_states(self):
+        """A resumed run ends like an uninterrupted one. A run with other states begins in a new folder only, from rounded or
+        widened states. A checkpoint takes half of the bytes."""
+        words = ["--precision", "bf16", "--max-steps", "8", "--save-strategy", "steps", "--save-steps", "4", "--lr-schedule",
+                 "constant"]
+        narrow = [*words, "--optimizer-states", "bf16"]
+        self.train("narrow", *narrow)
+        self.train("wide", *words)
+        self.copy_until(4, "narrow", "out")
+        self.train("out", *narrow, "--offload", "optimizer:file", "--offload-dir", "files")
+        self.assert_same_results("narrow", "out")
+        self.fails(2, 'optimizer_states = "bf16", and this run has "fp32"', "train", *EVALUATED, *words, "--output-dir", "out",
+                   "--max-steps", "9")
+        sizes = [os.path.getsize(self.path(run, "checkpoint-8", "rank-00000-of-00001.safetensors")) for run in ("narrow", "wide")]
+        self.assertAlmostEqual(sizes[0] / sizes[1], 0.5, delta=0.1)
+        losses = {run: [record["loss"] for record in self.metrics(run, "train")] for run in ("narrow", "wide")}
+        self.assertEqual(losses["narrow"][0], losses["wide"][0])
+        self.assertNotEqual(losses["narrow"][1:], losses["wide"][1:])
+        for run, other, states in [("narrow", "wide", "fp32"), ("wide", "narrow", "bf16")]:
+            output = "from-" + run
+            self.train(output, *words, "--optimizer-states", states, "--resume", self.path(run, "checkpoint-4"))
+            continued = [record["loss"] for record in self.metrics(output, "train")]
+            self.assertEqual(continued[:4], losses[run][:4])
+            self.assertAlmostEqual(continued[4], losses[run][4], delta=0.02)
+            self.assertNotEqual(continued[5:], losses[run][5:])
+            self.assertNotEqual(continued[5:], losses[other][5:])
+        self.succeeds("export", "--model", "config.json", "--tokenizer", "tok", "--checkpoint", "narrow/checkpoint-8", "--output-dir",
+                      "exported")
+        self.assertEqual(read_tensors(self.path("exported", "model.safetensors")),
+                         read_tensors(self.path("narrow", "model", "model.safetensors")))
 
     def test_fine_tuning_and_resume(self):
         """Fine-tunes folders of all types and saves the best model. A resumed run ends like an uninterrupted one."""
@@ -96,8 +130,8 @@ class Training(PrecisionTest):
     def test_ranks(self):
         """Two ranks fine-tune and resume with sharded parameters, on every tier."""
         self.train("first", "--epochs", "4")
-        for precision in ["bf16", "fp16"]:
-            words = ["--model", "first/model", "--init", "pretrained", "--precision", precision, "--nproc", "2",
+        for precision, states in [("bf16", []), ("fp16", []), ("bf16", ["--optimizer-states", "bf16", "--overwrite"])]:
+            words = ["--model", "first/model", "--init", "pretrained", "--precision", precision, *states, "--nproc", "2",
                      "--strategy", "full_shard", "--batch-size", "2", "--max-steps", "6", "--save-strategy", "steps",
                      "--save-steps", "3"]
             self.train(precision, *words)

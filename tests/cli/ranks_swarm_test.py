@@ -127,6 +127,7 @@ class Job:
                 self.evaluation += ["--eval-generation", "--max-new-tokens", draw.randint(1, 6)]
             self.evaluation += ["--eval-before"] if draw.flip(0.3) else []
         self.precision = draw.choice(["fp32", "fp32", "bf16", "fp16"] + (["tf32"] if ON_GPU else []))
+        self.states = ["--optimizer-states", "bf16"] if self.precision == "bf16" and draw.flip() else []
         self.saving = ["--save-strategy", "steps", "--save-steps", draw.randint(1, 4)]
         self.saving += ["--save-async"] if draw.flip(0.2) else []
         self.saving += ["--save-dtype", draw.choice(["fp32", "bf16", "fp16"])] if draw.flip(0.3) else []
@@ -134,7 +135,7 @@ class Job:
             self.saving += ["--load-best-model-at-end"]
             self.saving[3] = self.evaluation[7]  # the best model must have been saved
         self.sharding = self.draw_sharding(draw)
-        self.memory = ["--activation-checkpointing", draw.choice(["none", "block"])]
+        self.memory = ["--activation-checkpointing", draw.choice(["none", "block", 1])]
         self.memory += ["--fuse-micro-batches", "off"] if ON_GPU and draw.flip() else []
         self.device = ["--device", "cuda" if ON_GPU else "cpu"]
         self.tokens = self.text[1] * draw.randint(1, 4) + draw.randint(0, 50) if draw.flip(0.3) else None
@@ -161,8 +162,8 @@ class Job:
         return words
 
     def words(self):
-        sizes = self.sizes(self.batch, self.accum)
-        return self.common() + sizes + ["--precision", self.precision] + self.sharding + self.memory
+        return (self.common() + self.sizes(self.batch, self.accum) + ["--precision", self.precision] + self.states +
+                self.sharding + self.memory)
 
     def plain(self):
         """The same steps on one rank, without sharding, offload and checkpointing."""

@@ -63,7 +63,8 @@ class Exactness(RanksTest):
         for i, words in enumerate([
             ["--strategy", "full_shard"],
             ["--strategy", "zero3", "--activation-checkpointing", "block", "--forward-prefetch"],
-            ["--strategy", "full_shard", "--backward-prefetch", "none", "--max-units-in-flight", "1"],
+            ["--strategy", "full_shard", "--backward-prefetch", "none", "--max-units-in-flight", "1",
+             "--activation-checkpointing", "1"],
             ["--strategy", "zero0", "--reduce-bucket-size", "1KiB"],
             ["--strategy", "zero1", "--offload", "optimizer", "--no-pin-memory"],
             ["--strategy", "full_shard", *files, "optimizer:file,gradients:file,parameters:file"],

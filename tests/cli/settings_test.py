@@ -72,10 +72,33 @@ class Flags(CliTest):
             self.assertRegex(out, rf'(?m)^precision = "{precision}" ')
             self.assertRegex(out, r'(?m)^activation_checkpointing = "block" +# flag --gradient-checkpointing$')
         self.fails(2, "--fp16: true contradicts --bf16 true. Give one of the two", "config", "train", "--fp16", "--bf16")
+        self.fails(2, '--gradient-checkpointing: true contradicts --activation-checkpointing "3". Give one of the two', "config",
+                   "train", "--gradient-checkpointing", "--activation-checkpointing", "3")
         for words, trackers in (["tensorboard", "wandb"], "tensorboard,wandb"), (["all"], "tensorboard,wandb"), (["wandb"], "wandb"):
             out = self.succeeds("config", "train", "--report-to", ",".join(words))
             self.assertRegex(out, rf'(?m)^tracker = "{trackers}" +# flag --report-to$')
         self.fails(2, '--report-to: unknown tracker "mlflow"', "config", "train", "--report-to", "mlflow")
+
+    def test_number_of_checkpointed_blocks(self):
+        for word, shown in [("off", "none"), ("0", "none"), ("False", "none"), ("on", "block"), ("true", "block"), ("all", "block"),
+                            ("12", "12")]:
+            out = self.succeeds("config", "train", "--activation-checkpointing", word)
+            self.assertIn(f'\nactivation_checkpointing = "{shown}" ', out)
+        for value, shown in [("12", "12"), ("true", "block"), ("false", "none"), ('"2"', "2")]:
+            out = self.succeeds("config", "train", self.write("c.toml", f"activation_checkpointing = {value}\n"))
+            self.assertIn(f'\nactivation_checkpointing = "{shown}" ', out)
+        for wrong in ["-1", "2.5", "blocks", ""]:
+            self.fails(2, f'--activation-checkpointing: must be none, block or a number of blocks, got "{wrong}"', "config",
+                       f"--activation-checkpointing={wrong}")
+        self.fails(2, "--activation-checkpointing: 25 blocks, but the model has 24. Give at most 24, or block", "plan", "--model",
+                   "bloom-560m", "--activation-checkpointing", "25")
+
+    def test_optimizer_states(self):
+        self.succeeds("config", "train", "--optimizer-states", "bf16", "--precision", "bf16")
+        for precision in ["fp32", "fp16"]:
+            self.fails(2, f'--optimizer-states: "bf16" keeps the weights in bf16 too, but the precision is "{precision}". Give '
+                          "--precision bf16, or --optimizer-states fp32", "config", "train", "--optimizer-states", "bf16",
+                       "--precision", precision)
 
     def test_words_and_values(self):
         self.fails(2, "b.toml: is one word too many", "config", self.write("a.toml", ""), "b.toml")

@@ -250,5 +250,60 @@ TEST(AdamW, ComputesTheBitsOfTheCpu) {
   }
 }
 
+// The same with bf16 states, which both round with the same random bits. Arrays that begin at a group of random words,
+// and others, which another kernel updates.
+TEST(AdamW, RoundsBf16StatesLikeTheCpu) {
+  const auto bits_of = [](const std::vector<double>& values, DType dtype) {
+    std::vector<std::byte> bits(values.size() * size_of(dtype));
+    convert(values.data(), DType::f64, bits.data(), dtype, values.size());
+    return bits;
+  };
+  RandomStream random(3, 0);
+  for (const int64_t count : {int64_t{1}, int64_t{3}, int64_t{64}, int64_t{1000}, int64_t{100003}}) {
+    for (const DType gradient : {DType::f32, DType::f16, DType::bf16}) {
+      for (const int64_t first_elem : {int64_t{0}, int64_t{6400}, (int64_t{1} << 34) + 64, int64_t{37}}) {
+        for (const int64_t skipped : {0, 1}) {  // elements of the allocation before the arrays
+          SCOPED_TRACE(std::string(name_of(gradient)) + " " + std::to_string(count) + " from " +
+                       std::to_string(first_elem) + " skipped " + std::to_string(skipped));
+          std::vector<double> p = random_values(count, 1), g = random_values(count, 2), m = random_values(count, 3),
+                              v = random_values(count, 4);
+          for (size_t i = 0; i < p.size(); ++i) {
+            p[i] = std::ldexp(p[i], -static_cast<int>(i % 40));
+            g[i] = std::ldexp(g[i], -static_cast<int>(i % 150));
+            m[i] = std::ldexp(m[i], -static_cast<int>(i % 160));
+            v[i] = std::ldexp(std::abs(v[i]), -static_cast<int>(i % 160));
+          }
+          std::vector<std::byte> cpu[] = {bits_of(p, DType::bf16), bits_of(g, gradient), bits_of(m, DType::bf16),
+                                          bits_of(v, DType::bf16)};
+          const DType dtypes[] = {DType::bf16, gradient, DType::bf16, DType::bf16};
+          std::vector<Buffer> buffers;
+          std::vector<View> gpu, host;
+          for (size_t i = 0; i < 4; ++i) {
+            const auto elem_bytes = static_cast<int64_t>(size_of(dtypes[i]));
+            buffers.push_back(rig().gpu->allocate((count + skipped) * elem_bytes, Category::activations));
+            gpu.push_back(buffers.back().view({count + skipped}, dtypes[i]).rows(skipped, skipped + count));
+            host.push_back({cpu[i].data(), dtypes[i], {count}});
+            rig().gpu->copy_from_host(cpu[i].data(), gpu.back());
+          }
+          for (int t = 1; t <= 4; ++t) {
+            AdamWStep step{1e-2, 0.9, 0.999, 1e-8, 0.1, 1 - std::pow(0.9, t), 1 - std::pow(0.999, t), 0.37};
+            step.num_decayed = count / 2;
+            step.seed = random.next_u64();
+            step.number = t;
+            step.first_elem = first_elem;
+            rig().cpu_kernels->adamw(host[0], {}, host[1], host[2], host[3], step);
+            rig().gpu_kernels->adamw(gpu[0], {}, gpu[1], gpu[2], gpu[3], step);
+          }
+          for (const size_t i : {0, 2, 3}) {
+            std::vector<std::byte> result(cpu[i].size());
+            rig().gpu->copy_to_host(gpu[i], result.data());
+            EXPECT_TRUE(result == cpu[i]) << "array " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera::testing

@@ -114,9 +114,9 @@ class Parity : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(Parity, LogitsLossAndGradients) {
-  for (const bool checkpoint_blocks : {false, true}) {
+  for (const int64_t checkpointed_blocks : {int64_t{0}, int64_t{1}, kAllBlocks}) {
     EngineOptions options;
-    options.checkpoint_blocks = checkpoint_blocks;
+    options.checkpointed_blocks = checkpointed_blocks;
     const auto engine = make_engine(options);
     const PackedBatch batch = reference_.batch("");
 

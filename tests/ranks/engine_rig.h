@@ -108,6 +108,12 @@ inline std::vector<std::vector<int32_t>> prompts_of(int rank, int world_size) {
   return prompts;
 }
 
+inline std::vector<float> as_floats(View values) {
+  std::vector<float> floats(static_cast<size_t>(values.num_elems()));
+  convert(values.data, values.dtype, floats.data(), DType::f32, floats.size());
+  return floats;
+}
+
 // The complete arrays, gathered in one exchange from the parts that each rank saves. Collective.
 inline States all_states(Engine& engine, Communicator& world) {
   struct Piece {
@@ -124,10 +130,11 @@ inline States all_states(Engine& engine, Communicator& world) {
   std::string own;
   engine.save_states([&](StateKind kind, int64_t unit, ElemRange range, View from) {
     EXPECT_EQ(range.size(), from.num_elems());
-    EXPECT_EQ(from.dtype, DType::f32);
+    EXPECT_EQ(from.dtype, engine.state_dtype());
     const Piece piece{unit, static_cast<int64_t>(kind), range.begin, range.size()};
     own.append(reinterpret_cast<const char*>(&piece), sizeof piece);
-    own.append(reinterpret_cast<const char*>(from.data), static_cast<size_t>(from.bytes()));
+    const std::vector<float> values = as_floats(from);
+    own.append(reinterpret_cast<const char*>(values.data()), sizeof(float) * values.size());
   });
   for (const std::string& text : world.all_gather_text(own, "states")) {
     for (size_t at = 0; at < text.size();) {
@@ -227,8 +234,8 @@ class Rig {
       EXPECT_EQ(range.size(), part.num_elems());
       num_saved[unit] += range.size();
       const auto& all = outcome.states.at({unit, static_cast<int>(kind)});
-      EXPECT_TRUE(
-          std::equal(part.as<float>(), part.as<float>() + part.num_elems(), all.begin() + range.begin - before));
+      const std::vector<float> values = as_floats(part);
+      EXPECT_TRUE(std::equal(values.begin(), values.end(), all.begin() + range.begin - before));
     });
     for (int64_t u = 0; u < engine.model().num_units(); ++u) {
       EXPECT_EQ(num_saved[u],

@@ -11,11 +11,11 @@ namespace {
 
 struct Case {
   ShardOptions options;
-  bool checkpoint_blocks;
+  int64_t checkpointed_blocks;
   std::string name;
 };
 
-// Every strategy on every tier that it supports, with every GradientSync, with and without checkpointing.
+// Every strategy on every tier that it supports, with every GradientSync, with and without checkpointed blocks.
 std::vector<Case> all_cases() {
   constexpr Tier D = Tier::device, H = Tier::host, F = Tier::file;
   std::vector<Case> cases;
@@ -29,7 +29,7 @@ std::vector<Case> all_cases() {
       if (offload.parameters != D && !row_of(strategy).shard_parameters && test_world().size() > 1) continue;
       for (const auto sync : {GradientSync::automatic, GradientSync::micro, GradientSync::step}) {
         if (offload.gradients != D && sync == GradientSync::step) continue;
-        for (const bool checkpoint_blocks : {false, true}) {
+        for (const bool checkpoints : {false, true}) {
           ShardOptions options;
           options.strategy = strategy;
           options.offload = offload;
@@ -42,12 +42,13 @@ std::vector<Case> all_cases() {
           if (turn / 6 % 5 < 4) options.late_blocks = turn / 6 % 5;     // otherwise a GPU chooses by the measured time
           if (turn / 2 % 3) options.piece_elems = turn / 2 % 3 * 1000;  // otherwise a unit is one piece
           options.file_folder = testing::TempDir();
+          const int64_t checkpointed_blocks = checkpoints ? 1 + turn / 2 % 3 : 0;  // of three
           ++turn;
-          cases.push_back({options, checkpoint_blocks,
+          cases.push_back({options, checkpointed_blocks,
                            std::string(row_of(strategy).name) + " optimizer:" + name_of(offload.optimizer) +
                                " gradients:" + name_of(offload.gradients) + " parameters:" +
                                name_of(offload.parameters) + " sync:" + std::to_string(static_cast<int>(sync)) +
-                               " checkpoint:" + std::to_string(checkpoint_blocks)});
+                               " checkpoint:" + std::to_string(checkpointed_blocks)});
         }
       }
     }
@@ -99,7 +100,7 @@ void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_
     SCOPED_TRACE(test.name);
     options.sharding = test.options;
     options.sharding.reduce_dtype = reduce_dtype;
-    options.checkpoint_blocks = test.checkpoint_blocks;
+    options.checkpointed_blocks = test.checkpointed_blocks;
     const Outcome outcome = rig.sharded(config, options, num_micro_batches, ranks_per_node());
     expect_close(plain, outcome, tolerance_of(options));
     if (testing::Test::HasFailure()) return;
@@ -169,7 +170,7 @@ TEST(Engine, EveryOrderOfGatheringGivesThePlainRun) {
       options.forward_prefetch = turn / 4 % 2 == 1;
       options.backward_prefetch = static_cast<BackwardPrefetch>(turn / 8);
       cases.push_back(
-          {options, turn % 2 == 1,
+          {options, turn % 2 == 1 ? 1 + turn / 2 % 3 : 0,
            row_of(strategy).name + std::string(" parameters:") + name_of(tier) + " turn:" + std::to_string(turn)});
     }
   }
@@ -188,17 +189,19 @@ TEST(Engine, HalvesGiveThePlainRun) {
   struct Types {
     DType dtype;
     std::optional<DType> reduced;
+    bool bf16_states = false;
   };
-  constexpr Types kTypes[] = {{DType::bf16, {}},        {DType::f16, {}},           {DType::bf16, DType::f32},
-                              {DType::f16, DType::f32}, {DType::bf16, DType::bf16}, {DType::f16, DType::bf16},
-                              {DType::f32, DType::bf16}};
+  constexpr Types kTypes[] = {{DType::bf16, {}},         {DType::f16, {}},           {DType::bf16, DType::f32},
+                              {DType::f16, DType::f32},  {DType::bf16, DType::bf16}, {DType::f16, DType::bf16},
+                              {DType::f32, DType::bf16}, {DType::bf16, {}, true},    {DType::bf16, DType::f32, true}};
   size_t first = 0;
-  for (const auto& [dtype, reduced] : kTypes) {
+  for (const auto& [dtype, reduced, bf16_states] : kTypes) {
     for (const int num_micro_batches : {kMicroBatches, 1}) {
       SCOPED_TRACE(std::string(name_of(dtype)) + " reduced in " + (reduced ? name_of(*reduced) : "its own type") +
-                   " after " + std::to_string(num_micro_batches));
+                   " after " + std::to_string(num_micro_batches) + (bf16_states ? " bf16 states" : ""));
       EngineOptions options;
       options.dtype = dtype;
+      options.bf16_states = bf16_states;
       options.sharding.reduce_dtype = reduced;
       check(some_cases(37, first), options, num_micro_batches, first % 2 == 0);
       ++first;
@@ -219,9 +222,10 @@ TEST(Engine, NothingUpdatesFromWhatIsNotFinite) {
   for (const Case& test : some_cases(13, 2)) {
     EngineOptions options;
     options.dtype = std::array{DType::f32, DType::bf16, DType::f16}[static_cast<size_t>(turn % 3)];
+    options.bf16_states = turn % 6 == 4;
     options.max_grad_norm = turn++ % 2 ? 0.5 : 0;
     options.sharding = test.options;
-    options.checkpoint_blocks = test.checkpoint_blocks;
+    options.checkpointed_blocks = test.checkpointed_blocks;
     SCOPED_TRACE(test.name + " " + name_of(options.dtype));
     const int micro_batches = turn % 4 ? 1 : kMicroBatches;
     const auto make = [&] {
@@ -307,8 +311,8 @@ TEST(Engine, GraphsChangeNoBit) {
   };
   for (const ShardingStrategy strategy : {ShardingStrategy::no_shard, ShardingStrategy::full_shard}) {
     options.sharding.strategy = strategy;
-    for (const bool checkpoint_blocks : {false, true}) {
-      options.checkpoint_blocks = checkpoint_blocks;
+    for (const int64_t checkpointed_blocks : {int64_t{0}, int64_t{2}, kAllBlocks}) {
+      options.checkpointed_blocks = checkpointed_blocks;
       for (const double dropout : {0.0, 0.1}) {
         ModelConfig config = small_config("bloom");
         config.hidden_dropout = config.attention_dropout = dropout;
@@ -336,13 +340,15 @@ TEST(Engine, TiersChangeNoBit) {
   const auto device = make_test_device(pool);
   const auto host = make_cpu_device(pool);
   const auto communicator = world.make_communicator(*device);
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+  for (const auto& [dtype, bf16_states] : {std::pair{DType::f32, false}, std::pair{DType::bf16, false},
+                                           std::pair{DType::f16, false}, std::pair{DType::bf16, true}}) {
     std::optional<std::pair<std::vector<double>, States>> expected;
     for (const Offload& offload : all) {
       SCOPED_TRACE(std::string(name_of(dtype)) + " optimizer:" + name_of(offload.optimizer) +
                    " gradients:" + name_of(offload.gradients) + " parameters:" + name_of(offload.parameters));
       EngineOptions options;
       options.dtype = dtype;
+      options.bf16_states = bf16_states;
       options.sharding.strategy = ShardingStrategy::full_shard;
       options.sharding.offload = offload;
       options.sharding.piece_elems = 1000;

@@ -6,6 +6,8 @@
 #include "tessera/base/narrow_floats.h"
 #include "tessera/ops/adamw_numbers.h"
 #include "tessera/ops/cpu/dispatch.h"
+#include "tessera/ops/cpu/mask.h"
+#include "tessera/ops/stochastic_rounding.h"
 
 namespace tessera::cpu {
 
@@ -31,17 +33,19 @@ void widen_block(const ElementOf<D>* from, T* to) {
   }
 }
 
-// R: the type of the parameters, or of the rest if they are split.
+// R: the type of the parameters, or of the rest if they are split. bf16: moments have this type too.
 template <typename T, AdamWWrites kWrites, DType G, DType R>
 struct Arrays {
-  using Parameter = std::conditional_t<is_rest(R), uint16_t, T>;
+  static constexpr bool kNarrow = R == DType::bf16;
+  using Parameter = std::conditional_t<is_rest(R) || kNarrow, uint16_t, T>;
+  using Moment = std::conditional_t<kNarrow, uint16_t, T>;
   static constexpr bool kParameters = kWrites != AdamWWrites::moments, kMoments = kWrites != AdamWWrites::parameters;
   static constexpr bool kRest = kParameters && is_rest(R);
 
   Parameter* p;
   int16_t* rest;
   const ElementOf<G>* g;
-  T *m, *v;
+  Moment *m, *v;
 
   Arrays from(int64_t i) const {
     return {kParameters ? p + i : nullptr, kRest ? rest + i : nullptr, g + i, m + i, v + i};
@@ -49,7 +53,7 @@ struct Arrays {
   void fetch_ahead() const {
     if constexpr (kParameters) fetch(p, true);
     if constexpr (kRest) fetch(rest, true);
-    for (const T* array : {m, v}) fetch(array, kMoments);
+    for (const Moment* array : {m, v}) fetch(array, kMoments);
     fetch(g, false);
   }
 
@@ -91,8 +95,76 @@ void update_block(const Arrays<T, kWrites, G, R>& at, const AdamWNumbers<T>& num
   }
 }
 
+template <Rounded kWhich>
+void round_block(const float* from, const uint32_t* words, uint16_t* to) {
+#pragma omp simd
+  for (int64_t i = 0; i < kBlock; ++i) to[i] = stochastic_bf16(from[i], words[i], kWhich);
+}
+
+// The same for bf16 states, with a random word for each element.
+template <AdamWWrites kWrites, DType G>
+void update_block(const Arrays<float, kWrites, G, DType::bf16>& at, const AdamWNumbers<float>& numbers, float shrink,
+                  const uint32_t* words) {
+  using All = Arrays<float, kWrites, G, DType::bf16>;
+  alignas(64) float p[kBlock], g[kBlock], m[kBlock], v[kBlock];
+  if constexpr (All::kParameters) widen_block<float, DType::bf16>(at.p, p);
+  widen_block<float, G>(at.g, g);
+  widen_block<float, DType::bf16>(at.m, m);
+  widen_block<float, DType::bf16>(at.v, v);
+  numbers.template update<kBlock, kWrites>(p, g, m, v, shrink);
+  if constexpr (All::kParameters) round_block<Rounded::p>(p, words, at.p);
+  if constexpr (All::kMoments) {
+    round_block<Rounded::m>(m, words, at.m);
+    round_block<Rounded::v>(v, words, at.v);
+  }
+}
+
+// Where the arrays begin among the random words.
+struct Rounding {
+  uint64_t seed, counter_high;
+  int64_t first_elem;
+  Rounding from(int64_t i) const { return {seed, counter_high, first_elem + i}; }
+};
+
+// Processes parts of one group of random words each.
+template <AdamWWrites kWrites, DType G>
+void update(const Arrays<float, kWrites, G, DType::bf16>& arrays, int64_t count, const AdamWNumbers<float>& numbers,
+            float shrink, const Rounding& rounding) {
+  using All = Arrays<float, kWrites, G, DType::bf16>;
+  constexpr int64_t kGroup = kRoundingGroup;
+  for (int64_t i = 0; i < count;) {
+    const int64_t elem = rounding.first_elem + i, skipped = elem % kGroup, n = std::min(kGroup - skipped, count - i);
+    uint32_t words[kGroup];
+    philox16(rounding.seed, rounding_counter(elem - skipped), 1, rounding.counter_high, 0, words);
+    const All at = arrays.from(i);
+    i += n;
+    if (n == kGroup) {
+      for (int64_t begin = 0; begin < kGroup; begin += kBlock) {
+        at.from(begin).fetch_ahead();
+        update_block(at.from(begin), numbers, shrink, words + begin);
+      }
+      continue;
+    }
+    // Computes the rest of the group from zeros.
+    uint16_t p[kGroup] = {}, m[kGroup] = {}, v[kGroup] = {};
+    ElementOf<G> g[kGroup] = {};
+    if constexpr (All::kParameters) std::copy_n(at.p, n, p + skipped);
+    std::copy_n(at.m, n, m + skipped);
+    std::copy_n(at.v, n, v + skipped);
+    std::copy_n(at.g, n, g + skipped);
+    const All group{p, nullptr, g, m, v};
+    for (int64_t begin = 0; begin < kGroup; begin += kBlock) {
+      update_block(group.from(begin), numbers, shrink, words + begin);
+    }
+    if constexpr (All::kParameters) std::copy_n(p + skipped, n, at.p);
+    std::copy_n(m + skipped, n, at.m);
+    std::copy_n(v + skipped, n, at.v);
+  }
+}
+
 template <typename T, AdamWWrites kWrites, DType G, DType R>
-void update(const Arrays<T, kWrites, G, R>& arrays, int64_t count, const AdamWNumbers<T>& numbers, T shrink) {
+void update(const Arrays<T, kWrites, G, R>& arrays, int64_t count, const AdamWNumbers<T>& numbers, T shrink,
+            const Rounding&) {
   using All = Arrays<T, kWrites, G, R>;
   int64_t i = 0;
   for (; i + kBlock <= count; i += kBlock) {
@@ -142,19 +214,32 @@ void adamw(Team& team, View parameters, View rest, View gradients, View m, View 
   TESSERA_ASSERT(step.writes == AdamWWrites::moments || parameters.num_elems() == count);
   const auto run = [&]<AdamWWrites kWrites, typename T, DType G, DType R>() {
     using All = Arrays<T, kWrites, G, R>;
+    using Moment = typename All::Moment;
     const All all{reinterpret_cast<typename All::Parameter*>(parameters.data), reinterpret_cast<int16_t*>(rest.data),
-                  reinterpret_cast<const ElementOf<G>*>(gradients.data), m.as<T>(), v.as<T>()};
+                  reinterpret_cast<const ElementOf<G>*>(gradients.data), reinterpret_cast<Moment*>(m.data),
+                  reinterpret_cast<Moment*>(v.data)};
     const AdamWNumbers<T> numbers(step);
+    const Rounding rounding{step.seed, rounding_counter_high(step.number), step.first_elem};
     const int64_t parts = kRangesPerThread * team.num_threads();
     const int64_t range = (count / parts / kRangeUnit + 1) * kRangeUnit;
     team.for_each((count + range - 1) / range, [&](int64_t, int64_t i) {
       const int64_t begin = i * range, end = std::min(begin + range, count);
       const int64_t border = std::clamp(step.num_decayed, begin, end);
-      update(all.from(begin), border - begin, numbers, numbers.shrink);
-      update(all.from(border), end - border, numbers, T(1));
+      update(all.from(begin), border - begin, numbers, numbers.shrink, rounding.from(begin));
+      update(all.from(border), end - border, numbers, T(1), rounding.from(border));
     });
   };
   using Writes = AdamWWrites;
+  TESSERA_ASSERT(m.dtype == v.dtype);
+  if (m.dtype == DType::bf16) {
+    TESSERA_ASSERT(!rest && (step.writes == Writes::moments || parameters.dtype == DType::bf16));
+    return with_16_bits_or<float>(gradients.dtype, [&](auto G) {
+      constexpr DType P = DType::bf16;
+      if (step.writes == Writes::moments) return run.template operator()<Writes::moments, float, G(), P>();
+      step.writes == Writes::all ? run.template operator()<Writes::all, float, G(), P>()
+                                 : run.template operator()<Writes::parameters, float, G(), P>();
+    });
+  }
   with_float_type(m.dtype, [&](auto zero) {
     using T = decltype(zero);
     with_16_bits_or<T>(gradients.dtype, [&](auto G) {

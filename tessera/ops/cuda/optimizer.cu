@@ -1,7 +1,9 @@
 // AdamW in one pass over parameters, moments and gradients. All state is in registers.
 #include "tessera/ops/adamw_numbers.h"
 #include "tessera/ops/cuda/arrays.h"
+#include "tessera/ops/cuda/random.cuh"
 #include "tessera/ops/cuda/types.cuh"
+#include "tessera/ops/stochastic_rounding.h"
 
 namespace tessera::cuda {
 namespace {
@@ -117,6 +119,136 @@ void launch(const Context& context, const Parameters& parameters, View gradients
   check_launch("adamw_kernel");
 }
 
+// Parameters and moments in bf16, rounded stochastically.
+template <typename G>
+struct NarrowArrays {
+  uint16_t* p;
+  const G* g;
+  uint16_t *m, *v;
+  int64_t count, num_decayed;
+  uint64_t seed, counter_high;
+  int64_t first_elem;
+
+  __device__ Words words(int64_t i) const { return philox_words(seed, rounding_counter(first_elem + i), counter_high); }
+  __device__ float shrink(int64_t i, const AdamWNumbers<float>& numbers) const {
+    return i < num_decayed ? numbers.shrink : 1.0f;
+  }
+};
+
+__device__ inline float float_of_bf16(uint32_t bits) {
+  return __uint_as_float(bits << 16);
+}
+
+template <typename G>
+__device__ inline void update_one(const NarrowArrays<G>& all, int64_t i, const AdamWNumbers<float>& numbers) {
+  const uint32_t word = all.words(i)[rounding_word_index(all.first_elem + i)];
+  float p = float_of_bf16(all.p[i]), m = float_of_bf16(all.m[i]), v = float_of_bf16(all.v[i]);
+  const float gradient = to_acc(all.g[i]);
+  numbers.template update<1>(&p, &gradient, &m, &v, all.shrink(i, numbers));
+  all.p[i] = stochastic_bf16(p, word, Rounded::p);
+  all.m[i] = stochastic_bf16(m, word, Rounded::m);
+  all.v[i] = stochastic_bf16(v, word, Rounded::v);
+}
+
+// Four neighbouring bf16.
+struct FourNarrow {
+  uint32_t low, high;
+  __device__ static FourNarrow load(const uint16_t* from) {
+    const uint2 bits = *reinterpret_cast<const uint2*>(from);
+    return {bits.x, bits.y};
+  }
+  __device__ void store(uint16_t* to) const { *reinterpret_cast<uint2*>(to) = make_uint2(low, high); }
+  __device__ float operator[](int i) const {
+    const uint32_t word = i < 2 ? low : high;
+    return i % 2 ? __uint_as_float(word & 0xffff0000u) : float_of_bf16(word);
+  }
+  __device__ static FourNarrow of(const uint16_t (&at)[4]) {
+    return {at[0] | static_cast<uint32_t>(at[1]) << 16, at[2] | static_cast<uint32_t>(at[3]) << 16};
+  }
+};
+
+// A thread updates 4 neighbouring elements in each quarter of a group of 64. They use all words of 4 counters. Four
+// threads update a group.
+template <typename G>
+__global__ void __launch_bounds__(kThreads) adamw_groups_kernel(NarrowArrays<G> all, AdamWNumbers<float> numbers) {
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t group = thread / 4 * kRoundingGroup, begin = group + thread % 4 * 4;
+  if (group + kRoundingGroup > all.count) {
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      for (int64_t i = begin + 16 * quarter; i < min(begin + 16 * quarter + 4, all.count); ++i) {
+        update_one(all, i, numbers);
+      }
+    }
+    return;
+  }
+  FourNarrow p[4], m[4], v[4];
+  Pack<G, 4> g[4];
+#pragma unroll
+  for (int quarter = 0; quarter < 4; ++quarter) {
+    const int64_t i = begin + 16 * quarter;
+    p[quarter] = FourNarrow::load(all.p + i);
+    m[quarter] = FourNarrow::load(all.m + i);
+    v[quarter] = FourNarrow::load(all.v + i);
+    g[quarter] = load_pack<G, 4>(all.g + i);
+  }
+  Words words[4];
+#pragma unroll
+  for (int j = 0; j < 4; ++j) words[j] = all.words(begin + j);
+#pragma unroll
+  for (int quarter = 0; quarter < 4; ++quarter) {
+    const int64_t i = begin + 16 * quarter;
+    uint16_t new_p[4], new_m[4], new_v[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      float parameter = p[quarter][j], first = m[quarter][j], second = v[quarter][j];
+      const float gradient = g[quarter][j];
+      numbers.template update<1>(&parameter, &gradient, &first, &second, all.shrink(i + j, numbers));
+      const uint32_t word = words[j].at[quarter];
+      new_p[j] = stochastic_bf16(parameter, word, Rounded::p);
+      new_m[j] = stochastic_bf16(first, word, Rounded::m);
+      new_v[j] = stochastic_bf16(second, word, Rounded::v);
+    }
+    FourNarrow::of(new_p).store(all.p + i);
+    FourNarrow::of(new_m).store(all.m + i);
+    FourNarrow::of(new_v).store(all.v + i);
+  }
+}
+
+// For arrays that do not begin at a multiple of 64 elements of the model, or of 4 in memory.
+template <typename G>
+__global__ void __launch_bounds__(kThreads) adamw_elements_kernel(NarrowArrays<G> all, AdamWNumbers<float> numbers) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i < all.count) update_one(all, i, numbers);
+}
+
+template <typename G>
+void launch_narrow(const Context& context, View parameters, View gradients, View m, View v, const AdamWStep& step) {
+  const auto bits = [](View view) {
+    TESSERA_ASSERT(view.dtype == DType::bf16);
+    return reinterpret_cast<uint16_t*>(view.data);
+  };
+  const int64_t count = gradients.num_elems();
+  const NarrowArrays<G> all{bits(parameters),
+                            data_of<G>(gradients),
+                            bits(m),
+                            bits(v),
+                            count,
+                            step.num_decayed,
+                            step.seed,
+                            rounding_counter_high(step.number),
+                            step.first_elem};
+  const AdamWNumbers<float> numbers(step);
+  const auto aligned = [](const void* data) { return aligned_for<Bf16>(data, 4); };
+  if (step.first_elem % kRoundingGroup == 0 && aligned(all.p) && aligned(all.m) && aligned(all.v) &&
+      aligned_for<G>(all.g, 4)) {
+    const int64_t groups = (count + kRoundingGroup - 1) / kRoundingGroup;
+    adamw_groups_kernel<G><<<blocks_for(4 * groups, kThreads), kThreads, 0, context.stream>>>(all, numbers);
+  } else {
+    adamw_elements_kernel<G><<<blocks_for(count, kThreads), kThreads, 0, context.stream>>>(all, numbers);
+  }
+  check_launch("adamw of bf16 states");
+}
+
 }  // namespace
 
 void adamw(const Context& context, View parameters, View rest, View gradients, View m, View v, const AdamWStep& step) {
@@ -128,6 +260,12 @@ void adamw(const Context& context, View parameters, View rest, View gradients, V
   if (parameters.dtype == DType::f64) {
     TESSERA_ASSERT(!rest);
     return launch<Whole<double>, double>(context, {data_of<double>(parameters)}, gradients, m, v, step);
+  }
+  if (m.dtype == DType::bf16) {
+    TESSERA_ASSERT(!rest);
+    if (gradients.dtype == DType::f16) return launch_narrow<Half>(context, parameters, gradients, m, v, step);
+    if (gradients.dtype == DType::bf16) return launch_narrow<Bf16>(context, parameters, gradients, m, v, step);
+    return launch_narrow<float>(context, parameters, gradients, m, v, step);
   }
   const auto launch_with = [&](const auto& all) {
     using Parameters = std::decay_t<decltype(all)>;

@@ -1,5 +1,6 @@
 // Computation in 16 bits.
 #include <cmath>
+#include <map>
 
 #include "engine_fixture.h"
 
@@ -123,6 +124,75 @@ TEST_F(HalvesTest, KeptHalvesAreTheRoundedMasters) {
     // Both engines continue with equal results.
     EXPECT_EQ(engine->train_step({&batch, 1}, 1e-2).loss_sum, other->train_step({&batch, 1}, 1e-2).loss_sum);
     EXPECT_EQ(engine->train_step({&batch, 1}, 1e-2).loss_sum, other->train_step({&batch, 1}, 1e-2).loss_sum);
+  }
+}
+
+// bf16 states: the kept parameters are the masters, and every array is bf16. A run that continues from saved states has
+// the bits of an uninterrupted one. The random bits depend on the seed and on the number of the update.
+TEST_F(HalvesTest, Bf16StatesResumeExactly) {
+  EngineOptions options;
+  options.dtype = DType::bf16;
+  options.bf16_states = true;
+  options.seed = 5;
+  const PackedBatch batch = make_batch(2, {9, 9});
+  const auto states_of = [](Engine& of) {
+    std::vector<std::vector<std::byte>> states;
+    of.save_states([&](StateKind kind, int64_t unit, ElemRange, View from) {
+      EXPECT_EQ(from.dtype, DType::bf16);
+      states.push_back(bytes_of(from));
+      if (kind == StateKind::parameters) {
+        EXPECT_EQ(states.back(), bytes_of(of.parameters(unit).flat));
+      }
+    });
+    return states;
+  };
+  const auto whole = make(small_config("gpt"), options), first = make(small_config("gpt"), options),
+             second = make(small_config("gpt"), options);
+  for (int step = 0; step < 6; ++step) whole->train_step({&batch, 1}, 1e-2);
+  for (int step = 0; step < 3; ++step) first->train_step({&batch, 1}, 1e-2);
+  const auto continue_in = [&](Engine& engine, int64_t updates) {
+    size_t at = 0;
+    const auto saved = states_of(*first);
+    std::map<std::pair<StateKind, int64_t>, const std::vector<std::byte>*> arrays;
+    first->save_states([&](StateKind kind, int64_t unit, ElemRange, View) { arrays[{kind, unit}] = &saved[at++]; });
+    engine.load_states([&](StateKind kind, int64_t unit, ElemRange range, View to) {
+      const std::byte* from = arrays.at({kind, unit})->data() + 2 * range.begin;
+      convert(from, DType::bf16, to.data, to.dtype, static_cast<size_t>(range.size()));
+    });
+    engine.set_num_updates(updates);
+    for (int step = 0; step < 3; ++step) engine.train_step({&batch, 1}, 1e-2);
+    return states_of(engine);
+  };
+  EXPECT_EQ(continue_in(*second, 3), states_of(*whole));
+  EXPECT_NE(continue_in(*second, 4), states_of(*whole));
+  options.seed = 6;
+  EXPECT_NE(continue_in(*make(small_config("gpt"), options), 3), states_of(*whole));
+}
+
+// With a small learning rate, the loss falls as with fp32 states. Rounding to nearest would keep most parameters as
+// they are: an update of 1e-4 is a hundredth of the distance of bf16 numbers near 1, and a fifth near 0.1. The losses
+// of both runs differ by the rounding of the parameters, and by their random walk: n updates of size lr on a grid of
+// distance d ≤ 2^-8 |p| move a parameter by √(n·lr·d) more than with fp32 states, which averages out over the elements.
+TEST_F(HalvesTest, Bf16StatesTrainLikeSinglePrecisionStates) {
+  for (const char* architecture : {"bloom", "qwen3"}) {
+    EngineOptions options;
+    options.max_grad_norm = 1;
+    options.dtype = DType::bf16;
+    const auto wide = make(small_config(architecture), options);
+    options.bf16_states = true;
+    const auto narrow = make(small_config(architecture), options);
+    const PackedBatch batch = make_batch(2, {9, 9, 8});
+    double first = 0, expected = 0, last = 0;
+    for (int step = 0; step < 300; ++step) {
+      expected = wide->train_step({&batch, 1}, 1e-3).loss();
+      last = narrow->train_step({&batch, 1}, 1e-3).loss();
+      if (step == 0) {
+        first = last;
+        EXPECT_EQ(last, expected);
+      }
+    }
+    EXPECT_LT(expected, 0.5 * first) << architecture;
+    EXPECT_NEAR(last, expected, 0.05 * first) << architecture;
   }
 }
 

@@ -49,10 +49,11 @@ struct Job {
 
   std::string text() const {
     std::ostringstream out;
-    out << config.architecture << " V " << config.vocab_size << " C " << config.hidden_size << " H " << config.num_heads
-        << " tied " << config.tied_head << " dtype " << static_cast<int>(options.dtype) << " chunk "
-        << options.head_chunk_bytes << " strategy " << static_cast<int>(options.sharding.strategy) << " device "
-        << static_cast<int>(rank.device) << " ranks " << rank.world_size << " bounds";
+    out << config.architecture << " L " << config.num_layers << " checkpointed " << options.checkpointed_blocks << " V "
+        << config.vocab_size << " C " << config.hidden_size << " H " << config.num_heads << " tied " << config.tied_head
+        << " dtype " << static_cast<int>(options.dtype) << " chunk " << options.head_chunk_bytes << " strategy "
+        << static_cast<int>(options.sharding.strategy) << " device " << static_cast<int>(rank.device) << " ranks "
+        << rank.world_size << " bounds";
     for (const BatchBounds& b : {work.training, work.evaluation, work.generation}) {
       out << " {" << b.num_tokens << ", " << b.num_sequences << ", " << b.num_targets << "}";
     }
@@ -76,7 +77,7 @@ Job draw_job(Draw& draw, int64_t most_tokens, int64_t most_vocabulary, int64_t m
   c.num_heads = draw.between(1, 4);
   c.hidden_size = c.num_heads * draw.one_of<int64_t>({4, 8, 12, 40, 64});
   c.ff_dim = c.architecture == "bloom" ? 4 * c.hidden_size : draw.between(1, 3 * c.hidden_size);
-  c.num_layers = draw.between(1, 2);
+  c.num_layers = draw.between(1, 3);
   c.initializer_range = 0.02;
   c.residual_from_norm = draw.flip();
   c.tied_head = draw.flip();
@@ -91,7 +92,8 @@ Job draw_job(Draw& draw, int64_t most_tokens, int64_t most_vocabulary, int64_t m
   }
   EngineOptions& o = job.options;
   o.dtype = draw.one_of({DType::f32, DType::f64, DType::bf16, DType::f16});
-  o.checkpoint_blocks = draw.flip();
+  o.checkpointed_blocks = draw.one_of({int64_t{0}, draw.between(0, c.num_layers), kAllBlocks});
+  o.bf16_states = o.dtype == DType::bf16 && draw.flip();
   o.max_grad_norm = draw.flip() ? 1 : 0;
   o.head_chunk_bytes = draw.magnitude(64, most_chunk_bytes);
   job.work.training = draw_bounds(draw, most_tokens);

@@ -9,19 +9,20 @@ namespace {
 
 // The plan equals the memory held, to the byte, in every category and phase.
 TEST(Plan, EqualsTheLedger) {
-  for (const auto& [architecture, dtype, checkpoint_blocks, tied_head] :
-       {std::tuple{"bloom", DType::f32, false, true}, std::tuple{"bloom", DType::f32, true, true},
-        std::tuple{"gpt", DType::f32, false, true}, std::tuple{"gpt", DType::f32, true, true},
-        std::tuple{"bloom", DType::bf16, false, true}, std::tuple{"gpt", DType::f16, true, true},
-        std::tuple{"bloom", DType::f32, false, false}, std::tuple{"gpt", DType::bf16, true, false},
-        std::tuple{"llama", DType::f32, false, true}, std::tuple{"qwen3", DType::bf16, true, false},
-        std::tuple{"qwen3", DType::f32, false, false}}) {
+  for (const auto& [architecture, dtype, checkpointed_blocks, tied_head] :
+       {std::tuple{"bloom", DType::f32, int64_t{0}, true}, std::tuple{"bloom", DType::f32, kAllBlocks, true},
+        std::tuple{"gpt", DType::f32, int64_t{0}, true}, std::tuple{"gpt", DType::f32, int64_t{1}, true},
+        std::tuple{"bloom", DType::bf16, int64_t{1}, true}, std::tuple{"gpt", DType::f16, kAllBlocks, true},
+        std::tuple{"bloom", DType::f32, int64_t{0}, false}, std::tuple{"gpt", DType::bf16, kAllBlocks, false},
+        std::tuple{"llama", DType::f32, int64_t{1}, true}, std::tuple{"qwen3", DType::bf16, int64_t{1}, false},
+        std::tuple{"qwen3", DType::f32, int64_t{0}, false}}) {
     ModelConfig config = small_config(architecture, 0.1);
     config.tied_head = tied_head;
     if (!tied_head) config.frozen = {"word_embeddings*", "*.0.*", "*norm*"};
     EngineOptions options;
     options.dtype = dtype;
-    options.checkpoint_blocks = checkpoint_blocks;
+    options.checkpointed_blocks = checkpointed_blocks;
+    options.bf16_states = dtype == DType::bf16 && checkpointed_blocks != kAllBlocks;
     const auto batch = make_batch(4, {9, 5, 7});
     const BatchBounds bounds{21, 3, batch.num_targets};
     const WorkBounds work{bounds, bounds, {21, 3, 0}, 4};
@@ -57,6 +58,62 @@ TEST(Plan, EqualsTheLedger) {
       }
     }
   }
+}
+
+// Each checkpointed block saves all values that a block keeps, and costs one more forward pass. When the last block is
+// checkpointed too, its values no longer lie there with the values of an earlier block.
+TEST(Plan, EachCheckpointedBlockSavesItsValues) {
+  for (const char* architecture : {"bloom", "llama"}) {
+    for (const int64_t frozen : {0, 2}) {
+      ModelConfig config = small_config(architecture, 0);
+      config.num_layers = 6;
+      if (frozen > 0) config.frozen = {"*embed*", "*.0.*", "*.1.*"};
+      const int64_t blocks = config.num_layers - frozen;  // with a backward
+      const auto plan_with = [&](int64_t checkpointed) {
+        EngineOptions options;
+        options.checkpointed_blocks = checkpointed;
+        return plan_run(config, options, {{64, 2, 8}, {}, {}, 0}, {});
+      };
+      const auto bytes = [](const Plan& plan) { return plan.device.peak(Phase::step, Category::activations); };
+      const Plan none = plan_with(0), one = plan_with(1), all = plan_with(kAllBlocks);
+      const int64_t values = bytes(none) - bytes(one), forward = one.micro_batch_flops - none.micro_batch_flops;
+      EXPECT_GT(values, 64 * 12 * 4 * 4);  // more than four activations [N, C]
+      for (int64_t n = 2; n < blocks; ++n) {
+        const Plan plan = plan_with(n);
+        EXPECT_EQ(bytes(plan), bytes(none) - n * values) << architecture << " " << n;
+        EXPECT_EQ(plan.micro_batch_flops, none.micro_batch_flops + n * forward) << architecture << " " << n;
+      }
+      EXPECT_LE(bytes(all), bytes(plan_with(blocks - 1)));
+      EXPECT_EQ(bytes(all), bytes(plan_with(blocks)));
+      EXPECT_EQ(all.micro_batch_flops, none.micro_batch_flops + blocks * forward);
+      EXPECT_EQ(all.device.peak_total(Phase::step) - bytes(all), none.device.peak_total(Phase::step) - bytes(none));
+      EXPECT_THROW(plan_with(config.num_layers + 1), UsageError);
+    }
+  }
+}
+
+// Bytes of a trained parameter, on one rank with one micro-batch a step: weight, rest of the master, gradient, two
+// moments.
+TEST(Plan, CountsTheBytesOfAParameter) {
+  const ModelConfig config = small_config("bloom", 0);
+  const auto bytes_of_a_parameter = [&](DType dtype, bool bf16_states) {
+    EngineOptions options;
+    options.dtype = dtype;
+    options.bf16_states = bf16_states;
+    const Plan plan = plan_run(config, options, {{16, 2, 16}, {}, {}, 0}, {});
+    const auto device = make_counting_device();
+    const Model model(config, *device);
+    int64_t elems = 0, bytes = 0;
+    for (int64_t u = 0; u < model.num_units(); ++u) elems += model.unit(u).table().num_elems();
+    for (const Category category : {Category::parameters, Category::master, Category::gradients, Category::optimizer}) {
+      bytes += plan.device.peak(Phase::step, category) + plan.host.peak(Phase::step, category);
+    }
+    return static_cast<double>(bytes) / static_cast<double>(elems);
+  };
+  EXPECT_EQ(bytes_of_a_parameter(DType::f32, false), 16);
+  EXPECT_EQ(bytes_of_a_parameter(DType::f16, false), 14);
+  EXPECT_EQ(bytes_of_a_parameter(DType::bf16, false), 14);
+  EXPECT_EQ(bytes_of_a_parameter(DType::bf16, true), 8);
 }
 
 TEST(Plan, CountsTheOperationsOfADenseStep) {

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "tessera/app/machine.h"
 #include "tessera/plan/advice.h"
 #include "tessera/train/worker.h"
@@ -45,7 +47,7 @@ TEST(Fit, takes_the_fastest_if_all_fit) {
   EXPECT_TRUE(result.faster.empty());
   EXPECT_EQ(result.best->settings.strategy, ShardingStrategy::no_shard);
   EXPECT_FALSE(result.best->settings.offload.any());
-  EXPECT_EQ(result.best->settings.activation_checkpointing, S::ActivationCheckpointing::none);
+  EXPECT_EQ(result.best->settings.activation_checkpointing, 0);
   EXPECT_EQ(result.best->settings.batch_size, 12);
   EXPECT_EQ(result.best->settings.grad_accum, 1);
 }
@@ -81,14 +83,47 @@ TEST(Fit, the_best_fits_and_the_faster_do_not) {
   }
 }
 
+// Compares the search with a plan of every number of checkpointed blocks and batch size (the largest divisors of 12 up to
+// powers of two), for all amounts of
+// memory between that of the smallest and of the fastest.
+TEST(Fit, checkpoints_as_few_blocks_as_possible) {
+  FitRequest r = request(1, kPlenty);
+  r.fixed = {"strategy", "offload"};
+  std::vector<Configuration> all;
+  for (int64_t blocks = 0; blocks <= r.config.num_layers; ++blocks) {
+    for (const int64_t batch_size : {1, 2, 4, 6, 12}) {
+      Settings s = r.settings;
+      s.activation_checkpointing = blocks;
+      s.batch_size = batch_size;
+      s.grad_accum = 12 / batch_size;
+      all.push_back(plan_configuration(r, s, 12 * 512));
+    }
+  }
+  int num_between = 0;
+  for (const Configuration& limiting : all) {
+    r.limits.device_bytes = limiting.plan.device.peak_total();
+    double least_s = std::numeric_limits<double>::infinity();
+    for (const Configuration& c : all) {
+      if (c.plan.device.peak_total() <= r.limits.device_bytes) least_s = std::min(least_s, c.cost.total_s());
+    }
+    const FitResult result = find_fit(r);
+    ASSERT_TRUE(result.best);
+    EXPECT_EQ(result.best->cost.total_s(), least_s);
+    EXPECT_LE(result.best->plan.device.peak_total(), r.limits.device_bytes);
+    const int64_t blocks = result.best->settings.activation_checkpointing;
+    num_between += blocks > 0 && blocks < r.config.num_layers;
+  }
+  EXPECT_GT(num_between, 3);
+}
+
 TEST(Fit, fixed_settings_stay) {
   FitRequest r = request(4, kPlenty);
   r.settings.strategy = ShardingStrategy::zero2;
-  r.settings.activation_checkpointing = S::ActivationCheckpointing::block;
+  r.settings.activation_checkpointing = kAllBlocks;
   r.fixed = {"strategy", "activation_checkpointing", "grad_accum"};
   const Settings found = find_fit(r).best->settings;  // a copy: the result is a temporary
   EXPECT_EQ(found.strategy, ShardingStrategy::zero2);
-  EXPECT_EQ(found.activation_checkpointing, S::ActivationCheckpointing::block);
+  EXPECT_EQ(found.activation_checkpointing, kAllBlocks);
   EXPECT_EQ(found.batch_size, 4);
   r.settings.offload = parse_offload("parameters", "");  // zero2 does not shard parameters
   r.fixed.insert("offload");
@@ -145,7 +180,7 @@ TEST(Fit, costs_follow_the_stated_model) {
     s.strategy = strategy;
     s.batch_size = batch_size;
     s.grad_accum = 12 / batch_size;
-    if (checkpoint) s.activation_checkpointing = S::ActivationCheckpointing::block;
+    if (checkpoint) s.activation_checkpointing = kAllBlocks;
     return step_cost(s, plan_training(r.config, s, work_of(s), r.rank), work_of(s), r.rank, 12 * 512);
   };
   const auto full = ShardingStrategy::full_shard;
@@ -263,7 +298,7 @@ TEST(CheckMemory, holds_a_gpu_to_what_is_free_on_it) {
   Settings settings;
   settings.batch_size = 4;
   settings.grad_accum = 1;
-  settings.activation_checkpointing = S::ActivationCheckpointing::none;
+  settings.activation_checkpointing = 0;
   const int64_t needed = plan_training(small_config(), settings, work_of(settings), rank).device.peak_total();
   check_memory(small_config(), settings, work_of, rank, {}, needed);
   try {
@@ -292,7 +327,7 @@ TEST(CheckMemory, reports_what_would_fit) {
   const int64_t sample_tokens = *usable_bytes / bytes_per_token * 2 / 5;  // two samples fit, and four do not
   const WorkOf of_batch = [&](const Settings& s) { return work_of_tokens(sample_tokens * s.batch_size, s.batch_size); };
   Settings settings;
-  settings.activation_checkpointing = S::ActivationCheckpointing::none;
+  settings.activation_checkpointing = 0;
   try {
     check_memory(config, settings, of_batch, {}, {}, {});
     FAIL() << "it fits";

@@ -35,7 +35,7 @@ TEST(Fsdp, words_of_accelerate) {
   EXPECT_TRUE(s.forward_prefetch);
   EXPECT_EQ(offload_text(s.offload), "optimizer:host,gradients:host,parameters:host");
   EXPECT_TRUE(s.sync_module_states);
-  EXPECT_EQ(s.activation_checkpointing, Settings::ActivationCheckpointing::block);
+  EXPECT_EQ(s.activation_checkpointing, kAllBlocks);
   EXPECT_EQ(r.origins.at("strategy").to_string(), "c:2");
   EXPECT_EQ(
       r.warnings,

@@ -69,7 +69,7 @@ TEST(Continuation, EveryKeyIsJudged) {
     num_in_a_new_folder += elsewhere && !here;
     now.erase(key);
     const auto since = changes_between(now, then);  // a checkpoint without the key is older than the key
-    if (value == "") {
+    if (value == "" || key == "optimizer_states") {
       EXPECT_THAT(since, IsEmpty()) << key;
     } else {
       EXPECT_EQ(since.at(0).then, "nothing") << key;
@@ -77,7 +77,19 @@ TEST(Continuation, EveryKeyIsJudged) {
     EXPECT_THAT(changes_between(then, now), IsEmpty());
   }
   EXPECT_EQ(num_always, 2);
-  EXPECT_EQ(num_in_a_new_folder, 17);  // the size of the table: all its keys are in the fingerprint
+  EXPECT_EQ(num_in_a_new_folder, 18);  // the size of the table: all its keys are in the fingerprint
+}
+
+// A checkpoint from before the setting has fp32 states.
+TEST(Continuation, OldCheckpointsHaveSinglePrecisionStates) {
+  Record then = fingerprint({});
+  then.erase("optimizer_states");
+  EXPECT_THAT(changes_between(then, fingerprint({})), IsEmpty());
+  Settings now;
+  now.optimizer_states = Settings::OptimizerStates::bf16;
+  EXPECT_THAT(keys_of(changes_between(then, fingerprint(now))), testing::ElementsAre("optimizer_states"));
+  EXPECT_EQ(listed(changes_between(fingerprint(now), fingerprint({}))),
+            "was made with optimizer_states = \"bf16\", and this run has \"fp32\"");
 }
 
 TEST(Continuation, TheNoteSaysWhatTheScheduleDoes) {

@@ -1,0 +1,45 @@
+// Stochastic rounding of f32 to bf16, as AdamW stores bf16 states: a value between two neighbouring bf16 becomes the
+// upper one with a probability equal to its distance from the lower one, in units of the distance between both. The
+// expected result is the value itself, so updates much smaller than a unit of bf16 are not lost. Rounding to nearest
+// would lose them.
+//
+// The random bits are a pure function of (seed, update, element of the model). Sharding, offload, pieces and devices
+// therefore do not change them. 64 elements use the four words of 16 Philox counters. 16 neighbouring elements use the
+// same word of 16 neighbouring counters, so vector code needs no shuffles.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace tessera {
+
+inline constexpr int64_t kRoundingGroup = 64;  // elements of 16 counters, beginning at a multiple of 64
+
+// The counter of an element, and the word of that counter.
+constexpr uint64_t rounding_counter(int64_t elem) {
+  return static_cast<uint64_t>(elem / 64 * 16 + elem % 16);
+}
+constexpr uint32_t rounding_word_index(int64_t elem) {
+  return static_cast<uint32_t>(elem % 64 / 16);
+}
+// The upper half of the 128-bit counter. The highest bit separates it from the counters of dropout and of initial
+// parameters.
+constexpr uint64_t rounding_counter_high(int64_t update) {
+  return uint64_t{1} << 63 | static_cast<uint64_t>(update);
+}
+
+// 16 of an element's 32 random bits for each of its values. The 16 bits of one value are uniform. Those of m and p
+// share none; those of v share 8 with each, which correlates them by 1/256.
+enum class Rounded : uint32_t { m = 0, v = 8, p = 16 };
+
+// Finite values stay finite: the result is at most the largest bf16. Infinity stays infinite, and NaN stays NaN. No
+// branches, so compilers can vectorize loops over it.
+constexpr uint16_t stochastic_bf16(float value, uint32_t word, Rounded which) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value), magnitude = bits & 0x7fffffffu;
+  const uint32_t raised = (magnitude + ((word >> static_cast<uint32_t>(which)) & 0xffffu)) >> 16;
+  const uint32_t finite = raised < 0x7f7fu ? raised : 0x7f7fu;
+  const uint32_t special = (magnitude >> 16) | (magnitude > 0x7f800000u ? 0x40u : 0u);
+  return static_cast<uint16_t>(((bits >> 16) & 0x8000u) | (magnitude < 0x7f800000u ? finite : special));
+}
+
+}  // namespace tessera
