@@ -169,7 +169,7 @@ class Job:
         """The same steps on one rank, without sharding, offload and checkpointing."""
         by_tokens = self.tokens is not None
         sizes = self.sizes(self.batch * self.ranks, self.accum * (self.ranks if by_tokens else 1))
-        return self.common() + sizes + ["--precision", self.precision]
+        return self.common() + sizes + ["--precision", self.precision] + self.states
 
     def sizes(self, batch, accum):
         micro_batch = ["--batch-size", batch] if self.tokens is None else ["--batch-tokens", self.tokens]
