@@ -72,6 +72,10 @@ SUBJECTS = [
             ["gpus", "rate", "mfu", "peer", "peer_rate", "ratio", "of"], names={"of": "of N × one GPU"},
             about="MFU is relative to 989 TFLOP/s per GPU. The peers ran on GPUs of the same kind; their commits are not "
                   "recorded."),
+    Subject("GPU: Llama and Qwen shapes, compared with compiled PyTorch", "gpu-llama.json",
+            ["rate", "mfu", "stack", "peer", "ratio", "mib", "peer_mib"],
+            rows=lambda row: row["values"]["peer"] is not None,
+            about="Full fine-tuning in bf16. Tessera keeps fp32-exact masters; \"pure bf16\" has none. MFU is relative to 989 TFLOP/s."),
     Subject("GPUs: memory of a rank", "gpu-memory.json", ["gpus", "mib", "how", "peer", "peer_mib", "ratio"],
             rows=lambda row: "peer_mib" in row["values"],
             about="Tessera's memory by its ledger or its plan, compared with the peak of torch's allocator."),
