@@ -46,7 +46,7 @@ __device__ inline int place_of_value(const Heads& heads, int kv_head) {
   return (heads.value_offset + kv_head * heads.kv_head_stride) / heads.head_dim;
 }
 
-// What a producer tells the consumers of a task. head < 0: there are no more.
+// A task as the producer announces it to the consumers. head < 0: there are no more tasks.
 struct WideTask {
   int begin, length, index, head;
 };
