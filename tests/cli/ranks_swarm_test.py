@@ -157,6 +157,8 @@ class Job:
             kinds = draw.choice([["optimizer"], ["optimizer", "gradients"], ["parameters"], ["optimizer", "parameters"],
                                  ["optimizer", "gradients", "parameters"]]
                                 if strategy in SHARDS_PARAMETERS else [["optimizer"], ["optimizer", "gradients"]])
+            if "step" in words:  # keeps the gradients on the device
+                kinds = [kind for kind in kinds if kind != "gradients"]
             words += ["--offload", ",".join(kind + draw.choice([":host", ":file"]) for kind in kinds), "--offload-dir",
                       "files"]
         return words
