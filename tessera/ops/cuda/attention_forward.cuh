@@ -15,11 +15,6 @@ inline constexpr int kForwardKeys = 64;  // keys that are loaded at a time
 template <typename Products>
 inline constexpr size_t kForwardSharedBytes = sizeof(uint16_t) * Products::Rows::kStride*(kTileRows + 4 * kForwardKeys);
 
-// For each row whose elements this thread holds: the maximum, in powers of two, and this thread's part of the sum.
-struct Softmax {
-  float maximum[2], sum[2];
-};
-
 // s holds products q·k of a block of keys from k0 on, for the rows from `first_row` of the sequence on. Replaces them
 // by exp(score − maximum) and rescales o to the new maximum.
 template <int D>

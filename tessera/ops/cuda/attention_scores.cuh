@@ -18,6 +18,11 @@ struct Scores {
   __device__ float bias(int key) const { return slope * static_cast<float>(key); }
 };
 
+// For each row whose elements this thread holds: the maximum, in powers of two, and this thread's part of the sum.
+struct Softmax {
+  float maximum[2], sum[2];
+};
+
 // 2ˣ in hardware: 2 ulp, 0 below 2^-126.
 __device__ inline float fast_exp2(float x) {
   float y;

@@ -1,4 +1,4 @@
-// Code shared by the kernels for wide heads. A thread block stays on its multiprocessor and takes one task after the
+// Code shared by the kernels for wide heads. A thread block stays on its multiprocessor and computes one task after the
 // other. Its first warpgroup, the producer, starts the copies of tiles into shared memory. The two others, the
 // consumers, compute 64 rows each. After Shah et al., "FlashAttention-3: Fast and Accurate Attention with Asynchrony
 // and Low-precision" (2024), section 3.
@@ -63,8 +63,8 @@ __device__ inline void for_each_task(const Heads& heads, int num_heads, int num_
   }
 }
 
-// A thread block starts with 168 registers a thread. The producer gives back what the consumers take. A consumer would
-// wait forever for registers that the block does not have.
+// A thread block starts with 168 registers per thread. The producer gives back the registers that the consumers take. A
+// consumer would wait forever for registers that the block does not have.
 template <int kProducer, int kConsumer>
 struct Registers {
   static_assert(kProducer + kConsumers * kConsumer <= 3 * 168);

@@ -17,11 +17,6 @@ struct Shared {
   WideTask task;
 };
 
-// For each of the two rows of a thread: the maximum in powers of two, and this thread's part of the sum.
-struct Softmax {
-  float maximum[2], sum[2];
-};
-
 // s holds products q·k of kKeys keys from k0 on. Replaces them by exp(score − maximum) and returns, for each row, by
 // what earlier results must be multiplied. A sequence's last block of keys comes first, so every row has seen a key.
 template <bool kBiased>

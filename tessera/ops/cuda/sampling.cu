@@ -1,5 +1,5 @@
-// Draws tokens from rows of logits. One block handles a row; its logits stay in L2 between the passes. Sums are of
-// integers (ops/sampling_numbers.h), so neither their order nor that of atomic additions matters.
+// Draws tokens from rows of logits. One block handles a row. Its logits stay in L2 between the passes. All sums add
+// integers (ops/sampling_numbers.h), so the order of additions, atomic ones too, does not matter.
 #include <limits>
 
 #include "tessera/ops/cuda/norm.h"

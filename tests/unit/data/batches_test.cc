@@ -332,7 +332,7 @@ TEST(EpochSteps, BySamplesAllEpochsAreEqual) {
   EXPECT_TRUE(steps.ends_after(6));
 }
 
-// Every epoch's number of steps is that of its plan. Asking for any step first gives the same answers.
+// Every epoch has as many steps as its plan. The first question may be about any step: the answers are the same.
 TEST(EpochSteps, ByTokensFollowsThePlans) {
   int num_different = 0;
   for (uint64_t seed = 0; seed < 100; ++seed) {

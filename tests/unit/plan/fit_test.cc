@@ -83,9 +83,9 @@ TEST(Fit, the_best_fits_and_the_faster_do_not) {
   }
 }
 
-// Compares the search with a plan of every number of checkpointed blocks and batch size (the largest divisors of 12 up to
-// powers of two), for all amounts of
-// memory between that of the smallest and of the fastest.
+// Compares the search with an exhaustive one. That one plans every number of checkpointed blocks with every batch size
+// (the largest divisors of 12 up to powers of two). The memory ranges from the need of the smallest configuration to
+// the need of the fastest.
 TEST(Fit, checkpoints_as_few_blocks_as_possible) {
   FitRequest r = request(1, kPlenty);
   r.fixed = {"strategy", "offload"};
