@@ -75,11 +75,15 @@ def print_grouped(mine):
             continue
         flops = 2 * tokens * length * heads * head_dim
         rows = [("Tessera", *found)]
-        for name, backend in (("cuDNN", SDPBackend.CUDNN_ATTENTION), ("FlashAttention-2", SDPBackend.FLASH_ATTENTION)):
+        for name, backend, same_bits in (("cuDNN", SDPBackend.CUDNN_ATTENTION, False),
+                                         ("cuDNN, deterministic", SDPBackend.CUDNN_ATTENTION, True),
+                                         ("FlashAttention-2", SDPBackend.FLASH_ATTENTION, False)):
+            torch.use_deterministic_algorithms(same_bits, warn_only=True)
             try:
                 rows.append((name, *theirs(tokens // length, backend, False, length, heads, kv_heads, head_dim)))
             except RuntimeError as error:
                 print(f"{name}, heads of {head_dim}: {str(error).splitlines()[0][:100]}", file=sys.stderr)
+        torch.use_deterministic_algorithms(False)
         for name, forward, backward in rows:
             rates = [flops * factor / us / 1e6 if us else 0 for factor, us in ((1, forward), (2.5, backward))]
             print(f"| {tokens // length} x {length} | {heads}/{kv_heads} of {head_dim} | {name} | {forward:.1f} | "

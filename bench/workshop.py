@@ -177,7 +177,8 @@ def peer(args, name):
     words = [sys.executable, "hf_trainer.py", "--steps", "12", "--warm", "4"]
     words += ["--prec", "fp32", "--bs", "1", "--ga", "4"] if name.startswith("fsdp") else \
         ["--prec", "fp16", "--bs", "4", "--ga", "4"]
-    env = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    env = {"CUDA_VISIBLE_DEVICES": "0",  # with more GPUs the Trainer uses them all
+           **os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     if stage is not None:
         config = args.runs / "deepspeed.json"
         config.write_text(json.dumps(deepspeed_config(stage, offload, name != UNPINNED)))
