@@ -1,8 +1,9 @@
-// Bandwidth of the collectives, and of memory in the same run: mpirun -n 2 --bind-to none comm_bench [MIB]
+// Measures the bandwidth of collectives and of memory: mpirun -n 2 --bind-to none comm_bench [MIB]
 //
-// Bytes per rank: the bytes that a rank receives from the others, (R−1)/R of the full array; twice that for all_reduce.
-// An all_gather must at least write them once. memcpy runs on all ranks at the same time, because they share the
-// memory.
+// GB/s counts the bytes that a rank receives from the others: (R−1)/R of the full array for R ranks, twice as many for
+// all_reduce, and the full array for broadcast. Collectives cannot be faster than memory, because each rank must at
+// least write the bytes that it receives. The memcpy for comparison runs on all ranks at the same time, because they
+// share the memory.
 #include <fmt/format.h>
 
 #include <algorithm>

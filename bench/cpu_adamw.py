@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Compares AdamW on the CPU, as used for offloaded states: Tessera, torch and DeepSpeed. See README.md.
+"""Compares the AdamW on the CPU that updates offloaded states with those of torch and DeepSpeed. See README.md.
 
     bench/cpu_adamw.py [--ops-bench build/ops_bench] [--repeat 3]
 
-Needs torch in this Python. Also measures DeepSpeed if it is installed (it compiles its operator the first time).
+Needs torch in this Python. Also measures DeepSpeed, if it is installed. DeepSpeed compiles its operator the first time.
 """
 import argparse
 import os
@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-ELEMS = 1 << 25  # as in ops_bench: four f32 arrays of 128 MiB, more than caches hold
-BYTES = 28  # per parameter: reads and writes the parameter and both moments, reads the gradient
+ELEMS = 1 << 25  # as in ops_bench: four f32 arrays of 128 MiB, too large for the caches
+BYTES = 28  # per parameter: AdamW reads and writes the parameter and both moments, and reads the gradient
 SECONDS = 1.0
 
 

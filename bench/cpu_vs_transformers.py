@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measures Tessera against the Hugging Face Trainer on the same CPU, cores, model, tokenizer and rows. See README.md.
+"""Compares Tessera with the Hugging Face Trainer: same cores, model, tokenizer and rows. See README.md.
 
     bench/cpu_vs_transformers.py --dataset xquad.en.json [--tokenizer-data xquad.es.json ...] [--jobs completion dense]
 
-The sides take turns. The table shows medians over the repetitions. Results go to standard output and --result, progress
-to standard error.
+The two sides run in turns. The table shows medians over the repetitions. Results go to standard output and --result,
+progress to standard error.
 """
 import argparse
 import json
@@ -90,8 +90,11 @@ def memory_kib(path, key):
 
 
 def run_measured(command, threads, limit_bytes, log_path):
-    """Runs a command on the first `threads` cores. Returns peak resident bytes, seconds and CPU seconds. Raises if it
-    fails or exceeds the memory limit. It is stopped then, because otherwise the kernel might kill another process."""
+    """Runs a command on the first `threads` cores. Returns peak resident bytes, seconds and CPU seconds.
+
+    Raises RuntimeError if the command fails. If it exceeds the memory limit, or leaves the machine less than 1 GiB,
+    stops it and raises MemoryError: otherwise the kernel might kill another process.
+    """
     cores = sorted(os.sched_getaffinity(0))[:threads]
     environment = os.environ | {name: str(threads) for name in
                                 ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
@@ -121,7 +124,7 @@ def run_measured(command, threads, limit_bytes, log_path):
 
 
 def side_command(side, python, arguments, job, steps, output_dir):
-    """sides: tessera, trainer-max_length, trainer-longest."""
+    """Returns the command of a side: tessera, trainer-max_length or trainer-longest."""
     data = arguments.work / f"{job.rows}-{sample_count(arguments, steps)}.jsonl"
     common = ["--model", arguments.work / job.model, "--dataset", data, "--objective", job.objective,
               "--batch-size", arguments.batch_size, "--grad-accum", arguments.grad_accum, "--max-steps", steps,
@@ -151,7 +154,7 @@ def measure(side, python, arguments, name, job, steps, repetition):
 
 
 def run_job(name, python, arguments):
-    """{side: [Run, ...]}; omits a side that does not fit or fails, with a message."""
+    """Returns {side: [Run, ...]}. Leaves out a side that fails or needs too much memory, and logs the reason."""
     job = JOBS[name]
     steps = arguments.steps or job.steps
     log(f"{name}: {steps} steps of {arguments.batch_size} x {arguments.grad_accum} samples")
@@ -180,7 +183,7 @@ def summarize(runs):
 
 
 def print_table(results):
-    print("| job | side | samples/s | Tessera's × | peak RSS GiB | Tessera's ÷ | wall s | cores busy | loss |")
+    print("| job | side | samples/s | Tessera ÷ side | peak RSS GiB | Tessera ÷ side | wall s | cores busy | loss |")
     print("|---|---|---|---|---|---|---|---|---|")
     for name, sides in results.items():
         ours = sides.get("tessera")
@@ -202,16 +205,19 @@ def describe_machine(arguments):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", type=Path, required=True, help="SQuAD v1.1 JSON to train on")
-    parser.add_argument("--tokenizer-data", type=Path, nargs="*", default=[], help="more such files for the tokenizer")
+    parser.add_argument("--tokenizer-data", type=Path, nargs="*", default=[],
+                        help="more files of this format, only to train the tokenizer")
     parser.add_argument("--jobs", nargs="+", choices=JOBS, default=list(JOBS))
-    parser.add_argument("--steps", type=int, help="at least 2: the first is not timed (default: each job's own)")
+    parser.add_argument("--steps", type=int,
+                        help="number of steps, at least 2, because the first is not timed (default: depends on the job)")
     parser.add_argument("--batch-size", type=int, default=4)
     parser.add_argument("--grad-accum", type=int, default=4)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--peer-padding", nargs="+", choices=["max_length", "longest"], default=["max_length"])
     parser.add_argument("--only-peer", action="store_true", help="leave Tessera out")
-    parser.add_argument("--memory-limit-gib", type=float, help="stop a run that uses more (default: 95%% of the machine)")
+    parser.add_argument("--memory-limit-gib", type=float,
+                        help="stop a run that uses more memory (default: 95%% of the machine's)")
     parser.add_argument("--tessera", type=Path, default=ROOT / "build/tessera")
     parser.add_argument("--python", type=Path, help="use this interpreter and its packages instead of .venv-bench")
     parser.add_argument("--work", type=Path, default=ROOT / "runs/bench-cpu", help="folder for models and data")

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Compares attention on a GPU: Tessera's kernels, and cuDNN's and FlashAttention-2's through torch. See README.md.
+"""Compares Tessera's attention kernels on a GPU with those of cuDNN and FlashAttention-2 in torch. See README.md.
 
     bench/cuda_attention.py [--ops-bench build/cuda_ops_bench] [--skip-alibi]
 
-bf16, causal. The first table has 16 heads of 64 and sequences of 512, as in bloom-560m: µs of the kernels only, measured
-by CUPTI. The second has 16,384 tokens and grouped heads, as in Llama: µs and TFLOP/s (forward 2·N·T·C, backward 2.5 of it).
+Attention is causal, in bf16. The first table is for 16 heads of 64 channels and sequences of 512 tokens, as in
+bloom-560m. It shows µs of the kernels only, measured by CUPTI. The second table is for N = 16,384 tokens and grouped
+heads, as in Llama. It shows µs and TFLOP/s: the forward pass counts as 2·N·T·C FLOPs for sequences of T tokens and
+C channels, and the backward pass as 2.5 times as many.
 """
 import argparse
 import re
@@ -18,12 +20,12 @@ from torch.profiler import ProfilerActivity, profile
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADS, HEAD_DIM, LENGTH, STEPS = 16, 64, 512, 20
-# torch's other kernels around attention: copies of gradients, zeros.
+# Kernels of torch around attention that do not count: copies of gradients, zeros.
 OTHERS = re.compile(r"at::native|Memset|Memcpy")
 
 
 def alibi_mask(batch):
-    """Returns the slope times the key's position plus the causal mask, for kernels without built-in ALiBi."""
+    """Returns the sum of ALiBi (the head's slope times the key's position) and the causal mask."""
     place = torch.arange(LENGTH, device="cuda")
     slopes = torch.tensor([2 ** (-8 * (h + 1) / HEADS) for h in range(HEADS)], device="cuda")
     mask = (slopes[:, None, None] * place).expand(HEADS, LENGTH, LENGTH)

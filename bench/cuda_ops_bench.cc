@@ -1,7 +1,7 @@
-// Speed of the CUDA kernels at bloom-560m's shapes: microseconds per call, and the fraction of the given ceilings. The
-// calls run as a CUDA graph of many calls, so launches from the host do not count.
-//   cuda_ops_bench [filter] [bf16|f16|f32|tf32] [tuned|untuned] [TFLOP/s ceiling] [TB/s ceiling]
-// Shapes: N tokens in sequences of 512, C = 1024 channels, 16 heads, V = 250880.
+// Measures the CUDA kernels at the shapes of bloom-560m and of Llama's family: microseconds per call, and percent of
+// the GPU's greatest speed. Many calls run as one CUDA graph, so launches from the host do not count.
+//   cuda_ops_bench [filter] [bf16|f16|f32|tf32] [tuned|untuned] [greatest TFLOP/s] [greatest TB/s]
+// Shapes of bloom-560m: N tokens in sequences of 512, C = 1024 channels, 16 heads, V = 250880.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -31,8 +31,8 @@ class Bench {
         tflops_(tflops),
         tbytes_(tbytes),
         kernels_(make_cuda_kernels(*device_, type == "tf32")) {
-    fmt::print("{}, {}; ceilings {} TFLOP/s, {} TB/s\n", cuda_info().devices[0].name, type, tflops, tbytes);
-    fmt::print("{:<40} {:>10} {:>12} {:>8}\n", "", "us", "rate", "of it");
+    fmt::print("{}, {}; max {} TFLOP/s, {} TB/s\n", cuda_info().devices[0].name, type, tflops, tbytes);
+    fmt::print("{:<40} {:>10} {:>12} {:>8}\n", "", "us", "rate", "of max");
   }
 
   Kernels& kernels() { return *kernels_; }
@@ -58,8 +58,8 @@ class Bench {
   }
   void clear() { buffers_.clear(); }
 
-  // Returns microseconds per call, or 0 if the filter excludes the line. `flops` or `bytes`: the necessary work of a
-  // call.
+  // Prints a line. Returns microseconds per call, or 0 if the filter excludes the line. `flops` and `bytes`: the
+  // operations and the memory traffic that a call needs. The rate is for the one that takes longer.
   double line(const std::string& name, double flops, double bytes, const std::function<void()>& call) {
     if (name.find(filter_) == std::string::npos) return 0;
     const double us = time_us(call);
@@ -75,7 +75,7 @@ class Bench {
     using cuda::check;
     constexpr int kCalls = 10, kReplays = 7;
     const auto stream = static_cast<cudaStream_t>(device_->compute_stream().native());
-    kernels_->set_tuning(tune_);  // cuBLASLt's algorithms are chosen outside the capture
+    kernels_->set_tuning(tune_);  // cuBLASLt's algorithms are measured before the capture
     call();
     kernels_->set_tuning(false);
     cudaGraph_t graph = nullptr;
@@ -113,7 +113,7 @@ class Bench {
   std::vector<Buffer> buffers_;
 };
 
-// The three products of a linear layer. Returns the sum of their times.
+// Measures a linear layer: its three products, and the sum for its bias. Returns the microseconds of all four.
 double linear(Bench& bench, const std::string& name, int64_t N, int64_t in, int64_t out, bool gelu, bool residual,
               DType gradient) {
   Kernels& k = bench.kernels();
@@ -127,7 +127,8 @@ double linear(Bench& bench, const std::string& name, int64_t N, int64_t in, int6
   double sum = bench.line(name + " forward", flops, 0, [&] {
     k.linear_forward(x, weight, bias, {after, {}, residual ? added : View{}}, gelu ? pre : View{}, y);
   });
-  // The layer after a gelu multiplies by its derivative. A block's backward pass also computes the gelu again.
+  // In the backward pass, the layer after a gelu multiplies d_x by the gelu's derivative. In a block, it also computes
+  // the gelu's output again.
   const Activation before = in > out ? Activation::gelu_tanh : Activation::none;
   const View gelu_again = in > out ? bench.random({N, in}) : View{};
   sum += bench.line(name + " backward input", flops, 0, [&] {
@@ -249,7 +250,7 @@ void decode(Bench& bench, int64_t B, int64_t length) {
   bench.clear();
 }
 
-// Operators of Llama's family: attention of grouped heads, 16,384 tokens in sequences of `length`.
+// An operator of Llama's family: attention of grouped heads, for 16,384 tokens in sequences of `length`.
 void grouped_attention(Bench& bench, int64_t head_dim, int64_t length) {
   constexpr int64_t kTokens = 16384, kGroup = 4;
   Kernels& k = bench.kernels();

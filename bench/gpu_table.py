@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Compares Tessera on GPUs with the Python stack: the complete table in one call of under 8 minutes. Builds nothing.
+"""Compares Tessera on GPUs with Python peers. One call makes the complete table in less than 8 minutes. Builds nothing.
 
   bench/gpu_table.py [--tessera build/tessera] [--dataset xquad.en.json] [--budget SECONDS] [--repeat 3] [--only WORD[,WORD]]
 
-Needs only python3. Makes its own data, random words from a fixed seed; --dataset adds the row of real questions. Weights
-are random, with the shapes of bloom-560m and bloom-7b1. Rows that need more GPUs than the machine has are omitted with a
-message. All rows run once, then again within the budget, at most --repeat times; the table shows medians. The rate of
-a training run counts the steps after the warm-up. Its memory is the peak of Tessera's ledger on the GPU. The table goes
-to standard output as Markdown, progress to standard error. The peers' values were measured on H200 GPUs
-(docs/performance.md). --try-out tests the script itself without a GPU: it runs a tiny model for a few steps on the CPU.
+Needs only python3. The data are random words from a fixed seed; --dataset adds the row of real questions. Weights are
+random, with the shapes of bloom-560m and bloom-7b1. If a row needs more GPUs than the machine has, it does not run, and
+the table says so. All rows run once. As long as the budget allows, they run again, at most --repeat times; the table
+shows medians. The rate of a training run counts the steps after the warm-up. Its memory is the peak of Tessera's ledger
+on the GPU. The table goes to standard output as Markdown, progress to standard error. The values of the peers were
+measured on H200 GPUs (docs/performance.md). --try-out tests this script without a GPU: it runs a tiny model for a few
+steps on the CPU.
 """
 import argparse
 import ctypes
@@ -53,7 +54,7 @@ class Goal:
 class Row:
     key: str
     job: str
-    options: list  # of tessera
+    options: list  # options of tessera
     gpus: int = 1
     batch: tuple = (1, 4)  # samples per micro-batch and rank, micro-batches per step
     warm_steps: int = 20
@@ -64,9 +65,9 @@ class Row:
     peer: str = ""
     peer_rate: float = None
     peer_mib: float = None
-    bare: str = "bf16-4x4"  # the row with the same work and without offload, if it exists
+    bare: str = "bf16-4x4"  # the key of the row with the same work but without offload; empty: no such row
     goals: list = field(default_factory=list)
-    estimate_s: float = 15  # of a run; replaced by the first measurement
+    estimate_s: float = 15  # expected time of a run; the first run replaces it by the measured time
     runs: list = field(default_factory=list)
     problem: str = ""
 
@@ -80,7 +81,7 @@ class Row:
 
 
 def ratio(key, of):
-    """A goal's value: a median of the row divided by a value of the peer."""
+    """Returns the function for a goal's value: the row's median of `key`, divided by the peer's value `of`."""
     def value(row, rows):
         measured, theirs = row.median(key), getattr(row, of)
         return measured / theirs if measured and theirs else None
@@ -101,7 +102,9 @@ def scaling(row, rows):
 
 
 def floor_s(row, rows):
-    """Lower bounds of a step's time with the optimizer on the CPU, for works that can all overlap: {work: seconds}."""
+    """Returns {work: seconds} for a step with the optimizer on the CPU. All these works can overlap, so a step takes at
+    least as long as the longest of them. Returns None if it is unknown.
+    """
     rates = row.runs[0].get("rates") if row.runs else None
     compute = {}
     if row.bare:
@@ -113,13 +116,14 @@ def floor_s(row, rows):
         return None
     layers, width, vocabulary = SHAPES[row.model]
     blocks, root = 12 * layers * width * width, vocabulary * width
-    # Blocks that are kept on the host are copied for each pass. Otherwise the new parameters are copied once.
+    # Blocks that are kept on the host are copied twice: for forward and for backward. Otherwise, the new parameters are
+    # copied once.
     brought = root + (2 if "parameters" in " ".join(row.options) else 1) * blocks
     return {**compute,
             "gradients to the host, 2 bytes each": 2 * (blocks + root) / rates["to_host"],
             "parameters to the GPU, 2 bytes each time": 2 * brought / rates["to_gpu"],
-            # 16-bit gradients (micro-batches run as one); 32-bit masters and moments, read and written.
-            "AdamW alone on the CPU, 26 bytes each": 26 * (blocks + root) / rates["adamw"]}
+            # AdamW reads 16-bit gradients (micro-batches run as one), and reads and writes 32-bit masters and moments.
+            "AdamW on the CPU, 26 bytes each": 26 * (blocks + root) / rates["adamw"]}
 
 
 def over_floor(row, rows):
@@ -136,7 +140,7 @@ def all_rows(with_dataset):
                    ["--strategy", strategy, *bf16, "--offload", what, "--pin-memory"], batch=(4, 4), warm_steps=5, steps=30,
                    goals=goals)
 
-    on_floor = [Goal("step by its floor", over_floor, 1.3, 1.1, lower=True)]
+    on_floor = [Goal("step ÷ lower bound", over_floor, 1.3, 1.1, lower=True)]
     rows = [
         Row("fp16", "fp16, 1 × 4", fp16, peer="HF Trainer", peer_rate=26.5, peer_mib=12161, steps=220,
             goals=[speed(5, 8), memory(0.85, 0.7)]),
@@ -167,7 +171,7 @@ def all_rows(with_dataset):
             ["--strategy", "zero3", *bf16, "--offload", "optimizer,gradients,parameters", "--pin-memory"], batch=(4, 1),
             warm_steps=2, steps=5, model="bloom-7b1", kind="endless", estimate_s=90, bare="",
             goals=[Goal("GPU memory", lambda row, _: row.median("gib"), 24, lower=True, unit="GiB"),
-                   Goal("step by its floor", over_floor, lower=True)]),
+                   Goal("step ÷ lower bound", over_floor, lower=True)]),
         Row("fp16-2", "fp16 full_shard, 1 × 4", fp16 + full_shard, gpus=2, steps=220, peer="HF Trainer, FSDP",
             peer_rate=21.2, peer_mib=7278, goals=[speed(), memory()]),
         Row("bf16-8-2", "bf16 full_shard, 8 × 1", bf16 + full_shard, gpus=2, batch=(8, 1), steps=140,
@@ -235,8 +239,8 @@ class Bench:
             return {"rate": self.args.prompts / summary["answers_runtime"]}
         gpu = summary.get("gpu", {})
         peaks = summary["ledger_peak_bytes"]
-        run = {"mib": (peaks["total"] - peaks["context"]) / 2**20,  # without the context, because the peers' values are
-                                                                    # their allocators'
+        run = {"mib": (peaks["total"] - peaks["context"]) / 2**20,  # without the context, because the peers' values
+                                                                    # come from their allocators
                "all_mib": peaks["total"] / 2**20, "loss": summary["train_loss"],
                "mhz": gpu.get("sm_clock_mhz", {}).get("mean"), "watt": gpu.get("power_w", {}).get("mean"),
                "busy": gpu.get("utilization_percent", {}).get("mean"),
@@ -323,8 +327,8 @@ def clocks():
 
 
 def measured_rates(tessera):
-    """Returns bytes per second from and to the GPU with pinned memory, measured in a separate process, and of AdamW
-    alone on the CPU. Returns None if the program's folder has no ops_bench."""
+    """Returns bytes per second of copies from and to the GPU with pinned memory, measured in a separate process, and of
+    AdamW alone on the CPU. Returns None if the program's folder has no ops_bench, or if it failed."""
     out = output_of(sys.executable, __file__, "--measure-copies")
     for line in output_of(str(Path(tessera).with_name("ops_bench")), "adamw").splitlines():
         if out and line.startswith("adamw, bf16 "):
@@ -377,9 +381,10 @@ def print_table(rows, facts):
         outcome = [goal.text(value) for goal, value in values if value is not None]
         floor = floor_s(row, by_key) if any(goal.value is over_floor for goal in row.goals) else None
         if any(goal.value is over_floor for goal in row.goals) and row.runs and not row.runs[0].get("rates"):
-            outcome.append("no floor: the program's folder has no ops_bench, or it failed")
+            outcome.append("no lower bound: the program's folder has no ops_bench, or it failed")
         if floor:
-            outcome.append("floors: " + ", ".join(f"{what} {1000 * seconds:.0f} ms" for what, seconds in floor.items()))
+            outcome.append("lower bounds: " + ", ".join(f"{what} {1000 * seconds:.0f} ms"
+                                                         for what, seconds in floor.items()))
         if row.median("process_mib"):
             outcome.append(f"ledger with context {row.median('all_mib'):.0f} MiB, NVML {row.median('process_mib'):.0f}")
         if row.problem:
@@ -387,8 +392,8 @@ def print_table(rows, facts):
         cells = [row.job, row.gpus, spread, len(rates), mfu(row), row.peer, number(row.peer_rate), number(row.median("mib"), 5),
                  number(row.peer_mib, 5), number(row.median("mhz")), number(row.median("watt")), "; ".join(outcome)]
         print("| " + " | ".join(str(cell) for cell in cells) + " |")
-    print("\nsamples/s: median (least … most) of the runs, over all GPUs. MFU against "
-          f"{PEAK_TFLOPS} TFLOP/s per GPU. Clock and power: means of NVML's samples over a run, the highest of the ranks.")
+    print("\nsamples/s: median (least … greatest) of the runs, for all GPUs together. MFU is relative to "
+          f"{PEAK_TFLOPS} TFLOP/s per GPU. Clock and power: means of NVML's samples over a run, of the highest rank.")
     for fact in facts:
         print(f"\n{fact}")
 
@@ -410,9 +415,9 @@ def arguments():
                         help="start only runs that end within this time")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--only", default="", metavar="WORD[,WORD]",
-                        help="only rows with one of these in their keys: fp16, bf16-8, zero, …")
+                        help="run only rows whose keys contain one of the words: fp16, bf16-8, zero, …")
     parser.add_argument("--results", type=Path, metavar="FILE", help="write all runs to this file as JSON")
-    parser.add_argument("--try-out", action="store_true", help="a tiny model on the CPU")
+    parser.add_argument("--try-out", action="store_true", help="test this script with a tiny model on the CPU")
     parser.add_argument("--measure-copies", action="store_true", help=argparse.SUPPRESS)
     parser.set_defaults(device="cuda", prompts=256, new_tokens=50)
     return parser.parse_args()
@@ -426,7 +431,7 @@ def main():
     names = [line for line in output_of("nvidia-smi", "-L").splitlines() if line.startswith("GPU")]
     num_gpus = try_out(args, rows) if args.try_out else len(visible_gpus())
     if num_gpus == 0:
-        sys.exit("nvidia-smi lists no GPU. To test the script on the CPU, give --try-out")
+        sys.exit("error: nvidia-smi lists no GPU. To test the script on the CPU, give --try-out")
     for row in rows:
         if row.gpus > num_gpus:
             row.problem = f"needs {row.gpus} GPUs, {num_gpus} found"
@@ -443,7 +448,7 @@ def main():
     facts += ["After: " + "; ".join(clocks()),
               "Libraries: " + ", ".join(f"{name} {cuda.get(name)}" for name in ("driver", "cuda", "nccl", "cublaslt"))]
     if args.try_out:
-        facts.append("Test run with a tiny model on the CPU: the values above mean nothing.")
+        facts.append("This was a test run with a tiny model on the CPU: do not use the values above.")
     print_table(rows, facts)
     if args.results:
         args.results.write_text(json.dumps({row.key: row.runs or row.problem for row in rows}, indent=1))

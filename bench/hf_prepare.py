@@ -30,7 +30,7 @@ def read_squad(path):
 
 
 def make_tokenizer(folder, rows):
-    """A byte-level BPE of BLOOM's shape, trained on the rows' contexts and questions."""
+    """Makes a byte-level BPE like BLOOM's, trained on the rows' contexts and questions, and saves it to the folder."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Split(Regex(BLOOM_SPLIT), "isolated"),
@@ -46,7 +46,7 @@ def make_tokenizer(folder, rows):
 
 
 def make_model(folder, config, tokenizer):
-    """config: its model_type and sizes. Saves random weights, initialised as transformers does, in fp32."""
+    """Saves a model with random weights in fp32, initialised by transformers. `config`: its model_type and sizes."""
     torch.manual_seed(SEED)
     config = AutoConfig.for_model(**config, bos_token_id=1, eos_token_id=2, pad_token_id=3)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
@@ -55,13 +55,13 @@ def make_model(folder, config, tokenizer):
 
 
 def completion_rows(rows, count):
-    """Chooses questions by a seed. Both sides train on the same ones."""
+    """Returns `count` questions, chosen by a fixed seed. Both sides train on these questions."""
     order = random.Random(SEED).sample(range(len(rows)), len(rows))
     return [rows[order[i % len(rows)]] for i in range(count)]
 
 
 def dense_rows(rows, count, tokenizer):
-    """Returns rows whose prompts have more than MAX_LENGTH tokens. After cutting, nothing in them could be skipped."""
+    """Returns rows whose prompts have more than MAX_LENGTH tokens. Cut to MAX_LENGTH, they have no padding to skip."""
     chosen = completion_rows(rows, count)
     more = itertools.cycle(completion_rows(rows, 8 * count)[::-1])
     dense = []

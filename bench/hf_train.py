@@ -29,7 +29,7 @@ class StepTimes(TrainerCallback):
             self.losses.append(float(logs["loss"]))
 
     def steady_seconds(self):
-        """Returns the seconds of all steps except the first; of the first step if it is the only one."""
+        """Returns the seconds of all steps except the first. If there is only one step, returns its seconds."""
         return self.ends[-1] - (self.ends[0] if len(self.ends) > 1 else self.began)
 
 
@@ -43,7 +43,7 @@ def make_collator(tokenizer, padding, max_length):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--dataset", type=Path, required=True, help="rows, one JSON object per line")
+    parser.add_argument("--dataset", type=Path, required=True, help="file of rows, one JSON object per line")
     parser.add_argument("--objective", choices=["completion", "causal_lm"], required=True)
     parser.add_argument("--padding", choices=["max_length", "longest"], required=True)
     parser.add_argument("--max-length", type=int, required=True)

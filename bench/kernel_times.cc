@@ -1,6 +1,7 @@
-// The driver loads this library into any CUDA program (CUDA_INJECTION64_PATH). It records through CUPTI which kernels
-// and copies ran on the GPU, and when. At the end it writes them to the file that KERNEL_TIMES names, with the rank's
-// number appended. One line each: begin and duration in ns, stream, name. kernel_times.py makes a table of it.
+// If CUDA_INJECTION64_PATH names this library, the CUDA driver loads it into the program. It uses CUPTI to record which
+// kernels and copies run on the GPU, and when. When the program ends, it writes one line for each to the file that
+// KERNEL_TIMES names, with the rank's number appended: begin and duration in ns, stream, name. kernel_times.py makes a
+// table of this file.
 #include <cupti.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Shows the time of a training step on a GPU, kernel by kernel. See README.md.
+"""Shows the time of each kernel in a training step on a GPU. See README.md.
 
     bench/kernel_times.py FILE [--steps 20]     FILE: the output of libkernel_times.so
 """
@@ -9,20 +9,20 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
-UPDATE = "adamw_kernel"  # the first one of a step ends the step
+UPDATE = "adamw_kernel"  # the first of these kernels in an update ends the step
 COLLECTIVE = "nccl"
-BETWEEN_UPDATES_NS = 1_000_000
+BETWEEN_UPDATES_NS = 1_000_000  # if two such kernels are further apart, they belong to different steps
 
 
 def steps_of(rows):
-    """Returns the indices of the first kernel of each step's update."""
+    """Returns the index of the first AdamW kernel of each step."""
     updates = [i for i, (_, _, name) in enumerate(rows) if UPDATE in name]
     return [i for k, i in enumerate(updates)
             if k == 0 or rows[i][0] - sum(rows[updates[k - 1]][:2]) > BETWEEN_UPDATES_NS]
 
 
 def covered(rows):
-    """Returns the ns during which at least one of the rows runs. Rows are sorted by their begin."""
+    """Returns the time in ns while at least one of the rows runs. The rows must be sorted by their begin."""
     covered, end = 0, 0
     for begin, time, _ in rows:
         covered += max(0, begin + time - max(begin, end))
@@ -37,7 +37,8 @@ def short(name):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
-    parser.add_argument("--steps", type=int, default=20, help="use this many steps: the latest, without the very last")
+    parser.add_argument("--steps", type=int, default=20,
+                        help="number of steps to use: the last ones, except the very last")
     args = parser.parse_args()
     rows = []
     for line in args.file.read_text().splitlines():
@@ -58,8 +59,8 @@ def main():
     total = rows[last][0] - rows[first][0]
     busy, computing = covered(rows[first:last]), covered(row for row in rows[first:last] if COLLECTIVE not in row[2])
     print(f"{total / num_steps / 1e6:.2f} ms per step, {(last - first) / num_steps:.0f} kernels, {num_steps} steps. The "
-          f"GPU is busy {busy / total:.1%} of the time, {(busy - computing) / num_steps / 1e6:.2f} ms of that only with "
-          "collectives\n")
+          f"GPU is busy {busy / total:.1%} of the time. It runs only collectives for "
+          f"{(busy - computing) / num_steps / 1e6:.2f} ms per step.\n")
     print("| ms per step | calls | µs each | kernel |\n|---|---|---|---|")
     for name, time in times.most_common():
         print(f"| {time / num_steps / 1e6:.3f} | {counts[name] / num_steps:.1f} | {time / counts[name] / 1e3:.1f} | {name} |")

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Compares Llama- and Qwen-shaped models on one GPU with a compiled PyTorch loop, side by side. Builds nothing.
+"""Compares Tessera with a compiled PyTorch loop on one GPU, for models shaped like Llama and Qwen. Builds nothing.
 
   bench/llama_table.py OUT.json [--tessera build/tessera] [--peer modern.py] [--only WORD[,WORD]] [--repeat 2] [--budget 540]
 
-Weights are random. Data are random words from a fixed seed; every token carries loss. Rates count the steps after the
-warm-up. Memory is the peak of Tessera's ledger without the CUDA context, and the peak of PyTorch's allocator. --peer is a
-script that prints a line "PEER {json}" with tokens_s, peak_MiB and mfu; its options are --size, --bs, --seq, --steps,
---warm, --compile, --liger, --autocast. Without it only Tessera runs. Generation is compared with transformers, which
-this script runs itself.
+Weights are random. The data are random words from a fixed seed; every token has a loss. Rates count the steps after the
+warm-up. Tessera's memory is the peak of its ledger without the CUDA context; the peer's memory is the peak of PyTorch's
+allocator. --peer names a script that prints a line "PEER {json}" with tokens_s, peak_MiB and mfu. It has the options
+--size, --bs, --seq, --steps, --warm, --compile, --liger and --autocast. Without --peer, only Tessera runs. For
+generation, this script itself runs transformers as the peer.
 """
 import argparse
 import json
@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PEAK_TFLOPS = 989
-# layers, hidden size, feed-forward size, heads, heads of keys and values, head size, vocabulary, tied, type
+# layers, hidden size, feed-forward size, heads, heads of keys and values, head size, vocabulary, tied head, type
 SHAPES = {
     "llama-3.2-1b": (16, 2048, 8192, 32, 8, 64, 128256, True, "llama"),
     "llama-3.2-3b": (28, 3072, 8192, 24, 8, 128, 128256, True, "llama"),
@@ -33,7 +33,7 @@ SHAPES = {
 PEER_SIZES = {"llama-3.2-1b": "llama3.2-1b", "llama-3.2-3b": "llama3.2-3b", "llama-3.1-8b": "llama3.1-8b"}
 OFFLOADED = ["--strategy", "zero3", "--offload", "optimizer,gradients,parameters", "--pin-memory",
              "--activation-checkpointing", "block"]
-# name: model, batch, tokens of a row, warm-up and all steps, options, the peer's options or None
+# name: model, batch, tokens per row, warm-up steps, all steps, options, options of the peer (None: no peer)
 ROWS = {
     "1b-512": ("llama-3.2-1b", 8, 512, 10, 40, [], ["--autocast", "--compile"]),
     "1b-2048": ("llama-3.2-1b", 8, 2048, 5, 17, [], ["--compile", "--liger"]),
@@ -58,7 +58,7 @@ def config_of(name):
 
 
 def flops_per_token(name, length):
-    """Of training: six for each weight of a product, and causal attention."""
+    """FLOPs of training per token: six for each weight of a product, and those of causal attention."""
     layers, width, inner, heads, kv_heads, head_dim, vocabulary, _, _ = SHAPES[name]
     block = width * head_dim * (2 * heads + 2 * kv_heads) + 3 * width * inner
     return 6 * (layers * block + vocabulary * width) + 6 * layers * heads * head_dim * length
@@ -105,7 +105,7 @@ class Bench:
              "--precision", "bf16", "--max-steps", str(steps), "--epochs", "1000", "--logging-steps", str(warm), "--lr", "1e-5",
              "--save-strategy", "no", "--eval-strategy", "no", "--save-dtype", "bf16", "--resume",
              "none", "--overwrite", "--device", self.args.device, "--output-dir", str(out), "--json", *options])
-        if options:  # such a run is stopped, because collecting and saving its model would need the host's memory
+        if options:  # a run with options is stopped after its steps: saving its model would need much host memory
             command[command.index("--max-steps") + 1] = str(1000 * steps)
             return self.rate(name, batch, length, warm, *self.steps_of_endless(command, out, steps))
         summary = json.loads(self.run(command))
@@ -117,7 +117,7 @@ class Bench:
 
     @staticmethod
     def steps(out):
-        """Returns {step: seconds} of a run so far."""
+        """Returns {step: seconds since the first step} of the run so far."""
         times = {}
         try:
             for line in (out / "metrics.jsonl").read_text().splitlines():
@@ -204,9 +204,9 @@ def main():
     parser.add_argument("out", nargs="?", type=Path)
     parser.add_argument("--tessera", default=str(ROOT / "build/tessera"))
     parser.add_argument("--peer")
-    parser.add_argument("--only", default="", help="rows, separated by commas")
+    parser.add_argument("--only", default="", help="the rows to run, separated by commas")
     parser.add_argument("--repeat", type=int, default=1)
-    parser.add_argument("--budget", type=float, default=540, help="seconds")
+    parser.add_argument("--budget", type=float, default=540, help="time for all rows in seconds")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--generate", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -237,7 +237,7 @@ def main():
         key = "prompts_s" if name == GENERATION else "tokens_s"
         medians = {side: statistics.median([run[key] for run in runs if key in run] or [0]) for side, runs in sides.items()}
         ratio = f", {medians['ours'] / medians['peer']:.2f} x" if medians["ours"] and medians["peer"] else ""
-        print(f"{name}: {medians['ours']:g} beside {medians['peer']:g} {key}{ratio}")
+        print(f"{name}: Tessera {medians['ours']:g}, peer {medians['peer']:g} {key}{ratio}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Compares the losses of 100 steps with transformers: same weights, same rows, same order. See README.md.
+"""Compares the losses of Tessera and transformers over 100 steps: same weights, same rows, same order. See README.md.
 
     bench/loss_curves.py [--device cuda|cpu] [--tessera build/tessera] [--svg docs/loss_curves.svg] [--results FILE]
                          [--shape llama-3.2-1b]
 
-Both sides fine-tune the quickstart's model in every precision, in a minute or two. Needs torch and transformers in
-this Python. --shape takes random weights of this shape, and the quickstart's tokenizer. Draws --svg; the table goes to standard output as Markdown, progress to standard error.
+Both sides fine-tune the quickstart's model in every precision, which takes one or two minutes. Needs torch and
+transformers in this Python. With --shape, the model has this shape, random weights, and the quickstart's tokenizer.
+Draws the file of --svg. Prints the table to standard output as Markdown, and progress to standard error.
 """
 import argparse
 import json
@@ -32,7 +33,7 @@ QUICKSTART = ROOT / "recipes/quickstart"
 MODEL = QUICKSTART / "model"
 BATCH_SIZE, ACCUMULATION, MAX_LENGTH = 4, 2, 256
 LEARNING_RATE, WARMUP_STEPS, WEIGHT_DECAY, MAX_NORM = 3e-4, 10, 0.01, 1.0
-INITIAL_SCALE_POWER = 12  # of fp16's loss scale: so small that neither side skips an update
+INITIAL_SCALE_POWER = 12  # the loss scale in fp16 begins at 2^12, so neither side skips an update
 PER_STEP = ("loss", "grad_norm", "num_targets", "num_tokens")
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -42,7 +43,7 @@ def log(text):
 
 
 def make_model(shape, folder, device):
-    """Random weights from a fixed seed in fp32. Returns the folder."""
+    """Saves a model with random weights from a fixed seed in fp32. Returns the folder."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config_of(shape)), encoding="utf-8")
     torch.manual_seed(0)
@@ -55,8 +56,8 @@ def make_model(shape, folder, device):
 
 
 def run_tessera(program, device, precision, steps, rows, folder, model):
-    """{"loss": [...], "grad_norm": [...], "num_targets": [...], "num_tokens": [...]}, a value per step. Also
-    "skipped_steps": the steps without an update, because gradients overflowed in fp16."""
+    """Returns {"loss": [...], "grad_norm": [...], "num_targets": [...], "num_tokens": [...]} with a value per step, and
+    "skipped_steps": the steps whose update was skipped, because gradients overflowed in fp16."""
     output = folder / f"tessera-{precision}"
     command = [program, "train", "--model", model, "--dataset", rows, "--no-shuffle", "--max-length", MAX_LENGTH,
                "--batch-size", BATCH_SIZE, "--grad-accum", ACCUMULATION, "--max-steps", steps, "--lr", LEARNING_RATE,
@@ -85,7 +86,8 @@ def make_steps(rows, steps, tokenizer, device):
 
 
 def run_transformers(device, precision, steps, folder):
-    """The Trainer's computation as a plain loop. Returns the keys of run_tessera. 16 bits by autocast, masters in fp32."""
+    """Runs the Trainer's computation as a plain loop. In 16 bits, uses autocast with fp32 weights. Returns a dictionary
+    with the keys of run_tessera's."""
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device).train()
     matrices, others = [[p for p in model.parameters() if (p.ndim > 1) == of] for of in (True, False)]
@@ -124,7 +126,7 @@ def distances(a, b):
 
 
 def compare(runs):
-    """Adds "difference", the distances of both sides' losses, to {precision: {"tessera": ..., "transformers": ...}}."""
+    """Adds "difference", the distance of both losses in each step, to {precision: {"tessera": ..., "transformers": ...}}."""
     for precision, sides in runs.items():
         ours, theirs = sides["tessera"], sides["transformers"]
         for key in ("num_targets", "num_tokens"):
@@ -166,8 +168,8 @@ def parse_arguments():
     parser.add_argument("--tessera", type=Path, default=ROOT / "build/tessera")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--precisions", nargs="+", choices=["fp32", "tf32", "bf16", "fp16"],
-                        help="default: all of the device; no fp16 on a CPU, because torch takes many minutes")
-    parser.add_argument("--shape", choices=sorted(SHAPES), help="random weights instead of the quickstart's model")
+                        help="default: all; on a CPU only fp32 and bf16, because torch takes many minutes for fp16")
+    parser.add_argument("--shape", choices=sorted(SHAPES), help="random weights of this shape, not the quickstart's model")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--svg", type=Path, default=ROOT / "docs/loss_curves.svg")
     parser.add_argument("--results", type=Path, metavar="FILE", help="write the values of every step as JSON")

@@ -1,20 +1,21 @@
-"""Draws the results of bench/loss_curves.py: both sides' losses, one panel per precision, and their difference below.
+"""Draws the results of bench/loss_curves.py: the losses of both sides in one panel per precision, and below them one
+panel with their differences.
 
-Medium tones on a transparent background, for both light and dark pages.
+The colours are medium tones on a transparent background, for light and dark pages.
 """
 import math
 
 GREY = "#7d8590"
 OURS, THEIRS = "#2f81d7", "#e0912f"
 OF_PRECISION = {"fp32": "#2f81d7", "tf32": "#2da06a", "bf16": "#e0912f", "fp16": "#c9569f"}
-LEAST_DIFFERENCE = 1e-8  # the float rounding of losses near 1 is several times as large
+LEAST_DIFFERENCE = 1e-8  # fp32 losses near 1 have a rounding error that is several times as large
 WIDTH, LEFT, RIGHT, GAP = 860, 56, 16, 14
 PANEL_TOP, PANEL_HEIGHT, LOW_TOP, LOW_HEIGHT = 52, 150, 274, 150
 HEIGHT = LOW_TOP + LOW_HEIGHT + 26
 
 
 class Panel:
-    """A rectangle whose axes are steps 1 to `steps` and values from `low` to `high`, log scale if `decades` is set."""
+    """A rectangle for steps 1 to `steps` and values from `low` to `high`, with a logarithmic scale if `decades`."""
 
     def __init__(self, x, y, width, height, steps, low, high, decades=False):
         self.x, self.y, self.width, self.height, self.steps = x, y, width, height, steps
@@ -51,7 +52,7 @@ def text(x, y, content, anchor="start", more=""):
 
 
 def legend(x, y, entries):
-    """entries: (name, colour, line width), from left to right."""
+    """Draws the entries (name, colour, line width) from left to right."""
     parts = []
     for name, colour, width in entries:
         parts.append(f'<path d="M{x} {y - 4}h22" stroke="{colour}" stroke-width="{width}"/>')
@@ -75,7 +76,7 @@ def loss_panels(runs, steps):
 
 
 def difference_panel(runs, steps):
-    """Values below LEAST_DIFFERENCE, including 0, are drawn on the lower edge."""
+    """Draws values below LEAST_DIFFERENCE, including 0, on the lower edge."""
     largest = max(max(sides["difference"]) for sides in runs.values())
     ticks = [LEAST_DIFFERENCE]
     while ticks[-1] < largest or len(ticks) == 1:

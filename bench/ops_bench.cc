@@ -1,10 +1,10 @@
-// Speed of the CPU's kernels at the shapes of small and medium BLOOMs and Llamas: best and median of many calls, as
-// GFLOP/s or as GB/s of the arrays that must be read and written. Products are compared with OpenBLAS on the same
-// number of threads. Lines of Llama's operators end with their floor on this machine: the operations at the speed of
-// BLAS, or the bytes at the speed of a copy of as many bytes, whichever takes longer.
+// Measures the CPU kernels at the shapes of small and medium BLOOMs and Llamas: the best and the median of many calls,
+// as GFLOP/s, or as GB/s of the arrays that must be read and written. Products are compared with OpenBLAS on the same
+// number of threads. Lines of Llama's operators end with the shortest possible time on this machine. It is the time for
+// the operations at the speed of BLAS, or for copying as many bytes, whichever is longer.
 //   ops_bench [filter] [seconds per line]
-// Shapes: N tokens, C channels. 800 × 1024 is four SQuAD prompts in bloom-560m. 2048 × 512 is four full rows of a small
-// model. 800 × 2048 is four prompts in Llama 3.2 1B.
+// Shapes are N tokens × C channels. 800 × 1024: four SQuAD prompts in bloom-560m. 2048 × 512: four full rows of a small
+// model. 800 × 2048: four prompts in Llama 3.2 1B.
 #include <cblas.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -37,14 +37,14 @@ class Bench {
     if (name.find(filter_) == std::string::npos) return;
     fmt::print("{}\n", measured(name, work, unit, seconds_of(call, seconds_)));
   }
-  // The same for both, with the floor.
+  // Measures a call that needs both `flops` and `bytes`, and also prints the shortest possible time.
   void line(const std::string& name, double flops, double bytes, const std::function<void()>& call) {
     if (name.find(filter_) == std::string::npos) return;
     const double computing_s = flops / flops_per_s(), copying_s = copy_s(bytes),
                  floor_s = std::max(computing_s, copying_s);
     const bool computes = computing_s > copying_s;
     const std::vector<double> times = seconds_of(call, seconds_);
-    fmt::print("{}, floor {:.3f} ms, {:.2f} times it\n",
+    fmt::print("{}, at least {:.3f} ms, took {:.2f} times as long\n",
                measured(name, (computes ? flops : bytes) * 1e-9, computes ? "GFLOP/s" : "GB/s", times), floor_s * 1e3,
                times[times.size() / 2] / floor_s);
   }
@@ -78,7 +78,7 @@ class Bench {
   Kernels& kernels() { return *kernels_; }
 
  private:
-  // The times of many calls, the shortest first.
+  // Returns the times of many calls in seconds, the shortest first.
   static std::vector<double> seconds_of(const std::function<void()>& call, double seconds) {
     std::vector<double> times;
     call();
@@ -96,9 +96,10 @@ class Bench {
     return fmt::format("{:<66} {:>10.3f} {:>10.1f} {:>10.1f} {}", name, median * 1e3, work / times[0], work / median,
                        unit);
   }
-  // The speed of BLAS for a product of 1024 x 1024 x 1024.
+  // Operations per second of BLAS for a product of 1024 x 1024 x 1024.
   double flops_per_s();
-  // The shortest time of a copy that reads and writes as many bytes together. It is as far from the memory as they are.
+  // The shortest time of a copy that reads and writes `bytes` in total. Its arrays fit into the same caches as the
+  // arrays of the measured call.
   double copy_s(double bytes) {
     const size_t kept = buffers_.size();
     const auto count = std::max<int64_t>(1, static_cast<int64_t>(bytes / 8));
@@ -117,7 +118,7 @@ class Bench {
   std::vector<Buffer> buffers_;
 };
 
-// The kernels set the library to one thread. Libraries other than OpenBLAS keep that setting.
+// The kernels set BLAS to one thread. For OpenBLAS, this sets another number. Other libraries keep one thread.
 void set_blas_threads(int count) {
   if (void* function = dlsym(RTLD_DEFAULT, "openblas_set_num_threads")) {
     reinterpret_cast<void (*)(int)>(function)(count);
@@ -214,8 +215,8 @@ void rowwise(Bench& bench, int64_t rows, int64_t channels) {
   bench.clear();
 }
 
-// The operators of Llama's family between the products: the norm of rows, rotary positions without and with the norms
-// of heads, and the gated feed-forward layer of F channels.
+// Measures the operators of Llama's family between the products: the norm of rows, rotary positions without and with
+// the norms of heads, and the gated feed-forward layer of `ff_dim` channels.
 void llama_rowwise(Bench& bench, int64_t rows, int64_t channels, int64_t ff_dim, const AttentionShape& shape) {
   Kernels& kernels = bench.kernels();
   const auto bytes = [&](int64_t elems) { return 4.0 * static_cast<double>(rows * elems); };
@@ -238,7 +239,7 @@ void llama_rowwise(Bench& bench, int64_t rows, int64_t channels, int64_t ff_dim,
     const View d_query = bench.floats({D}), d_key = bench.floats({D});
     const HeadNorms norms{bench.floats({D}), bench.floats({D}), 1e-6};
     const std::string name = fmt::format("{} x {}, heads of {}", rows, width, D);
-    // In place, the values stay where they are.
+    // Without norms, rotation is in place, and the values (v) are neither read nor written.
     bench.line("rotary " + name, 0, bytes(2 * turned), [&] { kernels.rotate_heads(qkv, rotations, shape, {}, qkv); });
     bench.line("rotary backward " + name, 0, bytes(2 * turned),
                [&] { kernels.rotate_heads_backward(y, {}, rotations, shape, {}, y, {}, {}); });
@@ -257,7 +258,7 @@ void llama_rowwise(Bench& bench, int64_t rows, int64_t channels, int64_t ff_dim,
   bench.clear();
 }
 
-// Attention with grouped heads, and with a window if it is not 0.
+// Measures attention with grouped heads, and with a sliding window if shape.window is not 0.
 void grouped_attention(Bench& bench, int64_t sequences, int64_t length, const AttentionShape& shape) {
   Kernels& kernels = bench.kernels();
   const int64_t rows = sequences * length, channels = shape.channels(), width = shape.row_channels();
@@ -367,5 +368,5 @@ int main(int argc, char** argv) {
   head(bench, 64, 32000, 512);
   head(bench, 16, 250880, 1024);
   head(bench, 1, 250880, 1024);
-  flat(bench, (int64_t{1} << 24) * std::clamp(bench.num_threads(), 2, 16));  // exceeds the caches of many cores
+  flat(bench, (int64_t{1} << 24) * std::clamp(bench.num_threads(), 2, 16));  // exceeds the caches of all cores
 }

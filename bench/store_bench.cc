@@ -1,7 +1,7 @@
-// Bandwidth of checkpoints, compared with dd on the same disk. Both run in turns, because the speed of disks varies:
+// Compares the bandwidth of checkpoints with dd on the same disk. Both run in turns, because the speed of disks varies:
 //   store_bench FOLDER [GIB]
-// Writing ends when everything is on the disk. Before each reading, the files are dropped from the page cache. "verify"
-// measures all the reading of opening a checkpoint. "read" then reads the arrays from it.
+// A write ends when all bytes are on the disk. Before each "dd read" and "verify", the files are dropped from the page
+// cache. "verify" opens a checkpoint, which reads and checks every byte. "read" then copies the arrays from it.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -84,8 +84,8 @@ void measure(const fs::path& folder, int64_t gib) {
     return values_of_name[kRounds / 2];
   };
   fmt::print(
-      "{:.1f} GB, {} threads, medians: write {:.2f} of dd's {:.2f} GB/s ({:.2f}); verify {:.2f} of dd's {:.2f} "
-      "GB/s ({:.2f}); then read {:.2f} GB/s\n",
+      "{:.1f} GB, {} threads, medians: write {:.2f} GB/s, dd {:.2f} (ratio {:.2f}); verify {:.2f} GB/s, dd {:.2f} "
+      "(ratio {:.2f}); then read {:.2f} GB/s\n",
       gigabytes, pool.num_threads(), median("checkpoint write"), median("dd write"),
       median("checkpoint write") / median("dd write"), median("verify"), median("dd read"),
       median("verify") / median("dd read"), median("read"));

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Compares all sharding strategies: speed, bytes sent, memory planned and measured.
+"""Compares all sharding strategies: speed, bytes sent, planned and measured memory.
 
   bench/strategies.py [--tessera build/tessera] [--dataset FILE] [--model 12x512|bloom-560m] [--nproc 2] [--steps 8]
                       [--repeat 3] [--batch-size 8] [--grad-accum 2] [--strategies no_shard full_shard …]
                       [--words "--objective causal_lm …"]
 
-One rank with all threads (the baseline) and every strategy on --nproc ranks take turns, --repeat times. The output is
-the median rate of each, and the median, minimum and maximum of its ratios to the baseline of the same turn. The global
-batch, --batch-size samples x --grad-accum micro-batches, is the same for all. Weights are random. The tokenizer is the
-quickstart's.
+In each of --repeat turns, the baseline (one rank with all threads) and every strategy on --nproc ranks run once. The
+output shows the median rate of each, and the median, minimum and maximum of its ratios to the baseline of the same
+turn. All runs have the same global batch: --batch-size samples x --grad-accum micro-batches. Weights are random. The
+tokenizer is the quickstart's.
 """
 import argparse
 import json
@@ -34,7 +34,7 @@ def arguments():
     parser.add_argument("--nproc", type=int, default=2)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--batch-size", type=int, default=8, help="for all ranks together")
+    parser.add_argument("--batch-size", type=int, default=8, help="samples per micro-batch on all ranks together")
     parser.add_argument("--grad-accum", type=int, default=2)
     parser.add_argument("--strategies", nargs="+", default=STRATEGIES)
     parser.add_argument("--words", default="", help="more arguments for tessera train, in one text")
@@ -70,8 +70,8 @@ def main():
                 summary = run(args, model, folder, nproc, strategy)
                 turns.setdefault((nproc, strategy), []).append(summary)
                 print(f"{nproc} x {strategy}: {rate_of(summary):.3f} samples/s", file=sys.stderr, flush=True)
-        print(f"{'ranks x strategy':24} {'samples/s':>9} {'ratio':>6} {'least':>6} {'most':>6} "
-              f"{'sent MB/step':>13} {'planned':>9} {'planned MiB':>12} {'ledger MiB':>11} {'resident MiB':>13}  loss")
+        print(f"{'ranks x strategy':24} {'samples/s':>9} {'ratio':>6} {'min':>6} {'max':>6} "
+              f"{'sent MB/step':>13} {'plan MB':>9} {'planned MiB':>12} {'ledger MiB':>11} {'resident MiB':>13}  loss")
         for (nproc, strategy), summaries in turns.items():
             rate = statistics.median(map(rate_of, summaries))
             ratios = [rate_of(s) / rate_of(base) for s, base in zip(summaries, turns[1, "no_shard"])]

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Runs the workshop's recipes, and writes their 12 tables as JSON for tools/make_workshop_tables.py.
+"""Runs the workshop's recipes, and writes the values of its 12 tables as JSON for tools/make_workshop_tables.py.
 
-  bench/workshop.py small OUT.json --program build/tessera       all 39 on CPU ranks, with a small model
+  bench/workshop.py small OUT.json --program build/tessera
+      runs all 39 experiments with a small model on CPU ranks
   bench/workshop.py gpus OUT.json --program build/tessera --data FILE [--most-ranks 2]
-                                                                 the experiments of one GPU, or of up to two, in full size
+      runs the experiments of one GPU, or of up to two GPUs, in full size
   bench/workshop.py peers OUT.json --program build/tessera --data FILE --peers FOLDER
-                                                                 the speed of one GPU, and of the Trainer or DeepSpeed
+      measures the speed of experiments on one GPU, with Tessera and with the Trainer or DeepSpeed
   bench/workshop.py plan OUT.json --program build/tessera --data FILE
-                                                                 the planned memory of all 39 in full size; needs no GPU
+      plans the memory of all 39 experiments in full size; needs no GPU
 
---only takes the experiments whose names contain a word of its list. The runs stay in --runs (default: runs/workshop); a
-run that is complete there does not run again. Needs only Python's standard library; the peers need theirs.
+--only chooses the experiments whose names contain one of its words. The runs stay in the folder of --runs (default:
+runs/workshop). If a run is complete there, it does not run again. Needs only Python's standard library; the peers need
+their own packages.
 """
 import argparse
 import json
@@ -28,9 +30,9 @@ QUICKSTART = ROOT / "recipes" / "quickstart"
 SMALL_GPT = ["--hidden-size", "64", "--num-heads", "4", "--ff-dim", "256"]
 SMALL_DATA = ["--dataset", QUICKSTART / "train.json", "--eval-dataset", QUICKSTART / "eval.json", "--eval-size", "8",
               "--max-length", "128", "--max-new-tokens", "8", "--threads", "1", "--device", "cpu"]
-# The rows of a run: 64 for each rank of the DeepSpeed part, which scales weakly; 128 for the FSDP part.
+# The rows of a run: 64 per rank in the DeepSpeed part, because it measures weak scaling; 128 in the FSDP part.
 SMALL_ROWS = {"deepspeed": ["--train-size-per-rank", "64"], "fsdp": ["--train-size", "128"]}
-# Settings of hf_trainer.py for the experiments of one GPU. The custom model has no counterpart there.
+# Peer, ZeRO stage and offload for the experiments of one GPU. The peers' script hf_trainer.py has no custom model.
 STAGE = "deepspeed/deepspeed-single-gpu/"
 PEERS = {"deepspeed/baseline": ("Trainer", None, False),
          **{f"{STAGE}zero_{n}": ("DeepSpeed", n, False) for n in range(4)},
@@ -58,7 +60,7 @@ def is_custom(name):
 
 
 def padded_tokenizer(folder):
-    """The quickstart's tokenizer with as many tokens as BLOOM's, so that the custom model has its full size."""
+    """Writes the quickstart's tokenizer with as many tokens as BLOOM's: the custom model then has its full size."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("config.json", "tokenizer_config.json"):
         (folder / name).write_bytes((QUICKSTART / "model" / name).read_bytes())
@@ -70,7 +72,7 @@ def padded_tokenizer(folder):
 
 
 def model_of(name, args):
-    """Flags for the recipe's own size: the shape of bloom-560m with random weights, or the custom model."""
+    """Returns flags for full size: the shape of bloom-560m with random weights, or the custom model."""
     flags = ["--tokenizer", padded_tokenizer(args.runs / "tokenizer"), "--dataset", args.data, "--eval-dataset", args.data]
     return flags if is_custom(name) else ["--init", "random", *flags]
 
@@ -101,7 +103,7 @@ def train(args, name, flags):
 
 
 def report(args):
-    """The workshop's tables, and all runs in one table."""
+    """Returns the workshop's tables, and the rows of one table with all runs."""
     found = {}
     for name, words in {"tables": ["--tables", "workshop", "--html", args.runs / "report.html"],
                         "runs": ["--rows", "experiment", "--columns", ",".join(FIGURES), "--sort", "experiment"]}.items():
@@ -137,7 +139,7 @@ def gpus(args):
 
 
 def short_run(args, name):
-    """The summary of a run of 24 steps. Its folder does not stay: a model takes a few GB, and report() must not find it."""
+    """Returns the summary of a run of 24 steps. Removes its folder, so that report() does not find it."""
     with tempfile.TemporaryDirectory(prefix="peers-", dir=args.runs) as folder:
         done = run([args.program, "train", RECIPES / f"{name}.toml", *model_of(name, args), "--device", "cuda",
                     "--max-steps", "24", "--save-strategy", "no", "--eval-strategy", "no", "--no-eval-generation",
@@ -148,19 +150,19 @@ def short_run(args, name):
 
 
 def peers(args):
-    """A short run of Tessera and then of the peer, for each experiment, on one machine."""
+    """For each experiment, runs Tessera and then the peer for a few steps on the same machine."""
     results = []
     for name in chosen(PEERS, args):
         summary = short_run(args, name)
         results.append({"experiment": name, "samples_per_s": summary["train_samples_per_second_steady"],
                         "used_MiB": summary["gpu"]["memory_bytes"]["peak"] / 2**20,
                         "ledger_MiB": summary["ledger_peak_bytes"]["total"] / 2**20, "peer": peer(args, name)})
-        write_result(args, {"peers": results})  # those measured so far, in case the next one does not end
+        write_result(args, {"peers": results})  # after each experiment, in case the next one does not end
     return {"peers": results}
 
 
 def deepspeed_config(stage, offload, pinned):
-    """The workshop's DeepSpeed JSON."""
+    """Returns the DeepSpeed JSON of the workshop."""
     zero = {"stage": stage}
     if offload:
         zero["offload_optimizer"] = {"device": "cpu", **({"pin_memory": True} if pinned else {})}
@@ -177,7 +179,7 @@ def peer(args, name):
     words = [sys.executable, "hf_trainer.py", "--steps", "12", "--warm", "4"]
     words += ["--prec", "fp32", "--bs", "1", "--ga", "4"] if name.startswith("fsdp") else \
         ["--prec", "fp16", "--bs", "4", "--ga", "4"]
-    env = {"CUDA_VISIBLE_DEVICES": "0",  # with more GPUs the Trainer uses them all
+    env = {"CUDA_VISIBLE_DEVICES": "0",  # if the Trainer sees several GPUs, it uses all of them
            **os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     if stage is not None:
         config = args.runs / "deepspeed.json"
@@ -204,8 +206,8 @@ def plan(args):
     planned = []
     for name in experiments():
         words = [args.program, "plan", RECIPES / f"{name}.toml", *model_of(name, args), "--device", "cuda", "--json",
-                 "--device-memory", "80GiB",  # as the workshop's A100; then micro-batches are computed together
-                 "--train-size", "0"]  # all rows of the file: the memory depends on the longest ones
+                "--device-memory", "80GiB",  # like the workshop's A100: enough to compute micro-batches together
+                "--train-size", "0"]  # all rows of the file, because the memory depends on the longest ones
         done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(f"{name}: {done.stderr}")
@@ -236,12 +238,13 @@ def main():
     parser.add_argument("--data", type=Path, help="a file in SQuAD's format, for training and evaluation")
     parser.add_argument("--peers", type=Path, help="the folder of hf_trainer.py")
     parser.add_argument("--peer-limit", type=int, default=180, help="seconds for one run of a peer")
-    parser.add_argument("--most-ranks", type=int, default=1, help="number of GPUs")
-    parser.add_argument("--only", default="", help="WORD,...: only experiments with one of them in their names")
+    parser.add_argument("--most-ranks", type=int, default=1,
+                        help="for gpus: run only experiments with at most this many ranks")
+    parser.add_argument("--only", default="", help="WORD,...: only experiments whose names contain one of the words")
     parser.add_argument("--runs", type=Path, default=Path("runs/workshop"))
     parser.add_argument("--interval", default="0.5", help="seconds between two samples of the memory logs")
-    parser.add_argument("--commit", default="", help="the version, where this is not a git checkout")
-    parser.add_argument("--machine", default=None, help="its name in bench/results/machines.json")
+    parser.add_argument("--commit", default="", help="the version of Tessera, if this folder is not a git checkout")
+    parser.add_argument("--machine", default=None, help="the name of this machine in bench/results/machines.json")
     args = parser.parse_args()
     if args.what != "small" and not args.data:
         parser.error(f"{args.what} needs --data")

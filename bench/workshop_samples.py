@@ -1,4 +1,4 @@
-"""Converts rows to samples as the Python workshop's training scripts do: a prompt, the first answer, masked labels."""
+"""Converts rows to samples as the training scripts of the workshop do: a prompt, the first answer, masked labels."""
 IGNORED = -100
 
 
@@ -7,7 +7,7 @@ def prompt_of(row):
 
 
 def make_sample(tokenizer, row, objective, max_length):
-    """Returns at most max_length ids and labels (not shifted). Under `completion`, only the answer carries loss."""
+    """Returns at most max_length ids, and unshifted labels. With `completion`, only the answer has a loss."""
     prompt = tokenizer(prompt_of(row))["input_ids"]
     answer = tokenizer(f" {row['answers']['text'][0]}{tokenizer.eos_token}")["input_ids"]
     ids = (prompt + answer)[:max_length]
@@ -16,7 +16,7 @@ def make_sample(tokenizer, row, objective, max_length):
 
 
 def pad_batch(samples, width, pad_id):
-    """Returns lists of equal length, padded on the right. Padding carries no loss."""
+    """Returns lists of length `width`, padded on the right. Padding has no loss."""
     def pad(row, value):
         return row + [value] * (width - len(row))
     return {"input_ids": [pad(s["input_ids"], pad_id) for s in samples],
