@@ -209,7 +209,7 @@ def parse_arguments():
                         help="more files of this format, only to train the tokenizer")
     parser.add_argument("--jobs", nargs="+", choices=JOBS, default=list(JOBS))
     parser.add_argument("--steps", type=int,
-                        help="number of steps, at least 2, because the first is not timed (default: depends on the job)")
+                        help="number of steps, at least 2, because the first is not timed (default: by job)")
     parser.add_argument("--batch-size", type=int, default=4)
     parser.add_argument("--grad-accum", type=int, default=4)
     parser.add_argument("--repetitions", type=int, default=3)

@@ -126,7 +126,7 @@ def distances(a, b):
 
 
 def compare(runs):
-    """Adds "difference", the distance of both losses in each step, to {precision: {"tessera": ..., "transformers": ...}}."""
+    """Adds "difference", the distance of the two losses in each step, to the runs of each precision."""
     for precision, sides in runs.items():
         ours, theirs = sides["tessera"], sides["transformers"]
         for key in ("num_targets", "num_tokens"):
@@ -169,7 +169,8 @@ def parse_arguments():
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--precisions", nargs="+", choices=["fp32", "tf32", "bf16", "fp16"],
                         help="default: all; on a CPU only fp32 and bf16, because torch takes many minutes for fp16")
-    parser.add_argument("--shape", choices=sorted(SHAPES), help="random weights of this shape, not the quickstart's model")
+    parser.add_argument("--shape", choices=sorted(SHAPES),
+                        help="random weights of this shape, not the quickstart's model")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--svg", type=Path, default=ROOT / "docs/loss_curves.svg")
     parser.add_argument("--results", type=Path, metavar="FILE", help="write the values of every step as JSON")

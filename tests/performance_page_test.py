@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the documents: tables and picture equal what the scripts make of bench/results/*.json; links and paths exist."""
+"""Checks the documents: the scripts make the same tables and picture from bench/results/*.json; links and paths exist."""
 import importlib.util
 import json
 import re
@@ -45,7 +45,7 @@ class PerformancePage(unittest.TestCase):
                 continue
             keys = {column["key"] for column in result["columns"]}
             self.assertIn(result["section"], script.SECTIONS, path.name)
-            for name in ["machine", "commit", "command", "date"]:  # null where not known, never left out
+            for name in ["machine", "commit", "command", "date"]:  # null if unknown, never missing
                 self.assertIn(name, result, path.name)
             for row in result["rows"]:
                 self.assertLessEqual(set(row["values"]), keys, (path.name, row["name"]))
@@ -87,7 +87,7 @@ class WorkshopPage(unittest.TestCase):
                 gaps = [value for value in row.values() if workshop.plain(value) is None]
                 self.assertEqual(gaps, [gap for gap in gaps if gap and gap["notes"] == ["CPU ranks have no GPU"]], table["name"])
 
-    def test_runs_on_gpus_come_first_and_only_those_that_ran(self):
+    def test_runs_on_gpus_come_first_and_only_if_they_ran(self):
         sources = self.sources()
         ran = ["fsdp/bloom/baseline", "fsdp/bloom/multi_gpu/2_gpus", "deepspeed/baseline"]
         runs = [run for run in sources["small"]["runs"] if workshop.plain(run["experiment"]) in ran]
@@ -146,7 +146,7 @@ class Documents(unittest.TestCase):
         for name in named:
             self.assertTrue(list((ROOT / "tessera").glob(name.rstrip("/") + ("" if "." in name else "*"))), name)
 
-    def test_the_drawing_of_a_step_is_the_one_in_the_code(self):
+    def test_the_drawing_of_a_step_equals_the_one_in_the_code(self):
         def drawing(path, prefix):
             lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
             first = next(i for i, line in enumerate(lines) if line.startswith(prefix + "         | forward "))
@@ -154,7 +154,7 @@ class Documents(unittest.TestCase):
 
         self.assertEqual(drawing("docs/architecture.md", ""), drawing("tessera/engine/train_step.cc", "//   "))
 
-    def test_the_table_of_rooms_is_the_one_that_is_enforced(self):
+    def test_the_table_of_rooms_equals_the_one_of_rooms_test(self):
         text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
         table = dict(re.findall(r"^\| `(\w+)` \|.*\| ([\w ]*)\|$", text, re.M))
         source = (ROOT / "tests" / "rooms_test.py").read_text(encoding="utf-8")

@@ -37,7 +37,7 @@ def words(text):
 
 
 def ordinary_words():
-    """Every word that is not an invented name, unchanged and with a capital letter."""
+    """Returns every word that is not an invented name, as it is, and with a capital letter."""
     lines = generator.TEMPLATES.read_text(encoding="utf-8").splitlines()
     syllables = [number for number, line in enumerate(lines) if line.startswith("list syllables")]
     first_after = next(number for number, line in enumerate(lines)
@@ -93,7 +93,7 @@ class Worlds(unittest.TestCase):
         for one, other in (("train", "eval"), ("pretrain", "eval"), ("pretrain", "train")):
             self.assertEqual(names[one] & names[other], set(), (one, other))
 
-    def test_each_prompt_form_is_new_to_the_pretrained_model(self):
+    def test_the_prompt_format_is_new_to_the_pretrained_model(self):
         writer = generator.Writer(generator.read_templates(generator.TEMPLATES), "pretrain", 1)
         for _ in range(1000):
             self.assertIsNone(re.search(r"Question:|Context:|Answer:", writer.row()))

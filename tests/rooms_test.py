@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that every file includes only what its room may include, that vendors' headers stay in their folders, and that
-CMake lists every source file once."""
+"""Checks that every file includes only what its room may include, that only certain folders include the headers of
+other libraries, and that CMake lists every source file once."""
 import re
 import sys
 from collections import Counter
@@ -28,7 +28,7 @@ MAY_INCLUDE = {
     "sweep": "base store report settings launch",
     "app": "base device ops comm data model optim engine store report compare settings load plan train launch sweep",
 }
-# Headers that may be included only in these folders.
+# Patterns of other libraries' headers, and the folders that may include them.
 VENDORS = {
     r"cblas": ["ops/cpu"],
     r"cuda|cublas|cudnn|cub/": ["device/cuda", "ops/cuda", "comm/nccl"],
@@ -60,25 +60,26 @@ def violations():
                 continue
             for pattern, folders in VENDORS.items():
                 if re.match(pattern, header) and not any(str(relative).startswith(f) for f in folders):
-                    yield f"{place}: <{header}> belongs in {' or '.join(folders)}"
+                    yield f"{place}: <{header}> may be included only in {' or '.join(folders)}"
 
 
 def listed(lists):
-    """The files that a CMakeLists.txt names, as paths relative to its folder."""
+    """Counts the files that a CMakeLists.txt names, as paths relative to its folder."""
     text = re.sub(r"#.*", "", lists.read_text()).replace("${CMAKE_CURRENT_SOURCE_DIR}/", "")
     text = re.sub(r"set_source_files_properties\([^)]*\)", "", text)  # options of a file that is listed elsewhere
     return Counter(re.findall(r"(?<![\w./}-])[\w/]+(?:\.cc|\.cu|_test\.py)\b", text))
 
 
 def unlisted():
-    """Every source file of a room is in the room's CMakeLists.txt, every test in one of those below tests/, each once."""
+    """Yields a message for each file that is not listed exactly once: source files of a room in the room's
+    CMakeLists.txt, tests in tests/CMakeLists.txt or tests/unit/CMakeLists.txt."""
     tests = ROOT.parent / "tests"
     groups = [(room / "CMakeLists.txt", [p for p in room.rglob("*") if p.suffix in {".cc", ".cu"}])
               for room in sorted(p for p in ROOT.iterdir() if p.is_dir())]
     unit = list((tests / "unit").glob("*/*.cc"))
     sources = {p for p in tests.rglob("*") if p.suffix in {".cc", ".cu"}}
     groups.append((tests / "unit" / "CMakeLists.txt", unit))
-    # gpu/memory_test.py runs where tools/gpu_tests.sh finds GPUs.
+    # ctest does not run gpu/memory_test.py: tools/gpu_tests.sh does.
     scripts = {p for p in tests.rglob("*_test.py") if p.parent.name != "gpu"}
     groups.append((tests / "CMakeLists.txt", sources - set(unit) | scripts))
     for lists, files in groups:
@@ -89,7 +90,7 @@ def unlisted():
             if name not in counts:
                 yield f"{place}: {name} is not listed. Add it, or delete the file"
             elif name not in on_disk:
-                yield f"{place}: {name} is listed, but there is no such file"
+                yield f"{place}: {name} is listed, but the file does not exist"
             elif counts[name] > 1:
                 yield f"{place}: {name} is listed {counts[name]} times"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench/workshop.py with stand-ins for Tessera and the peer."""
+"""Tests bench/workshop.py with replacements for Tessera and the peer."""
 import json
 import os
 import stat
@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# Trains as often as the file RUNS says, and then fails.
+# Succeeds as many times as the file RUNS says, and then fails.
 PROGRAM = """#!/usr/bin/env python3
 import json, os, sys
 left = int(open("RUNS").read())
@@ -44,7 +44,7 @@ class Peers(unittest.TestCase):
                               stdout=subprocess.DEVNULL, timeout=60, check=False)
         return done, json.loads((self.folder / "peers.json").read_text(encoding="utf-8"))
 
-    def test_folders_of_others_stay(self):
+    def test_an_existing_folder_named_peers_stays(self):
         own = self.folder / "runs" / "peers" / "deepspeed" / "baseline" / "mine"
         own.parent.mkdir(parents=True)
         own.write_text("x", encoding="utf-8")
@@ -56,7 +56,7 @@ class Peers(unittest.TestCase):
         self.assertTrue(own.exists())
         self.assertEqual(sorted(os.listdir(self.folder / "runs")), ["deepspeed.json", "peers", "tokenizer"])
 
-    def test_a_run_that_fails_keeps_the_results_before_it(self):
+    def test_if_a_run_fails_the_earlier_results_are_kept(self):
         done, result = self.measure(1)
         self.assertIn("error: no memory", done.stderr)
         self.assertEqual([row["experiment"] for row in result["peers"]], ["deepspeed/baseline"])
