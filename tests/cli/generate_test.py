@@ -84,7 +84,7 @@ class Draws(GenerateTest):
             (["--top-p", "1.5"], "--top-p: must be at most 1"),
             (["--stream", "on", "--json"], "--stream: contradicts json. Only a single text on standard output"),
             (["--stream", "on", "--output", "a.txt"], "--stream: contradicts output"),
-            (["--prompts", "a.jsonl"], "--prompts: contradicts prompt. Give a single prompt, or a file of them"),
+            (["--prompts", "a.jsonl"], "--prompts: contradicts prompt. Give a single prompt, or a file of prompts"),
             (["--eval-batch-size", "2"], "--eval-batch-size: does nothing with a single prompt. Give --prompts"),
             (["--output", "out"], '--output: "out" is not a regular file'),
         ]:

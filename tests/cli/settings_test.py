@@ -96,7 +96,7 @@ class Flags(CliTest):
     def test_optimizer_states(self):
         self.succeeds("config", "train", "--optimizer-states", "bf16", "--precision", "bf16")
         for precision in ["fp32", "fp16"]:
-            self.fails(2, f'--optimizer-states: "bf16" keeps the weights in bf16 too, but the precision is "{precision}". Give '
+            self.fails(2, f'--optimizer-states: "bf16" also keeps the weights in bf16, but the precision is "{precision}". Give '
                           "--precision bf16, or --optimizer-states fp32", "config", "train", "--optimizer-states", "bf16",
                        "--precision", precision)
 

@@ -280,8 +280,8 @@ class Refusals(SlurmTest):
         for time in "4:", "-1", "1-", "a", "1:2:3:4", "0", "1-2-3", "2.5h":
             self.refuses(f'--time: is not a time limit of sbatch: "{time}". Write minutes (90)', f"--time={time}")
         self.refuses("--signal-before: 300 s before the end of a job of 300 s is before its start", "--time", "5")
-        self.refuses('--mem: must be a whole number with K, M, G or T, got "64 GB"', "--mem", "64 GB")
-        self.refuses('--partition: must have no blanks, quotes, $ or #, got "a b"', "--partition", "a b")
+        self.refuses('--mem: must be a whole number, perhaps with K, M, G or T, got "64 GB"', "--mem", "64 GB")
+        self.refuses('--partition: must have no blanks, quotes, $, # or \\, got "a b"', "--partition", "a b")
         self.refuses("--nodes: must be at least 1, got 0", "--nodes", "0")
 
     def test_control_characters(self):

@@ -109,7 +109,7 @@ TEST_F(DeepSpeed, ignored_keys_are_reported_once) {
   const ResolvedSettings r = resolved(kAllAuto);
   ASSERT_EQ(r.warnings.size(), 1u);
   const std::string note = without_folder(r.warnings[0]);
-  EXPECT_TRUE(note.starts_with("ds.json: ignored, because Tessera has no use for them: ")) << note;
+  EXPECT_TRUE(note.starts_with("ds.json: these keys are ignored, because Tessera has no use for them: ")) << note;
   for (const char* key :
        {"steps_per_print (see logging_steps)", "zero_optimization.overlap_comm (always overlapped)",
         "zero_optimization.stage3_prefetch_bucket_size (gathered unit by unit)", "wall_clock_breakdown ("}) {
@@ -237,12 +237,13 @@ TEST_F(DeepSpeed, batch_sizes_that_contradict_each_other) {
   EXPECT_EQ(
       error(json, "", 2),
       "ds.json: train_batch_size: 64 is not batch_size 4 (ds.json: train_micro_batch_size_per_gpu) x grad_accum 4 "
-      "(ds.json: gradient_accumulation_steps) x 2 ranks. Change one of them, or write \"auto\"");
+      "(ds.json: gradient_accumulation_steps) x 2 ranks. Change one of these numbers, or write \"auto\"");
   EXPECT_EQ(error(json, "", 4, {{"batch_size", "8"}}),
             "ds.json: train_batch_size: 64 is not batch_size 8 (flag --batch-size) x grad_accum 4 (ds.json: "
-            "gradient_accumulation_steps) x 4 ranks. Change one of them, or write \"auto\"");
+            "gradient_accumulation_steps) x 4 ranks. Change one of these numbers, or write \"auto\"");
   EXPECT_EQ(error(R"({"train_batch_size": 10})", "", 4),
-            "ds.json: train_batch_size: 10 is not a multiple of 4 ranks. Change one of them, or write \"auto\"");
+            "ds.json: train_batch_size: 10 is not a multiple of 4 ranks. Change one of these numbers, or write "
+            "\"auto\"");
   EXPECT_NE(error(R"({"train_batch_size": 9223372036854775807, "train_micro_batch_size_per_gpu": 1})", "", 1), "");
   EXPECT_EQ(error(R"({"train_batch_size": 0})"), "ds.json: train_batch_size: must be at least 1, got 0");
 }
@@ -314,15 +315,14 @@ TEST_F(DeepSpeed, contradictions_within_the_file) {
 }
 
 TEST_F(DeepSpeed, contradictions_with_other_settings) {
-  EXPECT_EQ(
-      error(R"({"fp16": {"enabled": false}})", "precision = \"fp16\""),
-      "ds.json: fp16.enabled: false contradicts precision \"fp16\" (c.toml:1: precision). Write \"auto\" to use the "
-      "trainer's value");
+  EXPECT_EQ(error(R"({"fp16": {"enabled": false}})", "precision = \"fp16\""),
+            "ds.json: fp16.enabled: false contradicts precision \"fp16\" (c.toml:1: precision). Write \"auto\" to use "
+            "this precision");
   EXPECT_EQ(error(R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 5}}})", "warmup_ratio = 0.1"),
             "c.toml:1: warmup_ratio: 0.1 contradicts warmup_steps 5. Give one of the two");
   EXPECT_EQ(error(R"({"fp16": {"enabled": true, "hysteresis": 2}})", "loss_scale_rules = \"grad_scaler\""),
             "ds.json: fp16.hysteresis: 2 applies only to DeepSpeed's rules, but loss_scale_rules is \"grad_scaler\". "
-            "Give --loss-scale-rules deepspeed, or remove it");
+            "Give --loss-scale-rules deepspeed, or remove this setting");
   EXPECT_EQ(error("{}", "", 1, {{"fsdp", "full_shard"}}).substr(0, 30), "--fsdp: contradicts --deepspee");
 }
 

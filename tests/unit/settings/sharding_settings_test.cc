@@ -120,20 +120,20 @@ TEST(ShardingConsistency, groups) {
   EXPECT_EQ(
       contradiction("shard_group_size = 2\nstrategy = \"full_shard\"", 4),
       "c:1: shard_group_size: 2 has no effect with the strategy \"full_shard\", because all ranks form one group. "
-      "Give --strategy hybrid_shard or hybrid_shard_zero2, or remove it");
+      "Give --strategy hybrid_shard or hybrid_shard_zero2, or remove this setting");
   EXPECT_EQ(contradiction("shard_group_size = 3\nstrategy = \"hybrid_shard\"", 4),
             "c:1: shard_group_size: 4 ranks are not a multiple of 3. Give a divisor of the number of ranks");
 }
 
 TEST(ShardingConsistency, loss_scale) {
   EXPECT_EQ(contradiction("loss_scale = 128\nprecision = \"fp16\""), "");
-  EXPECT_EQ(
-      contradiction("loss_scale = 128"),
-      "c:1: loss_scale: 128 applies only to fp16, but the precision is fp32. Give --precision fp16, or remove it");
+  EXPECT_EQ(contradiction("loss_scale = 128"),
+            "c:1: loss_scale: 128 applies only to fp16, but the precision is fp32. Give --precision fp16, or "
+            "remove this setting");
   EXPECT_EQ(contradiction("loss_scale_hysteresis = 2\nloss_scale_rules = \"deepspeed\""), "");
   EXPECT_EQ(contradiction("loss_scale_hysteresis = 2"),
             "c:1: loss_scale_hysteresis: 2 applies only to DeepSpeed's rules, but loss_scale_rules is \"grad_scaler\". "
-            "Give --loss-scale-rules deepspeed, or remove it");
+            "Give --loss-scale-rules deepspeed, or remove this setting");
   EXPECT_NE(contradiction("min_loss_scale = 0.25").find("applies only to DeepSpeed's rules"), std::string::npos);
 }
 
