@@ -107,7 +107,7 @@ class SettingsOfARun(BadInputTest):
         self.fails(USAGE, 'c.toml:2: num_layers: applies only to a new model "gpt"', "train", "c.toml",
                    *JOB[JOB.index("--model") + 2:], "--output-dir", "out")
         self.refuses(USAGE, '--model: "gpt" is the name of a shape', "--model", "gpt", "--init", "pretrained")
-        self.fails(USAGE, "--vocab-size: the model \"gpt\" needs it", "train", "--model", "gpt", "--init", "random",
+        self.fails(USAGE, "--vocab-size: the model \"gpt\" needs the size of its vocabulary", "train", "--model", "gpt", "--init", "random",
                    "--dataset", "train.jsonl", "--output-dir", "out")
 
     def test_more_than_the_machine_has(self):

@@ -115,7 +115,7 @@ class GenerationConfig(GenerateTest):
         self.assertEqual(self.result(*prompt)["ids"], greedy)
         self.succeeds(*self.generate, *prompt, "--do-sample", "--temperature", "1")
         self.fails(USAGE, 'out/model/generation_config.json: "temperature" is 0, which takes the most likely token, but '
-                   "tokens are to be drawn at random. Give --temperature", *self.generate, *prompt, "--do-sample")
+                   "tokens must be drawn at random. Give --temperature", *self.generate, *prompt, "--do-sample")
 
     def test_every_end_id_ends_a_text(self):
         words = ["--prompt", "Where does", *SAMPLED]
