@@ -45,7 +45,8 @@ struct BatchOptions {
 // The samples of one rank in one micro-batch.
 struct MicroBatch {
   std::span<const int64_t> indices;  // if empty, the rank only takes part in the collectives
-  // Number of the first sample in the step, from 0, over all micro-batches and ranks. The others have the next numbers.
+  // The number of the first of these samples in the step, counted from 0 over all micro-batches and ranks. The others
+  // have the next numbers.
   int64_t first_sequence = 0;
 };
 
@@ -67,8 +68,8 @@ class BatchPlan {
   BatchPlan(const BatchOptions& options, int64_t epoch);
 
   int64_t num_steps() const;
-  // This rank's micro-batches in `step`, which is in [0, num_steps()). The result refers to the plan. The cost of the
-  // call does not depend on the step's number.
+  // This rank's micro-batches in `step`, which is in [0, num_steps()). The plan must outlive the result. The cost of
+  // the call does not depend on the step's number.
   std::vector<MicroBatch> step(int64_t step) const;
 
  private:
@@ -87,9 +88,9 @@ class BatchPlan {
   std::vector<int64_t> starts_;  // by tokens: micro-batch k has elements [starts_[k], starts_[k + 1]) of order_
 };
 
-// Numbers the steps of all epochs, from 0, across the epochs. By samples or without shuffling, all epochs have the same
-// number of steps. Otherwise, this number depends on the order of the samples. The steps of each epoch are then counted
-// when they are first needed.
+// Numbers the steps of all epochs, from 0, across the epochs. With batches by samples, or without shuffling, all epochs
+// have the same number of steps. Otherwise, this number depends on the order of the samples. The steps of an epoch are
+// then counted when they are first needed.
 class EpochSteps {
  public:
   explicit EpochSteps(BatchOptions options);

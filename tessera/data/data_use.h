@@ -32,7 +32,7 @@ struct DataUse {
   int64_t rows_bad() const { return rows_malformed + rows_too_long; }
   bool complete() const { return rows_cut + rows_bad() + rows_left_out == 0; }
 
-  // Counts a row that could be read. It is too long if it has a fault.
+  // Counts a row that could be read. A row with a fault counts as too long.
   void add(const EncodedRow& row);
   // Counts malformed rows.
   void add_malformed(std::vector<BadRow> rows);

@@ -15,10 +15,10 @@ struct PromptRow {
   std::string id_json;  // the row's "id" as JSON; empty if the row has none
 };
 
-// Reads JSON lines. Each is {"prompt"}, or {"question", "context"}, which has the prompt format of the training data.
-// "id" is optional: a string or a whole number. Other keys are ignored, so a data set of questions (as JSON lines) can
-// be given as it is. Blank lines are skipped. Throws InputError for any other line (with path and line), and if the
-// file has no row or cannot be read.
+// Reads JSON lines. Each is {"prompt"} or {"question", "context"}. Questions get the prompt format of the training
+// data. "id" is optional: a string or a whole number. Other keys are ignored, so a data set of questions (as JSON
+// lines) can be given as it is. Blank lines are skipped. Throws InputError for any other line (with path and line), and
+// if the file has no row or cannot be read.
 std::vector<PromptRow> load_prompts(const std::filesystem::path& path);
 // The same from the content of a file. `where` replaces its path in errors.
 std::vector<PromptRow> prompts_from_text(std::string_view content, const std::string& where);

@@ -18,9 +18,9 @@ class ThreadPool;
 // Encodes text to token ids, as Tokenizer::encode_at does. Several threads may call it at the same time.
 using EncodeFn = std::function<std::vector<int32_t>(TextPlace, std::string_view)>;
 
-// The tokens of a sample, and which of them carry loss. P is the prompt "Question: {question} Context: {context}
-// Answer:". If the tokenizer puts a token before each text (BOS), a prompt and a plain text begin with this token.
-// `encode` returns it only for TextPlace::start, so it never occurs in the middle of a sample.
+// The tokens of a sample, and which of them carry loss. P is the prompt, as prompt_text() returns it. If the tokenizer
+// puts a token before each text (BOS), a prompt and a plain text begin with this token. `encode` returns it only for
+// TextPlace::start, so it never occurs in the middle of a sample.
 enum class Objective {
   completion,  // P, then " {answer}" and the end-of-sequence token; all tokens after P carry loss
   causal_lm,   // the same tokens, or a plain text and the end-of-sequence token; all carry loss
@@ -76,9 +76,10 @@ struct EncodedRow {
 //
 // Prompt and answer are encoded separately. The ids are the same as for the complete text "… Answer: {answer}" if the
 // tokenizer has two properties. It starts a new piece at a space before a letter, and it never joins a colon with the
-// space after it. The tokenizers of BLOOM, GPT-2, Llama 2 and 3, Mistral and Qwen do. A prompt that fits is encoded as
-// one text. If its context must be shortened, the parts "Question: … Context:", " {context}" and " Answer:" are encoded
-// separately. These cuts are also at a space after a colon, and at a space before a letter.
+// space after it. The tokenizers of BLOOM, GPT-2, Llama 2 and 3, Mistral and Qwen have both properties. A prompt that
+// fits is encoded as one text. If its context must be shortened, these parts are encoded separately:
+// "Question: … Context:", " {context}" and " Answer:". These cuts also come before such spaces: after a colon, and
+// before a letter.
 //
 // A context that is shortened around its answer keeps a window of its tokens. The answer is as near to the middle of
 // the window as the ends of the context allow. If the answer is longer than the window, both of its ends are cut

@@ -11,8 +11,8 @@ namespace tessera {
 // The offset of the first byte that is not valid UTF-8; std::string_view::npos if the text is valid.
 size_t find_invalid_utf8(std::string_view text);
 
-// Byte offsets of code points in a valid UTF-8 text. The text must outlive this object. It stores one offset per
-// kStride code points, so look-ups in a long text stay fast.
+// Byte offsets of code points in a valid UTF-8 text. The text must outlive this object. The object stores one
+// offset per kStride code points, so look-ups in a long text stay fast.
 class CodePoints {
  public:
   explicit CodePoints(std::string_view text);

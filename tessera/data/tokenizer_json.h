@@ -18,8 +18,8 @@ namespace tessera {
 // When Metaspace puts its character before a piece that does not begin with it.
 enum class MetaspacePrefix : uint8_t { always, first, never };  // first: only at the beginning of the text
 
-// One step of the pre-tokenizer. ByteLevel becomes up to two steps. TokenizerJson::byte_level is its mapping of bytes
-// to symbols.
+// One step of the pre-tokenizer. ByteLevel becomes up to two steps. TokenizerJson::byte_level stands for its mapping of
+// bytes to symbols.
 struct SplitStep {
   enum class Kind : uint8_t {
     split,         // splits pieces at the matches of `pattern`

@@ -19,7 +19,8 @@ struct Span {
 class Matcher {
  public:
   virtual ~Matcher() = default;
-  // Appends the matches in `text` (valid UTF-8). A match may be empty. InputError if the pattern needs too many steps.
+  // Appends the matches in `text` (valid UTF-8). A match may be empty. Throws InputError if the pattern needs too
+  // many steps.
   virtual void find(std::string_view text, std::vector<Span>& matches) const = 0;
 };
 

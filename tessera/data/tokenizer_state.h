@@ -95,7 +95,7 @@ struct Tokenizer::State {
   std::vector<BpeMerge> make_merges(const TokenizerJson& json) const;
   int32_t id_or_none(const std::string& token) const;
   void check_frame() const;
-  // Whether a decoded text omits this id. true also if no token has it.
+  // Whether a decoded text omits this id. Also true if no token has this id.
   bool omits(int32_t id, bool skip_special) const {
     const auto index = static_cast<size_t>(id);
     return id < 0 || index >= tokens.size() || !present[index] || (skip_special && special[index]);

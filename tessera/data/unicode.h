@@ -78,8 +78,8 @@ bool is_white_space(char32_t code);
 // \w of Rust's regex crate, for the neighbours of added tokens: alphabetic, marks, decimal digits, connectors and the
 // zero-width (non-)joiner.
 bool is_word_character(char32_t code);
-// Whether the normalizers of the library do not change the code point, because it is newer than their Unicode version
-// (9). true also for code points that are not assigned.
+// Whether the normalizers of the library leave the code point as it is, because it is newer than their Unicode version
+// (9). Also true for code points that are not assigned.
 bool is_newly_normalized(char32_t code);
 
 }  // namespace tessera

@@ -15,6 +15,7 @@ struct CodeRange {
 // Runs of code points with one category, ascending: first code point << 5 | Category.
 extern const std::span<const uint32_t> kCategoryRuns;
 // The ranges in the following tables are ascending.
+
 // Oniguruma's \w, except letters, letter numbers, marks, decimal digits and connectors.
 extern const std::span<const CodeRange> kOtherWordCharacters;
 // Code points that the pre-tokenizer Digits treats as digits, although their category is not a number.
