@@ -78,8 +78,7 @@ class Pcg64 {
     return static_cast<uint32_t>(value);
   }
 
-  // Draws uniformly from [0, last], for `last` > 0. Takes the low bits of each next value until they are at most
-  // `last`.
+  // Draws uniformly from [0, last], last > 0: the low bits of the first value whose low bits are at most `last`.
   uint32_t next_up_to(uint32_t last) {
     const uint32_t mask = UINT32_MAX >> std::countl_zero(last);
     while (true) {

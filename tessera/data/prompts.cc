@@ -49,12 +49,11 @@ Range window_around(const Ids& tokens, std::string_view text, Range answer, int6
 struct FittedPrompt {
   Ids ids;
   int64_t num_tokens = 0;  // before cutting
-  int64_t num_least = 0;   // of the prompt without its context, and of the tokens after it
+  int64_t num_least = 0;   // of the prompt without its context, plus the tokens after it
   bool fits = true;
 };
 
-// Under Truncation::context, cuts the prompt to max_length - tail tokens. `tail` is the number of tokens that follow
-// it.
+// Under Truncation::context, cuts the prompt to max_length - tail tokens, because `tail` tokens follow it.
 FittedPrompt fit_prompt(const Example& example, const EncodeFn& encode, const PromptOptions& options, int64_t tail) {
   const int64_t room = options.max_length - tail;
   FittedPrompt prompt;

@@ -167,8 +167,8 @@ void read_pre_tokenizer(const Node& node, TokenizerJson& result) {
   }
 }
 
-// For the prepend_scheme "first", the library compares a piece's position in the original text with its beginning. If
-// an earlier step deletes the first characters, this position is not 0. Tessera has no original positions, so it
+// For the prepend_scheme "first", the library checks whether a piece begins at position 0 of the original text. After a
+// step that deletes the first characters, no piece begins there. Tessera does not keep original positions, so it
 // rejects such files.
 void check_first_prefix(const TokenizerJson& result) {
   const bool deletes = std::ranges::any_of(result.normalizer, [](const NormalizerStep& step) {
@@ -225,7 +225,7 @@ std::vector<int32_t> ids_of_special(const Node& processor, const std::string& na
   return ids;
 }
 
-// A template such as "<s> $A </s>". Later processors put their ids around the ids of earlier ones.
+// A template such as "<s> $A </s>". Later processors put their ids around the ids of earlier processors.
 void read_template(const Node& node, SpecialFrame& frame) {
   const Node single = node.at("single");
   std::vector<int32_t> before, after;
