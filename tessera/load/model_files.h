@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// The model folder that --model names: this folder, its config.json, or the output folder of a run.
+// The model folder that --model means. --model is this folder, its config.json, or the output folder of a run.
 std::filesystem::path folder_of_model(const Settings& settings);
 
 // Throws UsageError if training would replace its own initial model at the end. Example: --output-dir X with --model
@@ -31,7 +31,7 @@ Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config);
 
 // The path of generation_config.json in the folder of --model. The file may be missing.
 std::filesystem::path generation_config_path(const Settings& settings);
-// Reads this file. Without the file, no value is set. Throws InputError.
+// Reads this file. If the file is missing, the result has no values. Throws InputError.
 GenerationConfig generation_config_of(const Settings& settings, const ModelConfig& config);
 
 // How to draw tokens, or nullopt to take the most likely ones. Settings that are not given come from `file`, the

@@ -14,11 +14,11 @@ struct FileEntry {
   std::string key;    // as written
   SettingValue value;
   int line = 0;      // from 1
-  std::string file;  // its name, as errors show it
+  std::string file;  // the file's name, as errors show it
 };
 
-// The entries of a TOML text: first the top level, then the tables. The keys of each are sorted. Every value must be a
-// text, a number or a boolean. The table [fsdp] (or [fsdp_config]) may also contain nested tables and arrays of texts.
+// The entries of a TOML text: first the top level, then the tables, each sorted by key. Every value must be a text, a
+// number or a boolean. The table [fsdp] (or [fsdp_config]) may also contain nested tables and arrays of texts.
 // The name of a nested table becomes a prefix of its keys ("mixed_precision_policy.param_dtype"). An array of texts
 // becomes one text, joined with commas. Throws UsageError, with file and line, if the text is not TOML, is too large,
 // or has another value. Errors name the file as `name`.

@@ -72,7 +72,7 @@ bool asks_for_sampling(const ResolvedSettings& resolved);
 void check_consistent(const ResolvedSettings& resolved);
 // The part of check_consistent() for sharding, offload and loss scaling.
 void check_sharding(const ResolvedSettings& resolved);
-// The part for network tests and the checks before a run.
+// The part of check_consistent() for network tests and the checks before a run.
 void check_nettest(const ResolvedSettings& resolved);
 
 // Checks that this build and machine support the settings. Throws UsageError, which names the supported values.
