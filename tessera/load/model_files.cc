@@ -85,7 +85,7 @@ std::string special_tokens_of(const Tokenizer& tokenizer) {
   for (int32_t id = 0; id < tokenizer.vocab_size() && tokens.size() < kShown; ++id) {
     if (tokenizer.is_special(id)) tokens.push_back(fmt::format("{} {}", id, tokenizer.decode(std::array{id}, false)));
   }
-  return tokens.empty() ? "it has no special tokens" : "its special tokens are " + joined(tokens, ", ");
+  return tokens.empty() ? "the tokenizer has no special tokens" : "the special tokens are " + joined(tokens, ", ");
 }
 
 // Sets or checks config.eos_token_id, which must be the end-of-text token of the tokenizer. Otherwise the model would
@@ -157,8 +157,8 @@ void freeze(ModelConfig& config, const Settings& settings) {
     for (const ParameterSpec& spec : model.unit(u).table().specs()) {
       if (spec.joined && spec.trainable != before->trainable) {
         throw UsageError("--freeze",
-                         fmt::format("\"{}\" freezes only one of {} and {}, which are computed as one", settings.freeze,
-                                     before->name, spec.name),
+                         fmt::format("\"{}\" freezes only one of {} and {}, which are computed together",
+                                     settings.freeze, before->name, spec.name),
                          "Freeze both or none");
       }
       names.push_back(spec.name);

@@ -17,8 +17,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Far more than real settings need. The limit also bounds the depth of hostile keys (a.a.a.…), because toml++ frees
-// nested tables recursively.
+// This is far more than real settings need. The limit also bounds the depth of hostile keys (a.a.a.…), because toml++
+// frees nested tables recursively.
 constexpr size_t kMaxFileBytes = 16 * 1024;
 
 bool is_fsdp(const std::string& table) {

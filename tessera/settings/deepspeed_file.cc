@@ -112,7 +112,7 @@ constexpr Key kKeys[] = {
     {"zero_optimization.load_from_fp32_weights", Fate::ignored, "master weights are always saved"},
     {"zero_optimization.elastic_checkpoint", Fate::ignored, "any number of ranks can resume"},
     {"zero_optimization.ignore_unused_parameters", Fate::ignored, "no parameter is unused"},
-    {"zero_optimization.legacy_stage1", Fate::ignored, "only one stage 1"},
+    {"zero_optimization.legacy_stage1", Fate::ignored, "only one kind of stage 1"},
     {"zero_optimization.memory_efficient_linear", Fate::ignored, "always efficient"},
     {"zero_optimization.override_module_apply", Fate::ignored, "no Python modules"},
     {"zero_optimization.pipeline_loading_checkpoint", Fate::ignored, "always unit by unit"},

@@ -55,7 +55,7 @@ SettingValue dtype_word(const SettingValue& value, const std::string& where) {
   return one_of({"fp32", "bf16", "fp16"}, text, where);
 }
 
-// Checks a comma-separated list of block classes. Tessera's units are exactly these blocks.
+// Checks a comma-separated list of block classes. In Tessera, every block is a unit.
 void check_wrapped_classes(const SettingValue& value, const std::string& where) {
   const std::string text = word(value, where);
   for (size_t begin = 0; begin <= text.size();) {

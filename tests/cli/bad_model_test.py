@@ -174,7 +174,7 @@ class Models(BadInputTest):
             else:
                 self.write_json("bad/tokenizer_config.json", tokenizer_config)
 
-        specials = "Give the id of the token that ends a text: its special tokens are 0 <unk>, 1 <s>, 2 </s>, 3 <pad>"
+        specials = "Give the id of the token that ends a text: the special tokens are 0 <unk>, 1 <s>, 2 </s>, 3 <pad>"
         for config, tokenizer_config, message in [
             ({"eos_token_id": 400}, None, 'bad/config.json: "eos_token_id" is 400, not a whole number from 0 to 399'),
             ({"eos_token_id": 450, "vocab_size": 500}, None,
@@ -197,7 +197,7 @@ class Models(BadInputTest):
         self.write_json("plain/tokenizer.json", tokenizer)
         words = [*GPT, "--max-steps", "1", "--tokenizer", "plain"]
         self.fails(INPUT, "plain/tokenizer.json: does not define which token ends a text. Name it as \"eos_token\" in "
-                   "plain/tokenizer_config.json; it has no special tokens", "train", *words, "--output-dir", "out")
+                   "plain/tokenizer_config.json; the tokenizer has no special tokens", "train", *words, "--output-dir", "out")
         self.write_json("plain/tokenizer_config.json", {"eos_token": "<pad>"})
         self.train("out", job=words)
         self.assertEqual(self.json_of("out", "model", "config.json")["eos_token_id"], 3)
