@@ -72,7 +72,7 @@ void store_keys_values(Team& team, View qkv, View starts, const AttentionShape& 
   });
 }
 
-// A task owns the keys and values of a head in a sequence, and all heads of queries that share them.
+// A task owns a head of keys and values in a sequence, and all query heads that share it.
 void attention_decode(Team& team, View qkv, const AttentionShape& shape, View cache_starts, View lengths, View keys,
                       View values, View o) {
   const int64_t d = shape.head_dim, num_sequences = qkv.shape[0], num_kv_heads = shape.kv_heads();
