@@ -325,7 +325,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) key_gradient_kernel
   const RowBlock block =
       find_longest_block(heads.starts, heads.num_sequences, kRows, static_cast<int>(blockIdx.x) / kv_heads);
   if (!block.found) return;
-  const int k0 = ((block.length - 1) / kRows - block.index) * kRows;  // the first keys come first: more queries see them
+  const int k0 = ((block.length - 1) / kRows - block.index) * kRows;  // first keys first: more queries see them
   const int64_t stride = heads.width;
   const int end = heads.end_of_queries(min(k0 + kRows, block.length) - 1, block.length);
   load_rows<D, kRows>(heads.key(at.qkv, block.begin, kv_head), stride, k0, block.length, head_dim, k);
