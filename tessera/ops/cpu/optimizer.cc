@@ -58,8 +58,7 @@ struct Arrays {
   }
 
  private:
-  // Prefetches the block kAhead elements after `data`. That block may be beyond the array, because a prefetch never
-  // faults.
+  // Prefetches the block kAhead elements after `data`. That block may be beyond the array: a prefetch never faults.
   template <typename E>
   static void fetch(const E* data, bool to_write) {
     const auto block = reinterpret_cast<uintptr_t>(data) + kAhead * sizeof(E);
