@@ -239,10 +239,8 @@ CudaInfo cuda_info() {
     // CUDA reports a missing driver as an old one.
     info.problem = error != cudaErrorInsufficientDriver ? cudaGetErrorString(error)
                    : !info.has_driver                   ? "no NVIDIA driver is loaded"
-                                                        : fmt::format(
-                                                              "the driver supports CUDA {}, but this program was built with "
-                                                                                "CUDA {}",
-                                                              version_text(driver), info.toolkit);
+                                      : fmt::format("the driver supports CUDA {}, but this program was built with {}",
+                                                    version_text(driver), info.toolkit);
     return info;
   }
   if (count == 0) info.problem = "no CUDA-capable device is visible";

@@ -121,7 +121,7 @@ int64_t hide(T* s, const Visible& seen) {
   return whole;
 }
 
-// The begin of the first block with keys that a query sees.
+// The start of the first block with keys that a query sees.
 int64_t first_block(int64_t query, int64_t window, int64_t block_keys) {
   return first_visible(query, window) / block_keys * block_keys;
 }
