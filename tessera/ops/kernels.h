@@ -3,13 +3,14 @@
 //
 // Letters: B sequences, N tokens (all sequences of a micro-batch concatenated, no padding), C channels, I/O channels in
 // and out of a linear layer, H heads, K heads of keys and values, D head dimension, W channels of a row of qkv, F inner
-// channels of a gated layer, V vocabulary, M rows that carry loss, T longest sequence.
+// channels of a gated layer, V vocabulary, M rows that carry loss, P elements of a flat array.
 //
 // Floating-point views of one call share one type T, unless stated otherwise: f32, bf16, f16, or f64 for gradient
-// checks. With a 16-bit T, statistics (stats, log_sum_exp) are f32, and gradients of parameters (d_weight, d_bias) are
-// f32 or T. A call overwrites results and adds to gradients of parameters. Results must not overlap inputs, unless a
-// comment says "may be". Where a comment says "or empty", an empty View means that the caller does not need the array.
-// All kernels are deterministic: the same inputs on the same device give the same bits, for any number of threads.
+// checks. With a 16-bit T, statistics (stats, rstd, log_sum_exp) are f32, and gradients of parameters (d_weight,
+// d_bias) are f32 or T. A call overwrites results and adds to gradients of parameters. Results must not overlap inputs,
+// unless a comment says "may be". Where a comment says "or empty", an input may be absent, or the caller does not need
+// a result: the View is then empty. All kernels are deterministic: the same inputs on the same device give the same
+// bits, for any number of threads.
 #pragma once
 
 #include <memory>
@@ -23,10 +24,10 @@ namespace tessera {
 // Limits of a call, the same on every device. A caller checks its sizes against them.
 inline constexpr int64_t kMaxBatchTokens = int64_t{1} << 22, kMaxBatchSequences = 65535;
 inline constexpr int64_t kMaxHeadDim = 512;           // channels of an attention head
-inline constexpr int64_t kMaxNormChannels = 16384;    // channels of a layer norm, if they are a multiple of 8
+inline constexpr int64_t kMaxNormChannels = 16384;    // channels of a norm, if they are a multiple of 8
 inline constexpr int64_t kMaxAnyNormChannels = 4096;  // otherwise
 
-// Linear layers support all except silu. Gated layers support silu and gelu_tanh.
+// Linear layers support all activations except silu. Gated layers support silu and gelu_tanh.
 enum class Activation { none, gelu_tanh, relu, silu };
 
 // Inverted dropout: kept elements are divided by (1 − rate). The mask of element (row, column) depends only on (seed,

@@ -1,5 +1,5 @@
-// Stochastic rounding of f32 to bf16, as AdamW stores bf16 states: a value between two neighbouring bf16 becomes the
-// upper one with a probability equal to its distance from the lower one, in units of the distance between both. The
+// Stochastic rounding of f32 to bf16, as AdamW stores bf16 states: a value between two neighbouring bf16 values becomes
+// the upper one with a probability equal to its distance from the lower one, in units of the distance between both. The
 // expected result is the value itself, so updates much smaller than a unit of bf16 are not lost. Rounding to nearest
 // would lose them.
 //

@@ -62,7 +62,8 @@ TEST_P(ArraysTest, SumOfSquares) {
   EXPECT_EQ(together.bits(), one_by_one.bits());
 }
 
-// The CPU uses polynomials, and the GPU uses its math library. The draws are at most 6 and differ by a few ulps.
+// The CPU uses polynomials, and the GPU uses its math library. Draws from N(0, 1) are at most 6 and differ by a few
+// ulps.
 TEST_P(ArraysTest, RandomNumbersMatchTheCpu) {
   constexpr int64_t kCount = 1001;
   for (const int64_t first : {int64_t{0}, int64_t{5}, (int64_t{1} << 33) + 2}) {

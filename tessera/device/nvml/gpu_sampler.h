@@ -62,7 +62,7 @@ class GpuSampler {
   std::thread thread_;
 };
 
-// For a CUDA device. Null for other devices, and if NVML is missing or does not know the GPU.
+// Returns a sampler for a CUDA device. Null for other devices, and if NVML is missing or does not know the GPU.
 std::unique_ptr<GpuSampler> make_gpu_sampler(Device& device);
 
 }  // namespace tessera

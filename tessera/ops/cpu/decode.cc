@@ -21,8 +21,8 @@ void store(const T* qkv_row, const AttentionShape& shape, int64_t kv_head, T* ke
   std::copy_n(qkv_row + at.v, d, value_row + kv_head * d);
 }
 
-// o [D] = softmax(q·kᵀ/√D + slope·k)·v over cached positions [begin, length), with a running maximum over blocks of
-// keys. keys and values point to the first position and this head, with row stride K·D.
+// o [D] = softmax(q·kᵀ/√D + slope·position)·v over cached positions [begin, length), with a running maximum over blocks
+// of keys. keys and values point to the first position and this head, with row stride K·D.
 template <typename T>
 void decode_head(const T* q, const T* keys, const T* values, int64_t begin, int64_t length, int64_t stride,
                  int64_t head_dim, T slope, T* scores, T* o) {

@@ -49,7 +49,7 @@ struct Continuation {
   // Called with every finished block of the product. `then` may change c [rows, columns], whose contents are discarded
   // afterwards.
   std::function<void(int64_t row, int64_t rows, int64_t column, int64_t columns, T* c, int64_t ldc)> then;
-  // Arrays [m, n] that `then` reads or writes at the block's place. They are prefetched. Null after the last array.
+  // Arrays [m, n] that `then` reads or writes at the block's place. They are prefetched. Unused entries are null.
   std::array<const T*, 3> touched;
   int64_t ld;  // row stride of these arrays
 };

@@ -31,7 +31,7 @@ class Row {
     return sum;
   }
 
-  // The smallest distance d for which the tokens up to d, inclusive, have at least `wanted` mass. If all tokens up to
+  // The smallest distance d such that the tokens up to d, inclusive, have at least `wanted` mass. If all tokens up to
   // `limit` have less mass, the result is at least `limit`.
   template <typename MassOf>
   uint32_t find_limit(uint64_t wanted, uint32_t limit, const MassOf& mass_of) const {
@@ -52,8 +52,7 @@ class Row {
     return found;
   }
 
-  // The first token for which its weight and the weights of all tokens before it sum to more than `point`. Tokens
-  // beyond the distance `limit` count 0.
+  // The first token at which the running sum of weights exceeds `point`. Tokens beyond the distance `limit` count 0.
   int32_t find_token(uint64_t point, uint32_t limit) const {
     for (int64_t i = 0; i < count_; ++i) {
       const uint32_t distance = distance_of(i);

@@ -51,7 +51,7 @@ struct Row {
     return sum;
   }
 
-  // The smallest distance d for which the tokens up to d, inclusive, have at least `wanted` mass. If all tokens up to
+  // The smallest distance d such that the tokens up to d, inclusive, have at least `wanted` mass. If all tokens up to
   // `limit` have less mass, the result is at least `limit`. With `by_weight`, the mass of a token is its weight,
   // otherwise 1.
   template <bool by_weight>
@@ -91,9 +91,8 @@ struct Row {
     return found;
   }
 
-  // The first token for which its weight and the weights of all tokens before it sum to more than `point`. Tokens
-  // beyond the distance `limit` count 0. Divides the row among the warps, then the part of the chosen warp, until one
-  // token is left.
+  // The first token at which the running sum of weights exceeds `point`. Tokens beyond the distance `limit` count 0.
+  // Divides the row among the warps, then the part of the chosen warp, until one token is left.
   __device__ int64_t find_token(Mass point, uint32_t limit) const {
     const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
     int64_t begin = 0, end = count;

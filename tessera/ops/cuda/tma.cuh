@@ -1,4 +1,4 @@
-// Copies of tiles by Hopper's copy engine (TMA), and the barriers in shared memory that they complete on. PTX ISA:
+// Copies of tiles by Hopper's copy engine (TMA), and the barriers in shared memory that these copies complete. PTX ISA:
 // "mbarrier" and "cp.async.bulk.tensor".
 #pragma once
 
