@@ -27,7 +27,7 @@ TEST(RandomStream, IsUniform) {
     sum += x;
     squares += x * x;
   }
-  // Five standard deviations of the means of x and x².
+  // The tolerances are five standard deviations of the means of x and x².
   EXPECT_NEAR(sum / kDraws, 0.5, 5 * std::sqrt(1.0 / 12 / kDraws));
   EXPECT_NEAR(squares / kDraws, 1.0 / 3, 5 * std::sqrt(4.0 / 45 / kDraws));
 }
