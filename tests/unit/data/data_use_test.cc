@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 constexpr int32_t kEos = 7;
 
-// One token per byte. Questions and contexts may be cut at any byte.
+// Makes one token per byte, so questions and contexts can be cut at any byte.
 std::vector<int32_t> encode_bytes(std::string_view text) {
   std::vector<int32_t> ids;
   for (const char c : text) ids.push_back(1000 + static_cast<unsigned char>(c));
