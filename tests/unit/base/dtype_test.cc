@@ -27,7 +27,7 @@ TEST(F16, RoundsToNearestTiesToEven) {
   EXPECT_EQ(f16_to_f32(f32_to_f16(1.0f + 3 * 0x1p-11f)), 1.0f + 0x1p-9f);  // halfway, up to even
   EXPECT_EQ(f16_to_f32(f32_to_f16(65519.0f)), 65504.0f);                   // just below 65520, which rounds to infinity
   EXPECT_TRUE(std::isinf(f16_to_f32(f32_to_f16(65520.0f))));
-  EXPECT_EQ(f16_to_f32(f32_to_f16(0x1p-25f)), 0.0f);  // half of the smallest subnormal, to even
+  EXPECT_EQ(f16_to_f32(f32_to_f16(0x1p-25f)), 0.0f);  // half of the smallest subnormal, down to even
   EXPECT_EQ(f16_to_f32(f32_to_f16(0x1.8p-25f)), 0x1p-24f);
 }
 
@@ -69,7 +69,8 @@ void expect_arrays_convert_as_values(uint32_t num_lost) {
   for (size_t i = 0; i < halves.size(); ++i) ASSERT_EQ(halves[i], Element<D>::store(floats[i])) << i;
 }
 
-// If arrays are converted by instructions of the processor, this compares their results with the portable code.
+// If the processor has conversion instructions, arrays use them. This test compares their results with the portable
+// code.
 TEST(F16, ArraysConvertLikeSingleValues) {
   expect_arrays_convert_as_values<DType::f16>(13);
 }

@@ -19,7 +19,7 @@ namespace {
 constexpr NetCollective kCollectives[] = {NetCollective::all_reduce, NetCollective::all_gather,
                                           NetCollective::reduce_scatter, NetCollective::broadcast};
 
-// The examples of nccl-tests' doc/PERFORMANCE.md.
+// The expected factors follow doc/PERFORMANCE.md of nccl-tests.
 TEST(Bandwidth, BusFactorsEqualNcclTests) {
   EXPECT_DOUBLE_EQ(bus_factor(NetCollective::all_reduce, 2), 1);
   EXPECT_DOUBLE_EQ(bus_factor(NetCollective::all_reduce, 8), 1.75);

@@ -13,7 +13,7 @@ namespace {
 
 using Environment = std::map<std::string, std::string>;
 
-// detect_ranks() in a program that uses Open MPI.
+// Calls detect_ranks() as a program that uses Open MPI.
 std::optional<RankEnvironment> detect(const Environment& environment) {
   return detect_ranks(environment, {.family = MpiFlavour::Family::open_mpi, .major = 4});
 }
@@ -134,7 +134,7 @@ TEST(DetectRanks, TheShellOfABatchJobIsNoRank) {
   EXPECT_FALSE(detect({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}})) << "srun --pty bash starts no rank";
 }
 
-TEST(DetectRanks, OddNumbersAreNamed) {
+TEST(DetectRanks, InvalidNumbersAreRefused) {
   for (const char* text : {"x", "-1", "3x", "99999999999"}) {
     EXPECT_THROW(detect({{"OMPI_COMM_WORLD_RANK", text}}), UsageError) << text;
   }

@@ -74,7 +74,7 @@ TEST(Examples, AnswerStartCountsCodePoints) {
   // "é", "中" and "😀" take two, three and four bytes. The second text writes the same characters as escapes.
   EXPECT_EQ(read(squad("é中😀 x", question("x", 4)))[0].answer_start, 10);
   EXPECT_EQ(read(squad("\\u00e9\\u4e2d\\ud83d\\ude00 x", question("x", 4)))[0].answer_start, 10);
-  // A position beyond one stride of the lookup table.
+  // These positions are beyond one stride of the lookup table.
   std::string context;
   for (int i = 0; i < 200; ++i) context += "é";
   EXPECT_EQ(read(squad(context + "x" + context + "x", question("x", 401)))[0].answer_start, 801);

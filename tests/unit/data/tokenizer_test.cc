@@ -294,7 +294,7 @@ TEST(Tokenizer, DamagedFilesAreRefusedOrWork) {
     std::ifstream file(path);
     const Json valid = Json::parse(file);
     Json flat = valid;
-    flat["model"].erase("vocab");  // the many entries of these two would be drawn nearly always
+    flat["model"].erase("vocab");  // otherwise, nearly every draw would be an entry of these two
     flat["model"].erase("merges");
     flat = flat.flatten();
     for (int i = 0; i < 3; ++i) {

@@ -25,7 +25,7 @@ class Draw {
   int64_t between(int64_t low, int64_t high) {
     return low + static_cast<int64_t>(random_.next_below(static_cast<uint64_t>(high - low + 1)));
   }
-  // Log-uniform: each power of two is equally likely.
+  // Draws a log-uniform number: every range from one power of two to the next is equally likely.
   int64_t magnitude(int64_t low, int64_t high) {
     const double from = std::log2(low), to = std::log2(high);
     return std::clamp(static_cast<int64_t>(std::exp2(from + random_.next_uniform() * (to - from))), low, high);

@@ -62,7 +62,7 @@ TEST(Plan, EqualsTheLedger) {
 
 // Each checkpointed block frees the memory of all values that a block keeps, and costs one more forward pass.
 // Checkpointing the last block too frees little or nothing, because backward always holds the values of one block.
-TEST(Plan, EachCheckpointedBlockSavesItsValues) {
+TEST(Plan, EachCheckpointedBlockFreesItsValues) {
   for (const char* architecture : {"bloom", "llama"}) {
     for (const int64_t frozen : {0, 2}) {
       ModelConfig config = small_config(architecture, 0);

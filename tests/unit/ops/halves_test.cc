@@ -49,7 +49,7 @@ class Array {
   std::vector<double> exact_;
 };
 
-// The view of an array on one side of the comparison.
+// One side of the comparison. Returns its view of an array.
 struct Side {
   bool exact;
   View operator()(Array& array) const { return exact ? array.exact() : array.narrow(); }

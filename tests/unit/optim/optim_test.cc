@@ -73,7 +73,7 @@ TEST(Updates, AcceptOnlyFiniteNumbers) {
       EXPECT_FALSE(may_update(2.5, wrong, max_norm));
     }
   }
-  // The squares overflow f32, unless clipping makes the gradients small.
+  // The squares of the gradients overflow f32, unless clipping makes the gradients small.
   EXPECT_TRUE(may_update(2.5, 1e30, 1));
   EXPECT_FALSE(may_update(2.5, 1e30, 0));
   EXPECT_FALSE(may_update(2.5, 1e30, 1e25));

@@ -191,8 +191,8 @@ TEST(Fit, costs_follow_the_stated_model) {
   const double ratio = cost_of("none", full, 12, true).compute_s / plain.compute_s;
   EXPECT_GT(ratio, 1.2);
   EXPECT_LT(ratio, 4.0 / 3);
-  // In the cost model, the time per token is proportional to 1 + 512 / tokens: 2 for micro-batches of 512 tokens, and 1
-  // + 1/12 for 6144.
+  // In the cost model, the time per token is proportional to 1 + 512 / tokens: 2 for micro-batches of 512 tokens, and
+  // about 1.08 for 6144.
   EXPECT_NEAR(cost_of("none", full, 1, false).compute_s / plain.compute_s, 2 / (1 + 1.0 / 12), 1e-3);
   // full_shard gathers and reduces units in every micro-batch. It does not gather units again that the previous
   // micro-batch has left gathered.

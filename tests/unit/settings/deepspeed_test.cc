@@ -56,7 +56,7 @@ class DeepSpeed : public testing::Test {
     return resolve(sources, kAllGroups, "train", {"train"});
   }
 
-  // The error message without the folder of the file: "ds.json: …". Empty if there is no error.
+  // Returns the error message without the folder of the file: "ds.json: …". Empty if there is no error.
   std::string error(const std::string& json, const std::string& toml = "", int64_t num_ranks = 1,
                     const std::vector<std::pair<std::string, std::string>>& flags = {}) {
     try {
