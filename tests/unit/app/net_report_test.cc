@@ -1,4 +1,4 @@
-// What nettest and doctor print, and what they decide.
+// Tests the output of nettest and doctor, and the verdicts and exit codes that follow from their results.
 #include "tessera/app/net_report.h"
 
 #include <gmock/gmock.h>
@@ -107,7 +107,7 @@ TEST(ClusterReport, EqualNodesHaveNoWarnings) {
   EXPECT_EQ(summary["problems"], Record::array()) << summary;
   ASSERT_EQ(summary["hosts"].size(), 2u);
   EXPECT_EQ(summary["hosts"][1]["ranks"], Record({2, 3}));
-  EXPECT_EQ(summary["hosts"][0]["gpus"].size(), 2u);  // both ranks see the same two
+  EXPECT_EQ(summary["hosts"][0]["gpus"].size(), 2u);  // both ranks see the same two GPUs
   EXPECT_THAT(cluster_text(summary, Terminal{}), HasSubstr("no differences between the ranks"));
 }
 

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Reads words as `tessera train` does: a file first, then flags with values, and booleans without.
+// Reads words like `tessera train`: a configuration file, and flags. Flags of booleans have no value.
 ResolvedSettings resolve_words(const std::vector<std::string>& words) {
   SettingSources sources;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -213,7 +213,7 @@ TEST_F(Sweep, errors_of_the_file) {
               HasSubstr("--nproc: contradicts s.toml:2: matrix.nproc"));
 }
 
-// The product of random axes is complete, without repetition, and each run has the values that its name says.
+// The product of random axes is complete and has no repetitions. Each run has the values that its name contains.
 TEST_F(Sweep, random_matrices) {
   std::mt19937 source(3);
   const std::vector<std::string> settings{"seed", "train_size", "max_steps", "batch_size", "nproc"};

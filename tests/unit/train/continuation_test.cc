@@ -37,7 +37,8 @@ TEST(Continuation, LengthMayChangeAnywhereAndRatesInANewFolder) {
             "was made with seed = 42, and this run has 7; with lr = 5e-05, and this run has 0.001");
 }
 
-// The ranks and micro-batches of a step may change if their product stays. Tokens and samples exclude each other.
+// The number of ranks and the number of micro-batches of a step may change if their product stays the same. A run with
+// batch_tokens cannot continue a run with batch_size, nor the reverse.
 TEST(Continuation, MicroBatches) {
   const auto of = [](int64_t size, int64_t tokens, int64_t grad_accum, int ranks) {
     Settings s;
@@ -77,10 +78,10 @@ TEST(Continuation, EveryKeyIsJudged) {
     EXPECT_THAT(changes_between(then, now), IsEmpty());
   }
   EXPECT_EQ(num_always, 2);
-  EXPECT_EQ(num_in_a_new_folder, 18);  // the size of the table: all its keys are in the fingerprint
+  EXPECT_EQ(num_in_a_new_folder, 18);  // with the 2 above, all keys of the table kMayChange
 }
 
-// A checkpoint from before the setting has fp32 states.
+// A checkpoint that is older than the setting optimizer_states has fp32 states.
 TEST(Continuation, OldCheckpointsHaveSinglePrecisionStates) {
   Record then = fingerprint({});
   then.erase("optimizer_states");
