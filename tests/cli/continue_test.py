@@ -44,7 +44,7 @@ class Longer(Continued):
                    "--output-dir", "out", "--max-steps", "5")
 
     def test_more_epochs_where_no_rate_depends_on_them(self):
-        """The results are then the same as those of a run with all epochs from the start, bit for bit."""
+        """The results are the same as those of a run that has all epochs from the start, bit for bit."""
         job = RUN + ["--lr-schedule", "constant", "--precision", "bf16"]
         self.run_train("whole", "--epochs", "3", job=job)
         self.run_train("out", "--epochs", "1", job=job)
@@ -99,8 +99,8 @@ class Finished(Continued):
         self.assertEqual((self.checkpoints("out"), self.set_aside("out")), ([], []))
 
     def test_overwrite_that_is_killed_before_it_has_anything(self):
-        """The killed run has moved the earlier run, so the user can restore it. The same command removes it when it
-        ends."""
+        """The killed run has moved the earlier run to overwritten-run, so the user can restore it. If the same command
+        runs to its end, it removes the earlier run."""
         words = ["--lr", "2e-2", "--overwrite"]
         process = self.start("out", *words, "--epochs", "1000", "--save-strategy", "no", job=RUN)
         self.assertTrue(self.wait_for_lines("out", 1, process))
@@ -182,7 +182,7 @@ class StopCheckpoints(Continued):
         return seen, self.checkpoints("out")
 
     def test_each_replaces_the_one_before(self):
-        """A run keeps only the latest checkpoint of a stop, with regular checkpoints and without them."""
+        """Each checkpoint of a stop replaces the previous one, in runs with regular checkpoints and in runs without."""
         seen, last = self.stops()
         for steps in seen:
             self.assertLessEqual(len([step for step in steps if step % 6]), 1, seen)

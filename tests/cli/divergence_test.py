@@ -24,7 +24,7 @@ def set_element(tensors, name, index, value):
 
 class DivergenceTest(TinyJobTest):
     def ends(self, output, *words, job=JOB):
-        """Expects that the run ends with FAILED. Returns the last line and all of standard error."""
+        """Expects that the run ends with FAILED. Returns its last line, an error, and its complete standard error."""
         code, _, err = self.run_tessera("train", *job, "--output-dir", output, *words)
         self.assertEqual(code, FAILED, err)
         self.assertNotIn("-nan", err)
@@ -122,8 +122,7 @@ class Sound(DivergenceTest):
                 skips = [record["step"] for record in self.metrics("out", "skipped")]
                 self.assertGreater(sound, 0)
                 self.assertEqual(sound, skips[0] - 2)
-                # The run removes older checkpoints in the step after a save. It ended in that step, so more may be
-                # left.
+                # The run removes older checkpoints in the step after a save. It ended in that step, so some may remain.
                 self.assertLessEqual({sound, skips[-1] - 1}, set(self.checkpoints("out")))
                 # The checkpoint that the message names is usable.
                 self.succeeds("export", "--model", "config.json", "--tokenizer", "tok", "--checkpoint",

@@ -192,7 +192,7 @@ class PromptFiles(GenerateTest):
 
 class Streams(GenerateTest):
     def test_parts_are_the_text(self):
-        """At this temperature, tokens are random bytes, and many texts are not valid UTF-8."""
+        """At this temperature, tokens are nearly random, so many texts are not valid UTF-8."""
         for seed in range(6):
             words = ["--prompt", "Who", "--temperature", "5", "--seed", str(seed)]
             whole = self.succeeds(*self.generate, *words, "--stream", "off")

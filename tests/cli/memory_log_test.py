@@ -15,7 +15,7 @@ GPU_HEADER = "timestamp, index, name, memory.used [MiB], memory.total [MiB]\n"
 
 
 def number(text):
-    """The number in a cell; None if it has none."""
+    """The number in a cell, or None if the cell contains no number."""
     text = text.strip()
     return float(text) if re.fullmatch(r"-?\d+(\.\d+)?", text) else None
 

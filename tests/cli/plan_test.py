@@ -30,7 +30,7 @@ class Ledger(PlanTest):
     def test_is_what_ranks_hold_and_send(self):
         for words in [["--nproc", "1", "--offload", "optimizer,gradients", "--save-async"],
                       ["--nproc", "1", "--offload", "optimizer:file", "--offload-dir", "files", "--save-async"],
-                      # Evaluations during checkpoints in the background, which hold copies.
+                      # Evaluations during checkpoints in the background. Such a checkpoint holds a copy of the states.
                       ["--nproc", "2", "--strategy", "zero2", "--save-async", "--save-strategy", "steps", "--save-steps", "1",
                        "--eval-strategy", "steps", "--eval-steps", "1", "--eval-generation", "--eval-dataset",
                        "eval.jsonl", "--max-new-tokens", "3"],
@@ -176,8 +176,8 @@ class Ledger(PlanTest):
         titles = r" +\| +load \| +step \| +evaluation \| +save \| +resume \|"
         rows = [r"\| optimizer +\|", r"\|   including head \|", r"\| device +\|", r"\| host +\|", "^compute  ",
                 "^sent     .* by each rank per step", "^fits     "]
-        # Seven ranks save unequal parts of a unit. On GPUs, these parts go through host memory, so the ranks differ
-        # there.
+        # Seven ranks save unequal parts of a unit. On GPUs, these parts go through host memory, so the ranks need
+        # different amounts of it.
         gpu = ["--device", "cuda", "--device-memory", "8GiB"]
         for words, more in [(["--device", "cpu", "--nproc", "2", "--strategy", "zero2"], [r"\| each rank" + titles]),
                             ([*gpu, "--nproc", "2", "--strategy", "zero2"], [r"\| each rank" + titles]),
@@ -268,7 +268,7 @@ class Fit(PlanTest):
 
 @unless_sanitized
 class Advice(TinyJobTest):
-    """The error of a run that does not fit advises a command that fits into the memory of this machine."""
+    """If a run does not fit into the memory of this machine, its error advises a command that fits."""
 
     def on_a_small_machine(self, kib, *words, shell=None, cwd=None):
         """Runs a command that sees `kib` as MemTotal: its own mount namespace has another /proc/meminfo."""

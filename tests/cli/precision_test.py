@@ -55,7 +55,7 @@ class Training(PrecisionTest):
                     self.assertEqual(max(phase[category] for phase in plan["first_rank"]["device"].values()), peak, category)
 
     def test_the_saved_model_is_the_master(self):
-        """eval rounds the masters as the run did, and gets the run's metrics. generate gives the answers of eval."""
+        """eval rounds the masters as the run did, and gets the same metrics. generate gives the answers of eval."""
         self.train("out", "--precision", "bf16", "--epochs", "2")
         words = ["--model", "out/model", "--precision", "bf16", "--max-new-tokens", "5"]
         code, out, err = self.run_tessera("eval", *words, "--eval-dataset", "eval.jsonl", "--eval-generation", "--json",

@@ -4,7 +4,7 @@ A run with a fault either gives the results of a run without one, or ends with t
 After such an end, the same command continues the run, and gives the same results bit for bit.
 
 TESSERA_CHAOS_POINTS  number of points (default 100, about two minutes)
-TESSERA_CHAOS_SEED    number of the first point (default 0); a failure names its point
+TESSERA_CHAOS_SEED    number of the first point (default 0); a failure reports the number of its point
 """
 import errno
 import os
@@ -70,7 +70,7 @@ class Chaos(TinyJobTest):
         return run.end()
 
     def whole(self, ranks):
-        """The output folders of a complete run without a fault, and of such a run as after a kill half-way."""
+        """The output folders of two runs without a fault: a complete one, and one as after a kill half-way."""
         name, half = f"whole-{ranks}", f"half-{ranks}"
         if not os.path.isdir(self.path(name)):
             code, err = self.run_with(name, ranks)

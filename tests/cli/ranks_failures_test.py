@@ -62,7 +62,7 @@ class Killed(RanksTest):
                    "--save-total-limit", "1", "--load-best-model-at-end", ranks=4)
 
     def test_under_plain_mpirun(self):
-        """Under mpirun, standard error has more lines than the error, and mpirun chooses the exit code."""
+        """mpirun prints other lines in addition to the error, and it chooses the exit code."""
         words = ["train", *LONG, "--output-dir", "out", "--batch-size", "6", "--strategy", "full_shard"]
         for rank, lines in (0, 15), (1, 40):
             run = Run([*MPIRUN, "-n", "2", PROGRAM, *words], self.folder)
@@ -153,7 +153,7 @@ class AtCalls(RanksTest):
         self.assertGreater(len(phases), 1)
 
     def test_signalled(self):
-        """The calls reach from the first one, before the model is loaded, to one while the model is saved."""
+        """The first of the calls comes before the model is loaded, and the last one while the model is saved."""
         said = set()
 
         def check(code, err):

@@ -5,8 +5,8 @@ then end with 0. The ledger must not exceed the plan. In fp32, the losses must a
 rank, except for rounding. Damaged jobs have odd values and must work, or end with one error line.
 
 TESSERA_SWARM_JOBS    number of jobs, and also of damaged jobs (default 120, about two minutes)
-TESSERA_SWARM_SEED    number of the first job (default 0); a failure names its job
-TESSERA_SWARM_RANKS   maximum number of ranks of a job (default 4); 1 without MPI
+TESSERA_SWARM_SEED    number of the first job (default 0); a failure reports the number of its job
+TESSERA_SWARM_RANKS   maximum number of ranks of a job (default 4); set 1 without MPI
 """
 import json
 import math
@@ -134,7 +134,7 @@ class Job:
         self.saving += ["--save-dtype", draw.choice(["fp32", "bf16", "fp16"])] if draw.flip(0.3) else []
         if self.evaluation and draw.flip(0.3):
             self.saving += ["--load-best-model-at-end"]
-            self.saving[3] = self.evaluation[7]  # as --eval-steps, so that the best model is saved
+            self.saving[3] = self.evaluation[7]  # save when the run evaluates, so that the best model has a checkpoint
         self.sharding = self.draw_sharding(draw)
         self.memory = ["--activation-checkpointing", draw.choice(["none", "block", 1])]
         self.memory += ["--fuse-micro-batches", "off"] if ON_GPU and draw.flip() else []

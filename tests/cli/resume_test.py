@@ -1,4 +1,4 @@
-"""Runs that are killed, stopped, damaged or started again end with the results of an undisturbed run."""
+"""Runs that are killed, stopped, started again or have damaged checkpoints get the results of an undisturbed run."""
 import json
 import os
 import random
@@ -27,7 +27,7 @@ class Interrupted(TinyJobTest):
         return process
 
     def wait_for_lines(self, output, count, process):
-        """Returns whether the run wrote `count` lines before it ended."""
+        """Waits until metrics.jsonl has `count` lines. Returns False if the run ends first."""
         while self.num_lines(output) < count:
             if process.poll() is not None:
                 return False
@@ -185,7 +185,7 @@ class Resume(Interrupted):
         return self.path(output, "checkpoint-238")
 
     def test_damage(self):
-        """Each file of the newest checkpoint in turn has a flipped bit, has no last byte, or is missing."""
+        """Each file of the newest checkpoint in turn has a flipped bit, lacks its last byte, or is missing."""
         source = random.Random(5)
 
         def flip(path):

@@ -1,4 +1,4 @@
-"""`tessera sweep`: many trainings with one command, started, stopped, resumed and skipped."""
+"""`tessera sweep` starts, stops, resumes and skips many training runs with one command."""
 import json
 import os
 import shlex

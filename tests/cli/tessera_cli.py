@@ -45,7 +45,7 @@ class CliTest(unittest.TestCase):
         self.assertIn(message, err)
 
 
-SKIPPED = 77  # CTest reports this exit code as skipped. One skipped test is enough: the file has not passed
+SKIPPED = 77  # CTest reports this exit code as skipped. A file with a skipped test uses it
 
 
 def main():

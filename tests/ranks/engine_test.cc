@@ -82,8 +82,8 @@ std::vector<Case> cases_of_world() {
   return all ? all_cases() : some_cases(5, static_cast<size_t>(test_world().size()));
 }
 
-// Compares each case with the plain run. Cases must agree bit for bit if they reduce in the same groups, at the same
-// time (per micro-batch or per step), and compute the norm from pieces of the same size.
+// Compares each case with the plain run. Two cases must agree bit for bit if both reduce in the same groups, at the
+// same time (per micro-batch or per step), and compute the norm from pieces of the same size.
 void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_batches, bool tied_head = true,
            const char* architecture = "bloom", std::vector<std::string> frozen = {}) {
   Rig rig;

@@ -204,7 +204,7 @@ class Launch(unittest.TestCase):
             self.assertEqual((process.returncode, err), (75, b""))
 
     def test_an_ignored_hangup_stays_ignored(self):
-        """nohup also starts programs with an ignored SIGHUP."""
+        """nohup starts programs in the same way, with SIGHUP ignored."""
         process = self.at_work(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
         process.send_signal(signal.SIGHUP)
         time.sleep(0.2)  # long enough for a reaction, if the run handled the signal
@@ -231,7 +231,7 @@ class Launch(unittest.TestCase):
             self.assertEqual((process.returncode, err), (75, b""))
 
     def test_a_reader_that_goes_away(self):
-        """A verb that prints results then ends without a message, with several ranks as with one."""
+        """If nobody reads its output, a verb that prints results ends without a message, also with several ranks."""
         reader, writer = os.pipe()
         os.close(reader)
         code, _, err = self.run_program("say", "--nproc", "2", stdout=writer)
@@ -258,7 +258,7 @@ class Launch(unittest.TestCase):
     def test_a_signal_before_the_start_of_ranks_reaches_them(self):
         process = self.start("work", "--nproc", "2", "--max-restarts", "3")
         children = ""
-        while not children:  # the launcher handles signals before it starts mpirun; then the threads of BLAS have ended
+        while not children:  # when mpirun exists, the launcher handles signals, and BLAS has no threads any more
             with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="utf-8") as file:
                 children = file.read()
         process.send_signal(signal.SIGUSR1)

@@ -69,7 +69,7 @@ def wait_for(what, condition, limit_s):
 class Cluster:
     def __init__(self, folder):
         self.folder = folder
-        self.processes = []  # that _spawn() started
+        self.processes = []  # the processes that _spawn() started
         self.inits = {}      # host → ID of the first process in its namespaces
         self.first = {}      # host → the `unshare` process that made its namespaces
 
@@ -132,7 +132,7 @@ class Cluster:
         return dict(re.findall(r"(\S+?)=(\S*)", self.run("scontrol", "--oneliner", "show", "job", number)))
 
     def wait_for_state(self, number, states, limit_s):
-        """Waits until the job is in one of `states`, and returns its fields. May miss a state of less than a second."""
+        """Waits until the job is in one of `states`, and returns its fields. It may miss a very short state."""
         def reached():
             fields = self.job(number)
             return fields if fields["JobState"] in states else None
@@ -172,7 +172,7 @@ class Cluster:
             self.inits[host] = int(file.read().split()[0])
 
     def _start_host(self, host):
-        # Empty folders, as on a host that keeps them in memory. Slurm 22.05 fails if the files of a lost host exist.
+        # Empty folders, as on a host that keeps them in memory. Slurm 22.05 fails if it finds files of a lost host.
         for kind in ["spool", "tmp"]:
             shutil.rmtree(os.path.join(self.folder, f"{kind}-{host}"), ignore_errors=True)
             os.makedirs(os.path.join(self.folder, f"{kind}-{host}"))

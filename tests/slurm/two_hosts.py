@@ -82,7 +82,7 @@ class TwoHosts(unittest.TestCase):
         return sorted(int(match[1]) for entry in os.listdir(self.path(name)) if (match := re.fullmatch(r"checkpoint-(\d+)", entry)))
 
     def run_to_the_end(self, number, limit_s):
-        """Waits until the job ends. Starts it each time it is queued again. Returns its fields at the end."""
+        """Waits until the job ends. Starts it each time it is queued again. Returns the job's fields at the end."""
         end = time.monotonic() + limit_s
         while time.monotonic() < end:
             fields = self.cluster.job(number)
@@ -142,7 +142,7 @@ class TwoHosts(unittest.TestCase):
 
     def test_a_lost_node_queues_the_job_again(self):
         """Slurm queues the job again, because the file has --requeue. The checkpoint before the loss is intact."""
-        steps = max(2000, self.steps_of(25))  # the node is lost after step 1250
+        steps = max(2000, self.steps_of(25))  # the node is lost at about step 1250
         number = self.submit("lost", steps)
         self.wait_for_lines("lost", 1000 // 50 + 5)
         self.cluster.lose("hostB")
