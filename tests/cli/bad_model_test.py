@@ -1,4 +1,4 @@
-"""Models, tokenizers and checkpoints that are damaged or contradictory, and files that are something else."""
+"""Models, tokenizers and checkpoints that are damaged or contradictory, and files of another kind."""
 import json
 import os
 import shutil
@@ -14,7 +14,7 @@ class Models(BadInputTest):
         self.train("good", job=JOB)
 
     def broken(self, message, damage):
-        """`damage` changes a copy of the model. eval and train refuse it with exit code INPUT."""
+        """`damage` changes "bad", a copy of the model. Expects that eval and train refuse this copy with `message`."""
         shutil.rmtree(self.path("bad"), ignore_errors=True)
         shutil.copytree(self.path("good", "model"), self.path("bad"))
         damage()

@@ -16,7 +16,7 @@ while [[ $1 == --* ]]; do shift; done
 if [ -n "${RUN_IT:-}" ]; then exec "$@"; fi
 exit "$CODE"
 """
-# Prints a new number each time, and refuses the file REFUSED.
+# Prints a new job number for each call, and refuses the file REFUSED.
 SBATCH = """#!/bin/bash
 echo "sbatch $*" >> calls
 [ "${!#}" != "${REFUSED:-}" ] || exit 1
@@ -33,7 +33,7 @@ class SlurmTest(TinyJobTest):
             os.chmod(self.write(f"bin/{name}", text), stat.S_IRWXU)
 
     def job(self, *words, run=tuple(RUN), **options):
-        """The text of a job file, without comments at the ends of lines."""
+        """The lines of a job file, without comments at their ends."""
         out = self.succeeds("slurm", "--job-file", "-", *words, *run, **options)
         return [line.split("  #")[0].rstrip() for line in out.splitlines()]
 
@@ -137,7 +137,7 @@ class Jobs(SlurmTest):
         self.assertEqual(self.submit(CODE="75")[::2], (75, []))
 
     def test_a_job_trains_in_its_folder(self):
-        """The words of the command reach the program as they were given."""
+        """The program gets exactly the words of the command, also those with blanks and quotes."""
         name = "it's $HOME; a \"name\""
         os.rename(self.path("train.jsonl"), self.path(name))
         run = [word if word != "train.jsonl" else name for word in JOB]
@@ -158,7 +158,7 @@ class Jobs(SlurmTest):
 
 
 class Sweeps(SlurmTest):
-    """A job for each run that is not done."""
+    """`slurm sweep` makes a job for each run that is not done."""
 
     def setUp(self):
         super().setUp()

@@ -1,4 +1,4 @@
-"""Help texts, and errors of the command line that say what to write instead."""
+"""Help texts, and errors of the command line. The errors say what to write instead."""
 import json
 import os
 import re
