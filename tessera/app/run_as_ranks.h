@@ -1,4 +1,4 @@
-// How a verb runs: alone, as one of the ranks of a world, or as their launcher.
+// How a verb runs: alone, as one of several ranks, or as the launcher of ranks.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 namespace tessera {
 
 // Runs the verb as one of the ranks that were started together, as the launcher of --nproc, or alone. Returns the exit
-// code. With several ranks, a failure of one ends all.
+// code. With several ranks, the failure of one rank ends all ranks.
 int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& ranks,
                  const std::vector<std::string>& arguments);
 
