@@ -1,5 +1,5 @@
-// Finds the rank that dies first. The launcher is not the parent of its ranks; mpirun is. Therefore it holds a
-// descriptor of each process (pidfd_open), which reports the end of the process before mpirun ends the other ranks.
+// Finds the rank that dies first. The parent of the ranks is mpirun, not the launcher. Therefore the launcher holds a
+// descriptor of each rank's process (pidfd_open). It reports the end of the process before mpirun ends the other ranks.
 #pragma once
 
 #include <poll.h>
