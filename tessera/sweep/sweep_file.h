@@ -28,8 +28,8 @@ struct SweepAxis {
 // A recipe: a configuration file of `tessera train`.
 struct SweepRecipe {
   std::string path;  // empty: none
-  // The file's name without ".toml". With several recipes, the name begins with the path below the folder of the sweep,
-  // or below the deepest folder that contains all recipes of a list.
+  // The file's name without ".toml". It begins with the folders below the folder of the sweep, or in a list of recipes,
+  // below the deepest folder that contains all of them.
   std::string name;
 };
 
