@@ -39,7 +39,7 @@ std::vector<std::pair<std::string, std::vector<int>>> groups_by(const std::vecto
   return groups;
 }
 
-// "580.1 on node1 (ranks 0-3), 570.2 on node2 (ranks 4-7)". Empty if all ranks have the same value.
+// "580.1 on node1 (ranks 0-3); 570.2 on node2 (ranks 4-7)". Empty if all ranks have the same value.
 std::string difference(const std::vector<std::string>& values, const std::vector<Record>& ranks) {
   std::string text;
   for (const auto& [value, members] : groups_by(values)) {

@@ -175,8 +175,9 @@ static std::string verb_lines(const std::vector<Verb>& verbs) {
 }
 
 std::string program_help(const std::vector<Verb>& verbs) {
-  return "Tessera fine-tunes BLOOM- and GPT-class language models, sharded over CPU\n"
-         "ranks or GPUs. It reads and writes Hugging Face model folders.\n\n"
+  return "Tessera fine-tunes language models of the Llama, Mistral, Qwen, BLOOM and GPT\n"
+         "families, sharded over CPU ranks or GPUs. It reads and writes Hugging Face\n"
+         "model folders.\n\n"
          "Usage: tessera <verb> [config.toml] [--flags]\n\n"
          "Verbs:\n" +
          verb_lines(verbs) + example(verbs.empty() ? "" : verbs.front().example) +

@@ -145,7 +145,7 @@ JobCommand parse_job_command(std::vector<std::string> words, const ResolvedSetti
   check_consistent(command.resolved);
   check_required(train, command.resolved);
   check_run_of_job(command.resolved, command.slurm);
-  if (command.slurm.gpus_per_node == 0) check_supported(command.resolved);  // another machine may have GPUs
+  if (command.slurm.gpus_per_node == 0) check_supported(command.resolved);  // nodes with GPUs may support more
   return command;
 }
 

@@ -15,7 +15,7 @@ struct JobCommand {
   Settings slurm;             // the resources: resources_of_job()
 };
 
-// Returns `slurm`, and takes the settings that neither flags nor variables give from the table [slurm] of the recipe.
+// Returns `slurm` with values from the table [slurm] of the recipe, for settings that neither flags nor variables give.
 // Returns `slurm` unchanged if `recipe` is empty.
 ResolvedSettings with_recipes_table(ResolvedSettings slurm, const std::string& recipe);
 

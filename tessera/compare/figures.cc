@@ -46,7 +46,7 @@ std::vector<Figure> declare_figures() {
       {"samples_per_second", {"samples_s"}, "samples/s", FigureUnit::rate, samples_per_second},
       {"steady_samples_per_second",
        {},
-       "samples/s, steps alone",
+       "samples/s, steps only",
        FigureUnit::rate,
        keyed("train_samples_per_second_steady")},
       {"tokens_per_second", {"tokens_s"}, "tokens/s", FigureUnit::rate, keyed("train_tokens_per_second_steady")},

@@ -29,10 +29,13 @@ double median(std::vector<double> values);
 // The values that occur most often, in ascending order.
 std::vector<double> modes(const std::vector<double>& values);
 
-// How the work of a run grows with its ranks. This decides the definition of the efficiency. T1 is the runtime of the
-// baseline, TN is the runtime of the run, and N is the run's number of ranks divided by the baseline's. strong:
-// T1/(N*TN). weak: T1/TN. `workshop` is the inverse ratio TN/T1. `automatic` compares the work of the two runs and
-// takes strong or weak.
+// How the work of a run grows with its ranks. This decides the definition of the efficiency:
+//   strong     T1/(N*TN)
+//   weak       T1/TN
+//   workshop   TN/T1, the inverse ratio
+//   automatic  strong or weak, according to the work of the two runs
+// T1 is the runtime of the baseline, and TN is the runtime of the run. N is the run's number of ranks divided by the
+// baseline's.
 enum class Scaling { automatic, strong, weak, workshop };
 
 // The efficiency as a ratio (1 is 100 %). Runtimes are in seconds. `automatic` counts as strong here.

@@ -45,7 +45,7 @@ static Measure sampled_cpu_memory(const RunFolder& run, const char* key) {
 }
 
 static constexpr const char* kNoGpuSamples = "CPU ranks: the sampled memory of all processes of a node";
-static constexpr const char* kNoSamples = "The run has no memory samples. Give it --memory-log";
+static constexpr const char* kNoSamples = "The run has no memory samples. Start runs with --memory-log";
 
 Measure gpu_peak(const RunFolder& run) {
   Measure measure = sampled_gpu_memory(run, "peak_mib");

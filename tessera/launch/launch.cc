@@ -42,7 +42,7 @@ std::string mpirun_path(const Environment& environment) {
   }
   if (const auto path = program_in_path(environment, "mpirun")) return *path;
   throw UsageError("--nproc", "mpirun is not found in PATH",
-                   fmt::format("Install the mpirun of {}. Tessera was built with it", mpi_flavour().text));
+                   fmt::format("Install the mpirun of {}, the library of this build", mpi_flavour().text));
 }
 
 // The rank that died first, as the launcher saw it or as mpirun reports it. Nothing if neither is known.

@@ -81,8 +81,8 @@ bool drain(int descriptor, std::string& text) {
   }
 }
 
-// Sends a signal to every rank that is alive. Returns whether it reached one. One rank is enough: the ranks agree on
-// signals.
+// Sends a signal to every rank that is alive. Returns whether the signal reached a rank. One rank is enough, because
+// the ranks agree on signals.
 bool forward(int signal, const StatusBoard& board) {
   bool reached = false;
   for (int rank = 0; rank < board.size(); ++rank) {
@@ -189,7 +189,8 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
     const pid_t ended = waitpid(child, &status, WNOHANG);
     if (ended < 0) end.wait_error = errno;
     running = ended == 0;
-    // After a failure, mpirun ends the other ranks. The launcher kills ranks that are still alive after `grace`.
+    // After a failure, mpirun (except Hydra) ends the other ranks. The launcher kills ranks that are alive after
+    // `grace`.
     const std::vector<int> lost = watch.newly_lost();
     const bool has_failed = board.first_failure().has_value();  // after newly_lost(): later deaths are consequences
     if (!failed_at && !has_failed) end.lost = lost;

@@ -101,7 +101,7 @@ std::string requeueing(const Settings& s) {
 # 75: a signal stopped the run, and it saved. After any other code the job ends.
 if [ "$code" -eq 75 ]; then
   if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {0} ]; then
-    echo "job $SLURM_JOB_ID: the run has saved; queue it again"
+    echo "job $SLURM_JOB_ID: the run has saved; the job is queued again"
     scontrol requeue "$SLURM_JOB_ID" || echo "job $SLURM_JOB_ID: scontrol failed; submit the job file again" >&2
   else
     echo "job $SLURM_JOB_ID: not queued again after {0} times; submit the job file again to continue" >&2
@@ -158,7 +158,7 @@ void check_no_secrets(const std::vector<std::string>& words, const Environment& 
     if (name.empty()) continue;
     throw UsageError(
         name, "a job file must not hold a secret, but an argument does",
-        fmt::format("Leave it out and set the variable {} in the shell before sbatch, which passes it on", name));
+        fmt::format("Leave the argument out, and set the variable {} in the shell. sbatch passes it to the job", name));
   }
 }
 

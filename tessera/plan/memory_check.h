@@ -44,7 +44,7 @@ void check_disk(const ModelConfig& config, const Settings& settings, const WorkO
 std::string advice_for_less(const ModelConfig& config, const Settings& settings, const WorkOf& work_of,
                             const PlannedRank& rank, LocalRanks local, std::optional<int64_t> gpu_bytes);
 
-// Runs `work`, which should fit into memory by its plan. If it runs out of memory, calls `check`. If `check` throws
+// Runs `work`, which fits into memory according to its plan. If it runs out of memory, calls `check`. If `check` throws
 // OutOfMemoryError (with advice for the memory that is left), adds the failed allocation to this error. If `check`
 // returns, its text is the advice in the error.
 template <typename Work>

@@ -25,7 +25,7 @@ class Console {
  public:
   // What to do if standard output cannot be written.
   enum class LostOutput {
-    ends_the_verb,  // the verb only prints: OutputClosedError if there is no reader any more, else RunError
+    ends_the_verb,  // the verb only prints: throws OutputClosedError if the reader is gone, else RunError
     is_noted,       // results are in files: print one warning on standard error and continue
   };
   struct Output {

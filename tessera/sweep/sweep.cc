@@ -202,7 +202,7 @@ std::optional<double> estimated_left_s(const std::vector<double>& finished_s, si
   const auto count = static_cast<double>(finished_s.size());
   const double mean_s = std::accumulate(finished_s.begin(), finished_s.end(), 0.0) / count;
   if (num_left == 0) return 0;
-  // A run that takes longer than the mean is expected to end soon, and does not shorten the others.
+  // A current run that takes longer than the mean counts as almost done. It does not reduce the time of the other runs.
   return mean_s * static_cast<double>(num_left - 1) + std::max(0.0, mean_s - run_s);
 }
 

@@ -44,7 +44,7 @@ struct SweepEntry {
 // A table of `exclude`.
 struct SweepExclusion {
   std::string where;
-  std::vector<SweepValue> values;  // a combination of the matrix that has all of them is left out
+  std::vector<SweepValue> values;  // a combination of the matrix with all these values is left out
 };
 
 struct SweepFile {

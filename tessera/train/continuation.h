@@ -28,7 +28,7 @@ struct Change {
 
 // The keys of `now` that are missing in `then` or have another value there. Keys that only `then` has do not count.
 std::vector<Change> changes_between(const Record& then, const Record& now);
-// The changes that do not permit a continuation in the same folder, or in a new one.
+// The changes that forbid a continuation: in the same folder, or with `in_a_new_folder`, in another folder.
 std::vector<Change> forbidden_among(const std::vector<Change>& changes, bool in_a_new_folder);
 // "was made with lr = 0.01, and this run has 0.02; with seed = 42, …". Lists the first three changes and counts the
 // rest.

@@ -25,7 +25,7 @@ class MemoryLog {
   // Sets the step that later samples have. Only one thread may call it, at any time. Costs almost nothing.
   void note_step(int64_t step) { step_.store(step, std::memory_order_relaxed); }
 
-  // Takes a last sample, ends the log and returns its statistics, as MemoryLogFiles does.
+  // Takes a last sample, ends the log and returns its statistics, as MemoryLogFiles::statistics() does.
   Record finish();
 
  private:

@@ -21,8 +21,8 @@ Record eval_record(const EvalOutcome& outcome) {
   return record;
 }
 
-// Reads typed values from a record that to_json() wrote. A missing key or another type is an InputError, even if the
-// file's checksum is right.
+// Reads typed values from a record that to_json() wrote. Throws InputError if a key is missing or has another type,
+// even if the file's checksum is right.
 class RecordReader {
  public:
   RecordReader(const Record& record, const std::string& where) : record_(record), where_(where) {}
@@ -73,8 +73,9 @@ class RecordReader {
   const Record& checked(const char* key, Test&& is_of_its_type) const {
     const auto value = record_.find(key);
     if (value == record_.end() || !is_of_its_type(*value)) {
-      throw InputError(where_, fmt::format("the key \"{}\" is missing or of another type", key),
-                       "Another version of Tessera wrote this checkpoint: resume with that one, or use --resume none");
+      throw InputError(
+          where_, fmt::format("the key \"{}\" is missing or of another type", key),
+          "Another version of Tessera wrote this checkpoint: resume with that version, or use --resume none");
     }
     return *value;
   }

@@ -30,7 +30,7 @@ struct EpochRow {
 // Indicators of a run that diverges.
 struct TrainHealth {
   int64_t num_skipped = 0;           // steps whose update was skipped
-  int64_t skipped_in_a_row = 0;      // latest consecutive skipped updates, except in the loss-scale search
+  int64_t skipped_in_a_row = 0;      // skipped updates since the last update, except in the search for the loss scale
   std::optional<double> first_loss;  // the first finite loss
   // Step of the last sound checkpoint; -1: none. A later step has updated its parameters, or was skipped only by the
   // search for the loss scale.

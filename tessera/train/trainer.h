@@ -142,7 +142,7 @@ class Trainer {
   std::optional<double> tracked_at_s_;     // the time of that record
   std::optional<LossScaler> loss_scaler_;  // fp16 only
   std::unique_ptr<BackgroundCheckpoint> background_;
-  int stop_signal_ = 0;  // the signal for which all ranks stop; 0: none
+  int stop_signal_ = 0;  // the signal that stops all ranks; 0: none
   std::optional<Progress> progress_;
   std::unique_ptr<GpuSampler> gpu_sampler_;  // only during training on a GPU
   int64_t steps_of_this_run_ = 0;

@@ -37,7 +37,7 @@ bool has_results(const fs::path& folder) {
   return false;
 }
 
-// Whether `origin`, the checkpoint that a run began from, is the one that --resume names.
+// Whether --resume names `origin` (the checkpoint that a run began from) or the folder of this checkpoint.
 bool began_from(const std::string& origin, const std::string& resume) {
   const fs::path asked = full_path(resume);
   return !origin.empty() && (origin == asked || fs::path(origin).parent_path() == asked);
