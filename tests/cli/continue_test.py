@@ -33,8 +33,8 @@ class Longer(Continued):
         before = self.rates("out")
         err = self.run_train("out", "--max-steps", "8")
         self.assertIn("Resuming from out/checkpoint-4 (step 4 of 8)", err)
-        self.assertIn("The run has 8 steps now instead of 4. The steps done keep their learning rates. From here the rate "
-                      "falls towards step 8 rather than 4. Step 5 has the rate 0.005, which is 0 by the schedule of 4 steps",
+        self.assertIn("The run has 8 steps now instead of 4. The finished steps keep their learning rates. From here the "
+                      "rate falls towards step 8 instead of 4. The rate of step 5 is 0.005, but with 4 steps it would be 0",
                       err)
         self.run_train("whole", "--max-steps", "8")
         self.assertEqual(self.rates("out"), before + self.rates("whole")[4:])

@@ -169,7 +169,8 @@ class Doctor(CliTest):
         self.assertIn("2 ranks on 1 host\n", out)
         self.assertIn("ranks 0-1", out)
         self.assertRegex(out, r"  UCX_TLS +tcp\n")
-        self.assertEqual(out.count(": every rank can write there and sees the others' files\n"), 2)
+        self.assertEqual(out.count(": every rank can write there, and rank 0 and the other ranks see each other's "
+                                   "files\n"), 2)
         self.assertEqual((os.listdir(self.folder), os.listdir(os.path.join(self.folder, "data"))), (["data"], []))
         report = json.loads(self.succeeds(*words, "--json", env={"UCX_TLS": "tcp"}))
         self.assertEqual((report["ranks"], report["problems"], report["environment"]["UCX_TLS"]), (2, [], "tcp"))

@@ -239,7 +239,7 @@ class Trackers(TinyJobTest):
             preexec_fn=lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
                                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))))
         self.assertEqual(code, 0, err)
-        self.assertEqual(err.count("the tracker wandb stops, the run continues"), 1, err)
+        self.assertEqual(err.count("the tracker wandb stops, and the run continues"), 1, err)
         self.assert_same_results("out", "good")
 
 

@@ -105,7 +105,7 @@ class TwoHosts(unittest.TestCase):
         self.assertEqual((fields["JobState"], fields["ExitCode"]), ("COMPLETED", "0:0"), self.log("limited", number))
         self.assertGreaterEqual(int(fields["Restarts"]), 1)
         log = self.log("limited", number)
-        self.assertEqual(log.count("the run has saved; queue it again"), int(fields["Restarts"]))
+        self.assertEqual(log.count("the run has saved; the job is queued again"), int(fields["Restarts"]))
         whole = self.submit("whole", steps)
         self.assertEqual(self.run_to_the_end(whole, 300)["Restarts"], "0")
         self.assert_same_results("limited", "whole")
@@ -127,7 +127,7 @@ class TwoHosts(unittest.TestCase):
         fields = self.cluster.wait_for_state(number, ["TIMEOUT", "FAILED", "COMPLETED"], 240)
         self.assertEqual((fields["JobState"], fields["Restarts"]), ("TIMEOUT", "0"))
         log = self.log("unsignalled", number)
-        self.assertNotIn("queue it again", log)
+        self.assertNotIn("the job is queued again", log)
         self.assertIn("DUE TO TIME LIMIT", log)
         self.assertTrue(self.checkpoints("unsignalled"))
 
@@ -184,7 +184,7 @@ class TwoHosts(unittest.TestCase):
         number = self.submit("failing", 100, "--device", "cuda")
         fields = self.cluster.wait_for_state(number, ["FAILED", "COMPLETED"], 60)
         self.assertEqual((fields["JobState"], fields["Restarts"]), ("FAILED", "0"))
-        self.assertNotIn("queue it again", self.log("failing", number))
+        self.assertNotIn("the job is queued again", self.log("failing", number))
 
 
 if __name__ == "__main__":

@@ -124,7 +124,7 @@ TEST(ClusterReport, DifferencesAreNamedWithHostAndRanks) {
   EXPECT_THAT(warnings, HasSubstr("the GPU driver differs: 580.1 on a (ranks 0-1); 570.9 on b (ranks 2-3)"));
   EXPECT_THAT(warnings, HasSubstr("NCCL_ALGO differs: Tree on a, b (ranks 0-2); Ring on b (rank 3)"));
   EXPECT_THAT(warnings, HasSubstr("UCX_TLS differs: unset on a, b (ranks 0,2,3); rc on a (rank 1)"));
-  EXPECT_THAT(warnings, HasSubstr("the clock of b is 3.0 s behind that of a"));
+  EXPECT_THAT(warnings, HasSubstr("the clock of b is 3.0 s behind the clock of a"));
   EXPECT_THAT(problems, HasSubstr("the program's file differs"));
   EXPECT_THAT(problems, HasSubstr("/runs is not shared by all ranks: rank 2 on b: does not see it"));
   EXPECT_EQ(summary["problems"].size(), 2u);

@@ -289,7 +289,7 @@ TEST(Advice, of_an_evaluation) {
   }
   EXPECT_GE(found, 4);  // batches of 4, 2 and 1, then files
   EXPECT_NE(command_with({}, flags).find("--offload parameters:file"), std::string::npos) << command_with({}, flags);
-  EXPECT_NE(advice(r).find("makes it fit"), std::string::npos);
+  EXPECT_NE(advice(r).find("makes the run fit"), std::string::npos);
 }
 
 // On a GPU, the limit is the free memory of the GPU, to the byte. The error contains a command that fits.

@@ -235,8 +235,8 @@ TEST(Trackers, a_folder_that_cannot_be_made_gives_one_warning_each) {
   }
   std::filesystem::remove_all(folder);
   ASSERT_THAT(notes, SizeIs(2));
-  EXPECT_THAT(notes[0], HasSubstr("the tracker tensorboard stops, the run continues"));
-  EXPECT_THAT(notes[1], HasSubstr("the tracker wandb stops, the run continues"));
+  EXPECT_THAT(notes[0], HasSubstr("the tracker tensorboard stops, and the run continues"));
+  EXPECT_THAT(notes[1], HasSubstr("the tracker wandb stops, and the run continues"));
 }
 
 }  // namespace

@@ -119,7 +119,7 @@ TEST_F(Sweep, errors_of_rules) {
   EXPECT_THAT(error_of("[settings]\ntrain_size = \"500 * nprocs\"\n"),
               HasSubstr("s.toml:2: settings.train_size: \"500 * nprocs\": \"nprocs\" is not a setting. Did you mean "
                         "\"nproc\"?"));
-  EXPECT_THAT(error_of("[settings]\ntrain_size = \"lr * 2\"\n"), HasSubstr("\"lr\" has no whole number"));
+  EXPECT_THAT(error_of("[settings]\ntrain_size = \"lr * 2\"\n"), HasSubstr("\"lr\" is not a whole number"));
   EXPECT_THAT(error_of("[settings]\ntrain_size = \"eval_size\"\neval_size = \"train_size + 1\"\n"),
               HasSubstr("depends on itself"));
   EXPECT_THAT(error_of("[settings]\ngrad_accum = \"0 - 1\"\n"), HasSubstr("\"0 - 1\" = -1: must be at least 1"));

@@ -96,9 +96,10 @@ TEST(Continuation, OldCheckpointsHaveSinglePrecisionStates) {
 TEST(Continuation, TheNoteSaysWhatTheScheduleDoes) {
   Settings s;
   s.lr = 1;
-  EXPECT_EQ(note_of_length(s, 4, 8, 4, 4),
-            "The run has 8 steps now instead of 4. The steps done keep their learning rates. From here the rate falls "
-            "towards step 8 rather than 4. Step 5 has the rate 0.5, which is 0 by the schedule of 4 steps");
+  EXPECT_EQ(
+      note_of_length(s, 4, 8, 4, 4),
+      "The run has 8 steps now instead of 4. The finished steps keep their learning rates. From here the rate falls "
+      "towards step 8 instead of 4. The rate of step 5 is 0.5, but with 4 steps it would be 0");
   s.lr_decay_steps = 100;
   EXPECT_THAT(note_of_length(s, 4, 8, 4, 4), HasSubstr("does not depend"));
   s.lr_decay_steps = 0;
@@ -106,8 +107,7 @@ TEST(Continuation, TheNoteSaysWhatTheScheduleDoes) {
   EXPECT_THAT(note_of_length(s, 4, 8, 4, 4), HasSubstr("does not depend"));
   EXPECT_THAT(note_of_length(s, 8, 4, 4, 4), HasSubstr("all of them are done"));
   s.warmup_ratio = 0.5;
-  EXPECT_THAT(note_of_length(s, 4, 8, 3, 3),
-              HasSubstr("Step 4 has the rate 0.75, which is 1 by the schedule of 4 steps"));
+  EXPECT_THAT(note_of_length(s, 4, 8, 3, 3), HasSubstr("The rate of step 4 is 0.75, but with 4 steps it would be 1"));
 }
 
 TEST(Continuation, LengthRoundsUp) {
