@@ -128,7 +128,7 @@ Checkpoint::Checkpoint(fs::path folder, Manifest manifest)
   for (const ManifestArray& array : manifest_.arrays) {
     for (const ArrayPiece& piece : array.pieces) ranks.insert(piece.rank);
   }
-  for (const int rank : ranks) file(rank_file_name(rank, manifest_.world_size));  // checks that the manifest has it
+  for (const int rank : ranks) file(rank_file_name(rank, manifest_.world_size));  // throws if it is not in the manifest
 }
 
 const SafetensorsFile& Checkpoint::file_of(int rank) const {

@@ -80,7 +80,7 @@ ManifestArray array_of(const nlohmann::json& json, const std::string& where) {
   return array;
 }
 
-// A text about the error in the pieces of an array; empty if they cover the array.
+// Describes the error in the pieces of an array. Empty if the pieces cover the array.
 std::string fault_of(const ManifestArray& array, int world_size) {
   int64_t reached = 0;
   for (const ArrayPiece& piece : array.pieces) {
@@ -138,7 +138,7 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
 
 Manifest merge_manifests(std::vector<Manifest> parts) {
   Manifest merged{parts.at(0).step, parts[0].world_size, {}, {}};
-  std::map<std::string, size_t> places;  // in merged.arrays, by name
+  std::map<std::string, size_t> places;  // index in merged.arrays, by name
   for (Manifest& part : parts) {
     std::move(part.files.begin(), part.files.end(), std::back_inserter(merged.files));
     for (ManifestArray& array : part.arrays) {

@@ -209,7 +209,8 @@ SafetensorsHeader SafetensorsFile::parse_header(std::span<const std::byte> start
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = length << 8 | std::to_integer<uint64_t>(start[static_cast<size_t>(i)]);
   if (length > kLongestHeader || length > file_size - 8 || length > start.size() - 8) {
-    throw InputError(where, fmt::format("has a header length of {} bytes in a file of {}", length, file_size), remedy);
+    throw InputError(where, fmt::format("has a header length of {} bytes in a file of {} bytes", length, file_size),
+                     remedy);
   }
   const std::string_view text(reinterpret_cast<const char*>(start.data()) + 8, length);
   if (text.empty() || text[0] != '{') throw InputError(where, "the safetensors header does not start with {", remedy);
