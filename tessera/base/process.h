@@ -10,7 +10,7 @@ namespace tessera {
 
 struct ProcessState {
   char letter = '?';        // as in proc(5): 'T' and 't' mean stopped; '?' if not reported
-  uint64_t start_time = 0;  // in clock ticks since boot; a later process with the same id has another one
+  uint64_t start_time = 0;  // in clock ticks since boot; a later process with the same id has another value
 };
 
 // Returns nullopt if the process does not exist, if it is ending, or if it is dead and nobody has waited for it.

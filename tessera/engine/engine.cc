@@ -59,7 +59,7 @@ Engine::Engine(EnginePlace place, ModelConfig config, EngineOptions options)
   const int64_t wanted = options_.checkpointed_blocks, L = model_.num_blocks();
   if (wanted != kAllBlocks && wanted > L) {
     throw UsageError("--activation-checkpointing", fmt::format("{} blocks, but the model has {}", wanted, L),
-                     fmt::format("Give at most {}, or block for all of them", L));
+                     fmt::format("Give at most {}, or \"block\" for all blocks", L));
   }
 }
 

@@ -69,7 +69,7 @@ struct GenerationOptions {
   // The seed of the random draws. A generated token depends on the seed, the number of its prompt, its position and the
   // logits. It does not depend on other prompts or ranks.
   uint64_t seed = 0;
-  int64_t first_number = 0;  // the number of this call's first prompt; the others follow
+  int64_t first_number = 0;  // of this call's first prompt; the next prompts have the next numbers
   // Called for every token of the result, as soon as it is known, with the prompt's index in this call.
   std::function<void(size_t prompt, int32_t id)> on_token{};
 };

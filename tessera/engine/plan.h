@@ -11,7 +11,7 @@
 namespace tessera {
 
 struct Plan {
-  Ledger device, host;  // bytes by phase and category, as in the rank's own ledgers
+  Ledger device, host;  // bytes by phase and category, as in the ledgers of a run
   // Device and host together, if they share one memory. Assumes that both reach a phase's peak at the same time.
   int64_t peak_bytes() const {
     int64_t most = 0;
@@ -24,12 +24,12 @@ struct Plan {
 
   int64_t file_bytes = 0;  // of arrays offloaded to files
 
-  std::array<int64_t, kNumPhases> head_bytes{};  // the head's share of the activations while it runs, by phase
+  std::array<int64_t, kNumPhases> head_bytes{};  // the head's peak bytes among the activations, by phase
 
   int64_t num_parameters = 0, num_trainable_parameters = 0;
   int64_t micro_batch_flops = 0;             // forward and backward; attention: see BatchBounds::mean_length
   int64_t step_bytes_sent = 0;               // by this rank in one step, over all micro-batches
-  int64_t step_bytes_sent_within_nodes = 0;  // the part of these sent to groups of ranks on one node
+  int64_t step_bytes_sent_within_nodes = 0;  // the part that was sent within groups on one node
 };
 
 // The rank to plan: `rank` of `world_size`.

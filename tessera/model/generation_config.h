@@ -12,7 +12,7 @@ namespace tessera {
 struct GenerationConfig {
   std::vector<int32_t> end_ids;  // tokens that end a generated text
   bool do_sample = false;
-  std::optional<double> temperature, top_p;  // at least 0; in [0, 1]
+  std::optional<double> temperature, top_p;  // temperature: at least 0; top_p: in [0, 1]
   std::optional<int64_t> top_k;              // 0: all tokens
   // Keys that change what transformers generates and that Tessera does not use. Example: "repetition_penalty 1.05".
   std::vector<std::string> unused;

@@ -17,7 +17,7 @@ struct Initializer {
 };
 
 struct ParameterSpec {
-  std::string name;  // as in the Hugging Face file, without the optional prefix "transformer."
+  std::string name;  // as in Hugging Face files, without the prefix "transformer." or "model."
   Shape shape;
   int64_t offset = 0;  // elements from the start of the unit's flat buffer
   Initializer init;

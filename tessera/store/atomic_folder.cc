@@ -49,7 +49,7 @@ void check_replaceable(const fs::path& target, const std::vector<std::string>& m
   bool marked = fs::is_empty(target);
   for (const auto& entry : fs::directory_iterator(target)) {
     const std::string name = entry.path().filename().string();
-    if (!entry.is_regular_file()) refuse(fmt::format("holds \"{}\", which is not a regular file", printable(name)));
+    if (!entry.is_regular_file()) refuse(fmt::format("contains \"{}\", which is not a regular file", printable(name)));
     marked = marked || std::find(markers.begin(), markers.end(), name) != markers.end();
   }
   if (!marked) refuse("is not an earlier version of this folder (no " + markers.front() + ")");

@@ -151,7 +151,7 @@ void Checkpoint::read_range(const ArrayRange& range, const View& target, ThreadP
   const ManifestArray& array = this->array(range.name);
   if (array.total_elems != range.total_elems) {
     throw InputError(folder_,
-                     fmt::format("array \"{}\" has {} elements, this run needs {}", range.name, array.total_elems,
+                     fmt::format("array \"{}\" has {} elements, but this run needs {}", range.name, array.total_elems,
                                  range.total_elems),
                      "Resume with the model and settings of the checkpoint");
   }

@@ -149,9 +149,9 @@ Manifest merge_manifests(std::vector<Manifest> parts) {
       }
       ManifestArray& known = merged.arrays[at->second];
       if (known.total_elems != array.total_elems || known.dtype != array.dtype) {
-        throw RunError(
-            "", fmt::format("the ranks do not agree on array \"{}\": {} {} or {} {}", known.name, known.total_elems,
-                            name_of(known.dtype), array.total_elems, name_of(array.dtype)));
+        throw RunError("",
+                       fmt::format("the ranks do not agree on array \"{}\": {} elements of {}, or {} of {}", known.name,
+                                   known.total_elems, name_of(known.dtype), array.total_elems, name_of(array.dtype)));
       }
       known.pieces.insert(known.pieces.end(), array.pieces.begin(), array.pieces.end());
     }

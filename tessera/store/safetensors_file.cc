@@ -120,7 +120,7 @@ void SafetensorsFile::read_range_into(const TensorInfo& info, int64_t elem_begin
   TESSERA_ASSERT(0 <= elem_begin && elem_begin <= elem_end && elem_end <= info.num_elems());
   TESSERA_ASSERT(target.num_elems() == elem_end - elem_begin);
   if (*info.dtype != target.dtype && !converts(*info.dtype, target.dtype)) {
-    throw InputError(path_, fmt::format("tensor \"{}\" has type {} where {} is needed", printable(info.name),
+    throw InputError(path_, fmt::format("tensor \"{}\" has type {}, but {} is needed", printable(info.name),
                                         info.dtype_name, name_of(target.dtype)));
   }
   const int64_t chunk_elems = kChunkBytes / static_cast<int64_t>(size_of(*info.dtype));

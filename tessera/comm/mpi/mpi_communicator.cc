@@ -138,7 +138,7 @@ class MpiCommunicator final : public Communicator {
       if (texts[r].size() != bytes) {
         throw CommunicationError(
             fmt::format("rank {}", host_collectives_->group().world_ranks[static_cast<size_t>(rank())]),
-            fmt::format("sum of {}: has {} values here, {} on rank {}", what, values.size(),
+            fmt::format("sum of {}: has {} values here, but {} on rank {}", what, values.size(),
                         texts[r].size() / sizeof(double), host_collectives_->group().world_ranks[r]));
       }
     }

@@ -36,7 +36,7 @@ ncclDataType_t type_of(DType dtype) {
   return ncclUint8;
 }
 
-// NCCL's start may take longer than the time limit, because NCCL also loads its kernels and finds its connections.
+// Additional time for NCCL's start, in which NCCL loads its kernels and finds its connections.
 constexpr double kStartSlack_s = 30;
 
 class NcclCommunicator final : public Communicator {
