@@ -19,7 +19,7 @@ namespace tessera {
 // the last sequence may be padding (padded_tokens()).
 struct Batch {
   View ids;          // [N] i32
-  View starts;       // [B+1] i32
+  View starts;       // [B+1] i32: first row of each sequence, then N
   View positions;    // [N] i32: position of each token in its sequence
   View target_rows;  // [M] i32, ascending: the rows with loss
   View targets;      // [M] i32: the token that each of these rows must predict

@@ -29,7 +29,7 @@ class BackgroundCheckpoint {
 
   // Waits for the previous save and throws its error. Then copies what `write_part` writes, and returns while a thread
   // runs write_checkpoint() on the copy. `pool` copies in parallel; the thread does not use it. Collective: all ranks
-  // have the same outcome. On a counting device it only allocates the copy.
+  // have the same outcome. On a counting device, save() only allocates the copy.
   void save(const std::filesystem::path& output_folder, int64_t step, const WritePart& write_part,
             ThreadPool* pool = nullptr);
   // Returns when the last save is on the disk on all ranks. Throws its error, once. Every rank must call it, because

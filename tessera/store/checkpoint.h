@@ -70,7 +70,7 @@ Checkpoint find_checkpoint(const std::filesystem::path& path, Communicator& worl
 
 // Which checkpoints to keep.
 struct Rotation {
-  int keep = 0;                       // number of the newest to keep; 0: all
+  int keep = 0;                       // the number of newest checkpoints to keep; 0: all
   std::set<int64_t> protected_steps;  // always kept
   std::set<int64_t> replaced_steps;   // removed when a newer checkpoint is complete
 };

@@ -64,7 +64,7 @@ class File {
 void write_new_file(const std::filesystem::path& path, std::string_view text);
 // Creates a folder and its missing parents. Throws RunError.
 void create_folders(const std::filesystem::path& folder);
-// The names of a folder's entries, in no order. Empty if the folder does not exist. Retries as File does. Throws errors
+// The names of a folder's entries, unordered. Empty if the folder does not exist. Retries as File does. Throws errors
 // as throw_read_error() does.
 std::vector<std::string> names_in_folder(const std::filesystem::path& folder);
 // Whether a path is a folder. False if nothing exists there. Retries and throws as names_in_folder() does.

@@ -20,8 +20,8 @@
 
 namespace tessera {
 
-// One tensor of a file, as its header describes it. It can have any dtype and rank of the format.
-// SafetensorsFile::get() checks that Tessera can read it.
+// One tensor of a file, as the file's header describes it. It can have any dtype and rank of the format.
+// SafetensorsFile::get() checks that Tessera can read the tensor.
 struct TensorInfo {
   std::string name;
   std::string dtype_name;       // as in the file: "F32", "F8_E4M3", ...
