@@ -221,7 +221,7 @@ class Models(BadInputTest):
         self.fails(USAGE, "was made with hidden_size = 16, and this run has 32", *words, "good/checkpoint-18",
                    "--model", "wide.json", "--tokenizer", "tok")
         self.assertFalse(os.path.exists(self.path("new")))
-        self.fails(USAGE, "exists and holds ", *words, "good/checkpoint-18", "--output-dir", "good")
+        self.fails(USAGE, "exists and contains ", *words, "good/checkpoint-18", "--output-dir", "good")
 
     def test_questions(self):
         self.fails(USAGE, "generate: needs --prompt, --question or --prompts. Example: ", "generate", "--model", "good/model")
