@@ -9,8 +9,8 @@ namespace tessera {
 
 // Memory that processes of one machine share. It has no file, so nothing is left behind when the processes end. Other
 // processes open it through /proc of the process that created it, while that process holds it. The object is empty if
-// the memory is not available: the system has no memory left, or this process may not read the other one (it belongs to
-// another user or namespace).
+// the memory is not available. Either the system has no memory left, or this process may not open the files of the
+// other process, which belongs to another user or namespace.
 class SharedPages {
  public:
   static SharedPages create(int64_t bytes);                         // zeroed

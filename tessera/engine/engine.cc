@@ -88,8 +88,8 @@ ParameterViews Engine::parameters(int64_t unit) const {
   return {&model_.unit(unit).table(), parameters_.kept().view(unit), frozen.empty() ? View{} : frozen.view(unit)};
 }
 
-// If several query heads share a key head (a group), the backward pass of attention on a GPU needs scratch for each
-// token and each head of the group. Fewer tokens then fit.
+// Several query heads can share a key head (a group). The backward pass of attention on a GPU then needs scratch for
+// each token and each head of the group, so fewer tokens fit.
 static void check_bounds(const WorkBounds& work, const ModelConfig& config) {
   const int64_t group = config.num_heads / config.kv_heads();
   const int64_t most_tokens = group <= 2 ? kMaxBatchTokens : 2 * kMaxBatchTokens / group;

@@ -246,8 +246,8 @@ void Engine::initialize_parameters(uint64_t seed) {
         break;
     }
   };
-  // Values for arrays on other tiers are also drawn on the device, in the free part of the stack, because a GPU and the
-  // host draw values that differ in some bits.
+  // Values for arrays on other tiers are also drawn on the device, in the free part of the stack. The host would draw
+  // values that differ from a GPU's in some bits.
   const bool drawn_in_place = context_.device.host_visible();
   for_each_parameter_array(context_, parameters_, optimizer_.get(),
                            [&](const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first) {

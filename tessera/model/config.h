@@ -54,8 +54,8 @@ struct ModelConfig {
   bool is_llama_like() const { return architecture != "bloom" && architecture != "gpt"; }
 };
 
-// Reads a config.json. `where` names it in errors. Throws InputError if the text is not JSON, has a model type or a
-// setting that is not supported, or has missing or invalid values (with key and value).
+// Reads a config.json. `where` names it in errors. Throws InputError, with key and value, if the text is not JSON, if a
+// value is missing or invalid, or if the model type or a setting is not supported.
 ModelConfig parse_model_config(std::string_view text, const std::string& where);
 ModelConfig read_model_config(const std::filesystem::path& path);
 

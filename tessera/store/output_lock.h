@@ -31,10 +31,10 @@ class OutputLock {
   OutputLock(const OutputLock&) = delete;
   OutputLock& operator=(const OutputLock&) = delete;
 
-  // Takes the folder if it is free or its owner is gone. Returns false if it is not yet known whether an owner on
-  // another host is alive, or if another run is taking the folder. waiting_for() then describes the state. Call
-  // try_take() again after pause(). Throws UsageError: the owner is alive; the message names its process and host.
-  // Throws RunError: the folder cannot be read or written.
+  // Takes the folder if it is free or its owner is gone. Returns false if it is not yet known whether the owner is
+  // alive, or if another run is taking the folder. waiting_for() then describes the state. Call try_take() again after
+  // pause(). Throws UsageError: the owner is alive; the message names its process and host. Throws RunError: the folder
+  // cannot be read or written.
   bool try_take();
   const std::string& waiting_for() const { return waiting_for_; }
   void pause() const;

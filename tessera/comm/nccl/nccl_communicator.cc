@@ -36,7 +36,7 @@ ncclDataType_t type_of(DType dtype) {
   return ncclUint8;
 }
 
-// Additional time for NCCL's start, in which NCCL loads its kernels and finds its connections.
+// Additional time for NCCL's start: it loads NCCL's kernels and finds connections.
 constexpr double kStartSlack_s = 30;
 
 class NcclCommunicator final : public Communicator {

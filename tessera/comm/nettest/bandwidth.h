@@ -19,8 +19,9 @@ struct NetMessage {
   int64_t bytes = 0;      // the column "size": of P elements
 };
 
-// Rounds `bytes` down to complete elements. all_gather and reduce_scatter: rounds down to R shards of equal size, and a
-// shard of at least 16 bytes to a multiple of 16 bytes. There is always at least one element, or one element per shard.
+// Rounds `bytes` down to complete elements. For all_gather and reduce_scatter, rounds down to R shards of equal size. A
+// shard of at least 16 bytes is also rounded down to a multiple of 16 bytes. There is always at least one element, or
+// one element per shard.
 NetMessage message_of(NetCollective collective, int64_t bytes, size_t element_bytes, int num_ranks);
 
 // busbw = algbw × this factor: 2 (R − 1) / R for all_reduce, (R − 1) / R for all_gather and reduce_scatter, 1 for
