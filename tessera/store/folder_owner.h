@@ -45,9 +45,9 @@ class OwnerWatch {
  public:
   enum class Verdict { alive, gone, unknown };
   // An owner with a comparable process is alive if its process is alive, and gone otherwise. Any other owner is alive
-  // if its heartbeat changes while it is watched. Such an owner is gone under two conditions. Its last heartbeat is
-  // older than stale_after_s by the file system's clock, and it has not changed for one and a half heartbeat intervals.
-  // The second condition protects owners if clocks differ. In all other cases, the verdict is unknown.
+  // if its heartbeat changes while it is watched. Such an owner is gone if its last heartbeat is older than
+  // stale_after_s by the file system's clock. This heartbeat must also have been watched for one and a half heartbeat
+  // intervals without a change, which protects owners if clocks differ. In all other cases, the verdict is unknown.
   Verdict look(const OwnerFile& file, const std::filesystem::path& path);
   double age_s() const { return age_s_; }  // age of the heartbeat at the last look; 0 if that look did not use it
 
