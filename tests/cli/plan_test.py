@@ -169,7 +169,7 @@ class Ledger(PlanTest):
     def test_a_file_that_is_no_shape(self):
         shape = ["--model", "gpt", "--init", "random", "--vocab-size", "9", "--hidden-size", "32768", "--num-heads", "64"]
         self.fails(2, 'the model "gpt": hidden_size is 32768, but norms support at most 16384', "plan", *shape)
-        self.fails(2, 'the model "gpt": num_layers is 2147483647, but a model has at most 100000', "plan", *shape, "--hidden-size",
+        self.fails(2, 'the model "gpt": num_layers is 2147483647, but a model may have at most 100000', "plan", *shape, "--hidden-size",
                    "64", "--num-layers", "2147483647")
 
     def test_table(self):

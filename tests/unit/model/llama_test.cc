@@ -128,7 +128,7 @@ TEST(Llama, Windows) {
   EXPECT_EQ(listed.window_of(0), 5);
   EXPECT_EQ(listed.window_of(2), 0);
   expect_refused("qwen3", {{"layer_types", types}}, "\"use_sliding_window\" is false");
-  expect_refused("qwen3", {{"layer_types", {"full_attention"}}}, "not a list of 3 layers");
+  expect_refused("qwen3", {{"layer_types", {"full_attention"}}}, "not a list of 3 entries");
   expect_refused("qwen3", {{"layer_types", {"linear", "full_attention", "full_attention"}}}, "contains \"linear\"");
 }
 

@@ -69,7 +69,7 @@ TEST(Checkpoint, ReadsBackWhatWasWritten) {
   EXPECT_THAT(error_of<InputError>([&] {
                 checkpoint.read_range({"parameters/root", 2, 0, 2}, target);
               }),
-              HasSubstr("has 10 elements, this run needs 2"));
+              HasSubstr("has 10 elements, but this run needs 2"));
   EXPECT_THAT(error_of<InputError>([&] {
                 checkpoint.read_range({"parameters/h.1", 2, 0, 2}, target);
               }),
