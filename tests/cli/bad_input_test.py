@@ -1,4 +1,5 @@
-"""Impossible data sets and settings: the exit code, a message with the remedy, and no half-written files."""
+"""Impossible data sets and settings give the right exit code and a message with the remedy. No half-written file
+remains."""
 import json
 import os
 
@@ -111,7 +112,7 @@ class SettingsOfARun(BadInputTest):
                    "--dataset", "train.jsonl", "--output-dir", "out")
 
     def test_more_than_the_machine_has(self):
-        def first_to_die():  # if the run allocates the memory after all, the kernel kills only this process
+        def first_to_die():  # if the run does allocate the memory, the kernel kills only this process
             with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
                 file.write("1000")
         for words in [["train", *JOB, "--output-dir", "out"], ["eval", *JOB[:6], "--eval-dataset", "eval.jsonl"],
@@ -133,7 +134,7 @@ class SettingsOfARun(BadInputTest):
         self.assertFalse(os.path.exists(self.path("out")))
 
     def test_gpt_without_weights_of_its_own(self):
-        """The config.json of a saved gpt holds its shape."""
+        """The config.json of a saved gpt contains its shape."""
         self.train("good", job=GPT)
         self.fails(USAGE, '--ff-dim: applies only to a new model "gpt", but the model "good/model" already has a shape',
                    "eval", "--model", "good/model", "--eval-dataset", "eval.jsonl", "--ff-dim", "64")

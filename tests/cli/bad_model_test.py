@@ -1,4 +1,4 @@
-"""Models, tokenizers and checkpoints that are damaged or contradictory, and files that are something else."""
+"""Models, tokenizers and checkpoints that are damaged or contradictory, and files of another kind."""
 import json
 import os
 import shutil
@@ -14,7 +14,7 @@ class Models(BadInputTest):
         self.train("good", job=JOB)
 
     def broken(self, message, damage):
-        """`damage` changes a copy of the model. eval and train refuse it with exit code INPUT."""
+        """`damage` changes "bad", a copy of the model. Expects that eval and train refuse this copy with `message`."""
         shutil.rmtree(self.path("bad"), ignore_errors=True)
         shutil.copytree(self.path("good", "model"), self.path("bad"))
         damage()
@@ -53,7 +53,7 @@ class Models(BadInputTest):
             ({name: None}, "bad: 1 tensor is missing (h.0.mlp.dense_4h_to_h.weight)"),
             ({"transformer.zzz": ("F32", [1], bytes(4))}, "bad: 1 tensor is not of this model (transformer.zzz)"),
             ({name: (dtype, shape[::-1], data)}, "(h.0.mlp.dense_4h_to_h.weight: [64, 16] instead of [16, 64])"),
-            ({name: ("I32", shape, data)}, f'bad/model.safetensors: tensor "{name}" has type I32 where f32 is needed'),
+            ({name: ("I32", shape, data)}, f'bad/model.safetensors: tensor "{name}" has type I32, but f32 is needed'),
             ({"h.0.mlp.dense_4h_to_h.weight": (dtype, shape, data)}, "h.0.mlp.dense_4h_to_h.weight"),
         ]:
             with self.subTest(message=message):
@@ -116,11 +116,11 @@ class Models(BadInputTest):
         for content, message in [
             (b"", "has 0 bytes, too few for a safetensors file"),
             (whole[:-10], "The file is truncated: copy or download it again"),
-            (whole + b"x", "bytes of data, its header describes"),
+            (whole + b"x", "bytes of data, but its header describes"),
             (struct.pack("<Q", 2 ** 63) + whole[8:], "has a header length of 9223372036854775808 bytes in a file of"),
             (b"\x10" + bytes(7) + b"hello world 1234", "the safetensors header does not start with {"),
             (file({"a": two, "b": {**two, "data_offsets": [4, 12]}}, bytes(12)), 'overlap before tensor "b"'),
-            (file({"a": two}, b""), "has 0 bytes of data, its header describes 8"),
+            (file({"a": two}, b""), "has 0 bytes of data, but its header describes 8"),
             (file({"a": {**two, "shape": [-2]}}), "has the number -2 in a wrong place"),
             (file({"a": {**two, "shape": [2 ** 40, 2 ** 40]}}), 'wrong at tensor "a": its shape overflows'),
             (file({"a": {**two, "data_offsets": [8, 0]}}), 'tensor "a"'),
@@ -221,7 +221,7 @@ class Models(BadInputTest):
         self.fails(USAGE, "was made with hidden_size = 16, and this run has 32", *words, "good/checkpoint-18",
                    "--model", "wide.json", "--tokenizer", "tok")
         self.assertFalse(os.path.exists(self.path("new")))
-        self.fails(USAGE, "exists and holds ", *words, "good/checkpoint-18", "--output-dir", "good")
+        self.fails(USAGE, "exists and contains ", *words, "good/checkpoint-18", "--output-dir", "good")
 
     def test_questions(self):
         self.fails(USAGE, "generate: needs --prompt, --question or --prompts. Example: ", "generate", "--model", "good/model")

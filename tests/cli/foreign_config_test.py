@@ -3,7 +3,7 @@ import json
 
 from tessera_cli import CliTest, main
 
-# A configuration for one process: everything "auto", no sharding.
+# A configuration for one process without sharding. Many values are "auto".
 AUTO = {
     "fp16": {"enabled": "auto", "loss_scale": 0, "loss_scale_window": 1000, "hysteresis": 2, "min_loss_scale": 1},
     "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}},
@@ -58,7 +58,7 @@ class DeepSpeed(CliTest):
             for words, ranks in ([], "1 rank"), (["--nproc", "4"], "4 ranks"):
                 self.fails(2, f"(ds.json: gradient_accumulation_steps) x {ranks}.", "config", verb, "--deepspeed",
                            "ds.json", *words)
-        # For one of two ranks of mpirun the batch sizes agree; the required settings are missing.
+        # The process is one of two ranks of mpirun, so the batch sizes agree. Only required settings are missing.
         code, _, err = self.run_tessera("train", "--deepspeed", "ds.json",
                                         env={"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"})
         self.assertEqual(code, 2)

@@ -1,4 +1,4 @@
-// DeepSpeed's JSON configuration as a layer of the settings.
+// Tests DeepSpeed's JSON configuration as a source of settings.
 #include "tessera/settings/deepspeed.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// The file in the Trainer's documentation, which most experiments use.
+// The configuration in the Trainer's documentation. Most experiments use it.
 const char* const kAllAuto = R"({
   "fp16": {"enabled": "auto", "loss_scale": 0, "loss_scale_window": 1000, "initial_scale_power": 16, "hysteresis": 2,
            "min_loss_scale": 1},
@@ -56,7 +56,7 @@ class DeepSpeed : public testing::Test {
     return resolve(sources, kAllGroups, "train", {"train"});
   }
 
-  // The error message without the folder of the file: "ds.json: …". Empty if there is no error.
+  // Returns the error message without the folder of the file: "ds.json: …". Empty if there is no error.
   std::string error(const std::string& json, const std::string& toml = "", int64_t num_ranks = 1,
                     const std::vector<std::pair<std::string, std::string>>& flags = {}) {
     try {
@@ -97,10 +97,10 @@ TEST_F(DeepSpeed, auto_takes_the_trainers_values) {
   EXPECT_EQ(s.lr_schedule, Schedule::linear);
   EXPECT_EQ(s.warmup_steps, 0);
   EXPECT_EQ(s.lr_decay_steps, 0);
-  EXPECT_EQ(s.warmup_type, Warmup::log);  // a missing key: DeepSpeed's default
+  EXPECT_EQ(s.warmup_type, Warmup::log);  // the key is missing, so DeepSpeed's default applies
   EXPECT_EQ(origin(r, "warmup_type"), "default of DeepSpeed");
   EXPECT_EQ(s.reduce_bucket_size, Settings{}.reduce_bucket_size);
-  EXPECT_EQ(s.loss_scale_rules, LossScaleRules::grad_scaler);  // not fp16: the section has no effect
+  EXPECT_EQ(s.loss_scale_rules, LossScaleRules::grad_scaler);  // bf16: the section fp16 has no effect
   EXPECT_EQ(s.loss_scale_hysteresis, 0);
   EXPECT_EQ(error(kAllAuto), "");
 }
@@ -164,7 +164,7 @@ TEST_F(DeepSpeed, its_defaults_apply_to_missing_keys) {
     EXPECT_EQ(origin(r, name), "default of DeepSpeed") << name;
     EXPECT_FALSE(r.is_given(name)) << name;
   }
-  // With "auto", the optimizer and the warm-up use the trainer's learning rate.
+  // With "auto", the optimizer and the warm-up use the Trainer's learning rate.
   EXPECT_EQ(resolved(R"({"optimizer": {"params": {"lr": "auto"}}, "scheduler": {"type": "WarmupLR"}})").settings.lr,
             Settings{}.lr);
   // The defaults of a missing section do not apply. A given value overrides DeepSpeed's defaults.
@@ -174,7 +174,8 @@ TEST_F(DeepSpeed, its_defaults_apply_to_missing_keys) {
   EXPECT_EQ(resolved(R"({"scheduler": {"type": "WarmupLR"}})", "warmup_ratio = 0.1").settings.warmup_steps, 0);
 }
 
-// Pinning does not change results. A file that does not name it gets the faster copies.
+// Pinning does not change results. If the file does not contain pin_memory, memory is pinned, because this makes copies
+// faster.
 TEST_F(DeepSpeed, offloaded_memory_is_pinned_unless_the_file_says_no) {
   const auto pins = [&](const std::string& offload) {
     const Settings s =

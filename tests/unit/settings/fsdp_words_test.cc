@@ -1,4 +1,4 @@
-// FSDP settings: the table [fsdp], values of flags, and the Trainer's option.
+// Tests FSDP settings: the table [fsdp], the values of flags, and the Trainer's option --fsdp.
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
