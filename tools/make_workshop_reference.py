@@ -79,7 +79,7 @@ def prompts_alone(tok, count, length):
 
 
 def without_left_padding(sample):
-    """Removes padding from the left: with it, transformers' fp64 mask would become infinite in the fp32 softmax."""
+    """Removes the padding on the left. In fp64, transformers' mask of it would become infinite in the fp32 softmax."""
     start = sample["attention_mask"].index(1)
     assert all(label == IGNORED for label in sample.get("labels", [])[:start])
     return {key: values[start:] for key, values in sample.items()}
@@ -99,7 +99,7 @@ class CustomModel(nn.Module):
 
 
 class RecordingTrainer(Trainer):
-    """Takes the samples in their order and records the loss of each optimizer step in full precision."""
+    """Takes the samples in their order, and records the loss of each micro-batch in full precision."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)

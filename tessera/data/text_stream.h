@@ -9,8 +9,8 @@
 namespace tessera {
 
 // Returns a text in parts. A part is returned as soon as no further id can change it, and has only complete characters.
-// The joined parts equal Tokenizer::decode() of all ids. With some decoders (see Decoder::grows_by_token), finish()
-// returns the complete text, and add() returns nothing.
+// The joined parts equal Tokenizer::decode() of all ids. If both Decoder::is_byte_level() and
+// Decoder::grows_by_token() are false, add() returns nothing, and finish() returns the complete text.
 class TextStream {
  public:
   // The tokenizer must outlive the stream.
